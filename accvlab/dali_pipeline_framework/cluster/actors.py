@@ -37,6 +37,7 @@ _LIBRARIES = {
     "Pillow": ("pillow",),
 }
 _MOST_PLANS = 16
+_MOST_KEPT = 16
 
 
 def own_values() -> dict[str, str]:
@@ -135,6 +136,7 @@ class LoadingActor:
         """Set the number of the actor."""
         self._number = number
         self._sources: dict[str, CallableSource] = {}
+        self._kept: dict[tuple[Any, ...], tuple[Answer, int]] = {}  # answers, and for how many more loaders
 
     def prepare(self, plan: str, payload: npt.NDArray[np.uint8]) -> ActorFacts | str:
         """Get ready for a plan.
@@ -165,11 +167,30 @@ class LoadingActor:
             self._sources[plan] = source
         return facts
 
-    def load(self, plan: str, requests: Sequence[Request]) -> Answer | list[Answer]:
-        """Load parts of batches; one answer for each, alone where there is one."""
-        source = self._sources.get(plan)
-        answers = [Answer(has_no_plan=True) if source is None else _loaded(source, *each) for each in requests]
+    def load(self, plan: str, requests: Sequence[Request], shared_by: int) -> Answer | list[Answer]:
+        """Load parts of batches, each once where several loaders request it.
+
+        Returns:
+            An answer for each, alone where there is one.
+        """
+        answers = [self._answer(plan, each, shared_by) for each in requests]
         return answers if len(answers) > 1 else answers[0]
+
+    def _answer(self, plan: str, request: Request, shared_by: int) -> Answer:
+        source = self._sources.get(plan)
+        if source is None:
+            return Answer(has_no_plan=True)
+        key = (plan, *request)
+        if key in self._kept:
+            answer, num_left = self._kept.pop(key)
+            answer = attrs.evolve(answer, work_ns=(0, 0, 0), cpu_ns=0, seconds=0.0)
+        else:
+            answer, num_left = _loaded(source, *request), shared_by
+        if num_left > 1:
+            self._kept[key] = answer, num_left - 1
+            if len(self._kept) > _MOST_KEPT:  # others are behind, or do not come
+                del self._kept[next(iter(self._kept))]
+        return answer
 
 
 def _loaded(source: CallableSource, epoch: int, batch: int, slots: tuple[int, ...] | None) -> Answer:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -16,6 +18,8 @@ from .actors import ActorFacts, LoadingActor, end_process, own_values
 from .settings import RayWorkers
 
 _logger = logging.getLogger(__name__)
+
+_LONGEST_CONNECT_S = 5.0
 
 
 def _imported_ray() -> Any:
@@ -45,12 +49,19 @@ def connected_ray(given: str | None) -> Any:
             "cluster. Run the program on a machine of the cluster."
         )
     if ray.is_initialized():
+        connected_to = str(ray.get_runtime_context().gcs_address)
+        if given not in (None, "auto", connected_to):
+            raise WorkerStartError(
+                f"RayWorkers has the address {given!r}, and this process is connected to the cluster at "
+                f"{connected_to!r} already. Leave the address out, or connect to the other one before."
+            )
         return ray
-    address = given or "auto"
+    address = given or os.environ.get("RAY_ADDRESS") or "auto"
     try:
+        _require_answer(address)
         ray.init(address=address, logging_level=logging.WARNING)
-    except Exception as error:  # of many kinds
-        where = f"at {address!r}" if given else "on this machine, nor does RAY_ADDRESS name one"
+    except (Exception, SystemExit) as error:  # Ray raises many kinds
+        where = "on this machine, and RAY_ADDRESS names none" if address == "auto" else f"at {address!r}"
         first_line = str(error).strip().partition("\n")[0]
         raise WorkerStartError(
             f"RayWorkers has found no Ray cluster {where} ({type(error).__name__}: {first_line}). Start one "
@@ -58,6 +69,13 @@ def connected_ray(given: str | None) -> Any:
             f"before the loader starts."
         ) from error
     return ray
+
+
+def _require_answer(address: str) -> None:
+    """Raise an OSError where nothing answers at an address: Ray would try for minutes, and end the process."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _LONGEST_CONNECT_S).close()
 
 
 def made_actors(workers: RayWorkers, numbers: Iterable[int] | None = None) -> dict[int, Any]:
@@ -77,6 +95,7 @@ class PoolKeeper:
         """Have the actors started."""
         self._workers = workers
         self._handles = made_actors(workers)
+        self._next = len(self._handles)
 
     def members(self) -> dict[int, Any]:
         """Get the handles of the actors, by number."""
@@ -86,8 +105,8 @@ class PoolKeeper:
         """Have actors started or ended; a number is never used again."""
         missing = num_actors - len(self._handles)
         if missing > 0:
-            first = max(self._handles, default=-1) + 1
-            self._handles.update(made_actors(self._workers, range(first, first + missing)))
+            self._handles.update(made_actors(self._workers, range(self._next, self._next + missing)))
+            self._next += missing
         for number in sorted(self._handles)[num_actors:]:
             _imported_ray().kill(self._handles.pop(number))
 

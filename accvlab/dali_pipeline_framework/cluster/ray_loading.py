@@ -45,6 +45,7 @@ _LATE_EACH_S = 0.1
 _ROOM_AGAIN_S = 1.0
 _MEMBERS_EACH_S = 1.0
 _KEEPER = -1
+_LONGEST_TEXT = 500
 
 
 @attrs.define(eq=False)
@@ -99,7 +100,7 @@ class RayLoading:
         has_slots = self._planned is not None and self._planned.sampler.has_slots
         self.window = actors.workers.most_ahead(1)
         num_slots = source.batch_size if has_slots else 0
-        self._dispatch = Dispatch(self.window, self._following, num_slots)
+        self._dispatch = Dispatch(self.window, self._following, num_slots, actors.workers.shared_by > 1)
         source.elsewhere = self.outputs
 
     # --- start and end ----------------------------------------------------------------------------
@@ -192,13 +193,13 @@ class RayLoading:
         """Wait until all parts of a batch are there; called with the lock."""
         self._dispatch.begin(position)
         self._send()
-        while not self._dispatch.is_complete(position):
-            if self._fatal is not None:
-                raise self._fatal
+        while self._fatal is None:
+            if self._dispatch.is_complete(position):
+                return self._dispatch.parts(position)
             if self._is_closed:
                 raise WorkerDiedError("The loader was closed while it waited for a batch.")
             self._lock.wait(_POLL_S)
-        return self._dispatch.parts(position)
+        raise self._fatal
 
     def _joined(self, position: Position, parts: Sequence[Part]) -> list[Array] | None:
         answers: list[Answer] = [part.answer for part in parts]
@@ -265,7 +266,9 @@ class RayLoading:
         for call in self._dispatch.due_calls(time.monotonic()):
             requests = [(*part.position, part.slots) for part in call.parts]
             method = self._actors.by_number[call.member].handle.load
-            refs = method.options(num_returns=len(requests)).remote(self._plan, requests)
+            refs = method.options(num_returns=len(requests)).remote(
+                self._plan, requests, self._actors.workers.shared_by
+            )
             asked = _Asked(call.member, call, refs if len(requests) > 1 else [refs])
             self._asked.update(dict.fromkeys(asked.refs, asked))
 
@@ -303,6 +306,7 @@ class RayLoading:
         with self._lock:
             if self._is_closed or not ray.is_initialized():
                 return False
+            self._ask_for_members(time.monotonic())
             refs = [*self._asked]
             if not refs:
                 self._lock.wait(_POLL_S)
@@ -323,13 +327,16 @@ class RayLoading:
                 self._late_at = now
                 for number in self._dispatch.find_late(now):
                     self._replace(number)
-            if self._actors.workers.pool is not None and now - self._members_at > _MEMBERS_EACH_S:
-                self._members_at = now
-                ref = self._actors.workers.pool.members()
-                self._asked[ref] = _Asked(_KEEPER, None, [ref])
             self._send()
             self._lock.notify_all()
         return True
+
+    def _ask_for_members(self, now: float) -> None:
+        pool = self._actors.workers.pool
+        if pool is not None and now - self._members_at > _MEMBERS_EACH_S:
+            self._members_at = now
+            ref = pool.members()
+            self._asked[ref] = _Asked(_KEEPER, None, [ref])
 
     def fail(self, error: Exception) -> None:
         """Have an error raised where the next batch is due."""
@@ -419,12 +426,12 @@ class RayLoading:
     def _lost(self, number: int, error: Exception | None) -> None:
         """An actor has died, or its answer was lost: others are asked, and it is to get ready again."""
         actor = self._actors.by_number[number]
-        if error is not None and "ModuleNotFoundError" in str(error):
-            text = str(error).strip().splitlines()[-1]
-            self._fatal = WorkerStartError(
-                f"An actor could not be made, since the machines of the cluster lack a module: {text}. Install it "
-                f"there, or name it in RayWorkers(runtime_env=...)."
-            )
+        is_dead = isinstance(error, self._actors.ray.exceptions.ActorDiedError)  # else it is started anew
+        if is_dead and actor.facts is None and self._actors.workers.pool is None:
+            lacks = "ModuleNotFoundError" in str(error)
+            advice = "Install it there, or name it in RayWorkers(runtime_env=...)." if lacks else ""
+            text = " ".join(str(error).split())[-_LONGEST_TEXT:]
+            self._fatal = WorkerStartError(f"An actor could not be made: {text}. {advice}".strip())
             return
         if actor.facts is not None:
             actor.num_replaced += 1
@@ -433,7 +440,12 @@ class RayLoading:
                 "Actor %d on %s is lost (%s). Others load in its place.", number, actor.facts.place, kind
             )
         self._forget(number)
-        self._prepare(number)
+        if not is_dead:
+            self._prepare(number)
+            return
+        del self._actors.by_number[number]
+        if not self._actors.by_number and self._actors.workers.pool is None:
+            self._fatal = WorkerDiedError("All actors were ended from outside, and are not started anew.")
 
     def _replace(self, number: int) -> None:
         facts = self._actors.by_number[number].facts

@@ -70,6 +70,8 @@ class RayWorkers:
         start_within_s: How many seconds to wait for the first actor.
         pool: Actors that other loaders use as well; then ``num_actors``, ``num_cpus``, ``address`` and
             ``runtime_env`` are those of the pool.
+        shared_by: How many loaders load the same with this pool, e.g. those of ranks that are parallel by tensors
+            and have the same shard: an actor then loads a batch once for all of them.
 
     Raises:
         SettingError: A value is out of its range.
@@ -84,6 +86,16 @@ class RayWorkers:
     runtime_env: Mapping[str, Any] | None = attrs.field(default=None, validator=_check_runtime_env)
     start_within_s: float = attrs.field(default=60.0, validator=valid(number, above=0))
     pool: Pool | None = attrs.field(default=None, validator=_check_pool)
+
+    shared_by: int = attrs.field(default=1, validator=valid(whole_number, at_least=1, at_most=_MOST_ACTORS))
+
+    def __attrs_post_init__(self) -> None:
+        """Check rules of several settings."""
+        if self.shared_by > 1 and self.pool is None:
+            raise SettingError(
+                f"`shared_by={self.shared_by}` needs a `pool`, whose actors several loaders use: "
+                f"RayWorkers(pool=RayPool(...), shared_by={self.shared_by})."
+            )
 
     def most_ahead(self, num_actors: int) -> int:
         """How many batches are requested ahead at most, with so many actors."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import numpy as np
@@ -29,4 +30,21 @@ class TimedProvider(IndexProvider):
         sample = self.sample_data_structure
         sample["index"] = sample_index
         sample["array"] = np.full(self._shape, sample_index, np.int32)
+        return sample
+
+
+class HeavyProvider(IndexProvider):
+    """Has so many bytes in memory."""
+
+    def __init__(self, num_bytes: int) -> None:
+        super().__init__()
+        self.memory = bytes(num_bytes)
+
+
+class ChanceProvider(IndexProvider):
+    """Delivers another number each time that a sample is loaded."""
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.sample_data_structure
+        sample["index"] = int.from_bytes(os.urandom(7), "little")
         return sample

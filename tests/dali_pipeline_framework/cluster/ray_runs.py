@@ -6,13 +6,16 @@ Called with the folder of the cluster, the file of results, and whether it is to
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 if (
@@ -22,15 +25,20 @@ if (
 
 import ray
 from ray.cluster_utils import Cluster
-from ray_providers import TimedProvider
+from ray_providers import ChanceProvider, HeavyProvider, TimedProvider
+from support.inputs import NumberIterable
 from support.loaders import ORDERS, frozen, json_copy, loop
+from support.providers import FaultyProvider, UnpicklableProvider
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.cluster import RayPool, RayWorkers
+from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
 
 RUNS: dict[str, Callable[..., Any]] = {}
-STORE_BYTES = 200 * 2**20
+SOON_S = 20.0
+STORE_BYTES = 90 * 2**20
 MOST_S = 900
+CLUSTER: Any = None
 
 
 def run(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,6 +66,14 @@ def timed(loader: DataLoader, act: Callable[[int], None] = lambda step: None) ->
         act(step)
         last = time.monotonic()
     return batches, longest
+
+
+def await_actors(loader: DataLoader, count: int) -> None:
+    loader.start()
+    end = time.monotonic() + 60
+    while sum(actor.pid > 0 for actor in loader.report().actors) != count:
+        assert time.monotonic() < end, loader.report().actors
+        time.sleep(0.05)
 
 
 @contextlib.contextmanager
@@ -119,11 +135,162 @@ def state_from_here_to_there_and_back() -> bool:
     return got == want
 
 
+def refusal(source: Any = None, **settings: Any) -> str:
+    """What is said where a loader cannot start, or deliver its first batch; and how long that took."""
+    workers = RayWorkers(**{"num_actors": 1, "num_cpus": 0.1, **settings})
+    arguments: dict[str, Any] = {"output_type": "numpy", "num_threads": 1, "workers": workers}
+    began = time.monotonic()
+    try:
+        with DataLoader(source or TimedProvider(8, 0.0), 4, **arguments) as loader:
+            next(iter(loader))
+    except Exception as error:
+        seconds = time.monotonic() - began
+        return f"{type(error).__name__} {'soon' if seconds < SOON_S else seconds}: {error}"
+    return "nothing"
+
+
+@run
+def wrong_clusters() -> dict[str, str]:
+    held = ray.remote(TimedProvider).options(num_cpus=4).remote(1, 0.0)
+    ray.get(held.get_number_of_samples.remote())
+    messages = {
+        "another address": refusal(address="127.0.0.1:1"),
+        "too few": refusal(num_cpus=64),
+        "all held": refusal(num_cpus=1, start_within_s=3),
+    }
+    ray.kill(held)
+    return messages
+
+
+@run
+def what_cannot_be_sent(folder: str) -> dict[str, str]:
+    (Path(folder) / "only_here.py").write_text(
+        "from support.providers import IndexProvider\n\n\nclass Provider(IndexProvider):\n    pass\n"
+    )
+    sys.path.append(folder)
+    provider = importlib.import_module("only_here").Provider()
+    return {
+        "unpicklable": refusal(UnpicklableProvider()),
+        "lacking": refusal(provider),
+        "given": refusal(provider, runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}),
+        "iterable": refusal(NumberIterable(10, 4)),
+    }
+
+
+@run
+def other_versions(folder: str) -> str:
+    """Where actors find another version of a library first."""
+    info = Path(folder) / "simplejpeg-0.0.1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: simplejpeg\nVersion: 0.0.1\n")
+    return refusal(runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join([folder, *sys.path])}})
+
+
+@run
+def no_room_in_the_store() -> dict[str, Any]:
+    messages: dict[str, Any] = {
+        "batch": refusal(TimedProvider(8, 0.0, (STORE_BYTES // 12,))),  # of four times 4 bytes each
+        "input": refusal(HeavyProvider(STORE_BYTES + 1)),
+    }
+    filled = [ray.put(bytes(STORE_BYTES // 5)) for _ in range(4)]
+    with DataLoader(
+        TimedProvider(40, 0.0, (2**17,)), 4, output_type="numpy", workers=RayWorkers(num_actors=2, num_cpus=0.1)
+    ) as loader:
+        messages["others"] = [batch["array"][:, -1].tolist() for batch in loader]
+        messages["window"] = loader.report().queue.depth
+    del filled
+    return messages
+
+
+@run
+def faults(folder: str) -> dict[str, Any]:
+    """What is raised for a bad sample; and stream, failed samples and ledger where another one replaces it."""
+    provider = FaultyProvider("value_error", bad_sample=2, num_samples=16)
+    found: dict[str, Any] = {"raised": refusal(provider), "host": socket.gethostname()}
+    with a_pool(2) as pool:
+        for name in ("here", "there"):
+            how = {"num_workers": 0} if name == "here" else {"workers": RayWorkers(pool=pool)}
+            ledger = Path(folder) / name
+            order = StreamingSequenceSampler([5, 3, 8], seed=1)
+            with DataLoader(
+                provider, 4, sampler=order, output_type="numpy", faults="replace", ledger=ledger, **how
+            ) as loader:
+                stream = [frozen(batch) for batch in loader]
+                failed = [
+                    (each.sample_index, each.batch, each.slot, each.reason) for each in loader.failed_samples
+                ]
+            written = [json.loads(line) for path in ledger.iterdir() for line in path.read_text().splitlines()]
+            samples = [(line.get("samples"), line.get("replaced")) for line in written if "batch" in line]
+            found[name] = [repr(stream), failed, samples]
+    return found
+
+
+@run
+def shared_by_ranks(num_batches: int) -> dict[str, Any]:
+    """Two loaders that share each batch, one of them slower; and two that do not."""
+    found = {}
+    with a_pool(2) as pool:
+        for name, shared_by, sampler in (
+            ("shared", 2, None),
+            ("slots shared", 2, StreamingSequenceSampler([num_batches] * 4, seed=1)),
+            ("alone", 1, None),
+        ):
+            workers = RayWorkers(pool=pool, shared_by=shared_by, batches_ahead=4)
+            arguments: dict[str, Any] = {"output_type": "numpy", "workers": workers, "sampler": sampler}
+            provider = ChanceProvider(4 * num_batches)
+            with DataLoader(provider, 4, **arguments) as one, DataLoader(provider, 4, **arguments) as other:
+                for loader in (one, other):
+                    await_actors(loader, 2)
+                both = zip(one, other, strict=True)
+                found[name] = [frozen(mine) == frozen(others) for mine, others in both]
+    return found
+
+
+@run
+def actors_come_and_go(num_samples: int) -> dict[str, Any]:
+    """A pool that grows and shrinks during an epoch."""
+    order = {"sampler": StreamingSequenceSampler([num_samples // 8] * 8, seed=2), "shuffle": None}
+    want = local(num_samples=num_samples, **order)
+    used = []
+    with a_pool(1) as pool:
+
+        def act(step: int) -> None:
+            sizes = {10: 3, 40: 1, 70: 2}
+            if step in sizes:
+                pool.resize(sizes[step])
+                await_actors(loader, sizes[step])
+                used.append([actor.number for actor in loader.report().actors])
+
+        with make(num_samples=num_samples, workers=RayWorkers(pool=pool), **order) as loader:
+            got, _ = timed(loader, act)
+            by_actor = {actor.number: actor.num_samples for actor in loader.report().actors}
+    return {"same": got == want, "used": used, "by_actor": by_actor}
+
+
+@run
+def node_that_is_removed(num_samples: int) -> dict[str, Any]:
+    node = CLUSTER.add_node(num_cpus=2, object_store_memory=STORE_BYTES)
+    want = local(num_samples=num_samples)
+    removed = []
+
+    def act(step: int) -> None:
+        if step == 20:
+            removed.append([actor.pid for actor in loader.report().actors])
+            CLUSTER.remove_node(node, allow_graceful=False)
+
+    with make(num_samples=num_samples, workers=RayWorkers(num_actors=6, num_cpus=1)) as loader:
+        loader.start()
+        got, longest = timed(loader, act)
+        left = [actor.pid for actor in loader.report().actors if actor.pid]
+    return {"same": got == want, "longest": longest, "before": removed, "left": left}
+
+
 def main() -> None:
     folder, results = sys.argv[1:]
     signal.alarm(MOST_S)  # Ray ends what is left of it
     head = {"num_cpus": 4, "object_store_memory": STORE_BYTES, "include_dashboard": False, "temp_dir": folder}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    global CLUSTER
+    CLUSTER = cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(address=cluster.address, logging_level="WARNING")
     with open(results, "a") as file:
         for line in sys.stdin:

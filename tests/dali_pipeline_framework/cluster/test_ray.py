@@ -110,3 +110,73 @@ def test_actors_that_are_killed_or_stopped_lose_nothing(ray_runs: RayRuns, how: 
     result = ray_runs("killed_again_and_again", num_actors=3, every=40, how=int(how))
     assert result["same"]
     assert result["killed"] == result["replaced"] == 3
+
+
+@pytest.mark.wide
+def test_wrong_clusters_are_named(ray_runs: RayRuns) -> None:
+    said = ray_runs("wrong_clusters")
+    assert said["another address"].startswith("WorkerStartError soon: RayWorkers has the address '127.0.0.1:1'")
+    assert "num_cpus=64, and no machine of the cluster has so many: 1 machine(s) with 4 CPUs" in said["too few"]
+    assert said["too few"].startswith("WorkerStartError soon: None of 1 actors has started within ")
+    assert "num_cpus=1, and of the 4 CPUs of the cluster 0 are free" in said["all held"]
+
+
+def test_what_cannot_be_sent_to_actors_is_named(ray_runs: RayRuns, tmp_path: Path) -> None:
+    said = ray_runs("what_cannot_be_sent", folder=str(tmp_path))
+    assert said["unpicklable"].startswith("SourcePicklingError soon: The input cannot be sent")
+    assert "lock" in said["unpicklable"]
+    assert "lack a module that this process has" in said["lacking"]
+    assert "No module named 'only_here'" in said["lacking"]
+    assert "runtime_env" in said["lacking"]
+    assert said["given"] == "nothing"
+    assert said["iterable"].startswith(
+        "NotSupportedError soon: `workers` loads what is a function of the position"
+    )
+
+
+@pytest.mark.wide
+def test_actors_with_other_versions_are_refused(ray_runs: RayRuns, tmp_path: Path) -> None:
+    said = ray_runs("other_versions", folder=str(tmp_path))
+    assert said.startswith("WorkerStartError soon: The actor on ")
+    assert "cannot deliver the same bits as this process: simplejpeg: 0.0.1 there, " in said
+
+
+@pytest.mark.wide
+def test_a_store_without_room_is_named_and_one_that_others_fill_is_used(ray_runs: RayRuns) -> None:
+    said = ray_runs("no_room_in_the_store")
+    assert "OutputError soon: A batch takes " in said["batch"]
+    assert "and the object store of this machine has 94 MB: there is no room for one." in said["batch"]
+    assert said["input"].startswith("WorkerStartError soon: The input takes 94 MB when it is pickled")
+    assert said["others"] == [[4 * batch + slot for slot in range(4)] for batch in range(10)]
+    assert said["window"] <= 90 * 2**20 / 2 / (2 * 2**20)
+
+
+def test_faults_are_handled_and_noted_as_with_worker_processes(ray_runs: RayRuns, tmp_path: Path) -> None:
+    found = ray_runs("faults", folder=str(tmp_path))
+    assert "Loading sample 2 failed with ValueError: calibration is missing" in found["raised"]
+    assert f"actor 0 on {found['host']} (process " in found["raised"]
+    stream, failed, samples = found["here"]
+    assert failed
+    assert found["there"] == [stream, failed, samples]
+
+
+def test_ranks_that_load_the_same_share_what_was_loaded(ray_runs: RayRuns) -> None:
+    found = ray_runs("shared_by_ranks", num_batches=20)
+    assert not any(found["alone"])
+    for name in ("shared", "slots shared"):  # what is late on a busy machine is loaded by another actor as well
+        assert sum(found[name]) >= 15
+
+
+@pytest.mark.wide
+def test_actors_join_and_leave_within_an_epoch(ray_runs: RayRuns) -> None:
+    found = ray_runs("actors_come_and_go", num_samples=400)
+    assert found["same"]
+    assert [len(numbers) for numbers in found["used"]] == [3, 1, 2]
+    assert all(found["by_actor"].values())
+
+
+@pytest.mark.wide
+def test_a_machine_that_is_gone_loses_nothing(ray_runs: RayRuns) -> None:
+    found = ray_runs("node_that_is_removed", num_samples=480)
+    assert found["same"]
+    assert len(found["left"]) < 6
