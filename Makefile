@@ -122,6 +122,7 @@ $(VENV)/demo.stamp: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 
 $(VENV)/bench.stamp: $(VENV)/test.stamp
 	$(BIN)/python $(INSTALL) -e ".[viz]"
+	$(BIN)/python -m pip install -q --no-deps torchcodec==0.13.0
 	touch $@
 
 $(VENV)/test.stamp: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python

@@ -27,6 +27,7 @@ from results_file import load_average, machine, write_results
 RESULTS = Path(__file__).parent / "results"
 OTHERS = {
     "sources": "Files, sequences, videos",
+    "video_colors": "Frames of videos, decoded and encoded",
     "steps": "Single steps, and the chain of a detector",
     "samplers": "Order of samples",
 }

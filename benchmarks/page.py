@@ -136,6 +136,8 @@ def _other_lines(other: dict[str, Any]) -> list[str]:
         verdict = "met" if each["is_met"] else "**missed**"
         what = each["target"] if "value" in each else f"{each['target']}, at most {each['limit']:g} {each['unit']}"
         lines.append(f"| {what} | {each.get('value', each.get('worst')):.2f} | {verdict} |")
+    if "frames" in other:
+        lines += _frame_lines(other)
     if "us" not in other["results"][0]:
         return [*lines, "", *_section_lines(other)]
     metrics = [*other["results"][0]["us"]]
@@ -145,6 +147,30 @@ def _other_lines(other: dict[str, Any]) -> list[str]:
         size = next(f"{row[unit]:.0e} {unit}" for unit in ("samples", "sequences") if unit in row)
         times = "".join(f" {row['us'][metric]['median']:.1f} |" for metric in metrics)
         lines.append(f"| {row['name']} | {size} |{times} {row['peak_memory_bytes'] / 2**20:.2f} |")
+    return lines
+
+
+def _frame_lines(other: dict[str, Any]) -> list[str]:
+    """Of frames of videos: how many per second of processor time, and what it takes to cut clips out."""
+    lines = ["", "| frames | contestant | per core-second | ratio to PyAV |", "|---|---|--:|--:|"]
+    for row in other["frames"]:
+        for number, (name, rate) in enumerate(row["per_core_second"].items()):
+            ratio = row["ratios_to_pyav"].get(name)
+            what = "" if number else f"{row['codec']}, {row['kind']}"
+            lines.append(
+                f"| {what} | {name} | {in_words(rate, '.1f')} | {in_words(ratio, '.2f') if ratio else ''} |"
+            )
+    lines += [
+        "",
+        "| clips cut out | Mbit/s | ms each | kB each | bytes of RGB to these |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for row in other["cutting"]:
+        rate, times, sizes = (
+            other["mbit_per_s"][row["codec"]],
+            *(in_words(row[key], ".2f") for key in ("ms", "kilobytes")),
+        )
+        lines.append(f"| {row['codec']} | {rate} | {times} | {sizes} | {row['rgb_to_bytes']:.1f} |")
     return lines
 
 

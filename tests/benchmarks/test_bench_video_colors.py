@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from bench_video_colors import main
+from page import write_page
 
 
 def test_a_quick_run_reports_rates_ratios_and_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "colors.json"
     main(["--quick", "--output", str(output)])
-    rows = json.loads(output.read_text())["results"]
+    report = json.loads(output.read_text())
+    rows = report["frames"]
     assert {("H.264", kind) for kind in ("in order", "clips", "random")} <= {
         (row["codec"], row["kind"]) for row in rows
     }
@@ -21,6 +23,22 @@ def test_a_quick_run_reports_rates_ratios_and_targets(tmp_path: Path, capsys: py
         assert row["ratios_to_pyav"].keys() == row["per_core_second"].keys() - {"PyAV"}
         for spread in [*row["per_core_second"].values(), *row["ratios_to_pyav"].values()]:
             assert 0 < spread["min"] <= spread["median"] <= spread["max"]
+    assert [row["codec"] for row in report["cutting"]] == [*report["mbit_per_s"]]
+    (race,) = report["results"]
+    assert {"decoded", "encoded, in workers", "encoded, in the graph"} <= race["per_second"].keys()
     printed = capsys.readouterr().out
-    for row in rows[:3]:
-        assert f"of PyAV, is {row['ratios_to_pyav']['provider']['median']:.2f}: " in printed
+    for target in report["targets"]:
+        assert f"{target['target']}, is {target['value']:.2f}: " in printed
+    about = {
+        "processor": "one",
+        "cores": 2,
+        "python": "3",
+        "dali": "2",
+        "numpy": "2",
+        "torch": "2",
+        "sections": {},
+    }
+    page = write_page({**about, "sections": {}}, {"Frames of videos": report}, tmp_path, "page").read_text()
+    assert "| H.264, in order | PyAV |" in page
+    assert "| VP9 | " in page.partition("clips cut out")[2]
+    assert "4 cameras x 4 frames, VP9 (samples)" in page
