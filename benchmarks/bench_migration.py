@@ -2,7 +2,7 @@
 """What each stage of a move from PyTorch's loader gains, for a data set with transforms of albumentations.
 
 Images of 1600 x 900 pixels are decoded, resized, cropped to 704 x 256, mirrored and changed in brightness, by two
-worker processes each, in turns in one run:
+worker processes each (by this process with ``--quick``), in turns in one run:
 
 - ``PyTorch``: a map-style data set decodes and transforms, in `torch.utils.data.DataLoader`;
 - ``wrapped``: the same data set in a `TorchDatasetProvider`;
@@ -94,22 +94,22 @@ def write_images(folder: Path, number: int) -> None:
         cv2.imwrite(str(folder / f"{index:03d}.jpg"), pixels.astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, 80])
 
 
-def contestants(folder: Path, resources: ExitStack) -> dict[str, Callable[[], int]]:
+def contestants(folder: Path, num_workers: int, resources: ExitStack) -> dict[str, Callable[[], int]]:
     """All stages, each with workers of its own."""
+    of_workers = {"multiprocessing_context": START_METHOD, "persistent_workers": True} if num_workers else {}
     in_torch = torch.utils.data.DataLoader(
         Images(folder),
         BATCH_SIZE,
         shuffle=True,
         drop_last=True,
-        num_workers=NUM_WORKERS,
-        multiprocessing_context=START_METHOD,
-        persistent_workers=True,
+        num_workers=num_workers,
+        **of_workers,  # type: ignore[arg-type]
     )
 
     def loader(data_set: Files, steps: Sequence[Any] = ()) -> DataLoader:
         provider = TorchDatasetProvider(data_set)
         made = DataLoader(
-            provider, BATCH_SIZE, steps=steps, shuffle=True, num_workers=NUM_WORKERS, start_method=START_METHOD
+            provider, BATCH_SIZE, steps=steps, shuffle=True, num_workers=num_workers, start_method=START_METHOD
         )
         return resources.enter_context(made)
 
@@ -137,9 +137,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         write_images(Path(folder), 8 if options.quick else NUM_IMAGES)
+        num_workers = 0 if options.quick else NUM_WORKERS
         pairs = tuple((name, "PyTorch") for name in ("wrapped", "JPEG bytes", "own steps"))
         race = Race(
-            "stages of a move from PyTorch", "images", lambda it: contestants(Path(folder), it), reported=pairs
+            "stages of a move from PyTorch",
+            "images",
+            lambda it: contestants(Path(folder), num_workers, it),
+            reported=pairs,
         )
         row = run(race, QUICK if options.quick else FULL)
     show(row)
