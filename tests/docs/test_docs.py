@@ -189,5 +189,21 @@ def test_generated_parts_of_pages_are_current(capsys):
     assert make_pages.main(["--check"]) == 0, f"python docs/make_pages.py {capsys.readouterr().out}"
 
 
+# By hand, and looked up rather than read; pages of classes and of steps are in folders.
+_REFERENCE = {"conventions.md", "errors.md", "gallery.md", "glossary.md", "sources.md", "step_prices.md"}
+
+
+def _is_reference(page):
+    return bool({"api", "steps"} & {*page.relative_to(make_pages.DOCS).parts}) or page.name in _REFERENCE
+
+
+def test_each_page_can_be_read_at_once_and_all_of_them_in_a_day():
+    words = {page: make_pages.words_by_hand(page.read_text(encoding="utf-8")) for page in make_pages.pages()}
+    to_read = {page: number for page, number in words.items() if not _is_reference(page)}
+    assert [page.name for page, number in to_read.items() if number > 1300] == []
+    assert len(to_read) <= 65
+    assert sum(words.values()) <= 42_000
+
+
 def test_all_pages_are_reached_by_the_link_check():
     assert {page.name for page in PAGES} >= {"README.md", "index.md", "quickstart.md", "jax.md", "recipes.md"}
