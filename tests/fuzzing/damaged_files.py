@@ -186,6 +186,20 @@ def _read_lerobot(path: Path) -> None:
     files.named("data_path", "data", 0, 0)
 
 
+def _features(folder: Path) -> Path:
+    from driving_support.physical_ai import write_features
+
+    write_features(folder)
+    return folder / "features.csv"
+
+
+def _read_features(path: Path) -> None:
+    from accvlab.dali_pipeline_framework.providers import Storage
+    from accvlab.driving_data.datasets.physical_ai.layout import published_layout
+
+    published_layout(Storage(path.parent))
+
+
 def _kitti(folder: Path) -> Path:
     from driving_support.kitti import write_tracking
 
@@ -302,6 +316,7 @@ KINDS = {
     "can bus": Kind(_can_bus, _read_can_bus),
     "split": Kind(_split, _read_split),
     "lerobot": Kind(_lerobot, _read_lerobot),
+    "physical_ai": Kind(_features, _read_features),
     "kitti labels": Kind(_kitti, _read_kitti),
     "kitti calibration": Kind(_kitti_calibration, _read_kitti),
     "kitti poses": Kind(_kitti_oxts, _read_kitti),

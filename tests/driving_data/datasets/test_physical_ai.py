@@ -26,7 +26,7 @@ from support.file_server import FileServer
 from support.optional_packages import has
 from support.videos import make_video, read_numbers
 
-from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, SequentialSampler, VideoDecoder
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, SequentialSampler, TimeWindows, VideoDecoder
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import ClipLayout, Moments, PhysicalAiProvider
@@ -103,6 +103,55 @@ class TestLayout:
             published, moments=Moments(every_s=0.2, history_s=0.4, future_s=0.5), **TIMES
         )
         check_provider(provider, start_method="fork", num_samples=2)
+
+    def test_is_described_with_its_times(self, published):
+        lines = PhysicalAiProvider(published, moments=EVENTS, **TIMES).describe().splitlines()
+        assert lines[1:4] == [
+            "image_times: 3, -0.2 to 0 s",
+            "ego_history: 2, -0.3 to 0 s",
+            "ego_future: 2, 0.1 to 0.4 s",
+        ]
+
+    @pytest.mark.parametrize(
+        ("path", "value", "problem"),
+        [
+            (("ego_history", "rotations"), np.ones((2, 3, 3)), "ego_history: its rotation must be orthonormal"),
+            (("ego_history", "positions"), np.ones((2, 3)), "ego_history: must be in the frame of the vehicle at"),
+            (("ego_future", "times"), np.array([0.4, 0.1]), "ego_future.times: must ascend"),
+            (
+                ("cameras", 0, "timestamp"),
+                np.full(3, 99.0),
+                "cameras[0].timestamp: must be within 10 s of",
+            ),
+            (
+                ("cameras", 0, "camera_from_reference"),
+                np.ones((3, 4, 4)),
+                "camera_from_reference: its last row",
+            ),
+        ],
+    )
+    def test_wrong_values_are_found(self, published, path, value, problem):
+        class Wrong(PhysicalAiProvider):
+            def get_data(self, sample_index):
+                sample = super().get_data(sample_index)
+                sample.set_item_in_path(path, value)
+                return sample
+
+        provider = Wrong(published, moments=EVENTS, **TIMES)
+        findings = provider.contract_findings({0: provider.get_data(0)}, seed=0)
+        problems = [text for finding in findings for text in finding.problems]
+        assert any(problem in text for text in problems), problems
+
+    def test_frames_have_windows_of_their_own_camera(self, published):
+        """`TimeWindows` takes frames by the times of each camera."""
+        frames = PhysicalAiProvider(published, cameras=[TELE, FRONT], chunks=[0], reference_camera=FRONT)
+        provider = TimeWindows(frames, {"cameras.image": [-0.11, 0]}, take="last", edges="drop")
+        sample = provider.get_data(3)
+        t0 = round(float(sample["timestamp"]) * 1e6)
+        for camera, name in zip(sample["cameras"].values(), (TELE, FRONT), strict=True):
+            known = frame_times(name)
+            expected = [max(k for k in range(NUM_FRAMES) if known[k] <= time) for time in (t0 - 110_000, t0)]
+            assert read_numbers(camera["image"]) == [first_number("clip-a", name) + number for number in expected]
 
     def test_an_index_is_made_once(self, published, monkeypatch):
         PhysicalAiProvider(published, moments=EVENTS, cameras=[FRONT])

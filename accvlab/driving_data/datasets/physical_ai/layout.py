@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import attrs
 
 from accvlab.dali_pipeline_framework.checks import bullets, listed, text
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.extension import parse_json
 from accvlab.dali_pipeline_framework.providers import Storage
 
 FEATURES = "features.csv"
@@ -137,11 +137,11 @@ def _names(storage: Storage, where: str) -> Mapping[str, Mapping[str, str]]:
     try:
         names = {}
         for row in csv.DictReader(lines):
-            chunk, members = row["chunk_path"], json.loads(row["clip_files_in_zip"] or "{}")
+            chunk, members = row["chunk_path"], parse_json(row["clip_files_in_zip"] or "{}")
             files = {alias: f"{chunk}/{member}" for alias, member in members.items()} or {"": chunk}
             names[row["feature"]] = {alias: _with_our_places(file) for alias, file in files.items()}
         return names
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, csv.Error) as error:
         rule = f"{where} must have the columns feature, chunk_path and clip_files_in_zip (JSON)"
         raise FileError(f"{rule}, but {type(error).__name__}: {error}. {_ADVICE}") from error
 
