@@ -6,6 +6,7 @@
 # make mutants [MUTANTS="--count 40 --only sampling"]   make small changes to the core that tests must notice
 # make docs | bench | wheel-test | clean           what the names say
 # make canary                                      the tests with the newest DALI, in an environment of their own
+# make test-matrix [MATRIX="--python 3.12"]        the wheel with each Python and each wheel of DALI, in empty environments
 # make lock                                        write the versions that all these install
 
 PYTHON ?= python3
@@ -31,7 +32,7 @@ PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes, and each would compile the package anew; pytest would compile the tests twice.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-readers mutants lint types docs bench gpu-check wheel-test canary lock clean
+.PHONY: demo test test-all test-readers mutants lint types docs bench gpu-check wheel-test test-matrix canary lock clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/driving_data/demo.py --data "$(DATA)" --images "$(IMAGES)" --output "$(OUTPUT)"
@@ -69,6 +70,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/bench_navsim.py --output $(RESULTS)/navsim_$(CORES)
 	$(BIN)/python benchmarks/bench_report.py --output $(RESULTS)/report_$(CORES)
 	$(BIN)/python benchmarks/bench_faults.py --output $(RESULTS)/faults_$(CORES)
+	$(BIN)/python benchmarks/bench_first_batch.py --output $(RESULTS)/first_batch_$(CORES)
 	$(BIN)/python benchmarks/bench.py
 
 gpu-check: $(VENV)/test.stamp
@@ -85,6 +87,9 @@ wheel-test: $(VENV)/test.stamp
 	cp -r tests docs examples benchmarks README.md CHANGELOG.md CONTRIBUTING.md Makefile LICENSE pyproject.toml \
 		build/wheel/elsewhere/
 	cd build/wheel/elsewhere && ../venv/bin/python $(PYTEST)
+
+test-matrix: $(VENV)/bin/python
+	$(BIN)/python tests/matrix.py $(MATRIX)
 
 # Says early when a new release of DALI changes a private name that the package uses.
 canary:

@@ -4,9 +4,10 @@
     python -m accvlab.dali_pipeline_framework ledger FILES                whether each sample was delivered once
     python -m accvlab.dali_pipeline_framework lint module:function        whether each sample can be loaded
 
-``function`` takes no arguments and returns a `DataProvider`, a `PipelineDefinition` or a `DataLoader`; it may also
-be such an object itself. Modules in the current folder are found, too. The exit status is 0; 1 where problems were
-found; and 2 where the command is not valid.
+``function`` takes no arguments and returns a `DataProvider`, a `PipelineDefinition`, a `DataLoader`, or a data set
+of PyTorch; it may also be such an object itself, or a class. In place of the module, ``file.py`` names a file;
+modules in the current folder are found, too. ``:function`` may be left out where there is only one. The exit
+status is 0; 1 where problems were found; and 2 where the command is not valid.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any, TypeAlias
 
 from .checks import did_you_mean
@@ -52,10 +55,11 @@ def _say(text: str) -> None:
     print(text, flush=True)  # noqa: T201
 
 
-def add_command(commands: Commands, name: str, help_text: str) -> argparse.ArgumentParser:
-    """Add a command on a ``module:function``."""
+def add_command(commands: Commands, name: str, help_text: str, more: str = "") -> argparse.ArgumentParser:
+    """Add a command on a ``module:function``; ``more`` says what else its subject may be."""
     added: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=help_text)
-    added.add_argument("subject", metavar="module:function", help="returns a provider, a definition, or a loader")
+    forms = "module:function or file.py:function; it returns a provider, a definition or a loader"
+    added.add_argument("subject", metavar="module:function", help=f"{forms}{more}")
     return added
 
 
@@ -95,36 +99,106 @@ def _lint(options: argparse.Namespace, say: Say) -> int:
     return 0
 
 
-def found(subject: str) -> Any:
-    """Get the object of a text ``module:function``: the result of the function, or the object of this name.
+def found(subject: str, provider_of_folder: Callable[[Path], Any] | None = None) -> Any:
+    """Get the provider, definition or loader that a text names.
+
+    Args:
+        subject: ``module:name`` or ``file.py:name``: an object, or a function or class without arguments that
+            makes one. Without ``:name``, the only one that there is. Data sets of PyTorch are wrapped.
+        provider_of_folder: Opens a folder of data; None: folders are refused.
 
     Raises:
-        SettingError: It is not of that form, the module cannot be imported, it has no such function, or the result
-            is of another class.
+        SettingError: It cannot be imported, has no such name, or is something else.
     """
+    if os.path.isdir(subject):
+        if provider_of_folder is None:
+            raise SettingError(f"{subject!r} is a folder. Name {_FORMS}.")
+        return provider_of_folder(Path(subject))
+    place, _, name = subject.partition(":")
+    module = _imported(place, subject)
+    if not name:
+        names = [each for each in vars(module) if _is_candidate(module, each)]
+        if len(names) != 1:
+            which = f"one of {', '.join(f'{place}:{each}' for each in names)}" if names else _FORMS
+            raise SettingError(f"{subject!r} must say what is meant, e.g. as module:function. Name {which}.")
+        name = names[0]
+    value: Any = module
+    for part in name.split("."):
+        if not hasattr(value, part):
+            owner = f"{place!r}" if value is module else f"{type(value).__name__} in {subject!r}"
+            raise SettingError(f"{owner} has no function {part!r}.{did_you_mean(part, dir(value))}")
+        value = getattr(value, part)
+    return _usable(value, subject)
+
+
+_FORMS = "module:function or file.py:function, which returns a DataProvider, a PipelineDefinition or a DataLoader"
+
+
+def _imported(place: str, subject: str) -> ModuleType:
+    is_file = place.endswith(".py")
+    if is_file and not os.path.isfile(place):
+        raise SettingError(f"There is no file {place!r}. Name {_FORMS}.")
+    folder = os.path.dirname(os.path.abspath(place)) if is_file else os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # where workers look, too
+    try:
+        module = importlib.import_module(Path(place).stem if is_file else place)
+    except (ModuleNotFoundError, TypeError, ValueError) as error:
+        if not isinstance(error, ModuleNotFoundError) and place and not place.startswith("."):  # "..", ""
+            raise
+        raise SettingError(f"The module of {subject!r} cannot be imported: {error}. Name {_FORMS}.") from error
+    if is_file and not os.path.samefile(module.__file__ or "", place):
+        raise SettingError(
+            f"{place!r} cannot be imported: its name is that of {module.__file__!r}. Rename the file."
+        )
+    return module
+
+
+def _is_candidate(module: ModuleType, name: str) -> bool:
+    """Whether a name of a module may be meant: an object, or a function of it without arguments."""
+    value = vars(module)[name]
+    if isinstance(value, _classes()):
+        return True
+    is_own = isinstance(value, FunctionType) and value.__module__ == module.__name__
+    return is_own and not name.startswith("_") and name != "main" and not _arguments_of(value)
+
+
+def _arguments_of(function: Any) -> list[str]:
+    """Names of the arguments that must be given."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of an extension
+        return []
+    return [each.name for each in parameters if each.default is each.empty and each.kind not in (2, 4)]
+
+
+def _classes() -> tuple[type, ...]:
     from .loader.data_loader import DataLoader  # it imports DALI
     from .pipeline.pipeline import PipelineDefinition
     from .providers.data_provider import DataProvider
 
-    module_name, _, name = subject.partition(":")
-    if not module_name or not name:
-        raise SettingError(f"The subject must be written module:function, got {subject!r}.")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except (ModuleNotFoundError, TypeError) as error:
-        if isinstance(error, TypeError) and not module_name.startswith("."):  # "..": relative to nothing
-            raise
-        raise SettingError(f"The module of {subject!r} cannot be imported: {error}.") from error
-    if not hasattr(module, name):
-        raise SettingError(f"{module_name!r} has no function {name!r}.{did_you_mean(name, vars(module))}")
-    result = getattr(module, name)
-    if callable(result) and not isinstance(result, DataProvider | PipelineDefinition | DataLoader):
-        result = result()
-    if not isinstance(result, DataProvider | PipelineDefinition | DataLoader):
-        raise SettingError(
-            f"{subject!r} must return a DataProvider, a PipelineDefinition or a DataLoader, got "
-            f"{type(result).__name__}."
-        )
-    return result
+    return (DataProvider, PipelineDefinition, DataLoader)
+
+
+def _usable(value: Any, subject: str) -> Any:
+    classes = _classes()
+    if callable(value) and not isinstance(value, classes):
+        arguments = _arguments_of(value)
+        if arguments:
+            problem = f"{subject!r} takes arguments ({', '.join(arguments)}), and is called without any"
+            raise SettingError(f"{problem}. Name a function without arguments that returns what it makes.")
+        value = value()
+    if isinstance(value, classes):
+        return value
+    if hasattr(value, "__getitem__") and hasattr(value, "__len__") and not isinstance(value, _OF_PYTHON):
+        from .providers.torch_dataset_provider import TorchDatasetProvider
+
+        return TorchDatasetProvider(value)
+    advice = " A recipe makes a loader of a provider: name a function that returns recipe.loader(...)."
+    raise SettingError(
+        f"{subject!r} must return a DataProvider, a PipelineDefinition or a DataLoader, or a data set of PyTorch, "
+        f"got {type(value).__name__}.{advice if hasattr(value, 'loader') else ''}"
+    )
+
+
+_OF_PYTHON = (str, bytes, list, tuple, dict, set)

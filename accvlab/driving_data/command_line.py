@@ -7,9 +7,11 @@
     python -m accvlab.driving_data check module:function       whether it keeps the rules
     python -m accvlab.driving_data lint module:function        whether each sample can be loaded
 
-``function`` takes no arguments and returns a `DataProvider`, a `PipelineDefinition` or a `DataLoader`; it may also
-be such an object itself. Modules are looked for in the current folder, too. The exit status is 0, 1 where
-something is wrong with what was found, and 2 where the command cannot be understood.
+``function`` takes no arguments and returns a `DataProvider`, a `PipelineDefinition`, a `DataLoader`, or a data set
+of PyTorch; it may also be such an object itself, or a class. In place of the module, ``file.py`` names a file, and
+the folder of a data set stands for its provider: ``describe /data/nuscenes``. Modules in the current folder are
+found, too. The exit status is 0, 1 where something is wrong with what was found, and 2 where the command cannot be
+understood.
 """
 
 from __future__ import annotations
@@ -28,8 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Look at a data provider, a pipeline definition, or a loader.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    add_command(commands, "describe", "Print the fields of the input, what each step changes, and what comes out.")
-    showing = add_command(commands, "show", "Draw a sample of a provider, or of a batch of a loader.")
+    more = "; or the folder of a data set"
+    add_command(
+        commands, "describe", "Print the fields of the input, what each step changes, and what comes out.", more
+    )
+    showing = add_command(commands, "show", "Draw a sample of a provider, or of a batch of a loader.", more)
     showing.add_argument(
         "--sample", type=int, default=0, help="number of the sample: in the data set, or in a batch"
     )
@@ -39,9 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     showing.add_argument(
         "--output", type=Path, default=Path("sample.png"), help=".png; .rrd for a recording of rerun"
     )
-    benching = add_command(commands, "bench", "Measure how fast it delivers.")
+    benching = add_command(commands, "bench", "Measure how fast it delivers.", more)
     benching.add_argument("--batches", type=int, default=50, help="how many to measure, or samples of a provider")
-    add_command(commands, "check", "Check the rules of providers and formats, and deliver once.")
+    add_command(commands, "check", "Check the rules of providers and formats, and deliver once.", more)
     for command in commands.choices.values():
         command.set_defaults(run=_look_at_object)
     add_lint_command(commands)

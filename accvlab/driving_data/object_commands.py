@@ -17,6 +17,8 @@ from accvlab.dali_pipeline_framework.command_line import found
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.loader import LoaderReport
 
+from .datasets.recognition import provider_of_folder
+
 Subject: TypeAlias = DataProvider | PipelineDefinition | DataLoader
 Say: TypeAlias = Callable[[str], None]
 
@@ -27,7 +29,7 @@ def look_at_object(options: argparse.Namespace, say: Say) -> None:
     Raises:
         FrameworkError: Something is wrong with what the command looks at.
     """
-    subject = found(options.subject)
+    subject = found(options.subject, provider_of_folder)
     try:
         _COMMANDS[options.command](subject, options, say)
     finally:

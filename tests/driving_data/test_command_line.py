@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from driving_support.nuscenes_data import write_nuscenes
 from PIL import Image
 
 from accvlab.dali_pipeline_framework.testing import check_provider, provider_contract
@@ -13,6 +14,7 @@ from accvlab.driving_data.command_line import main
 MODULE = """
 from pathlib import Path
 
+import numpy as np
 from driving_support.driving_data import write_driving_data
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, PipelineDefinition, SamplerInputCallable
@@ -68,6 +70,29 @@ class Broken(DrivingProvider):
         return sample if sample_index else None
 
 
+class Small(DrivingProvider):
+    def __init__(self):
+        super().__init__(ROOT / "index", ROOT)
+
+
+held = provider()
+
+
+class Holder:
+    held = held
+
+
+class Images:
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return {"image": np.full((4, 5, 3), index, np.uint8)}
+
+
+images = Images()
+
+
 def broken():
     return Broken(ROOT / "index", ROOT)
 """
@@ -80,6 +105,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:These fields are not used")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("commands")
     (folder / "commanded.py").write_text(MODULE)
+    (folder / "own").mkdir()
+    (folder / "own" / "only.py").write_text(
+        "from commanded import provider as made_by\n\n\ndef provider():\n    return made_by()\n"
+    )
+    (folder / "own" / "commanded.py").touch()
     return folder
 
 
@@ -195,15 +225,51 @@ class TestSubject:
     @pytest.mark.parametrize(
         ("subject", "message"),
         [
-            ("commanded", "must be written module:function"),
+            ("commanded", "Name one of commanded:provider, commanded:definition, commanded:loader, "),
+            ("", "cannot be imported: Empty module name. Name module:function or file.py:function, which returns"),
+            ("missing.py:loader", "There is no file 'missing.py'."),
+            ("own/commanded.py:a", "'own/commanded.py' cannot be imported: its name is that of "),
+            ("commanded:Broken", "takes arguments (index, data_root), and is called without any"),
+            ("commanded:ROOT.nam", "'commanded:ROOT.nam' has no function 'nam'. Did you mean 'name'"),
+            ("commanded:STREAMPETR", "name a function that returns recipe.loader(...)"),
+            ("data", "The folder 'data' is not recognised as a data set (NuScenes, LeRobot, Argoverse, "),
             ("uncommanded:loader", "cannot be imported"),
             ("commanded:loaders", "has no function 'loaders'. Did you mean 'loader'"),
-            ("commanded:number", "must return a DataProvider, a PipelineDefinition or a DataLoader, got int"),
+            (
+                "commanded:number",
+                "must return a DataProvider, a PipelineDefinition or a DataLoader, or a data set of PyTorch, got int",
+            ),
         ],
     )
     def test_must_be_found(self, subject, message, capsys):
         assert main(["describe", subject]) == 1
         assert message in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        "subject",
+        [
+            *("commanded.py:provider", "./commanded.py:provider", "commanded:held", "commanded:Small"),
+            *("commanded:Holder.held", "own/only.py", "own.only", "commanded:images", "commanded:Images"),
+        ],
+    )
+    def test_may_be_many_things(self, subject, capsys):
+        assert main(["describe", subject]) == 0
+        assert "image: UINT8" in capsys.readouterr().out
+
+    @pytest.mark.parametrize("command", ["describe", "show", "check"])
+    def test_may_be_the_folder_of_a_data_set(self, command, tmp_path, capsys):
+        write_nuscenes(tmp_path, frames_per_keyframe=1)
+        output = ["--output", str(tmp_path / "sample.png")] if command == "show" else []
+        assert main([command, str(tmp_path), *output]) == 0
+        assert ("sample.png" if command == "show" else "NuScenesProvider(") in capsys.readouterr().out
+
+    def test_of_several_versions_one_must_be_named(self, tmp_path, capsys):
+        for version in ("v1.0-mini", "v1.0-test"):
+            (tmp_path / version).mkdir()
+            (tmp_path / version / "sample_data.json").touch()
+        assert main(["describe", str(tmp_path)]) == 1
+        advice = f"Name a function that returns NuScenesProvider({str(tmp_path)!r}, 'v1.0-mini')."
+        assert advice in capsys.readouterr().err
 
     def test_is_needed(self, folder):
         run = subprocess.run(

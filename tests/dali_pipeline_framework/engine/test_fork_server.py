@@ -131,12 +131,15 @@ def test_a_worker_has_what_the_server_has_imported(modules: Callable[..., Path])
 def test_a_module_that_starts_threads_is_left_to_the_workers(modules: Callable[..., Path]) -> None:
     blocked = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"
     warns = "import os, warnings\nos.register_at_fork(before=lambda: warnings.warn('no'))"
-    folder = modules(shop_threads=blocked, shop_warns=warns, shop_before="", shop_after="")
+    initialised = "import sys, types\nsys.modules['nvidia.dali.backend'] = types.SimpleNamespace()\n"
+    initialised += "sys.modules['nvidia.dali.backend'].IsDriverInitialized = lambda: True"
+    folder = modules(shop_threads=blocked, shop_warns=warns, shop_cuda=initialised, shop_before="", shop_after="")
     server = ForkServer(["shop_before", "shop_threads", "shop_after"])
     facts = facts_of_worker(server, folder, "shop_before", "shop_threads", "shop_after")
     assert facts["modules"] == ["shop_before", "shop_after"]
-    server = ForkServer(["shop_before", "shop_warns"])
-    assert facts_of_worker(server, folder, "shop_before", "shop_warns")["modules"] == []
+    for name in ("shop_warns", "shop_cuda"):
+        server = ForkServer(["shop_before", name])
+        assert facts_of_worker(server, folder, "shop_before", name)["modules"] == []
 
 
 def test_a_worker_gets_the_environment_of_now(
@@ -150,6 +153,17 @@ def test_a_worker_gets_the_environment_of_now(
     assert facts_of_worker(server, folder)["variable"] == "later"
     monkeypatch.delenv("VARIABLE_OF_TEST")
     assert facts_of_worker(server, folder)["variable"] is None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 always looks into the current folder")
+def test_files_in_the_current_folder_are_not_taken_for_those_of_python(
+    modules: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = modules()
+    (tmp_path / "current").mkdir()
+    (tmp_path / "current" / "json.py").write_text("raise AssertionError")
+    monkeypatch.chdir(tmp_path / "current")
+    assert facts_of_worker(ForkServer([]), folder, "json")["modules"] == ["json"]
 
 
 def test_a_server_that_was_killed_is_started_again(modules: Callable[..., Path]) -> None:

@@ -62,7 +62,8 @@ class ForkServer:
             "excluded": [],
             "report": f"/proc/{os.getpid()}/fd/{self._report}",
         }
-        with environment(VARIABLE, json.dumps(options)):
+        # Else a file in the current folder, e.g. json.py, would be imported in place of a module of Python.
+        with environment(VARIABLE, json.dumps(options)), environment("PYTHONSAFEPATH", "1"):
             self._server.ensure_running()
         if self._pid != before:
             os.ftruncate(self._report, 0)

@@ -68,7 +68,7 @@ def preload(options: dict[str, object], alive_fd: int) -> None:
         with contextlib.suppress(BaseException):  # a worker that needs it says what is wrong
             importlib.import_module(name)
         seconds[package] = seconds.get(package, 0.0) + time.monotonic() - began
-        if _count_threads() > num_threads and not _can_fork():
+        if (_count_threads() > num_threads or _uses_cuda()) and not _can_fork():
             _begin_without(options, package)
     if not _can_fork():
         _begin_without(options, *seconds)
@@ -95,7 +95,13 @@ def _can_fork() -> bool:
         if pid == 0:
             os._exit(0)
         has_ended = ends_in_time(pid)
-    return has_ended and not caught and _count_threads() == 1
+    return has_ended and not caught and _count_threads() == 1 and not _uses_cuda()
+
+
+def _uses_cuda() -> bool:
+    """Whether CUDA was initialised, e.g. by code at the top of a module: workers could not use it any more."""
+    backend = sys.modules.get("nvidia.dali.backend")
+    return backend is not None and bool(backend.IsDriverInitialized())
 
 
 def _begin_without(options: dict[str, object], *packages: str) -> None:

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which data set a folder holds, by the files that its makers have put there."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from accvlab.dali_pipeline_framework.errors import SettingError
+
+from .driving.driving_provider import DrivingProvider
+
+_Open = Callable[[Any, Path], DrivingProvider]
+
+
+def _of_nuscenes(provider: Any, root: Path) -> DrivingProvider:
+    versions = [path.parent.name for path in sorted(root.glob("v1.*/sample_data.json"))]
+    if len(versions) > 1:
+        problem = f"The folder {str(root)!r} has several versions of nuScenes ({', '.join(versions)})"
+        advice = f"Name a function that returns NuScenesProvider({str(root)!r}, {versions[0]!r})."
+        raise SettingError(f"{problem}. {advice}")
+    found: DrivingProvider = provider(root, versions[0])
+    return found
+
+
+def _of_root(provider: Any, root: Path) -> DrivingProvider:
+    found: DrivingProvider = provider(root)
+    return found
+
+
+# A file that only this data set has, the class and its module, and how it is made.
+_KINDS: Final[tuple[tuple[str, str, str, _Open], ...]] = (
+    ("v1.*/sample_data.json", "nuscenes.nuscenes_provider", "NuScenesProvider", _of_nuscenes),
+    ("meta/info.json", "lerobot", "LeRobotProvider", _of_root),
+    ("city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
+    ("*/city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
+    ("*/*/city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
+    ("sequences/*/calib.txt", "kitti", "KittiOdometryProvider", _of_root),
+    ("calib/*.txt", "kitti", "KittiTrackingProvider", _of_root),
+    ("*.arrow", "arrow_logs", "ArrowLogProvider", _of_root),
+    ("*/*.arrow", "arrow_logs", "ArrowLogProvider", _of_root),
+    ("clip_index.parquet", "physical_ai", "PhysicalAiProvider", _of_root),
+)
+
+
+def provider_of_folder(root: Path) -> DrivingProvider:
+    """Open the data set in a folder, with the default fields of its provider.
+
+    Args:
+        root: The folder that the provider would be given.
+
+    Raises:
+        SettingError: It is not that of a data set that is known here, or holds several.
+        FileError: A file of the data set cannot be read.
+    """
+    for pattern, module, name, make in _KINDS:
+        if next(root.glob(pattern), None) is not None:
+            return make(getattr(importlib.import_module(f"{__package__}.{module}"), name), root)
+    known = ", ".join(dict.fromkeys(name.removesuffix("Provider") for _, _, name, _ in _KINDS))
+    raise SettingError(
+        f"The folder {str(root)!r} is not recognised as a data set ({known}). Give the folder that its provider "
+        f"takes, or a function that returns the provider, as module:function or file.py:function."
+    )
