@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,30 @@ def test_two_wheels_are_a_warning_at_the_line_of_the_user(tmp_path: Path) -> Non
         "<string>:1: UserWarning: nvidia-dali-cuda120 2.4.0 and nvidia-dali-cuda130 2.4.0 are both"
     )
     assert run(BY_NAME) == ""
+
+
+def test_files_of_another_wheel_are_a_warning(tmp_path: Path) -> None:
+    (information,) = SITE.glob("nvidia_dali_cuda1*.dist-info")
+    name = information.name.partition("-")[0].replace("_", "-")
+    site = tmp_path / "site"
+    site.mkdir()
+    for entry in SITE.iterdir():
+        if entry != information:
+            (site / entry.name).symlink_to(entry)
+    copied = site / information.name
+    copied.mkdir()
+    for file in information.iterdir():
+        (copied / file.name).symlink_to(file)
+    paths = SOURCE, site
+    assert run(BY_NAME, *paths, with_site=False) == ""
+    (copied / "RECORD").unlink()
+    record = (information / "RECORD").read_text()
+    changed = re.sub(r"^(nvidia/dali/libdali(?:_core)?\.so,.*,)\d+$", r"\g<1>17", record, flags=re.MULTILINE)
+    (copied / "RECORD").write_text(changed)
+    lines = run(BY_NAME, *paths, with_site=False).splitlines()
+    assert f"UserWarning: {name} 2." in lines[0]
+    assert "files of it are those of another wheel (nvidia/dali/libdali" in lines[0]
+    assert lines[-1] == f"    pip install {name}"
 
 
 def test_other_packages_that_are_missing_are_not_taken_for_dali(without_dali: Path) -> None:

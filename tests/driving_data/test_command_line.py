@@ -226,7 +226,7 @@ class TestSubject:
         ("subject", "message"),
         [
             ("commanded", "Name one of commanded:provider, commanded:definition, commanded:loader, "),
-            ("", "cannot be imported: Empty module name. Name module:function or file.py:function, which returns"),
+            ("", "cannot be imported: Empty module name. Name module:function or file.py:function, "),
             ("missing.py:loader", "There is no file 'missing.py'."),
             ("own/commanded.py:a", "'own/commanded.py' cannot be imported: its name is that of "),
             ("commanded:Broken", "takes arguments (index, data_root), and is called without any"),
@@ -237,7 +237,7 @@ class TestSubject:
             ("commanded:loaders", "has no function 'loaders'. Did you mean 'loader'"),
             (
                 "commanded:number",
-                "must return a DataProvider, a PipelineDefinition or a DataLoader, or a data set of PyTorch, got int",
+                "must return a DataProvider, a PipelineDefinition or a DataLoader, or a data set of PyTorch, got ",
             ),
         ],
     )
