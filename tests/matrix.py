@@ -26,7 +26,7 @@ WHEELS = ("cuda120", "cuda130")
 FOR_TESTS = ("pytest", "pytest-timeout", "hypothesis", "psutil", "pillow")
 TESTS = (
     "dali_pipeline_framework/engine/test_fork_server.py",
-    "dali_pipeline_framework/loader/test_num_workers.py",
+    "dali_pipeline_framework/engine/test_start_methods.py",
     "dali_pipeline_framework/sampling/test_samplers.py",
 )
 
