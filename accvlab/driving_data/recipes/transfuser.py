@@ -104,6 +104,15 @@ class TransFuserSettings(parts.RecipeSettings):
     maps: MapSource | None = None
     raster_classes: Sequence[RasterClass] = RASTER_CLASSES
 
+    def __attrs_post_init__(self) -> None:
+        """Refuse ranges that do not end where cells do."""
+        reach = self.range_m * self.cells_per_meter
+        if reach != round(reach):
+            raise SettingError(
+                f"`range_m` times `cells_per_meter` must be a whole number of cells, got {self.range_m:g} times "
+                f"{self.cells_per_meter:g}."
+            )
+
     @property
     def num_cells(self) -> int:
         """Cells of the histogram along each axis."""
@@ -138,6 +147,25 @@ def navsim_provider(frames: DrivingProvider, settings: Any, is_training: bool) -
             f"`{type(settings).__name__}(num_poses={has})`."
         )
     return frames
+
+
+def lidar_histogram(points: Float32, settings: TransFuserSettings) -> Float32:
+    """Points in each cell: ``(1 or 2, X, Y)``; those on the far edges are in the last cells."""
+    num_cells = settings.num_cells
+    x, y, z = points[:, 0], points[:, 1], points[:, 2]
+    is_near = (np.abs(x) <= settings.range_m) & (np.abs(y) <= settings.range_m) & (z < settings.max_height)
+    is_above = z > settings.split_height
+    channels = []
+    for is_in in [~is_above] * settings.uses_ground + [is_above]:
+        rows = np.flatnonzero(is_near & is_in)
+        cells = [
+            np.floor(axis[rows].astype(np.float64) * settings.cells_per_meter).astype(np.int64) + num_cells // 2
+            for axis in (x, y)
+        ]
+        along, across = (np.minimum(cell, num_cells - 1) for cell in cells)
+        counts = np.bincount(along * num_cells + across, minlength=num_cells**2)
+        channels.append(np.minimum(counts, settings.max_points).reshape(num_cells, num_cells))
+    return (np.stack(channels) / settings.max_points).astype(np.float32)
 
 
 class TransFuserFormatter(ArrayStep):
@@ -195,7 +223,7 @@ class TransFuserFormatter(ArrayStep):
         with naming_field(("cameras",)):
             sample["camera_feature"] = self._panorama([*data["cameras"].values()])
         with naming_field(("lidar", "points")):
-            sample["lidar_feature"] = self._histogram(data["lidar"]["points"])
+            sample["lidar_feature"] = lidar_histogram(data["lidar"]["points"], settings)
         history = data["ego_history"]
         status = [history[name][-1] for name in ("commands", "velocities", "accelerations")]
         sample["status_feature"] = np.concatenate(status).astype(np.float32)
@@ -248,24 +276,6 @@ class TransFuserFormatter(ArrayStep):
                 f"default is for images of 1080 x 1920"
             )
         return cut
-
-    def _histogram(self, points: Float32) -> Float32:
-        """Points in each cell: ``(1 or 2, X, Y)``; those on the far edges are in the last cells."""
-        settings, num_cells = self._settings, self._settings.num_cells
-        x, y, z = points[:, 0], points[:, 1], points[:, 2]
-        is_near = (np.abs(x) <= settings.range_m) & (np.abs(y) <= settings.range_m) & (z < settings.max_height)
-        is_above = z > settings.split_height
-        channels = []
-        for is_in in [~is_above] * settings.uses_ground + [is_above]:
-            rows = np.flatnonzero(is_near & is_in)
-            cells = [
-                ((axis[rows].astype(np.float64) + settings.range_m) * settings.cells_per_meter).astype(np.int64)
-                for axis in (x, y)
-            ]
-            along, across = (np.minimum(cell, num_cells - 1) for cell in cells)
-            counts = np.bincount(along * num_cells + across, minlength=num_cells**2)
-            channels.append(np.minimum(counts, settings.max_points).reshape(num_cells, num_cells))
-        return (np.stack(channels) / settings.max_points).astype(np.float32)
 
     # --- targets ----------------------------------------------------------------------------------------
 

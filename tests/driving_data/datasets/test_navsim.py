@@ -5,12 +5,16 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from navsim_data import PERIOD_S, SPEED, cloud_of, heading, log_name, pcd, token, turn, write_navsim
+from support.laws import examples
 
 from accvlab.dali_pipeline_framework import DataLoader, PipelineDefinition, SamplerInputCallable, SequentialSampler
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
-from accvlab.driving_data.datasets import NavsimProvider, SceneFilter, log_split
+from accvlab.driving_data.datasets import DrivingIndex, NavsimProvider, SceneFilter, log_split
+from accvlab.driving_data.datasets.driving.driving_index import FrameColumns, first_column, names_column
 
 LIDAR = {"lidar_pc": [3]}
 
@@ -64,6 +68,50 @@ class TestScenes:
         assert tokens_of(NavsimProvider(root, "mini", scenes, sensors={})) == [token(0, 3), token(0, 4)]
         (tmp_path / "split.yaml").write_text(f"train_logs:\n  - '{log_name(0)}'\nval_logs:\n  - '{log_name(1)}'\n")
         assert log_split(tmp_path / "split.yaml", "val_logs") == (log_name(1),)
+
+    @settings(max_examples=examples(60, 600), deadline=None)
+    @given(
+        has_route=st.lists(st.lists(st.booleans(), min_size=1, max_size=14), min_size=1, max_size=3),
+        history=st.integers(1, 4),
+        future=st.integers(0, 5),
+        interval=st.none() | st.integers(1, 7),
+        max_scenes=st.none() | st.integers(1, 4),
+        needs_route=st.booleans(),
+    )
+    def test_scenes_are_slices_of_logs(self, has_route, history, future, interval, max_scenes, needs_route):
+        lengths = [len(log) for log in has_route]
+        num_frames, expected, first = history + future, [], 0
+        for log in has_route:  # as in NAVSIM: cut, leave out what is too short, look at the current frame
+            for start in range(0, len(log), interval or num_frames):
+                is_whole = len(log[start : start + num_frames]) == num_frames
+                if is_whole and (log[start + history - 1] or not needs_route):
+                    expected.append(first + start + history - 1)
+            first += len(log)
+        count = sum(lengths)
+        index = DrivingIndex(
+            base="ego",
+            frames=FrameColumns(
+                scene=names_column([f"log-{number}" for number in range(len(lengths))]),
+                first_of_scene=first_column(lengths),
+                token=names_column([f"{frame:016x}" for frame in range(count)]),
+                time=np.arange(count, dtype=float),
+                world_from_ego=np.zeros((count, 3, 4)),
+                ego_from_base=np.zeros((count, 3, 4)),
+                has_route=np.concatenate(has_route),
+            ),
+        )
+        scenes = SceneFilter(
+            num_history_frames=history,
+            num_future_frames=future,
+            frame_interval=interval,
+            has_route=needs_route,
+            max_scenes=max_scenes,
+        )
+        if expected:
+            assert scenes.current_frames(index).tolist() == expected[:max_scenes]
+        else:
+            with pytest.raises(SettingError, match="The scene filter leaves no scene"):
+                scenes.current_frames(index)
 
 
 class TestSamples:

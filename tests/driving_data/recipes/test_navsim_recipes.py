@@ -6,8 +6,11 @@ import re
 import numpy as np
 import pytest
 from driving_support.kitti import write_tracking
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from navsim_data import SPEED, cloud_of, log_name, token, write_navsim
 from support.arrays import decoded_by_pillow
+from support.laws import examples
 
 from accvlab.dali_pipeline_framework import ArrayStep, SequentialSampler
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError
@@ -22,11 +25,13 @@ from accvlab.driving_data.recipes import (
     TransFuserFormatter,
     TransFuserSettings,
 )
+from accvlab.driving_data.recipes.transfuser import lidar_histogram
 
 SCENES = SceneFilter(frame_interval=1)
 # Images of 108 x 192: 96 rows are left, which become 24; 128 + 192 + 128 columns become 112.
 CROPS = {"CAM_L0": (6, 6, 32, 32), "CAM_F0": (6, 6, 0, 0), "CAM_R0": (6, 6, 32, 32)}
 SMALL = {"crops": CROPS, "output_hw": (24, 112)}
+_ANY = st.floats(-33, 33, width=32)
 LOADER = {"num_workers": 0, "output_type": "numpy"}
 
 
@@ -120,6 +125,17 @@ class TestTransFuser:
             (132, 132): 1.0,
         }
         assert np.argwhere(ground).tolist() == [[128, 128]]
+
+    @settings(max_examples=examples(40, 400), deadline=None)
+    @given(points=st.lists(st.tuples(*[st.integers(-136, 136).map(lambda it: it / 4) | _ANY] * 3), max_size=60))
+    def test_histogram_is_that_of_numpy(self, points):
+        cloud = np.float32(points).reshape(-1, 3)
+        edges = np.linspace(-32, 32, 257)
+        is_above = cloud[:, 2] > np.float32(0.2)
+        found = lidar_histogram(cloud, TransFuserSettings(uses_ground=True))
+        for channel, is_in in zip(found, (~is_above, is_above), strict=True):
+            counts = np.histogramdd(cloud[is_in, :2], bins=(edges, edges))[0]
+            assert np.array_equal(channel, np.float32(np.minimum(counts, 5) / 5))
 
     def test_targets(self, root):
         settings = TransFuserSettings(num_agents=3, num_poses=6, **SMALL)
@@ -273,6 +289,13 @@ class TestRefused:
         assert str(raised.value) == (
             f"TransFuser needs sensors that {provider!r} does not load: CAM_R0, LIDAR_PC. Give it "
             "`sensors={'CAM_L0': [3], 'CAM_F0': [3], 'CAM_R0': [3], 'LIDAR_PC': [3]}`."
+        )
+
+    def test_cells_that_do_not_fill_the_range(self):
+        with pytest.raises(SettingError) as raised:
+            TransFuserSettings(range_m=10.1)
+        assert str(raised.value) == (
+            "`range_m` times `cells_per_meter` must be a whole number of cells, got 10.1 times 4."
         )
 
     def test_too_short_scenes(self, root):
