@@ -18,7 +18,8 @@ import numpy as np
 from driving_support.driving_data import write_driving_data
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, PipelineDefinition, SamplerInputCallable
-from accvlab.dali_pipeline_framework import ClipDataProvider, Clips, SequentialSampler, UnneededFieldRemover
+from accvlab.dali_pipeline_framework import ClipDataProvider, Clips, SequentialSampler, TimeWindows
+from accvlab.dali_pipeline_framework import UnneededFieldRemover
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import STREAMPETR, ImageAugmentation, StreamPETRSettings
 
@@ -58,6 +59,14 @@ def queues():
 def clips():
     frames = provider()
     return ClipDataProvider(frames, Clips(frames.sequence_lengths, 2, tail="repeat"))
+
+
+def windows():
+    return TimeWindows(provider(), {"image": [-0.5, 0], "ego.world_from_ego": [0, 0.5]})
+
+
+def gap():
+    return TimeWindows(provider(), {"ego.world_from_ego": [-0.5, 0]}, times_s=[0, 0.5, 2, 0, 0.5], tolerance_s=0.1)
 
 
 def number():
@@ -126,6 +135,16 @@ class TestDescribe:
         assert "DrivingProvider(5 frames in 2 scene(s), 2 camera(s), reference: lidar)" in output
         assert "    cameras[0..1].image: UINT8, 1D, image: encoded" in output
 
+    def test_tells_offsets_and_masks_of_windows(self, capsys):
+        assert main(["describe", "commanded:windows"]) == 0
+        output = capsys.readouterr().out
+        assert "ego.world_from_ego at 0, 0.5 s (within 0.0001 s)" in output
+        assert "cameras[1].image at -0.5, 0 s (within 0.25 s); take='nearest', edges='repeat')" in output
+        lines = output.splitlines()
+        assert "    cameras[0..1].image.encoded[0..1]: UINT8, 1D, image: encoded" in lines
+        assert "    cameras[0..1].image_is_pad: BOOL, 1D" in lines
+        assert "    ego.world_from_ego: FLOAT64, 3D" in lines
+
     def test_tells_what_steps_change(self, capsys):
         assert main(["describe", "commanded:loader"]) == 0
         lines = capsys.readouterr().out.splitlines()
@@ -166,6 +185,7 @@ class TestShow:
             ("queues", [], 3),
             ("queues", ["--frame", "1"], 1),
             ("clips", [], 2),
+            ("windows", ["--sample", "1"], 2),
             ("clips", ["--frame", "0"], 1),
         ],
     )
@@ -219,6 +239,11 @@ class TestCheck:
     def test_tells_what_is_wrong(self, capsys):
         assert main(["check", "commanded:broken"]) == 1
         assert "sample 0" in capsys.readouterr().err
+
+    def test_finds_times_without_a_frame(self, capsys):
+        assert main(["check", "commanded:gap"]) == 1
+        gap = "ego.world_from_ego: at 1.5 s of sequence 0, -0.5 s from its frame 2, there is no frame"
+        assert gap in capsys.readouterr().err
 
 
 class TestSubject:

@@ -35,9 +35,12 @@ from accvlab.dali_pipeline_framework import (
     PaddingToUniform,
     PhotoMetricDistorter,
     RandomEraser,
+    SampleDataGroup,
     TensorSizeAdder,
+    TimeWindows,
 )
 from accvlab.dali_pipeline_framework.providers import FrameSequenceDataProvider
+from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
 from accvlab.dali_pipeline_framework.sources import FileReader, NumpyReader, SequenceReader, VideoReader
 from support.arrays import DT, ArrayProvider, encoded_image, photograph
 from support.reader_data import array_files, frame_folders
@@ -115,6 +118,38 @@ def _frames(folder: Path) -> Path:
     return (
         folder / "frames" if (folder / "frames").exists() else frame_folders(folder / "frames", {"a": 7, "b": 5})
     )
+
+
+class _Drive(DataProvider):
+    """The photographs of a rig as one sequence, declared as files."""
+
+    sequence_lengths = (4,)
+
+    def __init__(self) -> None:
+        self._rig = rig_provider()
+
+    def get_number_of_samples(self) -> int:
+        return 4
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        camera, sample = SampleDataGroup(), SampleDataGroup()
+        camera.add_data_field("image", DT.UINT8, ndim=1, content=ENCODED_IMAGE)
+        camera.add_data_field("gain", DT.FLOAT)
+        sample.add_data_group_field_array("cameras", camera, NUM_CAMERAS)
+        return sample
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample, given = self.new_sample(), self._rig.get_data(sample_index)
+        for number, camera in sample["cameras"].items():
+            camera["image"], camera["gain"] = (given["cameras"][number][name] for name in ("image", "gain"))
+        return sample
+
+
+def _windows(folder: Path) -> dict[str, Any]:
+    source = TimeWindows(_Drive(), {"image": [-0.2, -0.1, 0], "gain": [0, 0.1]}, fps=10)
+    steps = [decoder(), ImageResizer("image", output_hw=[48, 96], mode="stretch")]
+    return {"source": source, "batch_size": 2, "steps": steps, "stack_arrays": True}
 
 
 def _clips(folder: Path) -> dict[str, Any]:
@@ -216,6 +251,7 @@ CASES: dict[str, GpuCase] = {
     ),
     "pad different sizes": GpuCase(_rig(decoder, lambda: PaddingToUniform("image", 0), ragged="list")),
     "different sizes": GpuCase(_rig(decoder, ragged="list")),
+    "windows": GpuCase(_windows),
     "frame sequences": GpuCase(_clips, "frames", mean=0.0, share=0.0),
     "files of a reader": GpuCase(_photos_on_disk, levels=NORMALIZED),
     "frames of a reader": GpuCase(_frames_on_disk, "frames", levels=1 / 255, mean=0.01),

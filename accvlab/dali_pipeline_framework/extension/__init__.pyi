@@ -49,6 +49,7 @@ from ..sample_data.conversion import decoded as decoded
 from ..sample_data.dtypes import get_dali_type_for_numpy_type as get_dali_type_for_numpy_type
 from ..sample_data.dtypes import get_numpy_type_for_dali_type as get_numpy_type_for_dali_type
 from ..sample_data.formats import DECODED_IMAGE as DECODED_IMAGE
+from ..sample_data.formats import ENCODED_NAME as ENCODED_NAME
 from ..sample_data.graph_mode import do_not_convert as do_not_convert
 from ..sample_data.names import Name as Name
 from ..sample_data.names import Path as Path

@@ -585,9 +585,14 @@ class _Slot:
         arrays = [np.asarray(as_numpy(frame)) for frame in frames]
         shapes = dict.fromkeys(array.shape for array in arrays)
         if len(shapes) > 1:
+            advice = "Leave it out of `windows`, or bring it to one shape in the provider"
+            if arrays[0].dtype == np.uint8 and arrays[0].ndim == 1:
+                advice = (
+                    "Declare image files as such: `add_data_field(..., content=ImageContent(is_encoded=True))`"
+                )
             raise FieldValueError(
                 f"{format_path(self.path)}: the frames of a window must have one shape, to be stacked, got "
-                f"{listed(shapes)}. Leave it out of `windows`, or bring it to one shape in the provider."
+                f"{listed(shapes)}. {advice}."
             )
         return np.stack(arrays)
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework import SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import did_you_mean, index_in, number_list, shown, text
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.extension import decoded
+from accvlab.dali_pipeline_framework.extension import ENCODED_NAME, decoded
 
 from .lenses import FThetaLens
 
@@ -329,10 +329,10 @@ class _Tree:
     def names(self) -> list[str]:
         return [str(name) for name in _names(self.group)]
 
-    def below(self, name: str) -> _Tree:
+    def below(self, name: str | int) -> _Tree:
         return _Tree(self.group[name] if name in _names(self.group) else None, self.index)
 
-    def _value(self, *path: str) -> Any:
+    def _value(self, *path: str | int) -> Any:
         tree = self
         for name in path:
             tree = tree.below(name)
@@ -344,7 +344,13 @@ class _Tree:
         return value
 
     def array(self, *path: str) -> Array | None:
-        """A field as an array, or None."""
+        """A field as an array, or None; encoded frames of a window or sequence as their pixels."""
+        files = self
+        for name in (*path, ENCODED_NAME):
+            files = files.below(name)
+        if _names(files.group):
+            frames = [_decoded(np.asarray(files._value(number)), ".".join(path)) for number in _names(files.group)]
+            return np.stack(frames)
         value = self._value(*path)
         return value if value is None else np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 

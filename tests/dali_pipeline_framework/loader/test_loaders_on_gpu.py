@@ -68,6 +68,7 @@ COUNTS: dict[str, Counts] = {
     "tiles": (0, 2, 1, 1, "cpu gpu"),
     "pad different sizes": (2, 5, 1, 1, "cpu gpu gpu gpu"),
     "different sizes": (0, 0, 1, 1, "cpu gpu"),
+    "windows": (17, 17, 1, 1, "cpu gpu"),
     "frame sequences": (3, 5, 1, 1, "gpu"),
     "files of a reader": (12, 2, 1, 1, "gpu cpu"),
     "frames of a reader": (2, 0, 0, 0, "cpu"),
@@ -94,6 +95,7 @@ DYNAMIC_ONLY = {
     "artefacts": "ImageJpegDistorter",
     "erase": "RandomEraser",
     "files of a reader": "ImageResizer",
+    "windows": "ImageResizer",
     "videos": "ImageResizer",
     "videos, GPU only": "ImageResizer",
 }

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
 from PIL import Image
+from support.arrays import ArrayProvider
 from support.frame_trees import pixels_of, write_frames
 from support.laws import examples
 from support.loaders import LENGTHS, frozen, json_copy, loop, make_loader
@@ -664,6 +665,15 @@ def test_frames_of_other_shapes_are_named():
         "points: the frames of a window must have one shape, to be stacked, got (1, 4), (2, "
         "4). Leave it out of `windows`, or bring it to one shape in the provider."
     )
+
+
+def test_files_that_are_not_declared_as_such_are_named():
+    source = ArrayProvider({"image": (DT.UINT8, [picture(0), picture(1)[:-1]])})
+    source.sequence_lengths = [2]
+    with pytest.raises(
+        FieldValueError, match=r"Declare image files as such: .*content=ImageContent\(is_encoded=True"
+    ):
+        TimeWindows(source, {"image": [-0.1, 0]}, fps=10).get_data(1)
 
 
 def test_an_error_of_the_provider_names_the_sample_whose_window_needs_the_frame():

@@ -10,6 +10,7 @@ from driving_support.driving_data import SCENES, write_driving_data
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, UnknownArgumentError
+from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import DrivingFields, DrivingIndex, DrivingProvider
 from accvlab.driving_data.datasets.driving import poses
@@ -36,6 +37,43 @@ def data(tmp_path_factory):
 
 def text_of(value):
     return value if isinstance(value, str) else bytes(value).decode()
+
+
+class TestSingleFields:
+    def test_are_loaded_without_the_files_of_others(self, data, monkeypatch):
+        root, _ = data
+        provider = DrivingProvider(root / "index", root, **ALL)
+        expected = [provider.get_data(frame) for frame in range(5)]
+        read = []
+        original = Storage.read_bytes
+        monkeypatch.setattr(Storage, "read_bytes", lambda self, name: read.append(name) or original(self, name))
+        pose, lens = ("ego", "world_from_ego"), ("cameras", 1, "intrinsics")
+        columns = provider.load_fields({pose: [4, 0, 4], lens: [2], ("token",): [1, 1]})
+        assert [frame.tolist() for frame in columns[pose]] == [
+            expected[frame]["ego"]["world_from_ego"].tolist() for frame in (4, 0, 4)
+        ]
+        assert columns[lens][0].tolist() == expected[2]["cameras"][1]["intrinsics"].tolist()
+        assert [text_of(token) for token in columns["token",]] == ["frame-1", "frame-1"]
+        assert read == []
+        image = ("cameras", 1, "image")
+        columns = provider.load_fields({image: [3, 0, 3], ("boxes", "sizes"): [0]})
+        assert [bytes(file) for file in columns[image]] == [
+            bytes(expected[frame]["cameras"][1]["image"]) for frame in (3, 0, 3)
+        ]
+        assert read == ["images/3_LEFT.ppm", "images/0_LEFT.ppm"]
+        assert provider.load_fields({("weather",): [0]}) is None
+
+    def test_have_the_times_of_their_sensor(self, data):
+        root, index = data
+        provider = DrivingProvider(root / "index", root, cameras=["LEFT"], lidar=True, scenes=["scene-b"])
+        assert provider.frame_times_s().tolist() == provider.timestamps.tolist()
+        times = provider.frame_times_s(("cameras", 0, "image")).tolist()
+        assert times == index.cameras.time[3:, 1].tolist()
+        assert (
+            provider.frame_times_s(("lidar", "points")).tolist()
+            == index.lidar.time[index.lidar.of_frame[3:]].tolist()
+        )
+        assert provider.frame_times_s(("boxes", "centers")) is None
 
 
 class TestSamples:
