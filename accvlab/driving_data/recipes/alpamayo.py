@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 
 from accvlab.dali_pipeline_framework import ImageResizer, PipelineStepBase, SampleDataGroup, checks, for_each
-from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
 from ..datasets.driving.driving_fields import DrivingFieldSettings
@@ -116,13 +116,20 @@ class AlpamayoFormatter(parts.FrameFormatter):
         return fields, {}
 
     def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
+        settings, t0_us = self._settings, round(float(data["timestamp"]) * 1e6)
+        history_us = round(settings.num_history_steps * settings.time_step * 1e6)
+        if t0_us <= history_us:
+            raise FieldValueError(
+                f"t0 of Alpamayo must be after num_history_steps * time_step, {history_us / 1e6:g} s, as there; "
+                f"got {t0_us / 1e6:g} s of {parts.text_of(data['scene'])!r}. Ask for a later moment."
+            )
         absolute = np.stack([np.rint(camera["timestamp"] * 1e6).astype(np.int64) for camera in cameras])
         values: dict[str, Any] = {"camera_indices": self._numbers, "absolute_timestamps": absolute}
         values["relative_timestamps"] = (absolute - absolute.min()).astype(np.float32) * np.float32(1e-6)
         for name in ("ego_history", "ego_future"):
             places = data[name]
             values |= {f"{name}_xyz": places["positions"][None], f"{name}_rot": places["rotations"][None]}
-        values["t0_us"] = np.rint(data["timestamp"] * 1e6)
+        values["t0_us"] = t0_us
         of_cameras: list[dict[str, Any]] = [{} for _ in cameras]
         if self._settings.calibration:
             size = data["ego"]["vehicle_size"]

@@ -10,8 +10,8 @@ from driving_support.physical_ai import CAMERAS, FRONT, LEFT, LENS, TELE, VEHICL
 from nvidia.dali.types import DALIDataType
 from support.videos import read_numbers
 
-from accvlab.dali_pipeline_framework import ImageGaussianBlurrer, SampleDataGroup
-from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework import FaultPolicy, ImageGaussianBlurrer, SampleDataGroup
+from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
 from accvlab.driving_data.datasets import Moments, PhysicalAiProvider
 from accvlab.driving_data.recipes import ALPAMAYO, ALPAMAYO_RL, AlpamayoSettings, ExtraSteps, batch_view
 from accvlab.driving_data.viewing import FThetaLens, show
@@ -147,6 +147,23 @@ def test_it_continues_where_it_was_stopped(root: Any) -> None:
     with ALPAMAYO.loader(provider, 2, settings, seed=3, **NUMPY) as loader:
         loader.load_state_dict(state)
         assert begun + moments(loader) == whole
+
+
+def test_a_moment_that_is_too_early_is_named(root: Any) -> None:
+    settings = AlpamayoSettings(num_history_steps=2, num_future_steps=4, time_step=0.3, image_times=(0,))
+    provider = PhysicalAiProvider(
+        root, moments=Moments(at={"clip-a": [0.6, 0.6 + 1e-6]}), cameras=[FRONT], **settings.provider_fields()
+    )
+    assert len(provider) == 2
+    options: dict[str, Any] = {"is_training": False, **NUMPY}
+    message = r"must be after num_history_steps \* time_step, 0\.6 s.* got 0\.6 s of 'clip-a'"
+    with (
+        ALPAMAYO.loader(provider, 1, settings, **options) as loader,
+        pytest.raises(SourceError, match=message),
+    ):
+        next(iter(loader))
+    with ALPAMAYO.loader(provider, 2, settings, faults=FaultPolicy(samples="replace"), **options) as loader:
+        assert next(iter(loader))["t0_us"].tolist() == [600_001] * 2
 
 
 def test_what_is_missing_is_named(root: Any) -> None:
