@@ -2,10 +2,12 @@
 
 import collections
 import functools
+import inspect
 import sys
 from pathlib import Path
 
 from sphinx.domains.python import PythonDomain
+from sphinx.util.inspect import stringify_signature
 from sphinx.util.nodes import make_refnode
 
 from accvlab.dali_pipeline_framework import __version__
@@ -96,6 +98,13 @@ def _show_colons(app, what, name, obj, options, lines):
     lines[:] = [line.replace(_HIDDEN_COLON, ":") for line in lines]
 
 
+def _show_arguments(app, what, name, obj, options, signature, return_annotation):
+    """Show those of the constructor also where a class has a `__new__` that takes anything."""
+    if what == "class" and (signature or "").startswith("(*args"):
+        return stringify_signature(inspect.signature(obj), show_annotation=False), return_annotation
+    return None
+
+
 @functools.cache
 def _entries_by_ending(env):
     """What is called by each ending of a dotted name. References are resolved when all pages have been read."""
@@ -151,6 +160,7 @@ class IndexedPythonDomain(PythonDomain):
 def setup(app):
     app.add_domain(IndexedPythonDomain, override=True)
     app.connect("source-read", _with_directives)
+    app.connect("autodoc-process-signature", _show_arguments)
     app.connect("autodoc-process-docstring", _hide_colons, priority=400)  # Napoleon: 500
     app.connect("autodoc-process-docstring", _show_colons, priority=600)
     app.connect("missing-reference", _link_by_last_name)
