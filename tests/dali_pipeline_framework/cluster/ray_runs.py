@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 import traceback
@@ -29,8 +30,10 @@ from ray_providers import ChanceProvider, HeavyProvider, TimedProvider
 from support.inputs import NumberIterable
 from support.loaders import ORDERS, frozen, json_copy, loop
 from support.providers import FaultyProvider, UnpicklableProvider
+from support.videos import make_video
+from video_counting import CountingProvider
 
-from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework import DataLoader, VideoFrameDataProvider, Videos
 from accvlab.dali_pipeline_framework.cluster import RayPool, RayWorkers
 from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
 
@@ -86,12 +89,12 @@ def a_pool(num_actors: int, **settings: Any) -> Iterator[RayPool]:
 
 
 @run
-def same_stream_in_all_orders(num_actors: int) -> list[str]:
-    """Orders whose stream is another one."""
+def same_stream_in_orders(num_actors: int, names: list[str] | None) -> list[str]:
+    """Orders, of those of the names or of all, whose stream is another one."""
     different = []
     with a_pool(num_actors) as pool:
-        for name, order in ORDERS.items():
-            streams = []
+        for name in names or ORDERS:
+            order, streams = ORDERS[name], []
             for arguments in ({}, {"num_workers": None, "workers": RayWorkers(pool=pool)}):
                 with order.loader(**arguments) as loader:
                     streams.append([loop(loader, order.num_max) for _ in range(order.num_loops)])
@@ -283,6 +286,52 @@ def node_that_is_removed(num_samples: int) -> dict[str, Any]:
         got, longest = timed(loader, act)
         left = [actor.pid for actor in loader.report().actors if actor.pid]
     return {"same": got == want, "longest": longest, "before": removed, "left": left}
+
+
+@run
+def trainer_that_is_killed(folder: str) -> dict[str, Any]:
+    """A process with a loader is killed: which of its actors are left."""
+    ready = Path(folder) / "ready"
+    script = Path(__file__).with_name("ray_trainer.py")
+    with open(os.devnull, "w") as nothing:
+        command = [sys.executable, str(script), CLUSTER.address, str(ready)]
+        trainer = subprocess.Popen(command, stdin=nothing.fileno(), stdout=nothing, stderr=nothing)
+    end = time.monotonic() + 80
+    while not ready.exists():
+        assert time.monotonic() < end
+        assert trainer.poll() is None
+        time.sleep(0.05)
+    pids = json.loads(ready.read_text())
+    trainer.kill()
+    trainer.wait()
+    began = time.monotonic()
+    left = pids
+    while left and time.monotonic() < began + 60:
+        left = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+        time.sleep(0.05)
+    named = ray.util.list_named_actors(all_namespaces=True)
+    return {"actors": len(pids), "left": left, "seconds": time.monotonic() - began, "named": named}
+
+
+@run
+def frames_decoded(folder: str) -> dict[str, Any]:
+    """Streams of six videos by three actors: frames that were decoded for each that was delivered."""
+    paths = [str(make_video(Path(folder) / f"{number}.mp4", 60, "libx264")) for number in range(6)]
+    provider = CountingProvider(VideoFrameDataProvider(Videos(paths)))
+    order = StreamingSequenceSampler([60] * 6, seed=3, shuffle=False)
+    latest: dict[int, list[int]] = {}
+    with a_pool(3) as pool:
+        arguments: dict[str, Any] = {"sampler": order, "output_type": "numpy", "workers": RayWorkers(pool=pool)}
+        with DataLoader(provider, 6, **arguments) as loader:
+            await_actors(loader, 3)
+            got = []
+            for batch in loader:
+                got.append(frozen({name: value for name, value in batch.items() if name != "counts"}))
+                latest.update({int(counts[0]): counts[1:].tolist() for counts in batch["counts"]})
+    with DataLoader(provider.provider, 6, sampler=order, output_type="numpy", num_workers=0) as loader:
+        want = loop(loader)
+    delivered, decoded, _ = map(sum, zip(*latest.values(), strict=True))
+    return {"same": got == want, "per_frame": decoded / delivered, "actors": len(latest)}
 
 
 def main() -> None:

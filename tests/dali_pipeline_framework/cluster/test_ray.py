@@ -30,7 +30,7 @@ class RayRuns:
         (folder / "home").mkdir()
         self._results, self._log = folder / "results", folder / "log"
         self._results.touch()
-        path = [str(HERE), str(HERE.parents[1]), str(HERE.parents[2]), *sys.path]
+        path = [str(HERE), str(HERE.parent / "video"), str(HERE.parents[1]), str(HERE.parents[2]), *sys.path]
         environment = {
             **os.environ,
             "HOME": str(folder / "home"),
@@ -96,9 +96,24 @@ def ray_runs() -> Iterator[RayRuns]:
             runs.close()
 
 
-@pytest.mark.parametrize("num_actors", [3, *(pytest.param(count, marks=pytest.mark.wide) for count in (1, 2))])
-def test_stream_is_that_of_worker_processes_in_all_orders(ray_runs: RayRuns, num_actors: int) -> None:
-    assert ray_runs("same_stream_in_all_orders", num_actors=num_actors) == []
+FEW = ["shuffled, padded", "streams, cut", "clips", "mixture of streams", "stateful sampler"]
+    "shuffled, padded",
+    "streams, cut",
+    "clips",
+    "mixture of streams",
+    "stateful sampler",
+    "user's callable, partial",
+]
+
+
+@pytest.mark.parametrize(
+    ("num_actors", "names"),
+    [(3, FEW), *(pytest.param(count, None, marks=pytest.mark.wide) for count in (1, 2, 3))],
+)
+def test_stream_is_that_of_worker_processes_in_all_orders(
+    ray_runs: RayRuns, num_actors: int, names: list[str] | None
+) -> None:
+    assert ray_runs("same_stream_in_orders", num_actors=num_actors, names=names) == []
 
 
 def test_state_goes_from_processes_to_actors_and_back(ray_runs: RayRuns) -> None:
@@ -180,3 +195,17 @@ def test_a_machine_that_is_gone_loses_nothing(ray_runs: RayRuns) -> None:
     found = ray_runs("node_that_is_removed", num_samples=480)
     assert found["same"]
     assert len(found["left"]) < 6
+
+
+def test_nothing_is_left_of_a_training_that_was_killed(ray_runs: RayRuns, tmp_path: Path) -> None:
+    found = ray_runs("trainer_that_is_killed", folder=str(tmp_path))
+    assert found["actors"] == 2
+    assert found["left"] == found["named"] == []
+
+
+@pytest.mark.wide
+def test_streams_of_videos_stay_with_their_actors(ray_runs: RayRuns, tmp_path: Path) -> None:
+    found = ray_runs("frames_decoded", folder=str(tmp_path))
+    assert found["same"]
+    assert found["actors"] == 3
+    assert found["per_frame"] <= 1.1

@@ -1,0 +1,30 @@
+"""A training that does not end: writes which actors load for it, and goes on until it is killed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+from pathlib import Path
+
+from ray_providers import TimedProvider
+
+from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.cluster import RayWorkers
+
+
+def main() -> None:
+    address, ready = sys.argv[1:]
+    workers = RayWorkers(num_actors=2, num_cpus=0.1, address=address)
+    with DataLoader(TimedProvider(40, 0.01), 4, output_type="numpy", workers=workers) as loader:
+        for _ in itertools.count():
+            for _batch in loader:
+                pids = [actor.pid for actor in loader.report().actors if actor.pid]
+                if len(pids) == 2 and not os.path.exists(ready):
+                    Path(f"{ready}.part").write_text(json.dumps(pids))
+                    os.rename(f"{ready}.part", ready)
+
+
+if __name__ == "__main__":
+    main()
