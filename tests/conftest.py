@@ -40,6 +40,7 @@ LONGEST = [
     "test_docs.py",
     "test_kill_and_resume.py",
     "test_imports.py",
+    "test_ray.py",
     "test_loader_state.py",
     "test_sampler_contract.py",
     "test_check_step.py",

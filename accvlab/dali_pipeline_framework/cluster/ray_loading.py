@@ -33,6 +33,8 @@ from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.worker_report import ReportedFailure, WorkerReport
 from ..engine.worker_source import CallableSource, samples_of
 from ..errors import FrameworkError, NotSupportedError, OutputError, WorkerDiedError, WorkerStartError
+from ..sources.given_order import GivenOrderSampler
+from ..sources.input_adapter import InputAdapter
 from ..sources.planned_input import PlannedInput
 from .actors import ActorFacts, ActorUse, Answer
 from .dispatch import Call, Dispatch, Part, Position, joined_slots
@@ -71,7 +73,13 @@ class RayLoading:
         Raises:
             NotSupportedError: Actors cannot load its input.
         """
-        source = pipeline.worker_source
+        source, planned = pipeline.worker_source, InputAdapter(pipeline.data_input).planned
+        if planned is not None and isinstance(planned.sampler, GivenOrderSampler):
+            raise NotSupportedError(
+                "`workers` loads by an order that actors can compute; one that is given as a function of the "
+                "epoch, or as a sampler of PyTorch, is run in this process. Use a sampler of this package, "
+                "or `num_workers`."
+            )
         if not isinstance(source, CallableSource) or pipeline.native:
             kind = type(pipeline.data_input).__name__
             raise NotSupportedError(

@@ -28,7 +28,7 @@ import ray
 from ray.cluster_utils import Cluster
 from ray_providers import ChanceProvider, HeavyProvider, TimedProvider
 from support.inputs import NumberIterable
-from support.loaders import ORDERS, frozen, json_copy, loop
+from support.loaders import ORDERS, by_sampler, frozen, json_copy, loop
 from support.providers import FaultyProvider, UnpicklableProvider
 from support.videos import make_video
 from video_counting import CountingProvider
@@ -36,6 +36,7 @@ from video_counting import CountingProvider
 from accvlab.dali_pipeline_framework import DataLoader, VideoFrameDataProvider, Videos
 from accvlab.dali_pipeline_framework.cluster import RayPool, RayWorkers
 from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.sources.given_order import GivenOrderSampler
 
 RUNS: dict[str, Callable[..., Any]] = {}
 SOON_S = 20.0
@@ -177,6 +178,7 @@ def what_cannot_be_sent(folder: str) -> dict[str, str]:
         "lacking": refusal(provider),
         "given": refusal(provider, runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}),
         "iterable": refusal(NumberIterable(10, 4)),
+        "order": refusal(by_sampler(GivenOrderSampler(lambda epoch: range(22), 22))),
     }
 
 

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predicts samples per second for actors on other machines, from measured costs; nothing is run.
+
+The dispatch of the library itself asks actors that are played here. An actor computes for a batch as long as was
+measured; then the batch goes through the network of the receiving machine, one after the other; the loop takes
+batches in order, each for as long as the receiver and its step need.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from typing import Any
+
+import attrs
+
+from accvlab.dali_pipeline_framework.cluster.dispatch import Dispatch, Position
+
+
+@attrs.frozen
+class Costs:
+    """What was measured.
+
+    Attributes:
+        core_s_per_sample: Processor time of an actor for a sample.
+        bytes_per_sample: What is sent of it.
+        receive_core_s_per_gb: Processor time of the receiving process for a gigabyte.
+        spread: Times of batches are within this share of their mean, evenly.
+    """
+
+    core_s_per_sample: float
+    bytes_per_sample: float
+    receive_core_s_per_gb: float = 0.3
+    spread: float = 0.3
+
+
+def samples_per_s(
+    costs: Costs,
+    num_actors: int,
+    network_gb_per_s: float,
+    batch_size: int = 8,
+    step_s: float = 0.0,
+    batches_ahead: int | None = None,
+    num_batches: int = 400,
+) -> float:
+    """Predict the rate of a loop.
+
+    Args:
+        costs: What was measured.
+        num_actors: How many actors, each with a core of its own.
+        network_gb_per_s: What the receiving machine gets through its network, in 10**9 bytes per second.
+        batch_size: Samples per batch.
+        step_s: Time that the loop needs for a batch.
+        batches_ahead: As in `RayWorkers`.
+        num_batches: How many batches to play.
+    """
+    chance = random.Random(0)
+    dispatch = Dispatch(batches_ahead or 4 * num_actors, _following)
+    for number in range(num_actors):
+        dispatch.join(number, 0.0)
+    per_batch_s = batch_size * costs.core_s_per_sample
+    num_bytes = batch_size * costs.bytes_per_sample
+    way_s = num_bytes / network_gb_per_s / 1e9
+    receive_s = num_bytes / 1e9 * costs.receive_core_s_per_gb
+    events: list[tuple[float, int, Any]] = []
+    free_at = dict.fromkeys(range(num_actors), 0.0)
+    now = link_free_at = loop_free_at = 0.0
+    position, num_delivered, num_events = (0, 0), 0, 0
+    dispatch.begin(position)
+    while num_delivered < num_batches:
+        for call in dispatch.due_calls(now):
+            times = [per_batch_s * (1 + costs.spread * (2 * chance.random() - 1)) for _ in call.parts]
+            free_at[call.member] = max(now, free_at[call.member]) + sum(times)
+            link_free_at = max(link_free_at, free_at[call.member]) + way_s * len(call.parts)
+            num_events += 1
+            heapq.heappush(events, (link_free_at, num_events, (call, sum(times))))
+        if dispatch.is_complete(position) and loop_free_at <= now:
+            dispatch.delivered(position)
+            position = _following(position)
+            dispatch.begin(position)
+            num_delivered += 1
+            loop_free_at = now + max(step_s, receive_s)
+            heapq.heappush(events, (loop_free_at, -num_delivered, None))
+            continue
+        now, _, answered = heapq.heappop(events)
+        if answered is not None:
+            call, work_s = answered
+            dispatch.answered(call, ["there"] * len(call.parts), work_s, now)
+    return num_delivered * batch_size / now
+
+
+def _following(position: Position) -> Position:
+    return position[0], position[1] + 1
