@@ -176,6 +176,10 @@ class TestMoments:
     def test_are_those_asked_for(self, published, moments, times):
         assert times_us(PhysicalAiProvider(published, moments=moments, cameras=[FRONT])) == times
 
+    def test_events_may_have_exactly_enough_before_and_after(self):
+        events, moments = np.array([1_599_999, 1_600_000, 3_600_000, 3_600_001]), Moments(at="events")
+        assert moments.of_list("clip-a", events, 10_000_000).tolist() == [1_600_000, 3_600_000]
+
     def test_multiples_of_a_time_have_data_before_and_after(self, published):
         moments = Moments(every_s=0.25, history_s=0.3, future_s=0.2)
         provider = PhysicalAiProvider(published, moments=moments, scenes=["clip-a"])
