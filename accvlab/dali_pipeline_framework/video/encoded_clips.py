@@ -28,7 +28,6 @@ Int32Array = npt.NDArray[np.int32]
 # What DALI reads on a GPU is MP4; other codecs are decoded by PyAV, or do not care.
 _MP4_CODECS = ("h264", "hevc", "av1", "vp9", "mpeg4")
 _TIME_BASE = Fraction(1, 25)
-_RASL_BEFORE_KEY = ("hevc",)
 
 
 def numbers_name(name: Name) -> str:
@@ -74,7 +73,8 @@ def cut_clip(decoder: VideoDecoder, key_pts: int | None, wanted: Int64Array) -> 
     """Cut frames out of a video, from the position of its decoder on.
 
     Times and edit lists are left behind: the frames of the file are numbered one after the other. Leading pictures
-    of HEVC (RASL, RADL: decoded after the key frame, and shown before it) are left out, since decoders skip them.
+    (decoded after the key frame, and shown before it) are left out. They can refer to what was before the key
+    frame, so that decoders skip them, and DALI's on a GPU would take each frame for another one.
 
     Args:
         decoder: Open video, at or before the key frame.
@@ -97,7 +97,7 @@ def cut_clip(decoder: VideoDecoder, key_pts: int | None, wanted: Int64Array) -> 
             continue
         if packet.is_corrupt:
             raise VideoError(f"the packet at {float(packet.pts * decoder.time_base):.3f} s is damaged.")
-        if packets and packet.pts < (packets[0].pts or 0) and decoder.codec_name in _RASL_BEFORE_KEY:
+        if packets and packet.pts < (packets[0].pts or 0):
             continue
         packets.append(packet)
         missing.discard(packet.pts)
