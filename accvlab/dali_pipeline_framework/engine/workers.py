@@ -93,7 +93,10 @@ class StartWatch:
                 limits.append((again, act))
 
     def _report_slow_start(self, num_workers: int, limit: float, pids: set[int]) -> float:
-        _logger.warning("Starting %d workers: after %g s there are %d processes.", num_workers, limit, len(pids))
+        found = f"there are {len(pids)} processes"
+        if starting_server() is not None:
+            found = "the fork server still imports what they need"
+        _logger.warning("Starting %d workers: after %g s %s.", num_workers, limit, found)
         return limit + _TOLD_EACH_S
 
     def _tell_states(self, limit: float, pids: set[int]) -> None:

@@ -130,6 +130,65 @@ class LoaderBatchSampler:
 class DataLoader(TorchInterface):
     """Delivers batches to a training loop, epoch after epoch, and can be stopped and continued anywhere.
 
+    Args:
+        source: What to load: a data provider; or an input (callable, iterable, native reader, stream), or a
+            `PipelineDefinition`, which has steps and order already.
+        batch_size: Samples per batch on this shard. None: what input or sampler were created with.
+        steps: Processing steps, applied one after the other.
+        shuffle: Whether the samples of a data provider come in a random order, another one in each epoch
+            (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
+        sampler: Another order of the samples of a data provider, in place of ``shuffle``: a sampler of this
+            package; a function of the epoch that returns the sample indices of all shards in order; or a
+            sampler of PyTorch, which gives the indices of its own rank. The latter two are run in this process
+            when a loop begins, ``set_epoch`` is called before, and a last batch may be smaller.
+        run: Where steps run that have a form for arrays: in the ``"workers"``; with pixels in the ``"graph"``,
+            and all else in the workers; or by the rule of ``"auto"``: with a GPU like ``"graph"``, without one
+            on arrays where that costs less (see `PipelineDefinition`). None: ``"auto"``; with a
+            `PipelineDefinition`, what it says.
+        num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
+            has usable cores, at most 8; 1 for an iterable. What is delivered does not depend on the number.
+        num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine.
+        device_id: Number of the GPU; None for the CPU. Or ``"auto"``, which is the number of this rank on its
+            machine (see the page on several GPUs); ``"cuda:1"``; or a ``torch.device``.
+        shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
+            ``"auto"`` or a source to take it from (see `detect_shard`). None: what the input was created
+            with, usually all.
+        last_batch: Handling of a last batch that is not full: ``"drop"``, ``"pad"``, ``"partial"`` or
+            ``"wrap"``. None: what the sampler was created with (without a sampler ``"drop"`` where samples are
+            shuffled, otherwise ``"partial"``). Not for inputs of one's own.
+        context_name: Name for a group that is added to each sample and holds its position, with the fields
+            of `SamplePlace`. None: what the input was created with. Not for inputs of one's own.
+        steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: until the input
+            ends.
+        seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
+        start_method: How workers start: ``"forkserver"``, ``"fork"`` (not with ``device_id``) or ``"spawn"``.
+        output_type: ``"torch"`` or ``"numpy"``.
+        ragged: Handling of samples of different shapes: ``"raise"``, ``"list"``, or a dict of these by
+            field (see `DALIStructuredOutputIterator`).
+        stack_arrays: Whether the elements of each array, e.g. the cameras, come as one tensor
+            ``(batch, cameras, ...)`` per field, ``batch["cameras"]["image"]``.
+        post_process_func: Applied to each batch; its result is delivered.
+        worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
+            sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
+        pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
+            ``tensor.to(device, non_blocking=True)`` while the program goes on. Without CUDA nothing changes.
+        small_fields: Where fields are delivered that no step in the graph touches: on the ``"cpu"``, or on the
+            ``"gpu"`` of ``device_id``, all of them by one copy from pinned memory; texts stay on the CPU.
+        pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
+        as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
+            that checks it. What such code would change in a loader of PyTorch has no effect on this one.
+        faults: Handling of samples that fail, and of workers that die: a `FaultPolicy`, or only that
+            of samples, ``"raise"``, ``"skip"`` or ``"replace"``. None: the first one is
+            raised.
+        ledger: Folder in which each rank notes which samples it has delivered, in a file of its own; see the
+            page on ledgers. None: nothing is noted.
+        workers: Actors of a Ray cluster that load in place of worker processes; None: there are none.
+
+    Raises:
+        SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
+        FormatError: The steps do not fit the data.
+        DeviceError: A step needs a GPU, and none is usable; or ``device_id`` names one that is not there.
+
     Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next one starts the
     next epoch at once (or, after `set_epoch`, the epoch that was set), with no batch that was prefetched before.
 
@@ -186,67 +245,7 @@ class DataLoader(TorchInterface):
         ledger: str | os.PathLike[str] | None = None,
         workers: RayWorkers | None = None,
     ) -> None:
-        """Create the loader. Its worker processes start with the first loop, or with `start`.
-
-        Args:
-            source: What to load: a data provider; or an input (callable, iterable, native reader, stream), or a
-                `PipelineDefinition`, which has steps and order already.
-            batch_size: Samples per batch on this shard. None: what input or sampler were created with.
-            steps: Processing steps, applied one after the other.
-            shuffle: Whether the samples of a data provider come in a random order, another one in each epoch
-                (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
-            sampler: Another order of the samples of a data provider, in place of ``shuffle``: a sampler of this
-                package; a function of the epoch that returns the sample indices of all shards in order; or a
-                sampler of PyTorch, which gives the indices of its own rank. The latter two are run in this process
-                when a loop begins, ``set_epoch`` is called before, and a last batch may be smaller.
-            run: Where steps run that have a form for arrays: in the ``"workers"``; with pixels in the ``"graph"``,
-                and all else in the workers; or by the rule of ``"auto"``: with a GPU like ``"graph"``, without one
-                on arrays where that costs less (see `PipelineDefinition`). None: ``"auto"``; with a
-                `PipelineDefinition`, what it says.
-            num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
-                has usable cores, at most 8; 1 for an iterable. What is delivered does not depend on the number.
-            num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine.
-            device_id: Number of the GPU; None for the CPU. Or ``"auto"``, which is the number of this rank on its
-                machine (see the page on several GPUs); ``"cuda:1"``; or a ``torch.device``.
-            shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
-                ``"auto"`` or a source to take it from (see `detect_shard`). None: what the input was created
-                with, usually all.
-            last_batch: Handling of a last batch that is not full: ``"drop"``, ``"pad"``, ``"partial"`` or
-                ``"wrap"``. None: what the sampler was created with (without a sampler ``"drop"`` where samples are
-                shuffled, otherwise ``"partial"``). Not for inputs of one's own.
-            context_name: Name for a group that is added to each sample and holds its position, with the fields
-                of `SamplePlace`. None: what the input was created with. Not for inputs of one's own.
-            steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: until the input
-                ends.
-            seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
-            start_method: How workers start: ``"forkserver"``, ``"fork"`` (not with ``device_id``) or ``"spawn"``.
-            output_type: ``"torch"`` or ``"numpy"``.
-            ragged: Handling of samples of different shapes: ``"raise"``, ``"list"``, or a dict of these by
-                field (see `DALIStructuredOutputIterator`).
-            stack_arrays: Whether the elements of each array, e.g. the cameras, come as one tensor
-                ``(batch, cameras, ...)`` per field, ``batch["cameras"]["image"]``.
-            post_process_func: Applied to each batch; its result is delivered.
-            worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
-                sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
-            pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
-                ``tensor.to(device, non_blocking=True)`` while the program goes on. Without CUDA nothing changes.
-            small_fields: Where fields are delivered that no step in the graph touches: on the ``"cpu"``, or on the
-                ``"gpu"`` of ``device_id``, all of them by one copy from pinned memory; texts stay on the CPU.
-            pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
-            as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
-                that checks it. What such code would change in a loader of PyTorch has no effect on this one.
-            faults: Handling of samples that fail, and of workers that die: a `FaultPolicy`, or only that
-                of samples, ``"raise"``, ``"skip"`` or ``"replace"``. None: the first one is
-                raised.
-            ledger: Folder in which each rank notes which samples it has delivered, in a file of its own; see the
-                page on ledgers. None: nothing is noted.
-            workers: Actors of a Ray cluster that load in place of worker processes; None: there are none.
-
-        Raises:
-            SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
-            FormatError: The steps do not fit the data.
-            DeviceError: A step needs a GPU, and none is usable; or ``device_id`` names one that is not there.
-        """
+        """Create the loader. Its worker processes start with the first loop, or with `start`."""
         self._settings = settings = LoaderSettings.of(locals())
         self._run = LoaderRun(settings)
         self.pin_memory = settings.pin_memory

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import logging
 import os
+import pydoc
 from typing import Any
 
 import numpy as np
@@ -740,3 +742,14 @@ class TestNoValueTwice:
         for size in (4, 2):
             with DataLoader(definition, size, num_workers=0, output_type="numpy") as loader:
                 assert indices(loader, 1) == [expected(0)[0][:size]]
+
+
+def test_help_shows_the_arguments_first() -> None:
+    lines = [line.strip(" |") for line in pydoc.plain(pydoc.render_doc(DataLoader)).splitlines()]
+    at = lines.index("Args:")
+    assert lines[at - 2] == (inspect.getdoc(DataLoader) or "").splitlines()[0]
+    assert lines[at + 1].startswith("source: What to load")
+    named = [
+        name for name in inspect.signature(DataLoader).parameters if f"    {name}: " in (DataLoader.__doc__ or "")
+    ]
+    assert named == [*inspect.signature(DataLoader).parameters]
