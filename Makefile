@@ -68,6 +68,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/bench_nuscenes.py --output $(RESULTS)/nuscenes_$(CORES)
 	$(BIN)/python benchmarks/bench_recipes.py --output $(RESULTS)/recipes_$(CORES)
 	$(BIN)/python benchmarks/bench_navsim.py --output $(RESULTS)/navsim_$(CORES)
+	$(BIN)/python benchmarks/bench_lerobot.py --output $(RESULTS)/lerobot_$(CORES)
 	$(BIN)/python benchmarks/bench_report.py --output $(RESULTS)/report_$(CORES)
 	$(BIN)/python benchmarks/bench_faults.py --output $(RESULTS)/faults_$(CORES)
 	$(BIN)/python benchmarks/bench_first_batch.py --output $(RESULTS)/first_batch_$(CORES)

@@ -22,7 +22,7 @@ from support.videos import draw_number, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageMeanStdDevNormalizer
 from accvlab.dali_pipeline_framework.providers import Storage, TimeWindows
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import LeRobotProvider
@@ -451,3 +451,16 @@ def test_a_video_that_is_changed_after_it_was_indexed_is_refused(
     settings: dict[str, Any] = {"num_workers": 0, "faults": "skip", "output_type": "numpy"}
     with DataLoader(provider, 4, shuffle=False, **settings) as loader:
         assert {int(index) for batch in loader for index in batch["index"]} == {*range(7, 12)}
+
+
+def test_pictures_of_windows_are_normalized_in_the_graph(tmp_path: Path) -> None:
+    provider = LeRobotProvider(write_lerobot(tmp_path), fields=[FEATURE, REAR])
+    windows = TimeWindows(provider, {FEATURE: [-1 / FPS, 0], REAR: [0]})
+    steps = [
+        ImageMeanStdDevNormalizer(camera, mean=0, std_dev=255, output_layout="FCHW") for camera in (FEATURE, REAR)
+    ]
+    with DataLoader(windows, 3, shuffle=False, steps=steps, output_type="numpy", num_workers=0) as loader:
+        batch = next(iter(loader))
+    expected = np.stack([windows.get_data(row)[FEATURE] for row in range(3)]).transpose(0, 1, 4, 2, 3)
+    np.testing.assert_allclose(np.stack(batch[FEATURE]), expected / 255, atol=1e-6)
+    assert np.stack(batch[REAR]).shape == (3, 1, 3, 64, 96)

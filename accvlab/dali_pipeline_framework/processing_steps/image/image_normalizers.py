@@ -100,6 +100,9 @@ class ImageMeanStdDevNormalizer(PixelStep):
     def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
         num_channels = max(len(self._mean), len(self._std_dev))
         is_direct = self._output_type in _DIRECT_OUTPUTS
+        known = leaf.content.layout or ""
+        if known.startswith("F") and self._output_layout:  # without a layout, DALI takes a clip for no clip
+            image = pixels.with_layout(image, known)
         normalized = fn.crop_mirror_normalize(
             image if leaf.dtype in _ACCEPTED_INPUTS else fn.cast(image, dtype=_DT.FLOAT),
             mean=[*self._mean],

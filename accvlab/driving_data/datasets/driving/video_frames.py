@@ -22,7 +22,7 @@ from accvlab.dali_pipeline_framework.extension import (
     located,
 )
 from accvlab.dali_pipeline_framework.providers import Storage
-from accvlab.dali_pipeline_framework.video import FrameReader, VideoIndex, cached_video_index
+from accvlab.dali_pipeline_framework.video import DecodingStatistics, FrameReader, VideoIndex, cached_video_index
 
 from .array_types import Int32, Int64, UInt8
 
@@ -135,6 +135,11 @@ class VideoFrames:
             yield
         finally:
             self._decoders = self._pool
+
+    @property
+    def statistics(self) -> DecodingStatistics:
+        """What this process has decoded."""
+        return self._pool.statistics
 
     def close(self) -> None:
         """Close the decoders; they are opened again when they are needed."""

@@ -39,6 +39,7 @@ from accvlab.dali_pipeline_framework.extension import (
 )
 from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
+from accvlab.dali_pipeline_framework.video import DecodingStatistics
 
 from ..driving.array_types import Array, Float64, Int64
 from ..driving.driving_index import SETTING, cache_folder, first_column, numbers_column, states_of
@@ -358,6 +359,11 @@ class LeRobotProvider(BlueprintProvider):
                 f"{start_s[first]:.3f} to {end_s[first]:.3f} s."
             )
         return found
+
+    @property
+    def statistics_of_decoding(self) -> DecodingStatistics:
+        """How many frames this object has decoded in this process, and for how many that were requested."""
+        return self._video_frames.statistics
 
     def close(self) -> None:
         """Close the decoders of this process; they are opened again when they are needed."""
