@@ -69,6 +69,7 @@ class Model:
             "samples",
             start,
             reported=((LIBRARY, REFERENCE), (REDUCED, REFERENCE)),
+            filling_seconds=0.1 * self.batch_size if self.can_reduce else 0.0,
             price_targets=(PriceTarget(LIBRARY, REFERENCE, MOST_TO_REFERENCE),),
         )
 
@@ -76,7 +77,7 @@ class Model:
 def models(*, quick: bool) -> list[Model]:
     return [
         Model("EgoStatusMLP", EGO_STATUS_MLP, {}, 8 if quick else 64, False),
-        Model("TransFuser", TRANSFUSER, TransFuserSettings().sensors(SCENES), 1 if quick else 8, True),
+        Model("TransFuser", TRANSFUSER, TransFuserSettings().sensors(SCENES), 1 if quick else 4, True),
     ]
 
 

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 
 from accvlab.dali_pipeline_framework import ArrayStep, ImageMeanStdDevNormalizer, SampleDataGroup, checks
-from accvlab.dali_pipeline_framework.checks import listed
+from accvlab.dali_pipeline_framework.checks import listed, shown
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.extension import (
     DECODED_IMAGE,
@@ -309,7 +309,12 @@ class TransFuserFormatter(ArrayStep):
             shapes = []
             for layer in one.names:
                 for shape in maps.objects_near(map_name, layer, one.kind, center, settings.range_m):
-                    points = np.asarray(shape, np.float64)[:, :2]
+                    points = np.asarray(shape, np.float64)
+                    if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
+                        raise FieldValueError(
+                            f"{type(maps).__name__}.objects_near({map_name!r}, {layer!r}, {one.kind!r}, ...) must "
+                            f"give points (n, 2), finite, for each shape, got {shown(shape)}"
+                        )
                     planar = np.column_stack([points, np.zeros(len(points))])
                     shapes.append(seen_from(origin, planar)[:, :2])
             self._grid.paint(raster, shapes, number, is_line=one.kind == "line")

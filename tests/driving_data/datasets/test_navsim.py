@@ -52,6 +52,9 @@ class TestScenes:
     def test_logs_and_tokens(self, root):
         provider = provider_of(root, log_names=[log_name(1)], tokens=[token(1, 4), token(1, 9)])
         assert tokens_of(provider) == [token(1, 4)]
+        copy = pickle.loads(pickle.dumps(provider))
+        assert tokens_of(copy) == [token(1, 4)]
+        assert copy.scene_filter.tokens is None  # of real filters, these are megabytes
         assert provider.scene_names == (log_name(1),)
         assert provider.sequence_lengths == (1,)
         assert provider.map_names == ("us-nv-las-vegas-strip",)
@@ -218,6 +221,12 @@ class TestRefused:
         )
         assert refused(SettingError, lambda: provider_of(root, {"cam_f0": [4]})) == (
             "`sensors['cam_f0']` must be frames of the history, from 0 to 3, True or False, got [4]."
+        )
+        assert refused(SettingError, lambda: provider_of(root, {"cam_f0": 3})) == (
+            "`sensors['cam_f0']` must be frames of the history, from 0 to 3, True or False, got 3."
+        )
+        assert refused(SettingError, lambda: provider_of(root, ["cam_f0"])) == (
+            "`sensors` must be of the class Mapping, got ['cam_f0']."
         )
         assert refused(SettingError, lambda: provider_of(root, {"lidar_pc": [0]})) == (
             "`sensors['lidar_pc']` must be frames of the history, from 0 to 3, True or False; those of LIDAR_PC "

@@ -327,6 +327,19 @@ class TestRefused:
         with pytest.raises(FieldValueError, match=re.escape(problem)):
             first_batch(TRANSFUSER, provider_of(root, settings), settings)
 
+    def test_maps_of_another_form(self, root):
+        class Flat(OneLane):
+            def objects_near(self, *asked):
+                return [[1.0, 2.0]]
+
+        settings = TransFuserSettings(maps=Flat(), **SMALL)
+        problem = (
+            "Flat.objects_near('us-nv-las-vegas-strip', 'LANE', 'polygon', ...) must give points (n, 2), finite, "
+            "for each shape, got [1.0, 2.0]"
+        )
+        with pytest.raises(FieldValueError, match=re.escape(problem)):
+            first_batch(TRANSFUSER, provider_of(root, settings), settings)
+
     def test_broken_and_missing_images_are_named(self, tmp_path):
         root = write_navsim(tmp_path)
         settings = TransFuserSettings(**SMALL)

@@ -142,9 +142,14 @@ class NavsimProvider(DrivingProvider):
             **settings,
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """As that of `DrivingProvider`, without the 100,000 names that a filter may have."""
+        numbers = attrs.evolve(self._filter, tokens=None, log_names=None)
+        return {**super().__getstate__(), "_filter": numbers}
+
     @property
     def scene_filter(self) -> SceneFilter:
-        """Which scenes the samples are."""
+        """Which scenes the samples are; in workers without ``tokens`` and ``log_names``."""
         return self._filter
 
     @property
@@ -262,13 +267,16 @@ def _frames_back(sensors: Sensors | None, num_history: int) -> dict[str, list[in
             raise SettingError(f"`sensors` names {shown(given)}, which is no sensor.{hint}")
         if isinstance(frames, bool):
             frames = range(num_history) if frames else ()
-        wrong = [frame for frame in frames if isinstance(frame, bool) or frame not in range(num_history)]
-        if wrong or (name == _LIDAR and len(frames) and num_history - 1 not in frames):
+        asked = checks.elements(frames)
+        is_right = asked is not None and all(
+            not isinstance(frame, bool) and frame in range(num_history) for frame in asked
+        )
+        if not is_right or (name == _LIDAR and asked and num_history - 1 not in asked):
             rule = f"must be frames of the history, from 0 to {num_history - 1}, True or False"
             with_current = f"; those of {_LIDAR} with the current one, {num_history - 1}" * (name == _LIDAR)
             raise SettingError(f"`sensors[{given!r}]` {rule}{with_current}, got {shown(frames)}.")
-        if len(frames):
-            found[name] = sorted({num_history - 1 - frame for frame in frames}, reverse=True)
+        if asked:
+            found[name] = sorted({num_history - 1 - frame for frame in asked}, reverse=True)
     cameras = {name: found[name] for name in logs.CAMERAS if name in found}
     return {**cameras, **{name: found[name] for name in [_LIDAR] if name in found}}
 
