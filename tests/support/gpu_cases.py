@@ -38,6 +38,8 @@ from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
     TensorSizeAdder,
     TimeWindows,
+    VideoDataProvider,
+    VideoDecoder,
 )
 from accvlab.dali_pipeline_framework.providers import FrameSequenceDataProvider
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
@@ -184,6 +186,23 @@ def _videos(experimental: bool) -> Callable[[Path], dict[str, Any]]:
     return make
 
 
+def _encoded_videos(codec: str, suffix: str) -> Callable[[Path], dict[str, Any]]:
+    """Clips of two videos, with B-frames in open groups of pictures where the codec has them."""
+
+    def make(folder: Path) -> dict[str, Any]:
+        from support.videos import OPEN_GOP, make_video  # PyAV may be missing
+
+        paths = [folder / f"{name}_{codec}.{suffix}" for name in ("one", "other")]
+        for number, path in enumerate(paths):
+            if not path.exists():
+                make_video(path, 30, codec, first_number=50 * number, size=(192, 160), options=OPEN_GOP.get(codec))
+        source = VideoDataProvider(paths, sequence_length=3, stride=2, images="encoded")
+        steps = [VideoDecoder("frames", colors="dali"), ImageResizer("frames", output_hw=[80, 96], mode="stretch")]
+        return {"source": source, "batch_size": 2, "shuffle": True, "seed": 1, "steps": steps}
+
+    return make
+
+
 def _arrays(folder: Path) -> dict[str, Any]:
     root = folder / "arrays"
     return {
@@ -257,6 +276,9 @@ CASES: dict[str, GpuCase] = {
     "frames of a reader": GpuCase(_frames_on_disk, "frames", levels=1 / 255, mean=0.01),
     "videos": GpuCase(_videos(True), "frames", levels=1 / 255, mean=3.0, share=0.05),
     "videos, GPU only": GpuCase(_videos(False), "frames", levels=1 / 255, mean=3.0, share=0.05, like="videos"),
+    "encoded videos, H.264": GpuCase(_encoded_videos("libx264", "mp4"), "frames", mean=3.0, share=0.05),
+    "encoded videos, HEVC": GpuCase(_encoded_videos("libx265", "mp4"), "frames", mean=3.0, share=0.05),
+    "encoded videos, VP9": GpuCase(_encoded_videos("libvpx-vp9", "webm"), "frames", mean=3.0, share=0.05),
     "arrays of a reader": GpuCase(_arrays, "data", mean=0.0, share=0.0),
 }
 

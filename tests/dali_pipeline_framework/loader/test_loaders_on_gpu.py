@@ -74,6 +74,7 @@ COUNTS: dict[str, Counts] = {
     "frames of a reader": (2, 0, 0, 0, "cpu"),
     "videos": (6, 3, 0, 0, "gpu gpu"),
     "videos, GPU only": (6, 3, 0, 0, "gpu gpu"),
+    **{f"encoded videos, {codec}": (0, 1, 1, 1, "gpu") for codec in ("H.264", "HEVC", "VP9")},
     "arrays of a reader": (0, 1, 0, 0, "gpu"),
 }
 
