@@ -250,6 +250,8 @@ def _encoding_problem(step: PipelineStepBase, leaf: LeafFormat, use: ImageUse) -
     shown = "" if leaf.content.is_encoded is not None else f", as its type and ndim={leaf.ndim} show"
     if _is_encoded(leaf):
         advice = use.advice or f"Put ImageDecoder before {here}"
+        if leaf.content.codecs:
+            advice = f"It is an encoded video: put VideoDecoder before {here}"
         advice += "; or declare `content=ImageContent(is_encoded=False)` where it holds no file" if shown else ""
         return f"must be a decoded image, but holds the bytes of a file{since}{shown}. {advice}"
     origin = _class_of(leaf.content.origin_of("is_encoded"))

@@ -263,6 +263,8 @@ def test_formats_that_are_refused() -> None:
     assert "must be declared with ndim=1, or with ndim=0 for a single frame" in wrong_ndim
     image = _format_problem(lambda sample: None, ImageDecoder("image", False))
     assert "is an encoded video (vp9 yuv420p). VideoDecoder decodes it" in image
+    resized = _format_problem(lambda sample: None, ImageResizer("image", output_hw=[8, 8]))
+    assert "It is an encoded video: put VideoDecoder before ImageResizer" in resized
 
 
 def test_settings_that_are_refused() -> None:
