@@ -231,7 +231,7 @@ class OutputConverter:
         listed = ", ".join(dict.fromkeys(map(str, shapes)))
         encoded = ""
         if is_uint8 and len(shapes[0]) == 1:
-            encoded = "If these are encoded, decode them in a step: ImageDecoder, FrameSequenceDecoder, VideoDecoder. "
+            encoded = "If these are encoded images, decode them in a step: ImageDecoder, or VideoDecoder. "
         advice = self._advice or _RAGGED_ADVICE.format(name=_last_name(path))
         return OutputError(
             f"{format_path(path)}: all samples of a batch must have the same shape to form one array, got the "
