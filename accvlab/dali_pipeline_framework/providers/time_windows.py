@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -54,12 +53,20 @@ class _Window:
         offsets_s: ``(T,)``, relative to the moment.
         times_s: ``(N,)`` times of the frames of these fields; NaN where there is none.
         tolerance_s: How far a frame may be from its time.
+        is_regular: Whether the frames are equally spaced, so that there are no gaps.
     """
 
     paths: tuple[FieldPath, ...]
     offsets_s: Float64Array
     times_s: Float64Array
     tolerance_s: float
+    is_regular: bool
+
+    @property
+    def ends(self) -> _Window:
+        """The window with those of its offsets alone that say whether it is full."""
+        ends = np.array([self.offsets_s.min(), self.offsets_s.max()])
+        return attrs.evolve(self, offsets_s=ends) if self.is_regular else self
 
     def __str__(self) -> str:
         offsets = [f"{offset:g}" for offset in self.offsets_s.tolist()]
@@ -119,7 +126,6 @@ class TimeWindows(BlueprintProvider):
     Attributes:
         data_provider: The wrapped provider.
         windows: The offsets of each field that has some, by its path.
-        rows: ``(N,)`` int64, the sample of the wrapped provider at the moment of each sample.
 
     Example::
 
@@ -171,7 +177,7 @@ class TimeWindows(BlueprintProvider):
             tolerance_s = number(tolerance_s, "tolerance_s", at_least=0)
         self._windows = self._made(self.windows, own_times_s, tolerance_s)
         self._others = [path for path in blueprint.format.flat_paths if path not in self.windows]
-        self.rows, self._sequence_of_run, self._lengths = self._samples()
+        self._rows, self._sequence_of_run, self._lengths = self._samples()
         counts = {path: len(offsets) for path, offsets in self.windows.items()}
         self._slots: list[_Slot] = []
         format = _with_windows(blueprint.format, (), counts, self._edges == "repeat", self._slots)
@@ -208,7 +214,7 @@ class TimeWindows(BlueprintProvider):
             within_s = tolerance_s
             if within_s is None:
                 within_s = _SAME_S if is_regular else interval_s * (0.5 if self._take == "nearest" else 1.5)
-            window = _Window(tuple(paths), np.array(offsets), times_s, within_s)
+            window = _Window(tuple(paths), np.array(offsets), times_s, within_s, is_regular)
             if is_regular:
                 self._require_frames_at(window, interval_s)
             made.append(window)
@@ -251,15 +257,15 @@ class TimeWindows(BlueprintProvider):
         is_missing = ~is_pad & (np.abs(times[found] - wanted) > slack)
         return _Frames(start + places[found], is_pad, is_missing, wanted)
 
-    def _samples(self) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Find the moments that are samples, and for each run of them its sequence and its number of samples."""
+    def _samples(self) -> tuple[Int64Array | None, Int64Array, Int64Array]:
+        """Find the moments that are samples (None: all), and for each run of them its sequence and its length."""
         lengths = np.diff(self._bounds)
         if self._edges == "repeat":
-            return np.arange(self._bounds[-1]), np.arange(len(lengths)), lengths
+            return None, np.arange(len(lengths)), lengths
         is_full = np.ones(self._bounds[-1], np.bool_)
         has_gap = np.zeros(self._bounds[-1], np.bool_)
         for window, sequence, rows in self._by_sequence(np.arange(self._bounds[-1])):
-            frames = self._frames(window, sequence, rows)
+            frames = self._frames(window.ends, sequence, rows)
             is_full[rows] &= ~(frames.is_pad | frames.is_missing).any(axis=1)
             has_gap[rows] |= frames.is_missing.any(axis=1)
         rows = np.flatnonzero(is_full)
@@ -307,9 +313,19 @@ class TimeWindows(BlueprintProvider):
         """The wrapped provider."""
         return self._loader.provider
 
+    @property
+    def rows(self) -> Int64Array:
+        """``(N,)`` int64, the sample of the wrapped provider at the moment of each sample."""
+        return np.arange(self._bounds[-1]) if self._rows is None else self._rows
+
+    def _rows_of(self, sample_indices: Sequence[int]) -> Int64Array:
+        count = self.get_number_of_samples()
+        indices = np.array([index_in(index, "sample_index", count) for index in sample_indices], np.int64)
+        return indices if self._rows is None else self._rows[indices]
+
     def get_number_of_samples(self) -> int:
         """Get the number of moments."""
-        return len(self.rows)
+        return int(self._lengths.sum())
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Load the windows of a moment.
@@ -323,7 +339,7 @@ class TimeWindows(BlueprintProvider):
 
     def describe_sample(self, sample_index: int) -> str:
         """Describe the sample of the wrapped provider at the moment, as it does itself."""
-        return self.data_provider.describe_sample(int(self.rows[operator.index(sample_index)]))
+        return self.data_provider.describe_sample(int(self._rows_of([sample_index])[0]))
 
     @property
     def loads_batches(self) -> bool:
@@ -332,14 +348,13 @@ class TimeWindows(BlueprintProvider):
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Load the moments of a batch; those of a sequence together."""
-        indices = [index_in(index, "sample_index", len(self.rows)) for index in sample_indices]
-        rows = self.rows[indices]
+        rows = self._rows_of(sample_indices)
         sequences = self._bounds.searchsorted(rows, side="right") - 1
         loaded: dict[int, list[FieldValue]] = {}
         for place, sequence in enumerate(sequences.tolist()):
             if place not in loaded:
                 places = np.flatnonzero(sequences == sequence)
-                alike = [indices[each] for each in places.tolist()]
+                alike = [sample_indices[each] for each in places.tolist()]
                 loaded |= zip(places.tolist(), self._loaded(sequence, rows[places], alike), strict=True)
             sample = self.new_sample()
             sample.set_data(loaded.pop(place))
@@ -412,17 +427,18 @@ class TimeWindows(BlueprintProvider):
         figure = f"windows: {num_times} times, {num_pad} padded, {num_missing} without a frame"
         figure += f"; frames are at most {round(most_s, 6):g} s off"
         yield Finding("there must be a frame for each time of a window", figure, problems[:_MOST_PROBLEMS])
-        rows_of = [int(self.rows[index]) for index in samples]
+        rows_of = self._rows_of([*samples]).tolist()
         of_moments = {row: self.data_provider.get_data(row) for row in rows_of}
         yield from self.data_provider.contract_findings(of_moments, seed)
 
     def __repr__(self) -> str:
         """Summarise the windows."""
-        left_out = len(self._moments_s) - len(self.rows)
+        num_moments = self.get_number_of_samples()
+        left_out = len(self._moments_s) - num_moments
         settings = f"take={self._take!r}, edges={self._edges!r}"
         settings += f", {left_out} moments left out" * bool(left_out)
         windows = "; ".join(f"{window} (within {window.tolerance_s:g} s)" for window in self._windows)
-        moments = f"{len(self.rows)} moments of {summary(self.data_provider)}"
+        moments = f"{num_moments} moments of {summary(self.data_provider)}"
         return f"{type(self).__name__}({moments}: {windows}; {settings})"
 
 
@@ -486,15 +502,18 @@ def _checked_times(given: npt.ArrayLike, bounds: Int64Array, what: str) -> Float
 
 
 def _interval(times_s: Float64Array, bounds: Int64Array) -> tuple[float, bool]:
-    """Get the median interval of frames in seconds, and whether all are equal to it."""
-    is_within = np.ones(len(times_s) - 1, np.bool_)
-    is_within[bounds[1:-1] - 1] = False
-    intervals = np.diff(times_s)[is_within]
+    """Get the interval of frames in seconds, and whether they are equally spaced; if not, it is the median."""
+    lengths = np.diff(bounds)
+    longest = int(lengths.argmax())
+    first_s, last_s = times_s[bounds[longest]], times_s[bounds[longest + 1] - 1]
+    period_s = float(last_s - first_s) / max(int(lengths[longest]) - 1, 1)
+    steps = np.arange(len(times_s)) - np.repeat(bounds[:-1], lengths)
+    off_s = np.abs(times_s - np.repeat(times_s[bounds[:-1]], lengths) - steps * period_s)
+    if period_s > 2 * _SAME_S and (off_s <= _SAME_S / 2).all():  # any two of them are within `_SAME_S`
+        return period_s, True
+    intervals = np.diff(times_s)[np.diff(steps) == 1]
     intervals = intervals[np.isfinite(intervals)]
-    if not len(intervals):
-        return 0.0, False
-    median = float(np.median(intervals))
-    return median, median > 2 * _SAME_S and bool((np.abs(intervals - median) <= _SAME_S).all())
+    return float(np.median(intervals)) if len(intervals) else 0.0, False
 
 
 def _offsets_by_path(

@@ -224,6 +224,16 @@ def test_float32_times_and_times_since_1970_are_no_obstacle():
             assert provider.get_data(1997)["number"].tolist() == [1995, 1996, 1997, 1998]
 
 
+def test_frames_are_equally_spaced_only_where_no_difference_adds_up():
+    # 30 and 29.97 frames per second: 0.03 ms from frame to frame, 2 ms in two seconds.
+    times = np.concatenate([np.arange(90) / 30, np.arange(90) / 29.97])
+    provider = TimeWindows(Drive((90, 90), times), {"number": [-2, 0]})
+    assert provider.get_data(175)["number"].tolist() == [115, 175]
+    assert "(within 0.0166" in repr(provider)
+    with pytest.raises(SettingError, match=r"must be multiples of the 0.0333667 s from frame to frame, got -2 s"):
+        TimeWindows(Drive((90,), np.arange(90) / 29.97), {"number": [-2, 0]})
+
+
 @st.composite
 def drives(draw: Any) -> tuple[list[int], np.ndarray]:
     """Lengths of sequences, and times of their frames in milliseconds, at least 20 apart, with jitter and gaps."""
@@ -344,13 +354,13 @@ def test_any_order_delivers_the_samples_of_its_indices_and_goes_on_anywhere(kind
                 for name in ("number", "number_is_pad", "state", "state_is_pad"):
                     assert np.array_equal(batch[name][slot], sample[name]), (name, index)
                 assert batch["cameras"][1]["gain"][slot].tolist() == sample["cameras"][1]["gain"].tolist()
-    stopped_after = len(batches) // 2
-    with loader() as run:
-        loop(run, stopped_after)
-        state = json_copy(run.state_dict())
-    with loader() as run:
-        run.load_state_dict(state)
-        assert loop(run) == [*map(frozen, batches[stopped_after:])]
+    for stopped_after in (1, len(batches) // 2, len(batches) - 1):
+        with loader() as run:
+            loop(run, stopped_after)
+            state = json_copy(run.state_dict())
+        with loader() as run:
+            run.load_state_dict(state)
+            assert loop(run) == [*map(frozen, batches[stopped_after:])]
 
 
 def test_frames_that_samples_of_a_batch_share_are_loaded_once():

@@ -201,6 +201,19 @@ def test_other_cameras_and_sizes(data: Any) -> None:
     assert StreamPETRSettings(output_hw=(128, 352)).augmentation.scale_range == (0.19, 0.275)
 
 
+@pytest.mark.parametrize("name", sorted(CASES.keys() - {"detection_2d"}))
+def test_each_recipe_takes_another_set_of_cameras(data: Any, name: str) -> None:
+    recipe, settings = CASES[name]
+    provider = provider_of(data, settings, is_training=False, cameras=["LEFT"])
+    options: dict[str, Any] = {"is_training": False, "num_workers": 0, "output_type": "numpy"}
+    with recipe.loader(provider, 1, settings, **options) as loader:
+        of_one = next(iter(loader))["img"]
+    of_two = evaluated(data, name)[0]["img"]
+    assert (of_one.shape[-4], of_two.shape[-4]) == (1, 2)
+    place = provider_of(data, settings, is_training=False).camera_names.index("LEFT")
+    np.testing.assert_array_equal(of_one[..., 0, :, :, :], of_two[..., place, :, :, :])
+
+
 def test_the_format_of_a_model(data: Any) -> None:
     recipe, settings = CASES["streampetr"]
     format = recipe.format(provider_of(data, settings, False), settings, is_training=False).format
