@@ -67,6 +67,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/bench_steps.py --output $(RESULTS)/steps_$(CORES)
 	$(BIN)/python benchmarks/bench_nuscenes.py --output $(RESULTS)/nuscenes_$(CORES)
 	$(BIN)/python benchmarks/bench_recipes.py --output $(RESULTS)/recipes_$(CORES)
+	$(BIN)/python benchmarks/bench_migration.py --output $(RESULTS)/migration_$(CORES)
 	$(BIN)/python benchmarks/bench_navsim.py --output $(RESULTS)/navsim_$(CORES)
 	$(BIN)/python benchmarks/bench_lerobot.py --output $(RESULTS)/lerobot_$(CORES)
 	$(BIN)/python benchmarks/bench_report.py --output $(RESULTS)/report_$(CORES)
