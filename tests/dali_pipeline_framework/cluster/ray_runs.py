@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ from support.providers import FaultyProvider, UnpicklableProvider
 from support.videos import make_video
 from video_counting import CountingProvider
 
-from accvlab.dali_pipeline_framework import DataLoader, VideoFrameDataProvider, Videos
+from accvlab.dali_pipeline_framework import DataLoader, VideoFrameDataProvider, Videos, load_state, save_state
 from accvlab.dali_pipeline_framework.cluster import RayPool, RayWorkers
 from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.sources.given_order import GivenOrderSampler
@@ -334,6 +335,52 @@ def frames_decoded(folder: str) -> dict[str, Any]:
         want = loop(loader)
     delivered, decoded, _ = map(sum, zip(*latest.values(), strict=True))
     return {"same": got == want, "per_frame": decoded / delivered, "actors": len(latest)}
+
+
+def train_with_state(config: dict[str, Any]) -> None:
+    """What a worker of Ray Train runs: batches from where a checkpoint was made; it writes down their samples."""
+    import ray.train
+
+    context = ray.train.get_context()
+    shard = (context.get_world_rank(), context.get_world_size())
+    workers = RayWorkers(pool=config["pool"])
+    checkpoint = config["checkpoint"]
+    with make(num_samples=64, seconds=0.0, shard=shard, workers=workers) as loader:
+        if checkpoint:
+            with checkpoint.as_directory() as folder:
+                load_state(loader, Path(folder) / "loader.json")
+        for batch in loader:
+            with (Path(config["folder"]) / f"samples-{shard[0]}").open("a") as file:
+                file.write(json.dumps(batch["index"].tolist()) + "\n")
+            if loader.state_dict()["batch"] == config["stop_at"]:
+                break
+        with tempfile.TemporaryDirectory() as folder:
+            save_state(loader, Path(folder) / "loader.json")
+            ray.train.report({}, checkpoint=ray.train.Checkpoint.from_directory(folder))
+
+
+@run
+def ray_train(folder: str) -> dict[str, Any]:
+    """Two workers of Ray Train stop in an epoch, and two others finish it."""
+    from ray.train import Checkpoint, RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    with a_pool(2) as pool:
+        checkpoint: Checkpoint | None = None
+        for stop_at in (3, None):
+            trainer = TorchTrainer(
+                train_with_state,
+                train_loop_config={"pool": pool, "folder": folder, "stop_at": stop_at, "checkpoint": checkpoint},
+                scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),
+                run_config=RunConfig(storage_path=folder),
+            )
+            checkpoint = trainer.fit().checkpoint
+    want, got = [], []
+    for rank in range(2):
+        with make(num_samples=64, seconds=0.0, shard=(rank, 2), num_workers=0) as loader:
+            want.append([batch["index"].tolist() for batch in loader])
+        got.append([json.loads(line) for line in (Path(folder) / f"samples-{rank}").read_text().splitlines()])
+    return {"same": got == want, "batches": len(got[0])}
 
 
 def main() -> None:

@@ -45,11 +45,11 @@ class RayRuns:
             )
         self._num_read = 0
 
-    def __call__(self, name: str, **arguments: Any) -> Any:
+    def __call__(self, name: str, limit_s: float = LIMIT_S, **arguments: Any) -> Any:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([name, arguments]).encode() + b"\n")
         self._process.stdin.flush()
-        end = time.monotonic() + LIMIT_S
+        end = time.monotonic() + limit_s
         while time.monotonic() < end:
             lines = self._results.read_text().splitlines(keepends=True)[self._num_read :]
             if lines and lines[0].endswith("\n"):
@@ -203,3 +203,19 @@ def test_streams_of_videos_stay_with_their_actors(ray_runs: RayRuns, tmp_path: P
     assert found["same"]
     assert found["actors"] == 3
     assert found["per_frame"] <= 1.1
+
+
+@pytest.mark.wide
+@pytest.mark.timeout(400)
+def test_workers_of_ray_train_stop_and_continue(ray_runs: RayRuns, tmp_path: Path) -> None:
+    pytest.importorskip("pandas")  # which Ray Train needs
+    assert ray_runs("ray_train", 380.0, folder=str(tmp_path)) == {"same": True, "batches": 8}
+
+
+@pytest.mark.wide
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_thousand_steps_with_an_actor_lost_each_fifty(ray_runs: RayRuns, how: signal.Signals) -> None:
+    result = ray_runs("killed_again_and_again", 380.0, num_actors=3, every=50, how=int(how), num_samples=4000)
+    assert result["same"]
+    assert result["killed"] > 10
