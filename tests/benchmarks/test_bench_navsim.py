@@ -17,7 +17,9 @@ from accvlab.dali_pipeline_framework import SequentialSampler
 
 @pytest.mark.parametrize("number", [0, 1], ids=["states", "transfuser"])
 def test_contestants_deliver_the_same(tmp_path: Path, number: int) -> None:
-    root = write_navsim(tmp_path, num_frames=18, hw=(1080, 1920), num_points=3000, num_others=36)
+    cameras = ("CAM_F0", "CAM_L0", "CAM_R0") if number else ()
+    size = {"num_frames": 18, "hw": (1080, 1920), "num_points": 3000, "num_others": 36}
+    root = write_navsim(tmp_path, cameras=cameras, **size)
     model = attrs.evolve(models(quick=True)[number], batch_size=2)
     with model.loader(root, 0, sampler=SequentialSampler(4)) as loader:
         found = [*loader]

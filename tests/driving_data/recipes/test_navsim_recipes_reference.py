@@ -33,6 +33,11 @@ def folder():
     return shared_data("golden") / "navsim"
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("index")
+
+
 def batches_of(recipe, provider, settings=None):
     options = {"num_workers": 0, "is_training": False, "output_type": "numpy"}
     with recipe.loader(provider, 1, settings, **options) as loader:
@@ -40,11 +45,11 @@ def batches_of(recipe, provider, settings=None):
 
 
 @pytest.mark.parametrize("uses_ground", [False, True])
-def test_transfuser(folder, tmp_path, uses_ground):
+def test_transfuser(folder, cache, uses_ground):
     maps = PublishedMap(folder / "expected" / "map_synthetic.json")
     settings = TransFuserSettings(maps=maps, uses_ground=uses_ground)
     sensors = settings.sensors(SCENES)
-    provider = NavsimProvider(folder, "tiny", SCENES, sensors=sensors, index_cache=tmp_path)
+    provider = NavsimProvider(folder, "tiny", SCENES, sensors=sensors, index_cache=cache)
     arrays = np.load(folder / "expected" / "transfuser.npz")
     tokens = []
     for batch in batches_of(TRANSFUSER, provider, settings):
@@ -68,9 +73,9 @@ def test_transfuser(folder, tmp_path, uses_ground):
 
 
 @pytest.mark.parametrize("name", ["default_navtrain", "no_route_filter", "short"])
-def test_states(folder, tmp_path, name):
+def test_states(folder, cache, name):
     scenes = SceneFilter(**json.loads((folder / "expected" / "filters.json").read_text())[name]["config"])
-    provider = NavsimProvider(folder, "tiny", scenes, sensors={}, boxes=False, index_cache=tmp_path)
+    provider = NavsimProvider(folder, "tiny", scenes, sensors={}, boxes=False, index_cache=cache)
     arrays, count = np.load(folder / "expected" / f"ego_{name}.npz"), 0
     for batch in batches_of(EGO_STATUS_MLP, provider):
         (token,) = batch["token"]
