@@ -70,7 +70,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(.*\.)?(GroupFormat|LeafFormat|conversion\.converted|_Self|_Step|ArraySteps)"),
     (
         r"py:.*",
-        r"Classes|Description|Sensors|FrameRule|EdgeRule|CROPS|RASTER_CLASSES|Images|VideoDevice|VideoDecoder|DECODED_ON_GPU|(.*\.)?(Pool|EncodedClip)|DrawKey|GivenOrder|Lengths|(.*\.)?ImagePlan",
+        r"Classes|Description|Sensors|FrameRule|EdgeRule|CROPS|RASTER_CLASSES|Images|VideoDevice|VideoDecoder|DECODED_ON_GPU|(.*\.)?(Pool|EncodedClip|KnownFile|ByteMap|SmoothTrajectory)|DrawKey|GivenOrder|Lengths|(.*\.)?ImagePlan",
     ),
     (r"py:.*", r"(.*\.)?Counts|ControlBlock|Delivery|FailureDiagnosis"),
     (r"py:exc", r"As .*"),
