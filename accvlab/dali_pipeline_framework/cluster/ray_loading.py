@@ -273,10 +273,8 @@ class RayLoading:
             return
         for call in self._dispatch.due_calls(time.monotonic()):
             requests = [(*part.position, part.slots) for part in call.parts]
-            method = self._actors.by_number[call.member].handle.load
-            refs = method.options(num_returns=len(requests)).remote(
-                self._plan, requests, self._actors.workers.shared_by
-            )
+            method = self._actors.by_number[call.member].load(len(requests))
+            refs = method.remote(self._plan, requests, self._actors.workers.shared_by)
             asked = _Asked(call.member, call, refs if len(requests) > 1 else [refs])
             self._asked.update(dict.fromkeys(asked.refs, asked))
 
