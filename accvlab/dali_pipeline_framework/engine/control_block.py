@@ -14,14 +14,13 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from ..providers.frame_counts import FrameCounts
+from ..providers import frame_counts
 from .worker_process import is_main_thread
 
 _REPORT = struct.Struct("=qqq")
 _REPORT_WORDS_PER_SAMPLE = 8  # up to three numbers of 19 digits
 _MORE_REPORT_WORDS = 4
 _nbytes_of = operator.attrgetter("nbytes")
-_NO_FRAMES = FrameCounts()
 
 
 class Work(NamedTuple):
@@ -369,16 +368,14 @@ class ControlBlock:
         times_ns: tuple[int, int, int, int],
         num_samples: int,
         outputs: Sequence[Any],
-        frames: FrameCounts = _NO_FRAMES,
     ) -> None:
-        """Count a batch that this process has loaded.
+        """Count a batch that this process has loaded, and the frames of videos in it.
 
         Args:
             worker: Number of the worker; 0 in a process that loads for itself.
             times_ns: When it began, and when the samples were read, had gone through the steps, and were packed.
             num_samples: Samples of the batch.
             outputs: The arrays, and lists of arrays, that are sent.
-            frames: Frames of videos for that.
         """
         began, read, stepped, packed = times_ns
         num_bytes = 0
@@ -393,8 +390,10 @@ class ControlBlock:
         words[at + 4] += num_samples
         words[at + 5] += num_bytes
         words[at + 6] += 1
-        words[at + 7] += frames.num_delivered
-        words[at + 8] += frames.num_decoded
+        if frame_counts.pending is not frame_counts.NO_FRAMES:
+            frames = frame_counts.take_frames()
+            words[at + 7] += frames.num_delivered
+            words[at + 8] += frames.num_decoded
 
     def work(self) -> list[Work]:
         """What each worker has done since it started; none of those that have not delivered a batch yet."""

@@ -18,7 +18,6 @@ from nvidia.dali import types
 
 from ..limits.file_limits import IMAGE_PIXELS
 from ..limits.image_limits import claimed_size, too_large
-from ..providers.frame_counts import FrameCounts, frames_of_process
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.formats import described_together
 from ..sample_data.names import format_path
@@ -61,7 +60,6 @@ class LoadingBatch:
         began_ns: When it was begun.
         read_ns: When all samples were loaded.
         stepped_ns: When all had gone through the steps.
-        frames_before: Counts of this process when it was begun.
     """
 
     infos: Sequence[types.SampleInfo]
@@ -75,13 +73,6 @@ class LoadingBatch:
     began_ns: int = attrs.Factory(perf_counter_ns)
     read_ns: int = 0
     stepped_ns: int = 0
-    frames_before: FrameCounts = attrs.Factory(frames_of_process)
-
-    @property
-    def frames(self) -> FrameCounts:
-        """Frames of videos that were delivered and decoded for it."""
-        now = frames_of_process()
-        return FrameCounts(*(after - before for after, before in zip(now, self.frames_before, strict=True)))
 
     @property
     def where(self) -> str:

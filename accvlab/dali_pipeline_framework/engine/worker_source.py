@@ -428,51 +428,42 @@ class CallableSource(_WorkerSource):
             return self.elsewhere(batch_info, *place)
         if self.is_parallel:
             self._begin_work()
-        outputs, _ = self._load_slots(*place, None, batch_info)
-        return outputs
-
-    def _load_slots(
-        self, epoch: int, batch: int, some: Sequence[int] | None, asked: types.BatchInfo
-    ) -> tuple[list[Array], LoadingBatch]:
-        """Load and check some slots of a batch; None: all."""
-        slots: Sequence[int] = range(self.batch_size)
+        epoch, batch = place
         first = batch * self.batch_size
-        positions: Sequence[int] = range(first, first + self.batch_size)
-        if some is not None:
-            slots, positions = some, [first + slot for slot in some]
+        positions, slots = range(first, first + self.batch_size), range(self.batch_size)
         infos = list(map(types.SampleInfo, positions, slots, itertools.repeat(batch), itertools.repeat(epoch)))
-        loading = self._loading = self._loading or self._seeds.loading(None, self._worker_number is None)
-        outer, of_thread.loading = of_thread.loading, loading
-        try:
-            return self._load(asked, infos)
-        finally:
-            of_thread.loading = outer
-            if loading.kept is not None:
-                loading.restore_generators()
-            self._control.end_batch(batch)
+        return self._load(batch_info, infos)[0]
 
     def _load(
         self, batch_info: types.BatchInfo, infos: Sequence[types.SampleInfo]
     ) -> tuple[list[Array], LoadingBatch]:
         """Load and check the samples at these positions of a batch, apply the steps, and put them together."""
-        control = self._control
-        batch = LoadingBatch(infos, control.begin_batch(infos[0].epoch_idx, infos[0].iteration))
-        outputs: list[Array] | None = None
+        control, (epoch, number) = self._control, (infos[0].epoch_idx, infos[0].iteration)
+        loading = self._loading = self._loading or self._seeds.loading(None, self._worker_number is None)
+        outer, of_thread.loading = of_thread.loading, loading
         try:
-            if self._read(batch):
-                infos, note = batch.infos, functools.partial(control.note_loading, batch.row)
-                outputs = self._made(batch, lambda slot: self._sample_index(infos[slot]), note)
-        except BaseException as error:  # in a worker it would end the process, e.g. sys.exit()
-            pass_on_interrupt(error)
-            outputs = self._go_on(batch, error, batch_info)
-        if outputs is None:
-            raise StopIteration  # a batch that the epoch cannot fill is dropped
-        if control.reports_samples:
-            samples = samples_of(self._source, batch.infos, batch.substitutes)
-            control.report_samples(infos[0].epoch_idx, infos[0].iteration, samples)
-        times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
-        control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs, batch.frames)
-        return outputs, batch
+            batch = LoadingBatch(infos, control.begin_batch(epoch, number))
+            outputs: list[Array] | None = None
+            try:
+                if self._read(batch):
+                    infos, note = batch.infos, functools.partial(control.note_loading, batch.row)
+                    outputs = self._made(batch, lambda slot: self._sample_index(infos[slot]), note)
+            except BaseException as error:  # in a worker it would end the process, e.g. sys.exit()
+                pass_on_interrupt(error)
+                outputs = self._go_on(batch, error, batch_info)
+            if outputs is None:
+                raise StopIteration  # a batch that the epoch cannot fill is dropped
+            if control.reports_samples:
+                samples = samples_of(self._source, batch.infos, batch.substitutes)
+                control.report_samples(epoch, number, samples)
+            times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
+            control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
+            return outputs, batch
+        finally:
+            of_thread.loading = outer
+            if loading.kept is not None:
+                loading.restore_generators()
+            control.end_batch(number)
 
     def _read(self, batch: LoadingBatch) -> bool:
         """Load and check the samples of a batch; return whether it is to be delivered."""
@@ -534,7 +525,9 @@ class CallableSource(_WorkerSource):
             ReportedFailure: A sample has failed.
         """
         self._sends_part = slots is not None
-        return self._load_slots(epoch, batch, slots, types.BatchInfo(batch, epoch))
+        chosen = range(self.batch_size) if slots is None else slots
+        infos = [types.SampleInfo(batch * self.batch_size + slot, slot, batch, epoch) for slot in chosen]
+        return self._load(types.BatchInfo(batch, epoch), infos)
 
     def take_fault_records(self) -> list[FaultRecord]:
         """Get what has failed, and did not keep a batch from being made, since this was called last."""
@@ -673,7 +666,7 @@ class IterableSource(_WorkerSource):
                 samples = samples_text([*indices[: self.batch_size]])
                 self._control.report_samples(0, self._num_delivered, samples)
         times_ns = batch.began_ns, batch.read_ns, batch.stepped_ns, perf_counter_ns()
-        self._control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs, batch.frames)
+        self._control.add_work(self._worker_number or 0, times_ns, len(batch.infos), outputs)
         return outputs
 
     def _fail_for(self, problem: str, where: str) -> NoReturn:

@@ -19,17 +19,22 @@ class FrameCounts(NamedTuple):
     num_decoded: int = 0
 
 
+NO_FRAMES = FrameCounts()
+pending = NO_FRAMES
+"""Of this process, since they were taken last."""
 _lock = threading.Lock()
-_total = FrameCounts()
 
 
 def count_frames(num_delivered: int, num_decoded: int) -> None:
     """Add frames to the counts of this process."""
-    global _total
+    global pending
     with _lock:
-        _total = FrameCounts(_total.num_delivered + num_delivered, _total.num_decoded + num_decoded)
+        pending = FrameCounts(pending.num_delivered + num_delivered, pending.num_decoded + num_decoded)
 
 
-def frames_of_process() -> FrameCounts:
-    """Get the counts of this process until now."""
-    return _total
+def take_frames() -> FrameCounts:
+    """Get the counts of this process since this was called last."""
+    global pending
+    with _lock:
+        taken, pending = pending, NO_FRAMES
+    return taken

@@ -15,7 +15,7 @@ from nvidia.dali.types import DALIDataType
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
+from accvlab.dali_pipeline_framework.engine.dali.graph_definition import gpu_capabilities, num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import (
     CallableBase,
@@ -137,7 +137,7 @@ def test_cuda_is_not_initialised_in_this_process(monkeypatch: pytest.MonkeyPatch
 
     was_initialised = backend.IsDriverInitialized()
     monkeypatch.setattr(backend, "GetCUDADeviceCount", refuse)
-    num_usable_gpus.cache_clear()
+    gpu_capabilities.cache_clear()
     PipelineDefinition(shuffled(IndexProvider())).get_dali_pipeline(device_id=0)
     assert backend.IsDriverInitialized() == was_initialised
 

@@ -114,6 +114,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "TensorSizeAdder": {"tensor_name": "image", "size_postfix": "_hw"},
     "TimeDifferenceAdder": {"timestamp_names": "t", "reference_path": "r", "difference_name": "d"},
     "UnneededFieldRemover": {"unneeded_field_names": ["a"]},
+    "VideoDecoder": {"image_name": "image"},
     "VisibleBboxSelector": {
         "bboxes_field_name": "b",
         "resulting_mask_field_path": "m",
