@@ -314,6 +314,8 @@ class ControlBlock:
         self._words[row] = epoch
         self._words[row + 1] = batch + 1
         self.reports_samples = self._words[3]
+        if frame_counts.pending is not frame_counts.NO_FRAMES:
+            frame_counts.take_frames()  # of other uses of the data set in this process
         return row
 
     def end_batch(self, batch: int) -> None:

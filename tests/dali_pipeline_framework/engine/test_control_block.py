@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.engine.control_block import ControlBlock, Work
 from accvlab.dali_pipeline_framework.ledgers import samples_text
+from accvlab.dali_pipeline_framework.providers.frame_counts import count_frames
 
 RING = 64
 
@@ -118,10 +119,14 @@ def test_work_of_workers_adds_up() -> None:
     copy = pickle.loads(pickle.dumps(block))  # as in a spawned worker
     assert (block.work(), block.num_loaded) == ([], 0)
     outputs = [np.zeros((4, 5), np.uint8), [np.zeros(3, np.float32), np.zeros(2, np.float32)]]
+    count_frames(1000, 1000)
+    copy.begin_batch(0, 0)  # what was decoded before it is not of it
+    count_frames(5, 7)
+    count_frames(1, 2)
     copy.add_work(1, (10, 17, 20, 21), 4, outputs)
     copy.add_work(1, (100, 200, 300, 400), 3, outputs)
     block.add_work(0, (2**40, 2**41, 2**41, 2**41 + 1), 1, [])
-    expected = [Work(os.getpid(), 2**40, 0, 1, 1, 0, 1), Work(os.getpid(), 107, 103, 101, 7, 80, 2)]
+    expected = [Work(os.getpid(), 2**40, 0, 1, 1, 0, 1), Work(os.getpid(), 107, 103, 101, 7, 80, 2, 6, 9)]
     assert (block.work(), copy.work(), block.num_loaded) == (expected, expected, 3)
     block.record_batch(63, [1, 2, 3, 4])  # the last row before
     assert block.work() == expected
