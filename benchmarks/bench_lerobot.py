@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets of LeRobot beside `LeRobotDataset` in a loader of PyTorch: shuffled windows of three cameras.
+"""Data sets of LeRobot next to `LeRobotDataset` in a loader of PyTorch: shuffled windows of three cameras.
 
 Both have two workers, and deliver float32 images ``(T, 3, H, W)`` in [0, 1], states and actions. The other side
 runs where LeRobot can be imported::
 
-    pip install --no-deps --target /tmp/lerobot-pkgs lerobot==0.4.4 datasets==5.2.0 torchcodec==0.13.0 \
+    pip install --no-deps --target build/lerobot lerobot==0.4.4 datasets==5.2.0 torchcodec==0.13.0 \
         torchvision==0.28.0 draccus==0.10.0 dill==0.4.1 multiprocess==0.70.19 xxhash==4.1.0 pandas==3.1.1
-    PYTHONPATH=benchmarks:/tmp/lerobot-pkgs python benchmarks/bench_lerobot.py --data SET --output results.json
+    PYTHONPATH=benchmarks:build/lerobot python benchmarks/bench_lerobot.py --data SET --output results.json
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class DataSet:
 
 
 def main(command_line: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Data sets of LeRobot beside LeRobotDataset.")
+    parser = argparse.ArgumentParser(description="Data sets of LeRobot next to LeRobotDataset.")
     parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
     parser.add_argument("--data", type=Path, nargs="*", default=[], help="folders of further data sets")
     parser.add_argument("--output", type=Path, help="file for the results as JSON")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes of NAVSIM beside what its feature builders do in a loader of PyTorch, without a cache of features.
+"""The recipes of NAVSIM next to what its feature builders do in a loader of PyTorch, without a cache of features.
 
 Made data: a log with images of 1920 x 1080 pixels and moderate texture (about 220 KB each), and clouds of 100,000
 points. Both have two workers. The other side is `navsim_torch`: NAVSIM itself cannot be installed here::
@@ -82,7 +82,7 @@ def models(*, quick: bool) -> list[Model]:
 
 
 def main(command_line: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="The recipes of NAVSIM beside what its feature builders do.")
+    parser = argparse.ArgumentParser(description="The recipes of NAVSIM next to what its feature builders do.")
     parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
     arguments = parser.parse_args(command_line)

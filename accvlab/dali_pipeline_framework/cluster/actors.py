@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in an actor: the object that loads in a worker process, and what is told about its work."""
+"""What runs in an actor: the object that loads in a worker process, and what it reports of its work."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class LoadingActor:
             answer, num_left = _loaded(source, *request), shared_by
         if num_left > 1:
             self._kept[key] = answer, num_left - 1
-            if len(self._kept) > _MOST_KEPT:  # others are behind, or do not come
+            if len(self._kept) > _MOST_KEPT:  # others are slower, or do not come
                 del self._kept[next(iter(self._kept))]
         return answer
 

@@ -133,7 +133,7 @@ def stored_start(member: zipfile.ZipInfo) -> int | None:
 
 
 def start_of_content(start: int, read: Callable[[int, int], bytes]) -> int:
-    """Find where the content of a member of a ZIP file begins, which is behind its header at ``start``."""
+    """Find where the content of a member of a ZIP file begins, which follows its header at ``start``."""
     header = read(start, start + _HEADER.size)
     if len(header) < _HEADER.size or not header.startswith(b"PK\3\4"):
         raise zipfile.BadZipFile(f"there is no member at byte {start}")
