@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import mmap
 import multiprocessing.util
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
@@ -20,6 +21,8 @@ from nvidia.dali._multiproc import pool as dali_pools
 from ...errors import WorkerStartError
 
 _GRACE_S = 1.0  # for the end of a worker, each time it is requested
+LONGEST_HOLD_S = 0.2  # workers hold the locks of the queues for micro- to milliseconds
+MOST_TRIES = 8
 
 # DALI has no types for its pool, contexts and queues.
 WorkerPool: TypeAlias = Any
@@ -100,6 +103,30 @@ def interrupt(pool: WorkerPool) -> None:
         observer.interrupt_pipe.send(None)
 
 
+def release_locks(queues: Iterable[TaskQueue]) -> None:
+    """Release the locks of queues that dead workers hold, or for which this process waits until one has woken."""
+    for queue in queues:
+        for _ in range(MOST_TRIES):
+            if queue.lock.acquire(timeout=LONGEST_HOLD_S):
+                queue.lock.release()
+                break
+            _release_lock_of_dead(queue)
+
+
+def _release_lock_of_dead(queue: TaskQueue) -> None:
+    woken: Any = queue.cv_not_empty._woken_count
+    if queue.lock._semlock._count() > 0:
+        # This process holds the lock, and waits for the one that it has woken to say so: for a dead worker.
+        woken.release()
+        return
+    # A dead worker holds it; most probably it waited for the main thread, which it had woken, to say so. The main
+    # thread has said so by now, and what nobody has heard would confuse the next one who wakes somebody.
+    while woken.acquire(False):
+        pass
+    # Python's own `release` would count as one of this process, which has not acquired it.
+    ctypes.CDLL(None).sem_post(ctypes.c_void_p(queue.lock._semlock.handle))
+
+
 def end_workers(pool: WorkerPool) -> None:
     """End the workers, and wait until they have ended."""
     if pool is None:
@@ -115,6 +142,11 @@ def end_workers(pool: WorkerPool) -> None:
             left = [each for each in left if each.sentinel not in ended]
         for each in left:
             end(each)
+    observer = pool.pool._observer
+    while observer is not None and observer.thread.is_alive():
+        observer.thread.join(_GRACE_S)
+        if observer.thread.is_alive():  # woke a worker that was killed, and waits for its answer
+            release_locks(queues_of(pool.pool))
     pool.close()
     for process in pool.pool._processes:
         if process.is_alive():  # DALI's own thread for that has failed

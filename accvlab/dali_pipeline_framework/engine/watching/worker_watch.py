@@ -14,7 +14,6 @@ waits indefinitely for locks that dead workers held, and for workers that do not
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import logging
 import os
@@ -33,7 +32,15 @@ from nvidia.dali import types
 
 from ...errors import WorkerDiedError
 from ...sources.input_adapter import InputAdapter
-from .pool import TaskQueue, WorkerPool, describe_shared_memory, queues_of
+from .pool import (
+    LONGEST_HOLD_S,
+    MOST_TRIES,
+    TaskQueue,
+    WorkerPool,
+    describe_shared_memory,
+    queues_of,
+    release_locks,
+)
 
 if TYPE_CHECKING:
     from ..control_block import ControlBlock
@@ -153,8 +160,6 @@ def stack_of_main_thread() -> str:
 _logger = logging.getLogger(__name__)
 
 _SHORT_S = 0.05  # the main thread needs that to wake up
-_LONGEST_HOLD_S = 0.2  # workers hold the locks of the queues for micro- to milliseconds
-_MOST_TRIES = 8
 _GRACE_S = 2.0  # for workers that were requested to end
 _LONGEST_TICK_S = 1.0
 _TICKS = 10  # within the shortest time that is watched for
@@ -260,7 +265,7 @@ class WorkerWatch:
                 for queue in self._queues[1:]:
                     queue.is_closed = True
             self._await_workers()
-            self._release_locks()
+            release_locks(self._queues)
             if is_fault:
                 _wake_reader(self._queues[0])
         finally:
@@ -288,14 +293,6 @@ class WorkerWatch:
     def _tick(self) -> float | None:
         limits = [limit for limit in (self._blocked_after, self._stacks_after) if limit is not None]
         return min(_LONGEST_TICK_S, min(limits) / _TICKS) if limits else None
-
-    def _release_locks(self) -> None:
-        for queue in self._queues:
-            for _ in range(_MOST_TRIES):
-                if queue.lock.acquire(timeout=_LONGEST_HOLD_S):
-                    queue.lock.release()
-                    break
-                _release_lock_of_dead(queue)
 
     def _await_workers(self) -> None:
         """Wait until all workers have ended, and kill those that do not."""
@@ -355,7 +352,7 @@ class WorkerWatch:
         Results that came before are not taken meanwhile.
         """
         for queue in self._queues[1:]:
-            if not queue.lock.acquire(timeout=_LONGEST_HOLD_S):
+            if not queue.lock.acquire(timeout=LONGEST_HOLD_S):
                 return True
             queue.lock.release()
         return False
@@ -366,7 +363,7 @@ class WorkerWatch:
         if not missing:
             return False
         results = self._queues[0]
-        if not results.lock.acquire(timeout=_LONGEST_HOLD_S):
+        if not results.lock.acquire(timeout=LONGEST_HOLD_S):
             return True
         try:
             results._read_meta()
@@ -413,8 +410,8 @@ def _wake_reader(queue: TaskQueue) -> None:
     woken for DALI.
     """
     condition = queue.cv_not_empty
-    for _ in range(_MOST_TRIES):
-        if queue.lock.acquire(timeout=_LONGEST_HOLD_S):
+    for _ in range(MOST_TRIES):
+        if queue.lock.acquire(timeout=LONGEST_HOLD_S):
             try:
                 if queue.is_closed:
                     while condition._woken_count.acquire(False):
@@ -426,20 +423,6 @@ def _wake_reader(queue: TaskQueue) -> None:
             finally:
                 queue.lock.release()
         time.sleep(_SHORT_S)
-
-
-def _release_lock_of_dead(queue: TaskQueue) -> None:
-    woken: Any = queue.cv_not_empty._woken_count
-    if queue.lock._semlock._count() > 0:
-        # This process holds the lock, and waits for the one that it has woken to say so: for a dead worker.
-        woken.release()
-        return
-    # A dead worker holds it; most probably it waited for the main thread, which it had woken, to say so. The main
-    # thread has said so by now, and what nobody has heard would confuse the next one who wakes somebody.
-    while woken.acquire(False):
-        pass
-    # Python's own `release` would count as one of this process, which has not acquired it.
-    ctypes.CDLL(None).sem_post(ctypes.c_void_p(queue.lock._semlock.handle))
 
 
 _LONGEST_END_S = 5.0
