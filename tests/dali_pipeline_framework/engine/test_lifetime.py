@@ -20,6 +20,7 @@ from support.providers import FaultyProvider, IndexProvider, NumberProvider
 from support.scripts import Script, start_script
 from support.start_methods import ALL_START_METHODS, START_METHODS
 
+from accvlab.dali_pipeline_framework.engine.watching import worker_watch
 from accvlab.dali_pipeline_framework.errors import ClosedError
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 
@@ -310,6 +311,17 @@ def test_stopped_workers_are_ended(method: str) -> None:
     iterator.close()
     assert worker_pids() == []
     assert time.monotonic() - begun < 5
+
+
+# The watch may have looked at the locks of the queues before DALI's thread waits for a worker that was killed since.
+def test_closing_frees_the_thread_that_waits_for_a_killed_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_watch, "release_locks", lambda queues: None)
+    iterator = make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method="fork")
+    indices(iterator, 1)
+    for pid in worker_pids():
+        os.kill(pid, signal.SIGSTOP)
+    iterator.close()
+    assert worker_pids() == []
 
 
 @pytest.mark.parametrize("method", START_METHODS)
