@@ -14,7 +14,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework import ArrayStep, ImageMeanStdDevNormalizer, PipelineStepBase, SampleDataGroup
-from accvlab.dali_pipeline_framework.checks import number_list, valid
+from accvlab.dali_pipeline_framework.checks import instance, number_list, valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, SettingError
 from accvlab.dali_pipeline_framework.extension import get_numpy_type_for_dali_type, image_size, no_images
@@ -49,6 +49,15 @@ NAMES = ("token", "scene")
 def setting(default: Any, check: Callable[..., object], **limits: Any) -> Any:
     """A field of settings, with its default and the check of its values."""
     return attrs.field(default=default, validator=valid(check, **limits))
+
+
+def _without_proxy(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    return dict(given) if isinstance(given, Mapping) else given  # a read-only mapping has no pickle
+
+
+def mapping_setting(default: Mapping[str, Any]) -> Any:
+    """A field of settings that is a mapping, as a dict."""
+    return attrs.field(default=default, converter=_without_proxy, validator=valid(instance, cls=Mapping))
 
 
 def point_cloud_range(value: object, name: str) -> None:

@@ -36,11 +36,6 @@ CROPS: Mapping[str, tuple[int, int, int, int]] = MappingProxyType(
 )
 """Cameras of the panorama, from left to right: rows and columns left out at top, bottom, left and right."""
 
-
-def _as_dict(crops: Mapping[str, tuple[int, int, int, int]]) -> dict[str, tuple[int, int, int, int]]:
-    return dict(crops)  # a read-only mapping cannot be pickled
-
-
 RASTER_CLASSES = (
     RasterClass("polygon", ("LANE", "INTERSECTION")),
     RasterClass("polygon", ("WALKWAYS",)),
@@ -90,7 +85,7 @@ class TransFuserSettings(parts.RecipeSettings):
     """
 
     model = "TransFuser"
-    crops: Mapping[str, tuple[int, int, int, int]] = attrs.field(default=CROPS, converter=_as_dict)
+    crops: Mapping[str, tuple[int, int, int, int]] = parts.mapping_setting(CROPS)
     output_hw: tuple[int, int] = (256, 1024)
     num_poses: int = parts.setting(8, checks.whole_number, at_least=1)
     range_m: float = parts.setting(32.0, checks.number, above=0)

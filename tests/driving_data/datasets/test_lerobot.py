@@ -172,6 +172,36 @@ def test_reach_a_loader_in_order(tmp_path: Path) -> None:
     assert found == [(row, row) for row in range(12)]
 
 
+@pytest.mark.parametrize("start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
+def test_workers_that_are_fresh_processes_deliver_the_same(tmp_path: Path, start_method: str) -> None:
+    provider = LeRobotProvider(write_lerobot(tmp_path / "set"))
+    windows = TimeWindows(provider, {FEATURE: [-1 / FPS, 0], "action": [0, 1 / FPS]})
+    options: dict[str, Any] = {"steps": [provider.normalizer("action")], "seed": 3, "output_type": "numpy"}
+    with DataLoader(windows, 4, shuffle=True, num_workers=0, **options) as loader:
+        expected = [*loader]
+    with DataLoader(windows, 4, shuffle=True, num_workers=2, start_method=start_method, **options) as loader:
+        found = [*loader]
+    assert len(found) == len(expected) == 3
+    for batch, other in zip(found, expected, strict=True):
+        assert batch["task"] == other["task"]
+        for name in (FEATURE, REAR, "action", "action_is_pad", "index"):
+            np.testing.assert_array_equal(np.stack(batch[name]), np.stack(other[name]))
+
+
+@pytest.mark.parametrize(
+    ("argument", "counterpart"),
+    [
+        ("delta_timestamps", "TimeWindows(provider, {...})"),
+        ("pose_feature", "DrivingProvider(DrivingIndex(...))"),
+        ("scenes", "episodes"),
+    ],
+)
+def test_arguments_of_others_are_explained(tmp_path: Path, argument: str, counterpart: str) -> None:
+    message = f"`{argument}` is not an argument of LeRobotProvider. Use `{counterpart}`."
+    with pytest.raises(TypeError, match=re.escape(message)):
+        LeRobotProvider(tmp_path, **{argument: None})
+
+
 @pytest.mark.parametrize("by", ["mean_std", "min_max"])
 def test_numbers_are_normalized_by_the_statistics(tmp_path: Path, by: Any) -> None:
     provider = LeRobotProvider(write_lerobot(tmp_path), fields=["action", "index", "observation.state"])

@@ -53,7 +53,7 @@ class RainProvider(PhysicalAiProvider):
 def first_batch(root: Any, recipe: Any = ALPAMAYO, options: dict[str, Any] | None = None, **settings: Any) -> Any:
     of_recipe = AlpamayoSettings(**{**SETTINGS, **settings})
     provider = RainProvider(root, moments=MOMENTS, scenes=["clip-a", "clip-b"], **of_recipe.provider_fields())
-    with recipe.loader(provider, 2, of_recipe, is_training=False, **NUMPY, **(options or {})) as loader:
+    with recipe.loader(provider, 2, of_recipe, is_training=False, **{**NUMPY, **(options or {})}) as loader:
         return next(iter(loader))
 
 
@@ -153,6 +153,16 @@ def test_it_continues_where_it_was_stopped(root: Any) -> None:
         assert begun + moments(loader) == whole
 
 
+@pytest.mark.parametrize("start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
+def test_workers_that_are_fresh_processes_deliver_the_same(root: Any, start_method: str) -> None:
+    expected = first_batch(root, calibration=True)
+    workers = {"num_workers": 1, "start_method": start_method}
+    batch = first_batch(root, calibration=True, options=workers)
+    assert batch.keys() == expected.keys()
+    for name in ("image_frames", "absolute_timestamps", "ego_history_rot", "ego_future_xyz", "extr", "intr"):
+        np.testing.assert_array_equal(batch[name], expected[name])
+
+
 def test_a_moment_that_is_too_early_is_named(root: Any) -> None:
     settings = AlpamayoSettings(num_history_steps=2, num_future_steps=4, time_step=0.3, image_times=(0,))
     provider = PhysicalAiProvider(
@@ -179,5 +189,7 @@ def test_what_is_missing_is_named(root: Any) -> None:
     assert "ego_future: must be (0.1, 0.2," in str(raised.value)
     provider = PhysicalAiProvider(root, moments=MOMENTS, **settings.provider_fields())
     numbers = {name: number for number, name in enumerate(CAMERAS) if name != TELE}
+    with pytest.raises(SettingError, match="`camera_numbers` must be of the class Mapping, got 3"):
+        AlpamayoSettings(camera_numbers=3)  # type: ignore[arg-type]
     with pytest.raises(SettingError, match=f"must have all cameras of the provider, not '{TELE}'"):
         ALPAMAYO.steps(provider, AlpamayoSettings(**SETTINGS, camera_numbers=numbers))

@@ -268,6 +268,22 @@ class TestEgoStatus:
         check_provider(EgoStatusSamples(provider_of(root), EgoStatusSettings()), num_workers=0)
 
 
+@pytest.mark.parametrize("start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
+def test_workers_that_are_fresh_processes_deliver_the_same(root, start_method):
+    settings = TransFuserSettings(**SMALL)
+    provider, workers = provider_of(root, settings), {"num_workers": 1, "start_method": start_method}
+    expected, batch = (
+        first_batch(TRANSFUSER, provider, settings),
+        first_batch(TRANSFUSER, provider, settings, **workers),
+    )
+    for group in ("features", "targets"):
+        for name, value in expected[group].items():
+            assert np.array_equal(batch[group][name], value), name
+    states = provider_of(root)
+    expected, batch = first_batch(EGO_STATUS_MLP, states), first_batch(EGO_STATUS_MLP, states, **workers)
+    assert np.array_equal(batch["features"]["ego_status"], expected["features"]["ego_status"])
+
+
 class TestRefused:
     def test_other_providers(self, root, tmp_path):
         with pytest.raises(SettingError, match=r"boxes: must be True, is False\n.*boxes=True"):
@@ -297,6 +313,10 @@ class TestRefused:
         assert str(raised.value) == (
             "`range_m` times `cells_per_meter` must be a whole number of cells, got 10.1 times 4."
         )
+
+    def test_crops_that_are_no_mapping(self):
+        with pytest.raises(SettingError, match=r"`crops` must be of the class Mapping, got \['CAM_F0'\]"):
+            TransFuserSettings(crops=["CAM_F0"])
 
     def test_too_short_scenes(self, root):
         provider = provider_of(root, scenes=SceneFilter(num_future_frames=5))

@@ -39,6 +39,7 @@ from accvlab.dali_pipeline_framework.extension import (
 )
 from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 from accvlab.dali_pipeline_framework.video import DecodingStatistics
 
 from ..driving.array_types import Array, Float64, Int64
@@ -52,6 +53,13 @@ _TASK = "task"
 _EPSILON = 1e-8
 _NEEDED = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 _DT = types.DALIDataType
+_OF_OTHERS = {
+    "delta_timestamps": "TimeWindows(provider, {...})",
+    "cameras": "fields",
+    "scenes": "episodes",
+    "pose_feature": "DrivingProvider(DrivingIndex(...))",
+    "calibration": "DrivingProvider(DrivingIndex(...))",
+}
 _LEAVE_OUT = "Copy the file again, or leave the episode (`episodes`) or the camera (`fields`) out."
 _CUT = "The data set is incomplete, or files of it are of another one: copy it again"
 
@@ -84,6 +92,7 @@ class LeRobotProvider(BlueprintProvider):
         windows = TimeWindows(provider, {"observation.images.front": [-0.2, 0], "action": [0, 0.1, 0.2]})
     """
 
+    @explains_unknown_arguments(_OF_OTHERS)
     def __init__(
         self,
         root: StoragePath,
