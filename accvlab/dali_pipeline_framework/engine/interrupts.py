@@ -72,7 +72,7 @@ class DeferredInterrupt:
         """Run the handler of a signal."""
         if self._is_to_raise:
             self._is_to_raise = False
-            if self._is_active:
+            if self._is_active and not self.is_held:  # else it is tried again
                 raise Interrupted
             return
         try:
@@ -126,6 +126,13 @@ class DeferredInterrupt:
 
 running: DeferredInterrupt | None = None
 """The outermost context that is active, in the main thread."""
+
+
+def hold() -> None:
+    """Have nothing ended until the end of the context: what it has waited for is here, and must not be lost."""
+    if running is not None and running.thread == threading.get_ident():
+        running.is_held = True
+
 
 _handlers: dict[int, _Handler] = {}  # that are replaced meanwhile
 

@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from ..checks import shown, whole_number
-from ..engine.interrupts import DeferredInterrupt
+from ..engine.interrupts import DeferredInterrupt, hold
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import (
     ClosedError,
@@ -211,6 +211,7 @@ class LoaderRun:
         try:
             batch = self.recovery.next_batch()
         except StopIteration:
+            hold()
             self._end_loop(loop)
             raise
         if not loop.has_begun:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 from ..cluster.actors import ActorUse
 from ..cluster.ray_actors import Actors
 from ..cluster.ray_loading import RayLoading
-from ..engine.interrupts import Interrupted
+from ..engine.interrupts import Interrupted, hold
 from ..engine.sample_faults import SampleFaults
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import (
@@ -396,7 +396,9 @@ class Recovery:
             num_before = pipeline.num_delivered
             pipeline.watch.waiting_since = time.monotonic()
             try:
-                return run.iterator.next_batch()  # type: ignore[union-attr]
+                batch = run.iterator.next_batch()  # type: ignore[union-attr]
+                hold()
+                return batch
             except FrameworkError as error:
                 # Else the batch could not be converted, that is all.
                 if pipeline.failure is None or not self._goes_on(error):

@@ -313,7 +313,7 @@ def test_stopped_workers_are_ended(method: str) -> None:
     assert time.monotonic() - begun < 5
 
 
-# The watch may have looked at the locks of the queues before DALI's thread waits for a worker that was killed since.
+# The watch may look at the locks of the queues before the thread of DALI waits for a worker that is killed then.
 def test_closing_frees_the_thread_that_waits_for_a_killed_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_watch, "release_locks", lambda queues: None)
     iterator = make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method="fork")

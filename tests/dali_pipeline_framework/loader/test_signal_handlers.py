@@ -22,6 +22,7 @@ from support.reader_data import number_of, numbered_files
 from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.loader.ledger_recording import LedgerRecording
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 from accvlab.dali_pipeline_framework.sources import FileReader
@@ -270,6 +271,30 @@ class OnceBlocked(IndexProvider):
             self._mark.touch()
             time.sleep(1000)
         return super().get_data(sample_index)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_what_takes_long_once_a_batch_has_come_is_not_ended(
+    num_workers: int, alarm: Callable[[float], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note, num_notes = LedgerRecording.note, 0
+
+    def note_slowly(self: LedgerRecording, *arguments: Any) -> None:
+        nonlocal num_notes
+        num_notes += 1
+        if num_notes == 2:
+            alarm(0.01)
+            time.sleep(1.5)
+        note(self, *arguments)
+
+    monkeypatch.setattr(LedgerRecording, "note", note_slowly)
+    source = SamplerInputCallable(IndexProvider(12), ShuffledSampler(12, shuffle=False))
+    with make_loader(source, 4, num_workers=num_workers, ledger=tmp_path) as loader:
+        loop = iter(loader)
+        assert next(loop)["index"].tolist() == [0, 1, 2, 3]
+        with pytest.raises(RungError):
+            next(loop)
+        assert [batch["index"].tolist() for batch in loop] == [[4, 5, 6, 7], [8, 9, 10, 11]]
 
 
 def test_in_another_thread_handlers_are_left_alone() -> None:
