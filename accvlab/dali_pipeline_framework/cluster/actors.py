@@ -167,20 +167,31 @@ class LoadingActor:
             self._sources[plan] = source
         return facts
 
-    def load(self, plan: str, requests: Sequence[Request], shared_by: int) -> Answer | list[Answer]:
+    def load(
+        self, plan: str, requests: Sequence[Request], shared_by: int, order: npt.NDArray[np.int64] | None = None
+    ) -> Answer | list[Answer]:
         """Load parts of batches, each once where several loaders request it.
+
+        Args:
+            plan: Fingerprint of the plan.
+            requests: What to load.
+            shared_by: How many loaders request the same.
+            order: The order of the running epoch, where the user gives it.
 
         Returns:
             An answer for each, alone where there is one.
         """
-        answers = [self._answer(plan, each, shared_by) for each in requests]
+        answers = [self._answer(plan, each, shared_by, order) for each in requests]
         return answers if len(answers) > 1 else answers[0]
 
-    def _answer(self, plan: str, request: Request, shared_by: int) -> Answer:
+    def _answer(self, plan: str, request: Request, shared_by: int, order: npt.NDArray[np.int64] | None) -> Answer:
         source = self._sources.get(plan)
         if source is None:
             return Answer(has_no_plan=True)
-        key = (plan, *request)
+        key: tuple[Any, ...] = (plan, *request)
+        if order is not None:
+            source.use_order(order)
+            key = (*key, int(order[0]))
         if key in self._kept:
             answer, num_left = self._kept.pop(key)
             answer = attrs.evolve(answer, work_ns=(0, 0, 0), cpu_ns=0, seconds=0.0)

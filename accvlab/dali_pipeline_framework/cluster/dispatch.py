@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import collections
 import hashlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import attrs
 
@@ -20,6 +21,7 @@ Position: TypeAlias = tuple[int, int]
 WORK_PER_CALL_S = 0.2  # below that, what a call costs would show
 _MOST_IN_CALL = 64
 _CALLS_PER_ACTOR = 2  # one is worked on, one waits: an actor never waits for the next
+_BATCHES_PER_BLOCK = 4
 _LEAST_PATIENCE_S = 1.5
 _FIRST_PATIENCE_S = 30.0  # the first samples import modules
 _TIMES_P99 = 5
@@ -88,8 +90,9 @@ class Dispatch:
     """Asks actors for the batches that are due next, in a window.
 
     Where slots keep their sequences from batch to batch, each slot stays with an actor for an epoch (rendezvous
-    hashing, with a limit, so that all get equally many); otherwise the next consecutive batches go to whoever has
-    room; and where several ranks share what was loaded, blocks of batches go to the same actor for all of them.
+    hashing, with a limit, so that all get equally many). In other orders a block of consecutive batches belongs to
+    an actor (rendezvous hashing as well); while that is busy or late, actors without work help. Where several
+    ranks share what was loaded, the actor is the same for all of them, and nobody helps.
 
     Attributes:
         window: How many batches may be under way, with those that are loaded and not delivered.
@@ -118,11 +121,13 @@ class Dispatch:
         self._line: dict[Position, list[Part]] = {}
         self._end: Position | None = None  # the last position of the line
         self._times: collections.deque[float] = collections.deque(maxlen=_NUM_TIMED)  # of calls, in seconds
+        self._owners: dict[Any, Any] = {}  # what was computed for the present actors
 
     # --- actors -----------------------------------------------------------------------------------
 
     def join(self, number: int, now: float) -> None:
         """An actor can be asked."""
+        self._owners.clear()
         self._members[number] = Member(answered_at=now)
 
     def leave(self, number: int) -> list[Part]:
@@ -132,6 +137,7 @@ class Dispatch:
             The parts that cost several actors their life.
         """
         member = self._members.pop(number, None)
+        self._owners.clear()
         if member is None:
             return []
         for call in member.calls:
@@ -155,12 +161,23 @@ class Dispatch:
 
     def owners(self, epoch: int) -> dict[int, tuple[int, ...]]:
         """The slots of each actor in an epoch: by rendezvous hashing, at most ``ceil(slots / actors)`` each."""
+        if epoch in self._owners:
+            return cast(dict[int, tuple[int, ...]], self._owners[epoch])
         most = math.ceil(self._num_slots / max(1, len(self._members)))
         slots_of: dict[int, list[int]] = {number: [] for number in self._members}
         for slot in range(self._num_slots):
             free = [number for number, slots in slots_of.items() if len(slots) < most]
             slots_of[max(free, key=lambda number: _weight(number, epoch, slot))].append(slot)
-        return {number: tuple(slots) for number, slots in slots_of.items() if slots}
+        self._owners[epoch] = owners = {number: tuple(slots) for number, slots in slots_of.items() if slots}
+        return owners
+
+    def owner(self, position: Position) -> int:
+        """The actor that is to load a batch where slots keep no sequences, by hashing of its block."""
+        epoch, batch = position
+        block = epoch, batch // _BATCHES_PER_BLOCK
+        if block not in self._owners:
+            self._owners[block] = max(self._members, key=lambda number: _weight(number, *block))
+        return cast(int, self._owners[block])
 
     # --- batches ----------------------------------------------------------------------------------
 
@@ -172,6 +189,11 @@ class Dispatch:
             return
         self._line.clear()
         self._add(position)
+
+    def forget(self) -> None:
+        """What was asked for is not what is due any more, e.g. since the order was changed."""
+        self._line.clear()
+        self._end = None
 
     def parts(self, position: Position) -> list[Part]:
         """The parts of a batch in the window."""
@@ -211,7 +233,7 @@ class Dispatch:
             turn, place = divmod(batch, len(self._members))
             order = sorted(self._members, key=lambda number: _weight(number, epoch, turn))
             return [Part(position, None, order[place])]
-        return [Part(position)]
+        return [Part(position, None, self.owner(position))]
 
     @property
     def num_loaded(self) -> int:
@@ -226,16 +248,16 @@ class Dispatch:
             return []
         self._fill()
         calls = []
-        for num_waiting in range(_CALLS_PER_ACTOR):
+        for helps, num_waiting in itertools.product((False, True), range(_CALLS_PER_ACTOR)):
             for number, member in self._members.items():
                 if len(member.calls) == num_waiting and not member.is_late:
-                    parts = self._parts_for(number, member)
+                    parts = self._parts_for(number, member, helps)
                     if parts:
                         calls.append(Call(number, parts, now))
                         member.calls.append(calls[-1])
         return calls
 
-    def _parts_for(self, number: int, member: Member) -> list[Part]:
+    def _parts_for(self, number: int, member: Member, helps: bool) -> list[Part]:
         most = max(1, len(self._line) // (_CALLS_PER_ACTOR * len(self._members)))
         if self._num_slots:
             most = max(1, len(self._line) // _CALLS_PER_ACTOR)
@@ -246,7 +268,7 @@ class Dispatch:
         taken: list[Part] = []
         for parts in self._line.values():
             for part in parts:
-                if part.is_due and part.answer is None and self._may_take(number, part):
+                if part.is_due and part.answer is None and self._may_take(number, part, helps):
                     if taken and part.num_deaths:  # alone, to find out which one it is
                         return self._take(number, taken)
                     taken.append(part)
@@ -254,10 +276,12 @@ class Dispatch:
                         return self._take(number, taken)
         return self._take(number, taken)
 
-    def _may_take(self, number: int, part: Part) -> bool:
+    def _may_take(self, number: int, part: Part, helps: bool) -> bool:
         if number in part.asked:
             return False
-        return part.owner in (None, number) or part.num_late > 0 or part.owner not in self._members
+        if part.owner in (None, number) or part.num_late > 0 or part.owner not in self._members:
+            return True
+        return helps and part.slots is None and not self._is_shared
 
     @staticmethod
     def _take(number: int, parts: list[Part]) -> list[Part]:

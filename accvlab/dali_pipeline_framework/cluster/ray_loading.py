@@ -33,8 +33,7 @@ from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.worker_report import ReportedFailure, WorkerReport
 from ..engine.worker_source import CallableSource, samples_of
 from ..errors import FrameworkError, NotSupportedError, OutputError, WorkerDiedError, WorkerStartError
-from ..sources.given_order import GivenOrderSampler
-from ..sources.input_adapter import InputAdapter
+from ..sources.given_order import EpochIndices, GivenOrderSampler
 from ..sources.planned_input import PlannedInput
 from .actors import ActorFacts, ActorUse, Answer
 from .dispatch import Call, Dispatch, Part, Position, joined_slots
@@ -73,13 +72,7 @@ class RayLoading:
         Raises:
             NotSupportedError: Actors cannot load its input.
         """
-        source, planned = pipeline.worker_source, InputAdapter(pipeline.data_input).planned
-        if planned is not None and isinstance(planned.sampler, GivenOrderSampler):
-            raise NotSupportedError(
-                "`workers` loads by an order that actors can compute; one that is given as a function of the "
-                "epoch, or as a sampler of PyTorch, is run in this process. Use a sampler of this package, "
-                "or `num_workers`."
-            )
+        source = pipeline.worker_source
         if not isinstance(source, CallableSource) or pipeline.native:
             kind = type(pipeline.data_input).__name__
             raise NotSupportedError(
@@ -105,6 +98,10 @@ class RayLoading:
         self._planned = data_input if isinstance(data_input, PlannedInput) else None
         if self._planned is not None and self._planned.sampler.must_be_played:
             self._planned = None
+        sampler = None if self._planned is None else self._planned.sampler
+        self._given = sampler.indices if isinstance(sampler, GivenOrderSampler) else None
+        self._order: Any = None  # of the user, as it was shared last
+        self._order_ref: Any = None
         has_slots = self._planned is not None and self._planned.sampler.has_slots
         self.window = actors.workers.most_ahead(1)
         num_slots = source.batch_size if has_slots else 0
@@ -179,6 +176,8 @@ class RayLoading:
             ReportedFailure: A sample of it has failed.
             WorkerDiedError: It has cost several actors their life.
         """
+        if self._given is not None and self._order is not self._given.shared:
+            self._use_order(self._given)
         num_batches = self._known_size(epoch)
         if num_batches is not None and batch >= num_batches:
             raise StopIteration
@@ -196,6 +195,17 @@ class RayLoading:
         self._pipeline.times.workers_ns += perf_counter_ns() - began
         self._take_reports(asked, position, parts)
         return outputs
+
+    def _use_order(self, given: EpochIndices) -> None:
+        """Have batches loaded by the order that was shared last, which is that of one epoch."""
+        words = given.shared.copy()
+        words[0] = int.from_bytes(hashlib.blake2b(words[1:].tobytes(), digest_size=7).digest(), "little")
+        epoch = int(words[1])
+        size = self._planned.num_batches_in_epoch(epoch) if self._planned is not None and epoch >= 0 else None
+        with self._lock:
+            self._order, self._order_ref = given.shared, self._actors.ray.put(words)
+            self._num_batches = {epoch: size}
+            self._dispatch.forget()
 
     def _awaited(self, position: Position) -> list[Part]:
         """Wait until all parts of a batch are there; called with the lock."""
@@ -251,6 +261,8 @@ class RayLoading:
 
     def _known_size(self, epoch: int) -> int | None:
         if self._planned is not None and epoch not in self._num_batches:
+            if self._given is not None:
+                return 0
             self._num_batches[epoch] = self._planned.num_batches_in_epoch(epoch)
         return self._num_batches.get(epoch)
 
@@ -259,6 +271,8 @@ class RayLoading:
         size = self._known_size(epoch)
         if size is None or batch + 1 < size:
             return epoch, batch + 1
+        if self._given is not None:  # which says nothing of other epochs yet
+            return None
         return (epoch + 1, 0) if self._planned is not None and self._known_size(epoch + 1) else None
 
     # --- requests; all are called with the lock ---------------------------------------------------
@@ -274,7 +288,7 @@ class RayLoading:
         for call in self._dispatch.due_calls(time.monotonic()):
             requests = [(*part.position, part.slots) for part in call.parts]
             method = self._actors.by_number[call.member].load(len(requests))
-            refs = method.remote(self._plan, requests, self._actors.workers.shared_by)
+            refs = method.remote(self._plan, requests, self._actors.workers.shared_by, self._order_ref)
             asked = _Asked(call.member, call, refs if len(requests) > 1 else [refs])
             self._asked.update(dict.fromkeys(asked.refs, asked))
 

@@ -30,6 +30,8 @@ from ..limits.file_limits import all_limits, set_all_limits
 from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import GroupFormat
 from ..sample_data.names import format_path
+from ..sampling.plans.tracks import Int64Array
+from ..sources.given_order import GivenOrderSampler
 from ..sources.input_adapter import InputAdapter
 from ..sources.planned_input import PlannedInput
 from .control_block import RUNNING_INIT_FN, UNPICKLING_INPUT, UNPICKLING_STEPS, ControlBlock
@@ -500,6 +502,8 @@ class CallableSource(_WorkerSource):
         tolerance = None if self.tolerance is None else (self.tolerance.samples, self.tolerance.not_tried)
         sent = object.__new__(type(self))
         sent.__dict__.update(self.__dict__, _pickler=by_value_from_main_script(self._pickler))
+        if isinstance(self._source, PlannedInput) and isinstance(self._source.sampler, GivenOrderSampler):
+            sent._source = self._source.with_sampler(self._source.sampler.detached())
         return {**sent.__getstate__(), "_control": None, "tolerance": tolerance, "elsewhere": None}
 
     def begin_in_actor(self, state: dict[str, Any], number: int, place: str) -> None:
@@ -516,6 +520,12 @@ class CallableSource(_WorkerSource):
             self.tolerance = TolerantLoading(samples, not_tried, FaultJournal())
         self._worker_number, self._runs_in = number, place
         self._set_up(place, number)
+
+    def use_order(self, words: Int64Array) -> None:
+        """Load by an order that the user gives, as it was shared for the running epoch (`EpochIndices`)."""
+        indices = self._source.sampler.indices
+        if indices.version != words[0]:
+            indices.use(words)
 
     def load_slots(self, epoch: int, batch: int, slots: Sequence[int] | None) -> tuple[list[Array], LoadingBatch]:
         """Load some slots of a batch, whose arrays come field by field; None: the outputs of a whole batch.

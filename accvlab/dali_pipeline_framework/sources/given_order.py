@@ -40,6 +40,10 @@ class EpochIndices:
 
     The process that made this object runs the user's code. Workers read what was shared last, from an anonymous
     file of int64 words: its version (-1 while it is written), the epoch, whether an index repeats, the indices.
+    Processes on other machines get these words with each request (`detached`, `use`).
+
+    Attributes:
+        shared: The words that were shared last.
     """
 
     def __init__(self, given: GivenOrder, num_samples: int) -> None:
@@ -61,13 +65,25 @@ class EpochIndices:
         weakref.finalize(self, _close, os.getpid(), file)
 
     def __getstate__(self) -> dict[str, object]:
-        path = f"/proc/{self._pid}/fd/{self._file}"
+        path = "" if self._file < 0 else f"/proc/{self._pid}/fd/{self._file}"
         return {"pid": self._pid, "path": path, "is_function": self.is_function, "name": self.name}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.is_function, self.name = state["is_function"], state["name"]
         self._running = _NONE
-        self._use(os.open(state["path"], os.O_RDONLY | os.O_CLOEXEC), state["pid"])
+        self._file, self._pid = -1, state["pid"]
+        if state["path"]:
+            self._use(os.open(state["path"], os.O_RDONLY | os.O_CLOEXEC), state["pid"])
+
+    def detached(self) -> EpochIndices:
+        """Get a copy for processes that cannot read the file."""
+        copied = object.__new__(EpochIndices)
+        copied.__setstate__({**self.__getstate__(), "pid": -1, "path": ""})
+        return copied
+
+    def use(self, words: Int64Array) -> None:
+        """In a process that cannot read the file: use what was shared."""
+        self._running = words
 
     # --- in the main process ----------------------------------------------------------------------
 
@@ -86,6 +102,7 @@ class EpochIndices:
 
     def share(self) -> None:
         """Share the order of the running epoch with the workers; for them, other epochs have ended."""
+        self.shared = self._running
         os.pwrite(self._file, _VERSION.pack(-1), 0)
         with open(self._file, "wb", closefd=False) as file:
             file.seek(_VERSION.size)
@@ -166,7 +183,7 @@ class EpochIndices:
     @property
     def version(self) -> int:
         """Version of the order in use; a worker reads here whether there is a new one."""
-        if os.getpid() != self._pid:
+        if os.getpid() != self._pid and self._file >= 0:
             while not 0 <= self._running[0] == _VERSION.unpack(os.pread(self._file, _VERSION.size, 0))[0]:
                 self._running = np.fromfile(f"/proc/self/fd/{self._file}", np.int64)
         return int(self._running[0])
@@ -265,6 +282,12 @@ class GivenOrderSampler(EpochPlanSampler):
         return super().with_settings(
             total_batch_size=total_batch_size, num_shards=num_shards, last_batch=last_batch
         )
+
+    def detached(self) -> GivenOrderSampler:
+        """Get a copy whose order comes with each request, see `EpochIndices`."""
+        changed: GivenOrderSampler = self._copy()
+        changed.indices = self.indices.detached()
+        return changed
 
     def num_batches(self, epoch: int) -> int:
         """Number of batches of an epoch; in a worker, 0 of one that has ended."""

@@ -186,7 +186,7 @@ class PlannedInput(CallableBase, ABC):
         Raises:
             SettingError: A value is out of its range, or contradicts what the input was created with.
         """
-        changed = self._with_sampler(self._sampler)
+        changed = self.with_sampler(self._sampler)
         if shard is not None:
             changed._shard_id, changed._num_shards = shard_given_once("input", self.shard, shard)
         if batch_size is not None:
@@ -212,9 +212,10 @@ class PlannedInput(CallableBase, ABC):
 
     def continued(self: _Self, epoch: int, segments: Sequence[EpochSegment]) -> _Self:
         """Get a copy for which these segments of an epoch were delivered, see `RandomAccessSampler.continued`."""
-        return self._with_sampler(self._sampler.continued(epoch, segments))
+        return self.with_sampler(self._sampler.continued(epoch, segments))
 
-    def _with_sampler(self: _Self, sampler: RandomAccessSampler) -> _Self:
+    def with_sampler(self: _Self, sampler: RandomAccessSampler) -> _Self:
+        """Get a copy with another sampler of the same settings."""
         changed = copy.copy(self)
         changed._forget()
         changed._sampler = sampler

@@ -318,7 +318,7 @@ class ShuffledShardedInputCallable(PlannedInput):
                 f"pipeline to use that of the input."
             )
         total = batch_size * self._num_shards
-        changed = self._with_sampler(
+        changed = self.with_sampler(
             self._sampler.with_settings(total_batch_size=total, num_shards=self._num_shards)
         )
         changed._check_batch_size()

@@ -6,6 +6,7 @@ Called with the folder of the cluster, the file of results, and whether it is to
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -29,7 +30,7 @@ import ray
 from ray.cluster_utils import Cluster
 from ray_providers import ChanceProvider, HeavyProvider, TimedProvider
 from support.inputs import NumberIterable
-from support.loaders import ORDERS, by_sampler, frozen, json_copy, loop
+from support.loaders import ORDERS, frozen, json_copy, loop
 from support.providers import FaultyProvider, UnpicklableProvider
 from support.videos import make_video
 from video_counting import CountingProvider
@@ -37,7 +38,6 @@ from video_counting import CountingProvider
 from accvlab.dali_pipeline_framework import DataLoader, VideoFrameDataProvider, Videos, load_state, save_state
 from accvlab.dali_pipeline_framework.cluster import RayPool, RayWorkers
 from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
-from accvlab.dali_pipeline_framework.sources.given_order import GivenOrderSampler
 
 RUNS: dict[str, Callable[..., Any]] = {}
 SOON_S = 20.0
@@ -100,6 +100,44 @@ def same_stream_in_orders(num_actors: int, names: list[str] | None) -> list[str]
             for arguments in ({}, {"num_workers": None, "workers": RayWorkers(pool=pool)}):
                 with order.loader(**arguments) as loader:
                     streams.append([loop(loader, order.num_max) for _ in range(order.num_loops)])
+            if streams[0] != streams[1]:
+                different.append(name)
+    return different
+
+
+def rotated(epoch: int) -> list[int]:
+    return [(7 * place + epoch) % 50 for place in range(50 - 9 * (epoch % 2))]
+
+
+@run
+def orders_that_the_user_gives(names: list[str]) -> list[str]:
+    """Orders whose stream is another one: an epoch, one that is left, one that is continued from a state."""
+    from torch import Generator
+    from torch.utils.data import DistributedSampler, RandomSampler, WeightedRandomSampler
+
+    orders: dict[str, Callable[[], Any]] = {
+        "function": lambda: rotated,
+        "of a rank": lambda: DistributedSampler(range(50), num_replicas=2, rank=1, seed=3),
+        "random": lambda: RandomSampler(range(50), generator=Generator().manual_seed(2)),
+        "with repetitions": lambda: WeightedRandomSampler(
+            [1.0, 2.0] * 25, 30, generator=Generator().manual_seed(5)
+        ),
+    }
+    different = []
+    with a_pool(2) as pool:
+        for name in names:
+            streams = []
+            for workers in (None, RayWorkers(pool=pool)):
+                settings: dict[str, Any] = {"output_type": "numpy", "num_workers": None if workers else 0}
+                settings |= {"shard": (1, 2)} if name == "of a rank" else {}
+                made = functools.partial(DataLoader, TimedProvider(50, 0.0), 4, workers=workers, **settings)
+                with made(sampler=orders[name]()) as loader:
+                    streams.append([loop(loader), loop(loader, 3), loop(loader), loop(loader, 2)])
+                    state = loader.state_dict() if name in ("function", "of a rank") else None
+                if state is not None:
+                    with made(sampler=orders[name]()) as loader:
+                        loader.load_state_dict(json_copy(state))
+                        streams[-1] += [loop(loader), loop(loader)]
             if streams[0] != streams[1]:
                 different.append(name)
     return different
@@ -179,7 +217,6 @@ def what_cannot_be_sent(folder: str) -> dict[str, str]:
         "lacking": refusal(provider),
         "given": refusal(provider, runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}),
         "iterable": refusal(NumberIterable(10, 4)),
-        "order": refusal(by_sampler(GivenOrderSampler(lambda epoch: range(22), 22))),
     }
 
 

@@ -37,23 +37,67 @@ def asked(calls: list[Call]) -> list[tuple[int, list[Position]]]:
 def test_each_actor_is_asked_for_what_is_due_next_and_no_more_than_the_window() -> None:
     dispatch = with_actors(2)
     dispatch.begin((0, 3))
+    assert [dispatch.owner(each) for each in [(0, 3), (0, 4), (1, 0), (1, 4)]] == [1, 0, 1, 1]
     calls = dispatch.due_calls(0.0)
-    assert asked(calls) == [(0, [(0, 3)]), (1, [(0, 4)]), (0, [(1, 0)]), (1, [(1, 1)])]
+    # Actor 0 has nothing left of its own, and helps.
+    assert asked(calls) == [(0, [(0, 4)]), (1, [(0, 3)]), (1, [(1, 0)]), (0, [(1, 1)])]
     assert dispatch.due_calls(0.0) == []
-    answer(dispatch, calls[0], 0.1)
-    assert asked(dispatch.due_calls(0.1)) == [(0, [(1, 2)])]  # the first answer is no measure: it imports
+    answer(dispatch, calls[1], 0.1)
+    assert asked(dispatch.due_calls(0.1)) == [(1, [(1, 2)])]  # the first answer is no measure: it imports
     answer(dispatch, calls[2], 0.2)
-    assert asked(dispatch.due_calls(0.2)) == [(0, [(1, 3), (1, 4)])]  # two of the eight each, as they are quick
+    assert asked(dispatch.due_calls(0.2)) == [(1, [(1, 3), (1, 4)])]  # two of the eight each, as they are quick
     assert dispatch.due_calls(0.2) == []
+
+
+BLOCKS = [(epoch, 4 * block) for epoch in range(3) for block in range(400)]
+
+
+@settings(max_examples=examples(20, 200))
+@given(num_actors=st.integers(1, 12), number=st.integers(12, 1000))
+def test_an_actor_that_comes_or_goes_moves_its_share_of_the_blocks(num_actors: int, number: int) -> None:
+    dispatch = with_actors(num_actors)
+    before = {block: dispatch.owner(block) for block in BLOCKS}
+    assert all(dispatch.owner((epoch, batch + 3)) == owner for (epoch, batch), owner in before.items())
+    dispatch.join(number, 0.0)
+    moved = {block for block in BLOCKS if dispatch.owner(block) != before[block]}
+    assert {dispatch.owner(block) for block in moved} == {number}
+    assert abs(len(moved) / len(BLOCKS) - 1 / (num_actors + 1)) < 0.08  # five standard deviations
+    dispatch.leave(number)
+    assert {block: dispatch.owner(block) for block in BLOCKS} == before
+
+
+@settings(max_examples=examples(40, 400))
+@given(seed=st.integers(0, 2**32), num_actors=st.integers(1, 5))
+def test_no_actor_waits_while_others_have_more_blocks_than_they_can_load(seed: int, num_actors: int) -> None:
+    chance, position = random.Random(seed), (0, 0)
+    dispatch = Dispatch(4 * num_actors, lambda position: (position[0], position[1] + 1))
+    for number in range(num_actors):
+        dispatch.join(number, 0.0)
+    dispatch.begin(position)
+    calls: list[Call] = []
+    while position < (0, 200):
+        calls += dispatch.due_calls(0.0)
+        window = [(0, position[1] + number) for number in range(dispatch.window)]
+        if any(part.is_due for each in window for part in dispatch.parts(each)):
+            members = [call.member for call in calls]
+            assert all(members.count(number) == 2 for number in range(num_actors))
+        call = calls.pop(chance.randrange(len(calls)))
+        answer(dispatch, call, 0.0)
+        while dispatch.is_complete(position):
+            dispatch.delivered(position)
+            position = position[0], position[1] + 1
+            dispatch.begin(position)
 
 
 def test_what_a_dead_actor_was_asked_for_is_asked_for_again_first() -> None:
     dispatch = with_actors(2)
     dispatch.begin((0, 0))
-    first, second, *_ = dispatch.due_calls(0.0)
+    calls = dispatch.due_calls(0.0)
+    first = next(call for call in calls if call.parts[0].position == (0, 0))
+    second = next(call for call in calls if call.member != first.member)
     assert dispatch.leave(first.member) == []
     answer(dispatch, second, 0.1)
-    assert asked(dispatch.due_calls(0.1)) == [(1, [(0, 0)])]
+    assert asked(dispatch.due_calls(0.1)) == [(second.member, [(0, 0)])]
 
 
 def test_a_batch_that_three_actors_do_not_survive_is_named() -> None:

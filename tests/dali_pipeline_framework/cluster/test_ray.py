@@ -109,6 +109,14 @@ def test_stream_is_that_of_worker_processes_in_all_orders(
     assert ray_runs("same_stream_in_orders", num_actors=num_actors, names=names) == []
 
 
+@pytest.mark.parametrize(
+    "names",
+    [["function"], pytest.param(["of a rank", "random", "with repetitions"], marks=pytest.mark.wide)],
+)
+def test_orders_that_the_user_gives_are_those_of_worker_processes(ray_runs: RayRuns, names: list[str]) -> None:
+    assert ray_runs("orders_that_the_user_gives", names=names) == []
+
+
 def test_state_goes_from_processes_to_actors_and_back(ray_runs: RayRuns) -> None:
     assert ray_runs("state_from_here_to_there_and_back")
 
@@ -137,7 +145,6 @@ def test_what_cannot_be_sent_to_actors_is_named(ray_runs: RayRuns, tmp_path: Pat
     assert "No module named 'only_here'" in said["lacking"]
     assert "runtime_env" in said["lacking"]
     assert said["given"] == "nothing"
-    assert said["order"].startswith("NotSupportedError soon: `workers` loads by an order that actors can compute")
     assert said["iterable"].startswith(
         "NotSupportedError soon: `workers` loads what is a function of the position"
     )
