@@ -50,6 +50,7 @@ from ..sample_data.dtypes import get_dali_type_for_numpy_type as get_dali_type_f
 from ..sample_data.dtypes import get_numpy_type_for_dali_type as get_numpy_type_for_dali_type
 from ..sample_data.formats import DECODED_IMAGE as DECODED_IMAGE
 from ..sample_data.formats import ENCODED_NAME as ENCODED_NAME
+from ..sample_data.formats import numbers_name as numbers_name
 from ..sample_data.graph_mode import do_not_convert as do_not_convert
 from ..sample_data.names import Name as Name
 from ..sample_data.names import Path as Path
@@ -63,7 +64,6 @@ from ..sampling.plans.tracks import Int64Array as Int64Array
 from ..sampling.random_access_sampler import Description as Description
 from ..testing.rule_check import in_samples as in_samples
 from ..video.encoded_clips import FileOfClip as FileOfClip
-from ..video.encoded_clips import numbers_name as numbers_name
 from ..video.files.stored_videos import located as located
 from ..video.frame_reader import FrameReaderPool as FrameReaderPool
 from ..video.frame_reader import KeptFrames as KeptFrames

@@ -1,4 +1,5 @@
 from .data_provider import DataProvider as DataProvider
+from .data_provider import EncodedClipValue as EncodedClipValue
 from .data_provider import FieldColumn as FieldColumn
 from .data_provider import FieldColumns as FieldColumns
 from .data_provider import WantedFields as WantedFields

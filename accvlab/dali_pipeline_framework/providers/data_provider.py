@@ -26,6 +26,9 @@ FieldColumn: TypeAlias = Sequence[FieldValue] | npt.NDArray[Any]
 FieldColumns: TypeAlias = Mapping[FieldPath, FieldColumn]
 """By the path of a field: its values."""
 
+EncodedClipValue: TypeAlias = tuple[FieldValue, FieldValue]
+"""The bytes of a video file, and the numbers of frames in it."""
+
 
 @attrs.frozen
 class Finding:
@@ -183,6 +186,20 @@ class DataProvider(ABC):
             For each path the values that `get_data` gives, in this order: a list, or an array with one value along
             its first axis. None (the default) to have whole samples loaded by `get_data`. An exception may carry
             the index of the sample as ``sample_index_in_data_set``.
+        """
+        return None
+
+    def load_clips(self, path: FieldPath, samples: npt.NDArray[np.int64]) -> Sequence[EncodedClipValue] | None:
+        """Cut frames of an encoded video out as one file, for `TimeWindows`.
+
+        Args:
+            path: Path of the field with the bytes of a video file, of which each sample has one frame.
+            samples: ``(n, T)`` samples whose frames belong together, those of a row in one sequence. None of them
+                (``n`` is 0) to find out whether it can.
+
+        Returns:
+            For each row the bytes of a file, ``(num_bytes,)`` uint8, and the numbers of the frames in it,
+            ``(T,)`` int32. None (the default) where clips cannot be cut out.
         """
         return None
 

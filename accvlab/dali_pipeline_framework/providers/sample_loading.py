@@ -7,12 +7,15 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NoReturn, cast
 
+import numpy as np
+import numpy.typing as npt
+
 from ..errors import FieldValueError
-from ..sample_data import GroupFormat, SampleDataGroup
+from ..sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ..sample_data.conversion import FlatSample
 from ..sample_data.formats import describe_difference
 from ..sample_data.names import format_path
-from .data_provider import DataProvider, FieldColumns, WantedFields, blueprint_of
+from .data_provider import DataProvider, EncodedClipValue, FieldColumns, WantedFields, blueprint_of
 
 
 def input_blueprint(provider: DataProvider) -> SampleDataGroup:
@@ -26,7 +29,7 @@ def input_blueprint(provider: DataProvider) -> SampleDataGroup:
     return blueprint
 
 
-_LOADING = {"get_data", "load_fields"}
+_LOADING = {"get_data", "load_fields", "load_clips"}
 
 
 class SampleLoader:
@@ -55,8 +58,7 @@ class SampleLoader:
 
     def load_fields(self, wanted: WantedFields) -> FieldColumns:
         """Load some fields of some samples, see `DataProvider.load_fields`; whole samples where need be."""
-        owner = next(cls for cls in type(self.provider).__mro__ if _LOADING & vars(cls).keys())
-        loaded = self.provider.load_fields(wanted) if "load_fields" in vars(owner) else None
+        loaded = self.provider.load_fields(wanted) if self._defines("load_fields") else None
         if loaded is None:
             self._format = self._format or blueprint_of(self.provider).format
             places = {path: place for place, path in enumerate(self._format.flat_paths)}
@@ -69,6 +71,15 @@ class SampleLoader:
                 got = len(loaded[path]) if path in loaded else "none"
                 raise FieldValueError(f"{rule} of {format_path(path)}, got {got}.")
         return loaded
+
+    def load_clips(self, path: FieldPath, samples: npt.NDArray[np.int64]) -> Sequence[EncodedClipValue] | None:
+        """Cut clips out of encoded videos, see `DataProvider.load_clips`."""
+        return self.provider.load_clips(path, samples) if self._defines("load_clips") else None
+
+    def _defines(self, method: str) -> bool:
+        """Whether a way of loading is that of the class that defines how samples are loaded, not of one below."""
+        owner = next(cls for cls in type(self.provider).__mro__ if _LOADING & vars(cls).keys())
+        return method in vars(owner)
 
     def _load_together(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[FlatSample]:
         samples: Iterator[SampleDataGroup] | None = None

@@ -15,7 +15,7 @@ from ..checks import choice, did_you_mean, index_in, instance, listed, number, n
 from ..errors import FieldValueError, SettingError
 from ..sample_data import FieldPath, FieldValue, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.conversion import as_numpy
-from ..sample_data.formats import ENCODED_NAME, ChildFormat, leaf_format
+from ..sample_data.formats import ENCODED_NAME, ChildFormat, leaf_format, numbers_name
 from ..sample_data.names import Path, format_path, format_paths, normalized_path
 from ..sampling.arithmetic.last_batch import checked_lengths
 from ..sampling.arithmetic.times import nearest
@@ -105,6 +105,7 @@ class TimeWindows(BlueprintProvider):
         of the wrapped provider         here, with T offsets
           image: UINT8 (H, W, 3)          image: UINT8 (T, H, W, 3)       layout FHWC
           image: UINT8 (num_bytes,)       image.encoded[0..T-1]: UINT8    files; `ImageDecoder` makes (T, H, W, 3)
+            of a video                    image: UINT8 (num_bytes,)       a file; `VideoDecoder` makes (T, H, W, 3)
           action: FLOAT (3,)              action: FLOAT (T, 3)
           task: STRING                    task[0..T-1]: STRING
                                           image_is_pad, action_is_pad, ...: BOOL (T,)
@@ -176,12 +177,26 @@ class TimeWindows(BlueprintProvider):
         if tolerance_s is not None:
             tolerance_s = number(tolerance_s, "tolerance_s", at_least=0)
         self._windows = self._made(self.windows, own_times_s, tolerance_s)
-        self._others = [path for path in blueprint.format.flat_paths if path not in self.windows]
+        self._videos = _videos(self.windows, blueprint.format)
+        taken = {*self.windows, *map(_numbers_path, self._videos)}
+        self._others = [path for path in blueprint.format.flat_paths if path not in taken]
+        self._require_clips()
         self._rows, self._sequence_of_run, self._lengths = self._samples()
         counts = {path: len(offsets) for path, offsets in self.windows.items()}
         self._slots: list[_Slot] = []
-        format = _with_windows(blueprint.format, (), counts, self._edges == "repeat", self._slots)
+        format = _with_windows(blueprint.format, (), counts, self._videos, self._edges == "repeat", self._slots)
         self._blueprint = SampleDataGroup.from_format(format)
+
+    def _require_clips(self) -> None:
+        nothing = np.zeros((0, 1), np.int64)
+        others = [path for path in self._videos if self._loader.load_clips(path, nothing) is None]
+        if others:
+            name, fields = type(self.data_provider).__name__, format_paths(others)
+            advice = "Let the provider decode them (`images='decoded'`), or define `load_clips` in one of your own"
+            raise SettingError(
+                f"Windows of encoded videos are clips, and {name} cannot cut single frames of {fields} out as "
+                f"clips. {advice}."
+            )
 
     def _own_times(self, paths: Iterable[FieldPath]) -> dict[FieldPath, Float64Array]:
         """Get the times of fields that have others than the samples; equal ones as one array."""
@@ -365,15 +380,21 @@ class TimeWindows(BlueprintProvider):
         found = [self._frames(window, sequence, rows) for window in self._windows]
         wanted = dict.fromkeys(self._others, rows.tolist())
         is_pad: dict[FieldPath, BoolArray] = {}
+        rows_of_clips: dict[FieldPath, Int64Array] = {}
         for window, frames in zip(self._windows, found, strict=True):
             if frames.is_missing.any():
                 error = FieldValueError(next(self._problems(window, sequence, rows, frames)))
                 name_sample(error, indices[int(frames.is_missing.any(axis=1).argmax())])
                 raise error
-            wanted |= dict.fromkeys(window.paths, frames.rows.ravel().tolist())
+            whole = [path for path in window.paths if path not in self._videos]
+            wanted |= dict.fromkeys(whole, frames.rows.ravel().tolist())
+            rows_of_clips |= {path: frames.rows for path in window.paths if path in self._videos}
             is_pad |= dict.fromkeys(window.paths, frames.is_pad)
         try:
-            columns = self._loader.load_fields(wanted)
+            columns = {**self._loader.load_fields(wanted)}
+            for path, of_clips in rows_of_clips.items():
+                clips = self._loader.load_clips(path, of_clips) or ()
+                columns[path], columns[_numbers_path(path)] = [*zip(*clips, strict=True)]
         except BaseException as error:
             row = getattr(error, "sample_index_in_data_set", None)
             needed = np.concatenate([rows[:, None], *(frames.rows for frames in found)], axis=1)
@@ -536,14 +557,21 @@ def _offsets_by_path(
     if elements:
         rule = "An array of data fields can have no windows, since its masks would have no place"
         raise SettingError(f"{rule}, got {format_paths(elements)}. Give it another form in the provider.")
-    videos = [
-        path for path, leaf in zip(format.flat_paths, format.flat_leaves, strict=True) if leaf.content.codecs
-    ]
-    encoded = [path for path in videos if path in found]
-    if encoded:
-        rule = "Windows of videos need decoded frames, and these hold the bytes of a file"
-        raise SettingError(f"{rule}: {format_paths(encoded)}. Let the provider decode them (`images='decoded'`).")
+    for path in _videos(format.flat_paths, format):
+        if _numbers_path(path) in found:
+            own = format_paths([_numbers_path(path)])
+            raise SettingError(f"{own} has the windows of {format_paths([path])}: name that in `windows`.")
     return {path: found[path][1] for path in format.flat_paths if path in found}
+
+
+def _numbers_path(path: FieldPath) -> FieldPath:
+    return (*path[:-1], numbers_name(path[-1]))
+
+
+def _videos(paths: Iterable[FieldPath], format: GroupFormat) -> list[FieldPath]:
+    """Get the paths that are those of encoded videos."""
+    leaves = dict(zip(format.flat_paths, format.flat_leaves, strict=True))
+    return [path for path in paths if leaves[path].content.codecs or _numbers_path(path) in leaves]
 
 
 def _exactness(path: FieldPath, key: Path) -> int:
@@ -617,17 +645,27 @@ class _Slot:
 
 
 def _with_windows(
-    group: GroupFormat, prefix: FieldPath, counts: Mapping[FieldPath, int], has_masks: bool, slots: list[_Slot]
+    group: GroupFormat,
+    prefix: FieldPath,
+    counts: Mapping[FieldPath, int],
+    videos: Sequence[FieldPath],
+    has_masks: bool,
+    slots: list[_Slot],
 ) -> GroupFormat:
     """Get the format of a group with windows, and add where its values come from, in flat order."""
     children: list[ChildFormat] = []
     masks: list[_Slot] = []
+    numbers = [*map(_numbers_path, videos)]
     for name, child in zip(group.names, group.children, strict=True):
         path = (*prefix, name)
         if isinstance(child, GroupFormat):
-            child = _with_windows(child, path, counts, has_masks, slots)
-        elif path not in counts:
+            child = _with_windows(child, path, counts, videos, has_masks, slots)
+        elif path in numbers:
             slots.append(_Slot(path))
+            child = attrs.evolve(child, ndim=1)
+        elif path not in counts or path in videos:
+            slots.append(_Slot(path))
+            masks += [_Slot(path, is_mask=True)] * (has_masks and path in counts)
         else:
             child = _of_frames(child, counts[path])
             slots.append(_Slot(path, counts[path], is_stacked=isinstance(child, LeafFormat)))

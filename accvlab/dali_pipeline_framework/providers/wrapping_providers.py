@@ -25,6 +25,7 @@ from ..sampling.plans.clips import BoolArray, Clips, Int64Array
 from .data_provider import (
     BlueprintProvider,
     DataProvider,
+    EncodedClipValue,
     FieldColumns,
     WantedFields,
     blueprint_of,
@@ -197,6 +198,21 @@ class ConcatDataProvider(DataProvider):
                 for place, value in zip(places, loaded[path], strict=True):
                     columns[path][place] = value
         return columns
+
+    def load_clips(self, path: FieldPath, samples: npt.NDArray[np.int64]) -> Sequence[EncodedClipValue] | None:
+        """Cut frames of an encoded video out as one file, each provider those of its own rows."""
+        clips: list[EncodedClipValue] = []
+        if any(SampleLoader(provider).load_clips(path, samples[:0]) is None for provider in self.providers):
+            return None
+        for row in samples:
+            position, _ = self.locate(row[0])
+            own = row[None] - self._starts[position]
+            try:
+                clips += SampleLoader(self.providers[position]).load_clips(path, own) or ()
+            except BaseException as error:
+                self._rename(error, position)
+                raise
+        return clips
 
     def frame_times_s(self, path: FieldPath = ()) -> npt.NDArray[np.float64] | None:
         """Get the times of all samples, or of a field; None where a provider does not know its times."""

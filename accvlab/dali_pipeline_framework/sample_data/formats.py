@@ -590,6 +590,11 @@ ENCODED_NAME = "encoded"
 """An array of ``F`` image files, ``(num_bytes,)`` uint8 each."""
 
 
+def numbers_name(name: Name) -> str:
+    """Get the name of the field with the frames to decode, next to a field with the bytes of a video file."""
+    return f"{name}_to_decode"
+
+
 def why_no_frames(found: GroupFormat | LeafFormat) -> str:
     """Explain why a field is not a group of encoded frames; empty where it is one."""
     if isinstance(found, LeafFormat):

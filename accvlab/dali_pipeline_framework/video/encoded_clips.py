@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from ..errors import FieldValueError, VideoError
 from ..providers.frame_counts import count_frames
-from ..sample_data.names import Name
 from .frame_converter import Colors, FrameConverter
-from .video_decoding import UInt8Array, VideoDecoder, import_av
+from .video_decoding import UInt8Array, VideoStreamDecoder, import_av
 from .video_index import Int64Array, is_shown
 
 if TYPE_CHECKING:
@@ -28,11 +27,6 @@ Int32Array = npt.NDArray[np.int32]
 # What DALI reads on a GPU is MP4; other codecs are decoded by PyAV, or do not care.
 _MP4_CODECS = ("h264", "hevc", "av1", "vp9", "mpeg4")
 _TIME_BASE = Fraction(1, 25)
-
-
-def numbers_name(name: Name) -> str:
-    """Get the name of the field with the frames to decode, next to a field with the bytes of a video file."""
-    return f"{name}_to_decode"
 
 
 @attrs.frozen(eq=False)
@@ -69,7 +63,7 @@ class FileOfClip(np.ndarray[Any, np.dtype[np.uint8]]):
         return known
 
 
-def cut_clip(decoder: VideoDecoder, key_pts: int | None, wanted: Int64Array) -> EncodedClip | None:
+def cut_clip(decoder: VideoStreamDecoder, key_pts: int | None, wanted: Int64Array) -> EncodedClip | None:
     """Cut frames out of a video, from the position of its decoder on.
 
     Times and edit lists are left behind: the frames of the file are numbered one after the other. Leading pictures
@@ -115,7 +109,7 @@ def _places(packets: Sequence[Packet[VideoStream]], codec_name: str) -> tuple[In
     return shown, shown.searchsorted(pts)
 
 
-def _file_of(decoder: VideoDecoder, packets: Sequence[Packet[VideoStream]], places: Int64Array) -> bytes:
+def _file_of(decoder: VideoStreamDecoder, packets: Sequence[Packet[VideoStream]], places: Int64Array) -> bytes:
     # A frame is shown so much later that none is shown before it is decoded.
     delay = max(int((np.arange(len(packets)) - places).max()), 0)
     is_mp4 = decoder.codec_name in _MP4_CODECS
@@ -174,12 +168,12 @@ def size_of_clip(file: UInt8Array) -> tuple[int, int]:
         return decoder.height, decoder.width
 
 
-def _opened(file: UInt8Array) -> VideoDecoder:
-    return VideoDecoder(file.tobytes(), name="the encoded video")
+def _opened(file: UInt8Array) -> VideoStreamDecoder:
+    return VideoStreamDecoder(file.tobytes(), name="the encoded video")
 
 
 def _decoded(
-    decoder: VideoDecoder, pending: dict[int, list[int]], num_frames: int, key_pts: int, colors: Colors
+    decoder: VideoStreamDecoder, pending: dict[int, list[int]], num_frames: int, key_pts: int, colors: Colors
 ) -> UInt8Array:
     """Decode frames up to the last wanted one; ``pending`` has the places of each time in the result."""
     converter, frames, is_damaged = FrameConverter(colors=colors), None, False

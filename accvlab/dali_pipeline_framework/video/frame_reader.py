@@ -31,7 +31,7 @@ from .files.stored_videos import RemoteVideo, StoredVideo, located
 from .files.video_file import FileState
 from .frame_converter import Colors, FrameConverter
 from .frame_memory import FrameMemory
-from .video_decoding import UInt8Array, VideoDecoder, VideoSource, import_av, source_name
+from .video_decoding import UInt8Array, VideoSource, VideoStreamDecoder, import_av, source_name
 from .video_index import VideoIndex, cached_video_index, make_index
 from .videos import Videos
 
@@ -87,7 +87,7 @@ class FrameReader:
         kept: KeptFrames = KeptFrames(),
         name: str | None = None,
     ) -> None:
-        """Open the video; for errors see `VideoDecoder`.
+        """Open the video; for errors see `VideoStreamDecoder`.
 
         Args:
             source: Path, URL, bytes, or an open binary file.
@@ -108,7 +108,7 @@ class FrameReader:
         self._source, self._index, self._name = source, index, name
         size = index.width, index.height
         self._new_decoder = functools.partial(
-            VideoDecoder, source, stream=stream, num_threads=num_threads, name=name, size=size
+            VideoStreamDecoder, source, stream=stream, num_threads=num_threads, name=name, size=size
         )
         self._converter = FrameConverter(image_type, colors)
         self._keeps = kept
@@ -123,7 +123,7 @@ class FrameReader:
         self.next_frame = 0
         self._damaged: int | None = None  # a frame since the last key frame
 
-    def _open(self) -> VideoDecoder:
+    def _open(self) -> VideoStreamDecoder:
         self._require_unchanged()
         self._is_fresh = True
         return self._new_decoder()

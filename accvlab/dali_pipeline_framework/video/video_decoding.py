@@ -67,7 +67,7 @@ def has_pyav() -> bool:
 def video_codec(source: VideoSource) -> str | None:
     """Codec of the first video stream, as FFmpeg calls it; None where there is none that PyAV can open."""
     try:
-        with VideoDecoder(source) as decoder:
+        with VideoStreamDecoder(source) as decoder:
             return decoder.codec_name
     except FrameworkError:
         return None
@@ -84,12 +84,12 @@ def source_name(source: VideoSource) -> str:
     return f"the video in {source!r}"
 
 
-class VideoDecoder:
+class VideoStreamDecoder:
     """One video stream of a container, decoded frame after frame in the order of presentation.
 
     ::
 
-        with VideoDecoder("monday.mp4") as decoder:
+        with VideoStreamDecoder("monday.mp4") as decoder:
             converter = FrameConverter()
             for frame in decoder:
                 pixels = converter.convert(frame)     # (height, width, 3) uint8
@@ -401,7 +401,7 @@ class VideoDecoder:
         self._ready.clear()
         self._closing.close()
 
-    def __enter__(self) -> VideoDecoder:
+    def __enter__(self) -> VideoStreamDecoder:
         return self
 
     def __exit__(self, *raised: object) -> None:

@@ -20,7 +20,7 @@ from .files.byte_map import ByteMap
 from .files.h264 import FieldPictureSearch, begins_refresh
 from .files.stored_videos import StoredVideo, located
 from .files.video_file import FileState
-from .video_decoding import VideoDecoder, VideoSource, source_name
+from .video_decoding import VideoSource, VideoStreamDecoder, source_name
 
 _NUM_NEIGHBOURS = 4  # intervals on each side of a gap
 # How many times as long as its neighbours a gap is at least. Cameras leave out a frame now and then: of time, more
@@ -297,7 +297,7 @@ def make_index(
     elif isinstance(source, StoredVideo):
         state = source.indexed or source.state()
         source = source.as_indexed(state)
-    with VideoDecoder(source, stream=stream, name=name) as decoder:
+    with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
         known = None if decoder.stored_file is None else decoder.stored_file.as_known()
         packets = _PacketTable(decoder)
         _check_complete(decoder, packets)
@@ -310,7 +310,7 @@ def make_index(
         elif num_decoded and packets.lacks_times:
             index = _index_without_times(decoder, num_decoded)
     if index is None:
-        with VideoDecoder(source, stream=stream, name=name) as decoder:
+        with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
             index = _index_by_decoding(decoder)
     doubts = packets.doubts(index, num_unread, duration_s)
     has_packet_per_frame &= index.is_seekable
@@ -320,7 +320,7 @@ def make_index(
 
 
 def _index(
-    decoder: VideoDecoder,
+    decoder: VideoStreamDecoder,
     pts: Int64Array,
     key_pts: Int64Array = _NOWHERE,
     seek_points: Int64Array = _NOWHERE,
@@ -338,7 +338,7 @@ def _index(
 class _PacketTable:
     """What the packets of a stream say, in the order of decoding."""
 
-    def __init__(self, decoder: VideoDecoder) -> None:
+    def __init__(self, decoder: VideoStreamDecoder) -> None:
         rows: list[tuple[int, int, bool, bool, bool]] = []
         spans: list[tuple[int, int]] = []
         self.lacks_times = False
@@ -376,7 +376,7 @@ class _PacketTable:
         self.spans = np.array(spans, np.int64).reshape(-1, 2)
         self.is_key, self.is_shown, self.is_corrupt = columns[:, 2:].astype(np.bool_).T
 
-    def are_frames(self, decoder: VideoDecoder) -> bool:
+    def are_frames(self, decoder: VideoStreamDecoder) -> bool:
         """Whether each frame is one of the packets, of the same time."""
         tells_times = not _TIMED_CONTAINERS.isdisjoint(decoder.container_name.split(","))
         if self.lacks_times or not (tells_times or decoder.codec_name in _CODECS_WITHOUT_B_FRAMES):
@@ -386,7 +386,7 @@ class _PacketTable:
         shown = self.pts[self.is_shown]
         return bool(len(shown)) and len(np.unique(shown)) == len(shown)
 
-    def are_decisive(self, decoder: VideoDecoder) -> bool:
+    def are_decisive(self, decoder: VideoStreamDecoder) -> bool:
         """Whether decoding will surely give the frames that are shown, in the order of their times."""
         if not self.are_frames(decoder):
             return False
@@ -394,7 +394,7 @@ class _PacketTable:
         # Frames before the first key frame, in either order, may be decoded or not: that is up to the decoder.
         return bool(self.is_key[0]) and int(shown.min()) >= int(self.pts[0])
 
-    def frames(self, decoder: VideoDecoder) -> tuple[Int64Array, Int64Array, Int64Array, int]:
+    def frames(self, decoder: VideoStreamDecoder) -> tuple[Int64Array, Int64Array, Int64Array, int]:
         """Times of the shown frames and of key frames, where to seek, and how far frames are reordered."""
         shown = self.pts[self.is_shown]
         order = np.argsort(shown, kind="stable")
@@ -466,7 +466,7 @@ def is_shown(packet: Any, codec_name: str) -> bool:
     return bool(bits & 0x08) or bool(bits & 0x02)
 
 
-def _check_complete(decoder: VideoDecoder, packets: _PacketTable) -> None:
+def _check_complete(decoder: VideoStreamDecoder, packets: _PacketTable) -> None:
     num_missing_bytes = decoder.count_missing_bytes()
     is_cut = bool(packets.is_corrupt[-1:].any())
     num_frames = int(np.count_nonzero(~packets.is_corrupt))
@@ -484,7 +484,7 @@ def _check_complete(decoder: VideoDecoder, packets: _PacketTable) -> None:
     raise VideoError(f"The video {decoder.name} is incomplete{lacking}: {breaks}.")
 
 
-def _index_by_decoding(decoder: VideoDecoder) -> VideoIndex:
+def _index_by_decoding(decoder: VideoStreamDecoder) -> VideoIndex:
     pts: list[int | None] = []
     is_key: list[bool] = []
     for frame in decoder:
@@ -501,7 +501,7 @@ def _index_by_decoding(decoder: VideoDecoder) -> VideoIndex:
     return _index_without_times(decoder, len(pts))
 
 
-def _index_without_times(decoder: VideoDecoder, num_frames: int) -> VideoIndex:
+def _index_without_times(decoder: VideoStreamDecoder, num_frames: int) -> VideoIndex:
     index = _index(decoder, np.arange(num_frames))
     rate = index.average_rate
     return attrs.evolve(index, time_base=1 / rate if rate else Fraction(1, 25))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, SupportsIndex, TypeAlias
 
@@ -16,15 +16,15 @@ from nvidia.dali import types
 
 from ..checks import choice, index_in, listed, one_of, whole_number
 from ..errors import SettingError
-from ..providers.data_provider import FieldColumn, FieldColumns, WantedFields
+from ..providers.data_provider import EncodedClipValue, FieldColumn, FieldColumns, WantedFields
 from ..providers.files.storage import as_utf8
 from ..providers.frames import camera_rigs as rigs
 from ..sample_data import FieldPath, ImageContent, SampleDataGroup
 from ..sample_data.conversion import encoded
-from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE
+from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE, numbers_name
 from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments, in_settings
-from .encoded_clips import FileOfClip, numbers_name
+from .encoded_clips import FileOfClip
 from .frame_converter import FrameConverter
 from .frame_reader import NOT_CUT, DecodingStatistics, FrameReaderPool, IndexedVideos, KeptFrames, SharedFrames
 from .video_decoding import UInt8Array
@@ -382,10 +382,8 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
         frames = self._tracks.frames(track, camera, positions)
         group.set_do_convert(False)  # would copy the pixels
         if self._is_encoded:
-            clip = self._videos.cutters.cut(video, frames)
-            decoded = functools.partial(decoders.read, video, frames)
-            group[self._frames_name] = FileOfClip.of(clip.file, self._colors, decoded)
-            group[numbers_name(self._frames_name)] = clip.numbers if self._chosen else clip.numbers[0]
+            group[self._frames_name], found = self._cut(track, camera, positions, decoders)
+            group[numbers_name(self._frames_name)] = found[self._chosen]
         else:
             group[self._frames_name] = self._pixels(decoders, video, frames)[self._chosen]
         group.set_do_convert(True)
@@ -399,6 +397,15 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
                 numbers = frames.astype(np.int32)
                 value = numbers[:1] if kind == "first_frame_number" else numbers[self._chosen]
             group[name] = value
+
+    def _cut(
+        self, track: int, camera: int, positions: Int64Array, decoders: FrameReaderPool | SharedFrames
+    ) -> tuple[FileOfClip, npt.NDArray[np.int32]]:
+        """Cut the frames at positions of a track out as a file, with their numbers in it."""
+        video, frames = int(self._tracks.videos[track, camera]), self._tracks.frames(track, camera, positions)
+        clip = self._videos.cutters.cut(video, frames)
+        decoded = functools.partial(decoders.read, video, frames)
+        return FileOfClip.of(clip.file, self._colors, decoded), clip.numbers
 
     def _pixels(self, decoders: FrameReaderPool | SharedFrames, video: int, frames: Int64Array) -> UInt8Array:
         pixels = decoders.read(video, frames[frames >= 0])
@@ -624,6 +631,9 @@ def _checked_fill(value: Any, num_channels: int) -> UInt8Array:
     return np.array(numbers, np.uint8)
 
 
+_Cut: TypeAlias = Callable[[int, int, int], tuple[FileOfClip, npt.NDArray[np.int32]]]
+
+
 class VideoFrameDataProvider(VideoProviderBase):
     """Sample ``i`` is frame ``i`` of a list of videos, or all cameras of a rig at a point in time.
 
@@ -712,29 +722,45 @@ class VideoFrameDataProvider(VideoProviderBase):
             return self.timestamps_s
         return self._tracks.all_times_s(self._tracks.camera_names.index(path[0])) if len(path) > 1 else None
 
-    def load_fields(self, wanted: WantedFields) -> FieldColumns | None:
+    def load_fields(self, wanted: WantedFields) -> FieldColumns:
         """Load some fields of some frames; pixels only where they are wanted, those of a video in one pass."""
-        if self._is_encoded:
-            return None
+        pool = self._videos.pool
+
+        @functools.cache  # for the file and the number of its frame
+        def cut(track: int, camera: int, position: int) -> tuple[FileOfClip, npt.NDArray[np.int32]]:
+            return self._cut(track, camera, np.array([position]), pool)
+
         return {
-            path: self._column(path, np.array([self._checked(sample) for sample in samples], np.int64))
+            path: self._column(path, np.array([self._checked(sample) for sample in samples], np.int64), cut)
             for path, samples in wanted.items()
         }
 
-    def _column(self, path: FieldPath, samples: Int64Array) -> FieldColumn:
+    def load_clips(self, path: FieldPath, samples: Int64Array) -> Sequence[EncodedClipValue] | None:
+        """Cut frames of the videos of a camera out, those of each row as one file."""
+        if not self._is_encoded:
+            return None
+        camera = 0 if len(path) == 1 else self._tracks.camera_names.index(path[0])
+        clips = []
+        for row in samples:
+            track, _ = self._locate(int(row[0]))
+            positions = self._tracks.starts[track] + row - self._first[track]
+            clips.append(self._cut(track, camera, positions, self._videos.pool))
+        return clips
+
+    def _column(self, path: FieldPath, samples: Int64Array, cut: _Cut) -> FieldColumn:
         tracks = self._first.searchsorted(samples, side="right") - 1
         column: list[Any] = [None] * len(samples)
         for track in np.unique(tracks).tolist():
             places = np.flatnonzero(tracks == track)
             positions = self._tracks.starts[track] + samples[places] - self._first[track]
-            values = self._values(path, track, positions)
+            values = self._values(path, track, positions, cut)
             if len(places) == len(samples):
                 return values
             for place, value in zip(places.tolist(), values, strict=True):
                 column[place] = value
         return column
 
-    def _values(self, path: FieldPath, track: int, positions: Int64Array) -> FieldColumn:
+    def _values(self, path: FieldPath, track: int, positions: Int64Array, cut: _Cut) -> FieldColumn:
         """Get a field at ``(n,)`` positions of a track."""
         tracks, name, num = self._tracks, path[-1], len(positions)
         is_of_sample = len(path) == 1
@@ -744,6 +770,9 @@ class VideoFrameDataProvider(VideoProviderBase):
             return np.full(num, tracks.numbers[track], np.int32)
         camera = 0 if is_of_sample else tracks.camera_names.index(path[0])
         video, frames = int(tracks.videos[track, camera]), tracks.frames(track, camera, positions)
+        if self._is_encoded and name in (self._frames_name, numbers_name(self._frames_name)):
+            clips = [cut(track, camera, position) for position in positions.tolist()]
+            return [file if name == self._frames_name else found[0] for file, found in clips]
         if name == self._frames_name:
             return self._pixels(self._videos.pool, video, frames)
         if name == self._names_of_frames.get("timestamps"):

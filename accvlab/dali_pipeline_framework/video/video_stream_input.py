@@ -33,7 +33,7 @@ from ..sources.input_parts import NativeInput, NativeRun
 from ..unknown_arguments import explains_unknown_arguments
 from .files.video_file import is_file_or_missing, missing_bytes, path_advice
 from .frame_converter import Colors, FrameConverter
-from .video_decoding import UInt8Array, VideoDecoder, import_av
+from .video_decoding import UInt8Array, VideoStreamDecoder, import_av
 from .video_index import make_index
 
 EncodedVideo: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array"
@@ -118,7 +118,7 @@ def _file_error(error: OSError, label: str, advice: str = "") -> Exception:
 
 def require_video(video: FedVideo, stream: int) -> None:
     """Raise a `VideoError` if a file is no video or incomplete, as far as can be seen without decoding."""
-    VideoDecoder(video.source, stream=stream, name=video.label).close()
+    VideoStreamDecoder(video.source, stream=stream, name=video.label).close()
     if missing_bytes(video.source):  # frames, or only an index behind them
         make_index(video.source, stream, video.label)
 
@@ -261,7 +261,7 @@ class SequenceDecoder:
         settings, length = self.settings, self.settings.sequence_length
         converter = FrameConverter(settings.image_type, settings.colors)
         num_frames = 0
-        with VideoDecoder(
+        with VideoStreamDecoder(
             video.source, stream=settings.stream, num_threads=settings.num_threads, name=video.label
         ) as decoder:
             while not self.is_stopped:
@@ -275,7 +275,7 @@ class SequenceDecoder:
         if not num_frames and not self.is_stopped:
             raise VideoError(f"There are no frames in the video {video.label}.")
 
-    def _next_frames(self, decoder: VideoDecoder, converter: FrameConverter, most: int) -> UInt8Array:
+    def _next_frames(self, decoder: VideoStreamDecoder, converter: FrameConverter, most: int) -> UInt8Array:
         """Decode up to ``most`` frames: ``(n, H, W, C)`` uint8."""
         frames = np.empty((0, 0, 0, 0), np.uint8)
         num_frames = 0

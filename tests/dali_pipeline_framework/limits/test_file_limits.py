@@ -27,7 +27,7 @@ from accvlab.dali_pipeline_framework.limits import file_limits
 from accvlab.dali_pipeline_framework.loader.state import parse_state
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 from accvlab.dali_pipeline_framework.sources import WebDatasetReader
-from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
+from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -161,10 +161,10 @@ class TestVideos:
         return make_video(tmp_path / "a.mp4", 14, "libx264")
 
     def test_frames_of_gigapixels(self, video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        with VideoDecoder(video) as decoder:
+        with VideoStreamDecoder(video) as decoder:
             assert decoder.width * decoder.height == 96 * 64
         monkeypatch.setattr(file_limits.IMAGE_PIXELS, "most", 96 * 64 - 1)
-        message = refusal(lambda: VideoDecoder(video).next_frame(), VideoError)
+        message = refusal(lambda: VideoStreamDecoder(video).next_frame(), VideoError)
         assert f"{str(video)!r} is not decoded: it claims frames of 96 x 64 pixels, more than the" in message
 
 

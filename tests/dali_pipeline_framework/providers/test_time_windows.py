@@ -641,8 +641,6 @@ def test_what_a_provider_lacks_is_named(tmp_path):
         TimeWindows(source, {"index": [0]}, fps=10)
     with pytest.raises(SettingError, match="An array of data fields can have no windows"):
         TimeWindows(TimeWindows(Drive(), {"task": [0, 0.1]}), {("task", 0): [0]})
-    with pytest.raises(SettingError, match=r"decode them \(`images='decoded'`\)"):
-        TimeWindows(VideoFrameDataProvider(str(tmp_path), images="encoded"), {"image": [0]})
     with pytest.raises(DuplicateFieldError, match="number_is_pad"):
         TimeWindows(TimeWindows(Drive(), {"number": [0]}), {"number": [0]})
 

@@ -20,7 +20,7 @@ from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
 from accvlab.dali_pipeline_framework.video import FrameReader, VideoDataProvider, index_video
 from accvlab.dali_pipeline_framework.video.frame_converter import Colors, FrameConverter
 from accvlab.dali_pipeline_framework.video.frame_reader import KeptFrames
-from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
+from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
 
 BT709, UNSPECIFIED, RESERVED, FCC, BT470BG, BT601, SMPTE240M, YCGCO, BT2020 = 1, 2, 3, 4, 5, 6, 7, 8, 9
 LIMITED, FULL = 1, 2
@@ -202,7 +202,7 @@ def colored_video(
 
 def decoded(path: Path, colors: Colors = "stream") -> npt.NDArray[np.uint8]:
     converter = FrameConverter(colors=colors)
-    with VideoDecoder(path) as decoder:
+    with VideoStreamDecoder(path) as decoder:
         return np.stack([converter.convert(frame) for frame in decoder])
 
 
@@ -253,7 +253,7 @@ def test_decoded_pixels_are_those_of_ffmpeg(
             container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(stream.encode(None))
     converter = FrameConverter()
-    with VideoDecoder(path) as decoder:
+    with VideoStreamDecoder(path) as decoder:
         frames = [*decoder]
         for frame in frames:
             np.testing.assert_array_equal(converter.convert(frame), by_ffmpeg(frame))
@@ -353,7 +353,7 @@ def test_frames_may_be_changed(tmp_path: Path, kept: KeptFrames, colors: Colors)
         index = index_video(path)
         reader = FrameReader(path, index, image_type=image_type, colors=colors, kept=kept)
         converter = FrameConverter(image_type, colors)
-        with VideoDecoder(path) as decoder:
+        with VideoStreamDecoder(path) as decoder:
             expected = [converter.convert(frame).copy() for frame in decoder]
         for number in (0, 0, 1, 2, 2, 3, 4, 1, 7, 6, 6):
             frames = reader.frames([number])

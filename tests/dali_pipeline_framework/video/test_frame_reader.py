@@ -25,12 +25,12 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError, Vide
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, index_video
 from accvlab.dali_pipeline_framework.video.frame_converter import FrameConverter
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, FrameReaderPool, KeptFrames
-from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
+from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
 
 
 def all_frames(path: Path, stream: int = 0) -> npt.NDArray[np.uint8]:
     converter = FrameConverter()
-    with VideoDecoder(path, stream=stream) as decoder:
+    with VideoStreamDecoder(path, stream=stream) as decoder:
         return np.stack([converter.convert(frame) for frame in decoder])
 
 

@@ -26,7 +26,7 @@ from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameD
 from accvlab.dali_pipeline_framework.video.files.stored_videos import located
 from accvlab.dali_pipeline_framework.video.files.video_file import is_empty, missing_bytes
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
-from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
+from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
 
 FAST: dict[str, Any] = {"reading": RemoteReading(attempts=3, first_wait_s=0.001, most_wait_s=0.002, timeout_s=30)}
 PADDED = {
@@ -414,7 +414,7 @@ def test_errors_of_open_files_come_out_as_they_were(long_videos: Path, error: Ex
 
 def test_an_interrupt_while_a_file_is_read(long_videos: Path) -> None:
     file = BrokenFile((long_videos / "a.mkv").read_bytes(), MIB, KeyboardInterrupt())
-    decoder = VideoDecoder(file)
+    decoder = VideoStreamDecoder(file)
     with pytest.raises(KeyboardInterrupt):
         list(decoder)
 

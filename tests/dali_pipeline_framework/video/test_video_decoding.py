@@ -17,7 +17,7 @@ from support.videos import OPTIONS, damage, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
 from accvlab.dali_pipeline_framework.video.frame_converter import Colors, FrameConverter
-from accvlab.dali_pipeline_framework.video.video_decoding import VideoDecoder
+from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
 
 
 def dali_frames(path: Path, num_frames: int) -> npt.NDArray[np.uint8]:
@@ -35,7 +35,7 @@ def decoded(
     **settings: int,
 ) -> npt.NDArray[np.uint8]:
     converter = FrameConverter(image_type, colors)
-    with VideoDecoder(path, **settings) as decoder:
+    with VideoStreamDecoder(path, **settings) as decoder:
         return np.stack([converter.convert(frame) for frame in decoder])
 
 
@@ -143,7 +143,7 @@ def test_streams_of_one_container(video: Callable[[str], Path]) -> None:
 def test_writes_where_it_is_told(video: Callable[[str], Path]) -> None:
     converter = FrameConverter()
     out = np.zeros((2, 64, 96, 3), np.uint8)
-    with VideoDecoder(video("vp9.webm")) as decoder:
+    with VideoStreamDecoder(video("vp9.webm")) as decoder:
         frame = decoder.next_frame()
         assert frame is not None
         assert converter.convert(frame, out[1]).base is out
@@ -186,7 +186,7 @@ def test_damage_is_named(tmp_path: Path, kind: tuple[str, str], frame: int) -> N
 @pytest.mark.parametrize("setting", [{"stream": -1}, {"num_threads": 0}, {"stream": 1.5}])
 def test_settings(video: Callable[[str], Path], setting: dict[str, int]) -> None:
     with pytest.raises(SettingError, match=f"`{next(iter(setting))}` must be a whole number"):
-        VideoDecoder(video("vp9.webm"), **setting)
+        VideoStreamDecoder(video("vp9.webm"), **setting)
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.flv"])
@@ -203,5 +203,5 @@ def test_metadata_need_not_be_utf_8(tmp_path: Path, name: str) -> None:
                 packet.stream = stream
                 copy.mux(packet)
     path.write_bytes(path.read_bytes().replace(b"Zuerich", b"Z\xfcrich "))
-    with VideoDecoder(path) as decoder:
+    with VideoStreamDecoder(path) as decoder:
         assert len([*decoder]) == 3

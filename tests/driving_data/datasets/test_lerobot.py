@@ -20,7 +20,7 @@ from support.optional_packages import has
 from support.shared_data import shared_data  # noqa: F401 (comparisons are not skipped)
 from support.videos import draw_number, make_video, read_numbers
 
-from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, StreamingSequenceSampler, VideoDecoder
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageMeanStdDevNormalizer
 from accvlab.dali_pipeline_framework.providers import Storage, TimeWindows
@@ -269,6 +269,64 @@ def test_a_remote_window_takes_one_request_per_camera(
             print(f"\n{version}, {'ZIP' if is_packed else 'files'}: {per_clip}")
         assert [method for method, _ in server.requests] == ["GET"] * 6
         assert server.num_bytes < 6 * (4 * 40_000 + (1 << 16))
+
+
+# --- encoded videos ---------------------------------------------------------------------------------------
+
+
+def test_encoded_videos_have_the_frames_of_the_rows(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path / "set", options={"preset": "ultrafast", "x264-params": "keyint=4:bframes=0"})
+    provider = LeRobotProvider(root, images="encoded")
+    assert provider.field_names[:4] == (FEATURE, f"{FEATURE}_to_decode", REAR, f"{REAR}_to_decode")
+    assert provider.sample_data_structure.format.at((REAR,)).content.codecs == ("h264 yuv420p",)
+    sample = provider.get_data(5)  # frame 5 of the video: of key frame 4 the next
+    assert (sample[REAR].ndim, sample[f"{REAR}_to_decode"]) == (1, 1)
+    for source in (provider, LeRobotProvider(root)):
+        steps = [VideoDecoder(name) for name in (FEATURE, REAR)] if source is provider else []
+        with DataLoader(source, 4, shuffle=False, steps=steps, output_type="numpy", num_workers=0) as loader:
+            batches = [*loader]
+        assert read_numbers(np.concatenate([batch[FEATURE] for batch in batches])) == [*range(12)]
+        assert read_numbers(np.concatenate([batch[REAR] for batch in batches])) == [*range(100, 112)]
+    check_provider(provider, start_method="fork", num_samples=3)
+
+
+@pytest.mark.parametrize("place", ["folder", "url"])
+def test_windows_of_encoded_videos_are_clips(
+    tmp_path: Path, placed: Callable[[Path, str], Any], place: str
+) -> None:
+    options = {"preset": "ultrafast", "x264-params": "keyint=4:bframes=0:scenecut=0"}
+    root = placed(write_lerobot(tmp_path / "set", options=options), place)
+    provider = LeRobotProvider(root, images="encoded", storage_options=FAST)
+    windows = TimeWindows(provider, {REAR: [-2 / FPS, 0, 1 / FPS], "action": [0, 0.04]})
+    sample = windows.get_data(5)  # rows 4, 5 and 6 of an episode of rows 4 to 6: the first is repeated
+    assert sample[f"{REAR}_to_decode"].tolist() == [0, 1, 2]
+    assert sample[f"{REAR}_is_pad"].tolist() == [True, False, False]
+    assert sample[f"{FEATURE}_to_decode"] == 1
+    steps = [VideoDecoder(name) for name in (FEATURE, REAR)]
+    with DataLoader(windows, 2, shuffle=False, steps=steps, num_workers=0) as loader:
+        rear = np.concatenate([np.asarray(batch[REAR]) for batch in loader])
+    firsts = np.repeat([0, 4, 7], [4, 3, 5])
+    lasts = np.repeat([3, 6, 11], [4, 3, 5])
+    rows = np.clip(np.arange(12)[:, None] + [-2, 0, 1], firsts[:, None], lasts[:, None])
+    assert [read_numbers(clip) for clip in rear] == (100 + rows).tolist()
+
+
+def test_an_encoded_video_that_is_bad_names_camera_episode_and_time(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path / "set", "v2.1")
+    provider = LeRobotProvider(root, images="encoded")
+    bad = next(iter(sorted(root.rglob(f"*{REAR}*/episode_000001.mp4"))))
+    bad.write_bytes(b"no video")
+    with pytest.raises(VideoError) as failed:
+        TimeWindows(provider, {REAR: [0, 0.04]}).get_data(4)
+    assert str(failed.value) == (
+        f"'{REAR}' of episode 1, frame 0, at 0.000 s: Cannot open '{bad}' as a video: Invalid data found when "
+        "processing input. Is it a video? Copy the file again, or leave the episode (`episodes`) or the camera "
+        "(`fields`) out."
+    )
+    settings: dict[str, Any] = {"num_workers": 0, "faults": "skip", "output_type": "numpy"}
+    steps = [VideoDecoder(name) for name in (FEATURE, REAR)]
+    with DataLoader(provider, 3, shuffle=False, steps=steps, **settings) as loader:
+        assert {int(index) for batch in loader for index in batch["index"]} == {*range(4), *range(7, 12)}
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------

@@ -153,6 +153,21 @@ class TestLayout:
             expected = [max(k for k in range(NUM_FRAMES) if known[k] <= time) for time in (t0 - 110_000, t0)]
             assert read_numbers(camera["image"]) == [first_number("clip-a", name) + number for number in expected]
 
+    def test_windows_of_encoded_videos_are_those_of_decoded_ones(self, published):
+        settings = {"cameras": [TELE, FRONT], "chunks": [0], "reference_camera": FRONT}
+        windows, rules = {"cameras.image": [-0.11, 0]}, {"take": "last", "edges": "drop"}
+        decoded = TimeWindows(PhysicalAiProvider(published, **settings), windows, **rules)
+        encoded = TimeWindows(PhysicalAiProvider(published, images="encoded", **settings), windows, **rules)
+        with DataLoader(
+            encoded, 4, steps=[VideoDecoder("image")], shuffle=False, num_workers=0, output_type="numpy"
+        ) as loader:
+            batch = next(iter(loader))
+        for number in range(4):
+            sample = decoded.get_data(number)
+            for camera in (0, 1):
+                found = batch["cameras"][camera]["image"][number]
+                assert np.array_equal(found, sample["cameras"][camera]["image"])
+
     def test_an_index_is_made_once(self, published, monkeypatch):
         PhysicalAiProvider(published, moments=EVENTS, cameras=[FRONT])
         monkeypatch.setattr("accvlab.driving_data.datasets.physical_ai.clip_files.ClipFiles.ego", None)

@@ -20,7 +20,7 @@ from ...providers.frame_counts import count_frames
 from ...sample_data import FieldPath, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
-from ...video.encoded_clips import decoded_clip, numbers_name, size_of_clip
+from ...video.encoded_clips import decoded_clip, size_of_clip
 from ...video.frame_converter import Colors
 from ..field_steps import PixelStep
 from ..image_use import ImageUse
@@ -156,7 +156,7 @@ class VideoDecoder(PixelStep):
 
 
 def _numbers_path(path: FieldPath) -> FieldPath:
-    return (*path[:-1], numbers_name(path[-1]))
+    return (*path[:-1], formats.numbers_name(path[-1]))
 
 
 def _holds_clip(data: SampleDataGroup, path: FieldPath) -> bool:

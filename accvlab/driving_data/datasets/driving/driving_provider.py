@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, index_in, listed, shown
-from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import StoragePath, numbers_name
-from accvlab.dali_pipeline_framework.providers import FieldColumns, Storage, WantedFields
+from accvlab.dali_pipeline_framework.providers import EncodedClipValue, FieldColumns, Storage, WantedFields
 from accvlab.dali_pipeline_framework.sample_data import FieldPath
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
 
@@ -38,7 +38,6 @@ else:
 
 
 _Init = TypeVar("_Init", bound=Callable[..., Any])
-_MOST_TRIED = 3  # videos of a camera
 _OTHER_TIMES = (
     "Ask for other times or moments, leave the camera (`cameras`) or the scene (`scenes`) out, or skip samples "
     "that fail (`FaultPolicy`)."
@@ -259,22 +258,17 @@ class DrivingProvider(DataProvider):
     @cached_property
     def _video_kinds(self) -> tuple[str, ...]:
         """Codecs of the videos, where they are delivered encoded: of the first of each camera that can be read."""
-        cameras, kinds = self._index.cameras, dict[str, None]()
+        cameras = self._index.cameras
         if cameras is None or not self._is_video or self._fields.images == "decoded":
             return ()
-        for camera in self._camera_numbers:
-            tried: set[str] = set()
-            for frame in self._frames.tolist():
-                path, number = self._frame_key(cameras, frame, camera)
-                if number < 0 or path in tried:
-                    continue
-                tried.add(path)
-                with suppress(FileError, VideoError):  # raised again for the samples that need it
-                    kinds[self._video_frames.kind(path)] = None
-                    break
-                if len(tried) == _MOST_TRIED:
-                    break
-        return tuple(sorted(kinds))
+        return self._video_frames.kinds(
+            (
+                path
+                for path, number in (self._frame_key(cameras, frame, camera) for frame in self._frames.tolist())
+                if number >= 0
+            )
+            for camera in self._camera_numbers
+        )
 
     @cached_property
     def _dtypes(self) -> list[Any]:
@@ -413,6 +407,24 @@ class DrivingProvider(DataProvider):
                         loaded[part] = parts[part]()
                     columns[path][place] = _as_array(loaded[part][number], dtype_of[path])
         return columns
+
+    def load_clips(self, path: FieldPath, samples: Int64) -> Sequence[EncodedClipValue] | None:
+        """Cut frames of a camera out, those of each row, which are of one scene, as one file."""
+        cameras, fields = self._index.cameras, self._fields
+        is_single = self._is_video and fields.images == "encoded" and not fields.image_times
+        if cameras is None or path[2:] != ("image",) or not is_single:
+            return None
+        camera, back = self._views[int(path[1])]
+        clips = []
+        for row in samples:
+            frames = [self._frame(sample) - back for sample in row.tolist()]
+            keys = [self._frame_key(cameras, frame, camera) for frame in frames]
+            for frame, (_, number) in zip(frames, keys, strict=True):
+                if number < 0:
+                    self._image(cameras, frame, camera)  # there is none: raises
+            numbers = [number for _, number in keys]
+            clips.append(self._video_frames.encoded_frames(keys[0][0], numbers, self._video_kinds))
+        return clips
 
     def first_image_file(self) -> UInt8 | None:
         """Read the image of the first camera in the first sample; None where there is no camera, or a video.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from cachetools import LRUCache
 
-from accvlab.dali_pipeline_framework.errors import VideoError
+from accvlab.dali_pipeline_framework.errors import FileError, VideoError
 from accvlab.dali_pipeline_framework.extension import (
     FileOfClip,
     FrameReaderPool,
@@ -30,6 +30,7 @@ FrameKey: TypeAlias = tuple[str, int]
 
 _MOST_OPEN = 32
 _MOST_INDICES = 4096
+_MOST_TRIED = 3  # videos of a camera
 
 
 class VideoFrames:
@@ -109,6 +110,19 @@ class VideoFrames:
         """Codec of a video and its format of pixels; for errors see `index`."""
         index = self.index(path)
         return f"{index.codec_name} {index.pixel_format}".strip()
+
+    def kinds(self, of_cameras: Iterable[Iterable[str]]) -> tuple[str, ...]:
+        """Get the kinds of videos, of the first of each camera that can be read: of few, since each is read."""
+        kinds: set[str] = set()
+        for paths in of_cameras:
+            tried: set[str] = set()
+            for path in paths:
+                if path not in tried and len(tried) < _MOST_TRIED:
+                    tried.add(path)
+                    with suppress(FileError, VideoError):  # raised again for the samples that need it
+                        kinds.add(self.kind(path))
+                        break
+        return tuple(sorted(kinds))
 
     def _place(self, path: str, numbers: npt.ArrayLike) -> tuple[int, Int64]:
         """Get the number of a video, and those of frames in it."""

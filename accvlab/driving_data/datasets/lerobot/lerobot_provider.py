@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal
 
 import attrs
@@ -36,13 +36,14 @@ from accvlab.dali_pipeline_framework.extension import (
     StoragePath,
     get_dali_type_for_numpy_type,
     nearest,
+    numbers_name,
 )
 from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 from accvlab.dali_pipeline_framework.video import DecodingStatistics
 
-from ..driving.array_types import Array, Float64, Int64
+from ..driving.array_types import Array, Float64, Int32, Int64, UInt8
 from ..driving.driving_index import SETTING, cache_folder, first_column, numbers_column, states_of
 from ..driving.poses import half_period
 from ..driving.video_frames import VideoFrames
@@ -99,6 +100,7 @@ class LeRobotProvider(BlueprintProvider):
         *,
         episodes: Sequence[int] | None = None,
         fields: Sequence[str] | None = None,
+        images: Literal["decoded", "encoded"] = "decoded",
         index_cache: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -108,6 +110,9 @@ class LeRobotProvider(BlueprintProvider):
             root: Folder, ZIP file or URL of the data set.
             episodes: Numbers of the episodes that are loaded, in the order of the data set; None for all.
             fields: Names of the fields of a sample; None for all.
+            images: ``"decoded"``, or ``"encoded"``: of each camera that is a video, a small video file,
+                ``(num_bytes,)`` uint8, and next to it ``<name>_to_decode``, the number of the frame in it, for
+                `VideoDecoder`.
             index_cache: Folder where indices are kept, also those of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
                 else ``accvlab/driving`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
             storage_options: Arguments of the remote file system, see `FileDataProvider`.
@@ -120,6 +125,7 @@ class LeRobotProvider(BlueprintProvider):
         self._storage_options, self._cache = storage_options, cache_folder(index_cache)
         self._features = _chosen_features(files, fields)
         self._has_task = fields is None or _TASK in fields
+        self._is_encoded = choice(images, "images", ("decoded", "encoded")) == "encoded"
         chosen = _chosen_episodes(files.episodes, episodes)
         tables = [*dict.fromkeys(files.episodes.table[each] for each in chosen.tolist())]
         key: list[Any] = [_KIND, files.storage.root, None if episodes is None else chosen.tolist()]
@@ -144,8 +150,12 @@ class LeRobotProvider(BlueprintProvider):
         for name, feature in self._features.items():
             if feature.dtype in ("video", "image"):
                 is_video = feature.dtype == "video"
-                content = DECODED_IMAGE if is_video else ENCODED_IMAGE
-                sample.add_data_field(name, _DT.UINT8, ndim=3 if is_video else 1, content=content)
+                content = DECODED_IMAGE if is_video and not self._is_encoded else ENCODED_IMAGE
+                if is_video and self._is_encoded:
+                    content = attrs.evolve(content, codecs=self._kinds)
+                sample.add_data_field(name, _DT.UINT8, ndim=1 if content.is_encoded else 3, content=content)
+                if is_video and self._is_encoded:
+                    sample.add_data_field(numbers_name(name), _DT.INT32, ndim=0)
             elif feature.is_number:
                 dtype = get_dali_type_for_numpy_type(np.dtype(feature.dtype))
                 sample.add_data_field(name, dtype, ndim=len(feature.shape))
@@ -170,6 +180,17 @@ class LeRobotProvider(BlueprintProvider):
     def _video_frames(self) -> VideoFrames:
         return VideoFrames(self._cache / "videos", self._storage_options)
 
+    @cached_property
+    def _kinds(self) -> tuple[str, ...]:
+        """Codecs of the videos: of the first one of each camera that can be read."""
+        videos, arrays = self._columns.notes["videos"], self._columns.arrays
+        of_cameras = [
+            [self._files.storage.path(videos[number]) for number in arrays[f"video.{self._place_of[name]}"]]
+            for name in self.camera_names
+            if self._is_video(name)
+        ]
+        return self._video_frames.kinds(of_cameras)
+
     def _column(self, name: str) -> Array:
         return self._columns.arrays[f"rows.{self._place_of[name]}"]
 
@@ -181,7 +202,7 @@ class LeRobotProvider(BlueprintProvider):
     @property
     def field_names(self) -> tuple[str, ...]:
         """Names of the fields."""
-        return (*self._features, *[_TASK] * self._has_task)
+        return tuple(map(str, self._blueprint.format.names))
 
     @property
     def camera_names(self) -> tuple[str, ...]:
@@ -290,10 +311,48 @@ class LeRobotProvider(BlueprintProvider):
     def load_fields(self, wanted: Mapping[Any, Sequence[int]]) -> Mapping[Any, Sequence[Any]]:
         """Load some fields of some rows: numbers without pictures, the frames of a camera in one pass."""
         num = self.get_number_of_samples()
-        return {
-            path: self._values(path[0], np.array([index_in(each, "sample_index", num) for each in rows], np.int64))
-            for path, rows in wanted.items()
-        }
+
+        @cache  # for the file and the number of its frame
+        def cut(name: str, row: int) -> tuple[UInt8, Int32]:
+            return self._cut(name, np.array([row]))
+
+        columns: dict[Any, Sequence[Any]] = {}
+        for path, indices in wanted.items():
+            name = path[0]
+            rows = np.array([index_in(each, "sample_index", num) for each in indices], np.int64)
+            camera = self._encoded.get(name, name)
+            if camera in self._encoded.values():
+                clips = [cut(camera, row) for row in rows.tolist()]
+                columns[path] = [file if name == camera else found[0] for file, found in clips]
+            else:
+                columns[path] = self._values(name, rows)
+        return columns
+
+    @property
+    def _encoded(self) -> dict[str, str]:
+        """Cameras whose videos are delivered encoded, by the field of the numbers of frames."""
+        cameras = [name for name in self.camera_names if self._is_encoded and self._is_video(name)]
+        return {numbers_name(name): name for name in cameras}
+
+    def load_clips(self, path: Any, samples: Int64) -> Sequence[tuple[UInt8, Int32]] | None:
+        """Cut frames of a camera out, those of each row, which are of one episode, as one file."""
+        if path[0] not in self._encoded.values():
+            return None
+        num = self.get_number_of_samples()
+        return [
+            self._cut(path[0], np.array([index_in(each, "sample_index", num) for each in row]))
+            for row in samples.tolist()
+        ]
+
+    def _cut(self, name: str, rows: Int64) -> tuple[UInt8, Int32]:
+        """Cut frames of one episode out of the video of a camera."""
+        episodes = self._episode_of(rows)
+        path = self._files.storage.path(self._video_name(name, int(episodes[0])))
+        try:
+            numbers = self._numbers(name, path, rows, episodes)
+            return self._video_frames.encoded_frames(path, numbers.tolist(), self._kinds)
+        except (FileError, VideoError) as error:
+            raise self._with_place(error, name, int(rows[0])) from error
 
     def _values(self, name: str, rows: Int64) -> Any:
         if name == _TASK and self._has_task:
@@ -348,7 +407,8 @@ class LeRobotProvider(BlueprintProvider):
         kind = VideoError if isinstance(error, VideoError) else FileError
         also = [cls for cls in type(error).__mro__ if cls.__module__ == "builtins" and cls is not Exception]
         place = f"{name!r} of {self.describe_sample(row).partition(', of ')[0]}"
-        return error_that_is_also(kind, also, f"{place}: {str(error).rstrip('.')}. {_LEAVE_OUT}")
+        end = "" if str(error).endswith((".", "?")) else "."
+        return error_that_is_also(kind, also, f"{place}: {error}{end} {_LEAVE_OUT}")
 
     def _numbers(self, name: str, path: str, rows: Int64, episodes: Int64) -> Int64:
         """Find the frames of rows in their video, by time."""
