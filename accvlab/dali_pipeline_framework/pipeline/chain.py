@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -772,6 +773,11 @@ class Chain:
         if not self.folds_arrays or self.parts.native:
             return 1
         counts = [min(step.num_in_one_batch(blueprint), _MOST_ELEMENTS) for step in in_graph]
+        # Of encoded videos, those of all fields that a step decodes, of cameras with names too.
+        videos = Counter(
+            (change.position, change.path[-1]) for change in placement.pixels if change.leaf.content.codecs
+        )
+        counts += [min(count, _MOST_ELEMENTS) for count in videos.values()]
         if placement.pixels or any(step.treats_elements_alike for step in in_graph):
             counts += [level.count for level in FoldedFormat.of(blueprint.format, _MOST_ELEMENTS).levels]
         return max(counts, default=1) or 1

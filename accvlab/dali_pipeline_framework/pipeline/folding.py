@@ -133,7 +133,7 @@ class Folding:
         Returns:
             The places of the fields in the outputs, and the outputs of the graph.
         """
-        untouched = [self._origin_of(field) for field in sample.fields]
+        untouched = [self.sent_items(field) for field in sample.fields]
         reached = self.reached(
             node
             for field, origin in zip(sample.fields, untouched, strict=True)
@@ -176,7 +176,7 @@ class Folding:
         layout = self._layout(tuple(packed), buffer, outputs)
         return Delivery([places[member] for member in range(len(places))], layout), (*buffer, *outputs)
 
-    def _origin_of(self, field: FieldNodes) -> Items | None:
+    def sent_items(self, field: FieldNodes) -> Items | None:
         """What workers send for a field that is as they send it, element by element; else None."""
         origins = [self._origins.get(node.name) if node.device == "cpu" else None for node in field.present]
         if None in origins:
@@ -259,7 +259,7 @@ class Folding:
         for number in range(0, len(files), self.num_slots):
             nodes = files[number : number + self.num_slots]
             level = Level(((),), (len(nodes),))
-            sent = self._origin_of(FieldNodes(level, "", None, nodes))
+            sent = self.sent_items(FieldNodes(level, "", None, nodes))
             if sent is None:
                 made += map(decode, nodes)
                 continue

@@ -41,7 +41,7 @@ from ..garbage import no_garbage_collected
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.sample_loading import add_note
 from ..sample_data import FieldPath, SampleDataGroup
-from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
+from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, FoldedLeaf, Level
 from ..sample_data.graph_mode import GraphContext, Within, do_not_convert, graph_context
 from ..sample_data.names import Name, format_path
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
@@ -350,7 +350,13 @@ class Graph:
             if change.position == number:
                 of_step.setdefault(change.path, []).append(index)
         name, how, fields = self.stage_name(number), dict[str, None](), []
+        decoded = self._decoded_together(sample, of_step)
         for leaf, field in zip(sample.format.leaves, sample.fields, strict=True):
+            if leaf.members in decoded:
+                node, count = decoded[leaf.members]
+                fields.append(FieldNodes(leaf.level, name, node, [node]))
+                how[f"once for {count} fields"] = None
+                continue
             changes = [of_step.get(paths[member], []) for member in leaf.members]
             are_alike = len({tuple(pixels[index].alike_key for index in each) for each in changes}) == 1
             if not any(changes):
@@ -370,6 +376,36 @@ class Graph:
                 how["element by element, since their changes differ"] = None
         self.applied.append(f"{name}: pixels, {', '.join(how)}")
         return FoldedSample(sample.format, fields)
+
+    def _decoded_together(
+        self, sample: FoldedSample, of_step: Mapping[FieldPath, Sequence[int]]
+    ) -> dict[tuple[int, ...], tuple[DataNode, int]]:
+        """Decode encoded videos of several fields that are in no array, such as cameras with names, at once.
+
+        Returns:
+            By the members of the leaf what is decoded, and how many fields share the operator.
+        """
+        pixels, alike = self.placement.pixels, dict[tuple[object, ...], list[tuple[FoldedLeaf, int, int]]]()
+        for leaf, field in zip(sample.format.leaves, sample.fields, strict=True):
+            changes = of_step.get(sample.format.full.flat_paths[leaf.members[0]], ())
+            sent = self._folding.sent_items(field) if len(leaf.members) == 1 and len(changes) == 1 else None
+            if sent is not None and pixels[changes[0]].leaf.content.codecs:
+                alike.setdefault(pixels[changes[0]].alike_key, []).append((leaf, changes[0], sent[0]))
+        decoded = dict[tuple[int, ...], tuple[DataNode, int]]()
+        for of_step_and_name in alike.values():
+            for start in range(0, len(of_step_and_name), self.num_slots):
+                group = of_step_and_name[start : start + self.num_slots]
+                if len(group) > 1:
+                    leaves, indices, sent = zip(*group, strict=True)
+                    level = Level(((),), (len(group),))
+                    with without_conditionals():
+                        node = self._folding.send(sent, types.DALIDataType.UINT8, level)
+                    node = self._changed(node, indices, level)
+                    with without_conditionals():
+                        elements = self._folding.elements(FieldNodes(level, "", node))
+                    for leaf, element in zip(leaves, elements, strict=True):
+                        decoded[leaf.members] = element, len(group)
+        return decoded
 
     def _changed(self, node: DataNode, indices: Sequence[int], level: Level) -> DataNode:
         """Change the pixels of images that are folded, by changes that are alike."""

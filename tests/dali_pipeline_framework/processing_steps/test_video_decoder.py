@@ -94,6 +94,32 @@ def test_one_operator_decodes_the_videos_of_all_cameras_and_samples(is_clip: boo
             assert set(batches[0]["cameras"][0]) == {"image"}
 
 
+@pytest.mark.parametrize("is_clip", [True, False])
+def test_cameras_with_names_are_decoded_by_one_operator(is_clip: bool, tmp_path: Path) -> None:
+    paths = {
+        camera: [str(make_video(tmp_path / f"{camera}.webm", 20, first_number=100 * number))]
+        for number, camera in enumerate(("front", "left", "right"))
+    }
+    videos, name = Videos(cameras=paths), "frames" if is_clip else "image"
+    source = (
+        VideoDataProvider(videos, sequence_length=3, images="encoded", timestamps_name="time")
+        if is_clip
+        else VideoFrameDataProvider(videos, images="encoded", timestamp_name="time")
+    )
+    steps = [VideoDecoder(name, colors="dali"), ImageResizer(name, output_hw=[64, 96])]
+    with DataLoader(source, 2, steps=steps, run="graph", num_workers=0, output_type="numpy") as loader:
+        batches = [*loader]
+        counts, plan = counts_of(pipeline_of(loader)), loader.plan
+    assert counts.names["cpu", "decoders__Video"] == 1
+    assert "batches of the graph: samples x 3" in plan
+    assert "step 0 (VideoDecoder): pixels, once for 3 fields" in plan
+    for number, camera in enumerate(paths):
+        frames = np.concatenate([batch[camera][name] for batch in batches]).reshape(-1, 64, 96, 3)
+        assert read_numbers(frames) == [100 * number + frame for frame in range(18 if is_clip else 20)]
+        times_s = np.concatenate([batch[camera]["time"] for batch in batches]).ravel()
+        assert np.allclose(times_s, np.arange(len(frames)) / 25)
+
+
 @pytest.mark.parametrize("run", ["graph", "workers", "auto"])
 @pytest.mark.parametrize("name", ["vp9.webm", "vp9.mp4", "mjpeg.mkv"])
 def test_the_pixels_are_those_that_the_provider_decodes(name: str, run: str, tmp_path: Path) -> None:
@@ -289,6 +315,30 @@ def test_a_damaged_video_is_skipped_by_the_policy_of_faults(run: str) -> None:
         report = loader.report()
     assert sorted(firsts)[:5] == [0, 1, 2, 4, 5]
     assert "3" in str(report)
+
+
+def test_a_damaged_video_of_a_camera_with_a_name_is_named(tmp_path: Path) -> None:
+    paths = {
+        camera: [str(make_video(tmp_path / f"{camera}.webm", 20, options={"g": "4"}))]
+        for camera in ("front", "left")
+    }
+
+    class OneBad(VideoDataProvider):
+        def get_data(self, sample_index: int) -> SampleDataGroup:
+            sample = super().get_data(sample_index)
+            if sample_index == 3:
+                sample["left"]["frames"] = np.asarray(sample["left"]["frames"])[:200]
+            return sample
+
+    source = OneBad(Videos(cameras=paths), sequence_length=4, images="encoded")
+    settings: dict[str, Any] = {"run": "graph", "num_workers": 0, "output_type": "numpy"}
+    step = VideoDecoder("frames")
+    with DataLoader(source, 2, steps=[step], shuffle=False, faults="skip", **settings) as loader:
+        firsts = [read_numbers(clip)[0] for batch in loader for clip in batch["left"]["frames"]]
+    assert firsts == [0, 4, 8, 16]
+    loader = DataLoader(source, 2, steps=[step], shuffle=False, **settings)
+    with loader, pytest.raises(Exception, match=r"(?s)left\.frames.*sample 3|sample 3.*left\.frames"):
+        list(loader)
 
 
 @pytest.mark.parametrize("run", ["graph", "workers"])
