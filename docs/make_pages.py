@@ -215,7 +215,7 @@ def _type(annotation: Any) -> str:
 
 def _signature(found: Any, name: str) -> str:
     """The signature, with a line for each argument where it is long."""
-    if inspect.isclass(found) and issubclass(found, BaseException | enum.Enum):
+    if inspect.isclass(found) and issubclass(found, BaseException | enum.Enum | dict):
         return ""
     arguments = []
     signature = inspect.signature(found)

@@ -16,6 +16,7 @@ from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.timing import mark_ranges
 from ..errors import ClosedError, SettingError
 from ..sample_data import SampleDataGroup
+from ..sample_data.batches import as_batch
 from ..sample_data.sample_data_group import nested_dictionary
 from ..short_tracebacks import with_short_traceback
 from ..sources.input_adapter import InputAdapter
@@ -270,6 +271,7 @@ class DALIStructuredOutputIterator:
         converted = perf_counter_ns()
         if self._post_process is not None:
             result = self._post_process(result)
+        result = as_batch(result)
         times = pipeline.times
         times.run_ns += ran - began
         times.conversion_ns += converted - ran
@@ -287,7 +289,7 @@ class DALIStructuredOutputIterator:
         else:
             sample = self._next_of_foreign_iterator()
             result = sample.to_dictionary() if self._to_dict else sample
-        return result if self._post_process is None else self._post_process(result)
+        return as_batch(result if self._post_process is None else self._post_process(result))
 
     def _filled(self, values: Sequence[object]) -> SampleDataGroup:
         sample = self._blueprint.get_empty_like_self()

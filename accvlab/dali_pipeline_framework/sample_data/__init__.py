@@ -10,6 +10,7 @@ The modules, from the bottom up::
     folded_formats  formats in which one element of an array represents all
     field_values    comparison of values, and nested dicts of them
     printing        samples as text
+    batches         what loaders deliver: dicts that print as text
     graph_mode          protection from DALI's conditionals
     sample_data_group   the class that users see: a format and the values that fill it
 """

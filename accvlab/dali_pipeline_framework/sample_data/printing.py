@@ -27,26 +27,23 @@ _LONGEST_LINE = 240
 _LONGEST_TEXT_IN_A_REPR = 40
 
 
-def tree_text(group: SampleDataGroup, with_details: bool) -> str:
-    """Return the whole tree, one line per field; with details: whether it is set, and has a mapping."""
+def tree_text(group: SampleDataGroup) -> str:
+    """Return the whole tree with the types, one line per field."""
     lines: list[str] = []
-    _add_tree(lines, group, with_details, "")
+    _add_tree(lines, group, "")
     return "\n".join(lines) + "\n"
 
 
-def _add_tree(lines: list[str], group: SampleDataGroup, with_details: bool, indent: str) -> None:
+def _add_tree(lines: list[str], group: SampleDataGroup, indent: str) -> None:
     lines.append(indent + "{")
     inner = indent + "  "
     for name, child, value in _children(group):
         if isinstance(child, LeafFormat):
-            details = [f"({child.content.describe()})"] if child.content.is_known else []
-            if with_details:
-                has_mapping = child.mapping is not None
-                details.insert(0, f"(is set: {value is not None}; mapping available: {has_mapping})")
-            lines.append(f"{inner}{name}: {child.dtype}   {' '.join(details)}")
+            details = f"({child.content.describe()})" if child.content.is_known else ""
+            lines.append(f"{inner}{name}: {child.dtype}   {details}")
         else:
             lines.append(f"{inner}{name}:")
-            _add_tree(lines, value, with_details, inner)
+            _add_tree(lines, value, inner)
     lines.append(indent + "}")
 
 
@@ -67,7 +64,7 @@ def _leaf_of_field(group: SampleDataGroup, value: FieldValue, path: FieldPath) -
     dtype = child.dtype.name if isinstance(child, LeafFormat) else "empty"
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
-        return Leaf(dtype, shapes=(shape,))
+        return Leaf(dtype, shapes=(shape,), ranges=() if 0 in shape else _ranges(value))
     return Leaf(dtype, (_value_text(value).removeprefix(" = ").strip(),) if value is not None else ())
 
 
@@ -76,6 +73,7 @@ def _one_line(group: SampleDataGroup) -> str:
     for name, child, value in _children(group):
         label = f"[{name}]" if isinstance(name, int) else name
         if isinstance(child, LeafFormat):
+            value = group[name] if child.is_string else value
             parts.append(f"{label}: {child.dtype.name}{_value_text(value)}")
         else:
             parts.append(f"{label}: {_one_line(value)[len('SampleDataGroup') :]}")
@@ -87,7 +85,7 @@ def _value_text(value: FieldValue) -> str:
         return ""
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
-        return f" {tuple(shape)}"
+        return f" = {value}" if isinstance(value, np.ndarray) and not shape else f" {tuple(shape)}"
     text = getattr(value, "name", None) if type(value).__name__.startswith("DataNode") else repr(value)
     if not isinstance(text, str):
         return f" <{type(value).__name__}>"
@@ -147,8 +145,12 @@ class Leaf:
             text += f" ({', '.join(axes)}{',' * (len(axes) == 1)})"
         if self.ranges:
             lows, highs = zip(*self.ranges, strict=True)
-            text += f"  {_span(f'{min(lows):.5g}', ' .. ', f'{max(highs):.5g}')}"
+            text += f"  {_span(_number(min(lows)), ' .. ', _number(max(highs)))}"
         return text
+
+
+def _number(value: float) -> str:
+    return f"{value:.5g}" if abs(value) < 1e5 else f"{value:.13g}"  # times in seconds, and identifiers, are long
 
 
 def _span(low: str, between: str, high: str) -> str:
@@ -175,7 +177,7 @@ def describe_batch(batch: Any) -> str:
         >>> camera = {"image": np.zeros((2, 4, 6, 3), np.uint8), "name": ["a", "b"]}
         >>> print(describe_batch({"cameras": {0: camera, 1: camera}, "speed": np.array([3.5, 4.0])}))
         cameras[0..1].image  uint8 (2, 4, 6, 3)  0
-        cameras[0..1].name   str (2,)
+        cameras[0..1].name   str 'a', 'b' (2,)
         speed                float64 (2,)  3.5 .. 4
     """
     return "\n".join(_lines(_rows(batch, _leaf_of, ()), _MOST_LINES))
@@ -260,14 +262,15 @@ def _leaf_of(value: Any, path: FieldPath = ()) -> Leaf:
     device = str(getattr(value, "device", "cpu"))
     form = str(dtype).removeprefix("torch.") + ("" if device == "cpu" else f" {device}")
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "SUO":
-        form = "object" if value.dtype.kind == "O" else "str"
+        texts = () if value.dtype.kind == "O" else _first_texts(value.ravel().tolist())
+        return Leaf("str" if texts else "object", texts, shapes=(lengths,))
     return Leaf(form, shapes=(lengths,), ranges=() if 0 in lengths else _ranges(value))
 
 
 def _ranges(value: Any) -> tuple[tuple[float, float], ...]:
     """Get the smallest and the largest number; nothing without numbers, or without an order."""
     try:
-        if np.dtype(str(value.dtype).removeprefix("torch.")).kind not in "iuf":
+        if np.dtype(str(value.dtype).removeprefix("torch.")).kind not in "iufb":
             return ()
         low, high = float(value.min()), float(value.max())
     except (TypeError, ValueError, RuntimeError, AttributeError):  # types of one library only
@@ -279,9 +282,13 @@ def _ranges(value: Any) -> tuple[tuple[float, float], ...]:
     return ((low, high),)
 
 
+def _first_texts(texts: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(reprlib.repr, texts[:_LONGEST_VALUES])))
+
+
 def _leaf_of_list(values: Sequence[Any]) -> Leaf:
     if values and all(isinstance(each, str | bytes) for each in values):
-        return Leaf(type(values[0]).__name__, shapes=((len(values),),))
+        return Leaf(type(values[0]).__name__, _first_texts(values), shapes=((len(values),),))
     leaves = [_leaf_of(each) for each in values]
     if len({leaf.key for leaf in leaves}) != 1 or not leaves[0].shapes:
         return Leaf("list", shapes=((len(values),),))

@@ -719,9 +719,7 @@ class TestContent:
         assert folded(FILE, [DECODE, TO_CHW]).get_string_no_details() == (
             "{\n  image: DALIDataType.FLOAT   (decoded, CHW, -2.12..2.64)\n}\n"
         )
-        assert str(blueprint_of(FILE)) == (
-            "{\n  image: DALIDataType.UINT8   (is set: False; mapping available: False) (encoded)\n}\n"
-        )
+        assert blueprint_of(FILE).get_string_no_details() == "{\n  image: DALIDataType.UINT8   (encoded)\n}\n"
         assert repr(blueprint_of(FILE).format.at(("image",))) == "LeafFormat(UINT8, content='encoded')"
         assert "(encoded)" not in str(blueprint_of(UNDECLARED))
 

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.utils._pytree as torch_tree
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import pipeline_def
 from nvidia.dali.types import DALIDataType
 
-from accvlab.dali_pipeline_framework import SampleDataGroup
+from accvlab.dali_pipeline_framework import DataLoader, DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.loader import LoaderReport
-from accvlab.dali_pipeline_framework.sample_data import describe_batch
+from accvlab.dali_pipeline_framework.sample_data import Batch, describe_batch
+
+
+class Numbers(DataProvider):
+    """The number of each of four samples."""
+
+    def get_number_of_samples(self) -> int:
+        return 4
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        sample = SampleDataGroup()
+        sample.add_data_field("number", DALIDataType.INT32)
+        return sample
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.new_sample()
+        sample["number"] = sample_index
+        return sample
 
 
 def rig_batch(num_cameras: int = 6) -> dict[str, Any]:
@@ -28,7 +49,7 @@ def rig_batch(num_cameras: int = 6) -> dict[str, Any]:
 def test_cameras_are_described_together() -> None:
     assert describe_batch(rig_batch()).splitlines() == [
         "cameras[0..5].image       uint8 (4, 90, 160, 3)  0 .. 200",
-        "cameras[0..5].name        str (4,)",
+        "cameras[0..5].name        str 'CAM_0', 'CAM_1', 'CAM_2', 'CAM_3', 'CAM_4', 'CAM_5' (4,)",
         "cameras[0..5].intrinsics  float32 (4, 3, 3)  0 .. 1",
     ]
 
@@ -67,14 +88,15 @@ def test_what_differs_is_told_apart() -> None:
         (torch.tensor([np.nan, np.nan]), "float32 (2,)"),
         (np.zeros((0, 4), np.int64), "int64 (0, 4)"),
         (np.zeros((1234567, 2)), "float64 (1234567, 2)  0"),
-        (np.array(["a", "bc"]), "str (2,)"),
-        (np.array([True, False]), "bool (2,)"),
+        (np.array(["a", "bc"]), "str 'a', 'bc' (2,)"),
+        (np.array([True, False]), "bool (2,)  0 .. 1"),
         (np.float32(2.5), "float32 ()  2.5"),
         (7, "int 7"),
         ("x" * 1000, "str 'xxxxxxxxxxxx...xxxxxxxxxxxxx'"),
         (torch.zeros(2, dtype=torch.bfloat16), "bfloat16 (2,)"),
         ([np.zeros(2), "a"], "list (2,)"),
-        ([["a", "b"], ["c"]], "str 2 x (1..2,)"),
+        ([["a", "b"], ["c"]], "str 2 x 'a', 'b', 'c' (1..2,)"),
+        (np.array([1.6e9, 1.6e9 + 0.5]), "float64 (2,)  1600000000 .. 1600000000.5"),
         (object, "type"),
     ],
 )
@@ -118,7 +140,7 @@ class TestManyFields:
         lines = repr(sample).splitlines()
         assert lines[:4] == [
             "SampleDataGroup with 63 data fields",
-            "cameras[0..5].image       UINT8 (900, 1600, 3)",
+            "cameras[0..5].image       UINT8 (900, 1600, 3)  0",
             "cameras[0..5].intrinsics  FLOAT",
             "cameras[0..5].name        STRING 'CAM', 'CAMCAM', 'CAMCAMCAM', 'CAMCAMCAMCAM', … 6",
         ]
@@ -134,3 +156,37 @@ class TestManyFields:
 
 def test_repr_of_a_report_is_its_table() -> None:
     assert repr(LoaderReport()) == str(LoaderReport())
+
+
+class TestBatches:
+    def test_a_batch_prints_a_line_per_field(self, capsys: pytest.CaptureFixture[str]) -> None:
+        batch = Batch({**rig_batch(), "token": ["a" * 40, "b"], "moment_s": torch.tensor([1.5, 2])})
+        print(batch)
+        assert capsys.readouterr().out.splitlines() == [
+            "Batch of 20 fields",
+            "cameras[0..5].image       uint8 (4, 90, 160, 3)  0 .. 200",
+            "cameras[0..5].name        str 'CAM_0', 'CAM_1', 'CAM_2', 'CAM_3', 'CAM_4', 'CAM_5' (4,)",
+            "cameras[0..5].intrinsics  float32 (4, 3, 3)  0 .. 1",
+            "token                     str 'aaaaaaaaaaaa...aaaaaaaaaaaaa', 'b' (2,)",
+            "moment_s                  float32 (2,)  1.5 .. 2",
+        ]
+        assert repr(Batch()) == "Batch of 0 fields"
+
+    def test_loaders_deliver_it_and_trees_are_looked_into(self) -> None:
+        jax = pytest.importorskip("jax")
+        loader = DataLoader(Numbers(), 2, num_workers=0, post_process_func=lambda batch: {**batch, "two": [2]})
+        with loader:
+            batch = next(iter(loader))
+        assert repr(batch).splitlines() == ["Batch of 2 fields", "number  int32 (2,)  0 .. 1", "two     list (1,)"]
+        for tree_map in (jax.tree.map, torch_tree.tree_map):
+            moved = tree_map(lambda value: value * 2, batch)
+            assert type(moved) is Batch
+            assert (moved["number"].tolist(), moved["two"]) == ([0, 2], [4])
+        paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(batch)]
+        assert paths == ["['number']", "['two'][0]"]
+
+    def test_it_is_read_back_without_this_package(self, tmp_path: Path) -> None:
+        torch.save(Batch(number=torch.ones(2), inner={"token": ["a"]}), tmp_path / "batch.pt")
+        read = torch.load(tmp_path / "batch.pt", weights_only=True)
+        assert (type(read), [*read], read["inner"]) == (OrderedDict, ["number", "inner"], {"token": ["a"]})
+        assert read["number"].tolist() == [1, 1]

@@ -903,7 +903,7 @@ class TestText:
         sample["image"] = np.zeros((2, 3))
         sample["meta"]["token"] = "abc"
         assert repr(sample) == (
-            "SampleDataGroup(image: UINT8 (2, 3), meta: (token: STRING (3,), time: FLOAT), "
+            "SampleDataGroup(image: UINT8 (2, 3), meta: (token: STRING = 'abc', time: FLOAT), "
             "cameras: ([0]: (image: UINT8, label: INT32), [1]: (image: UINT8, label: INT32)), "
             "scores: ([0]: FLOAT, [1]: FLOAT, [2]: FLOAT))"
         )
@@ -924,19 +924,12 @@ class TestText:
         group.add_data_field("a", INT32, {"car": 1})
         group.add_data_group_field("g", group_of(b=STRING))
         group["a"] = 1
-        assert str(group) == (
-            "{\n"
-            "  a: DALIDataType.INT32   (is set: True; mapping available: True)\n"
-            "  g:\n"
-            "  {\n"
-            "    b: DALIDataType.STRING   (is set: False; mapping available: False)\n"
-            "  }\n"
-            "}\n"
-        )
+        assert str(group) == "SampleDataGroup(a: INT32 = 1, g: (b: STRING))"
         assert group.get_string_no_details() == (
             "{\n  a: DALIDataType.INT32   \n  g:\n  {\n    b: DALIDataType.STRING   \n  }\n}\n"
         )
-        assert str(SampleDataGroup()) == "{\n}\n"
+        assert str(SampleDataGroup()) == "SampleDataGroup()"
+        assert SampleDataGroup().get_string_no_details() == "{\n}\n"
 
 
 class TestUniformSize:
