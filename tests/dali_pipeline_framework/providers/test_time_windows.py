@@ -18,13 +18,11 @@ from PIL import Image
 from support.arrays import ArrayProvider
 from support.frame_trees import pixels_of, write_frames
 from support.laws import examples
-from support.loaders import LENGTHS, frozen, json_copy, loop, make_loader
+from support.loaders import LENGTHS, make_loader
 from support.providers import FaultyProvider, IndexProvider
 from support.videos import make_video, read_numbers
 
 from accvlab.dali_pipeline_framework import (
-    Clips,
-    ClipSampler,
     ConcatDataProvider,
     DataProvider,
     FrameDataProvider,
@@ -32,17 +30,13 @@ from accvlab.dali_pipeline_framework import (
     ImageDecoder,
     ImageMeanStdDevNormalizer,
     ImageResizer,
-    MixedSampler,
     PipelineDefinition,
     SampleDataGroup,
     SamplerInputCallable,
     SequentialSampler,
-    ShuffledSampler,
-    StreamingSequenceSampler,
     TimeWindows,
     VideoFrameDataProvider,
     Videos,
-    WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.errors import (
     ContractError,
@@ -324,43 +318,6 @@ def test_sequences_end_where_moments_are_left_out_and_names_and_times_go_with_th
 
 
 # --- orders, batches, resume --------------------------------------------------------------------------------
-
-SAMPLERS = {
-    "sequential": lambda: SequentialSampler(22, 4),
-    "shuffled": lambda: ShuffledSampler(22, 4, seed=3),
-    "weighted": lambda: WeightedSampler(np.arange(22.0), 4, seed=3),
-    "streaming": lambda: StreamingSequenceSampler(LENGTHS, 4, seed=3),
-    "clips": lambda: ClipSampler(Clips(LENGTHS, 2, tail="repeat"), 4, seed=3),
-    "mixed": lambda: MixedSampler([ShuffledSampler(22, seed=1), SequentialSampler(22)], [0.7, 0.3], 4),
-}
-
-
-@pytest.mark.parametrize("kind", SAMPLERS)
-def test_any_order_delivers_the_samples_of_its_indices_and_goes_on_anywhere(kind):
-    provider = TimeWindows(Drive(LENGTHS), {"number": [-0.2, 0, 0.1], "state": [0], "gain": [0, 0.3]})
-
-    def loader():
-        return make_loader(SamplerInputCallable(provider, SAMPLERS[kind]()), 4, ragged="list", seed=5)
-
-    sampler = SAMPLERS[kind]()
-    with loader() as run:
-        batches = [*run]
-        assert len(batches) == sampler.num_batches(0)
-        for number, batch in enumerate(batches):
-            indices = sampler.get_batch_indices(0, number)[: len(batch["number"])]  # the last one may be partial
-            assert len(indices) >= 2
-            for slot, index in enumerate(indices):
-                sample = provider.get_data(index)
-                for name in ("number", "number_is_pad", "state", "state_is_pad"):
-                    assert np.array_equal(batch[name][slot], sample[name]), (name, index)
-                assert batch["cameras"][1]["gain"][slot].tolist() == sample["cameras"][1]["gain"].tolist()
-    for stopped_after in (1, len(batches) // 2, len(batches) - 1):
-        with loader() as run:
-            loop(run, stopped_after)
-            state = json_copy(run.state_dict())
-        with loader() as run:
-            run.load_state_dict(state)
-            assert loop(run) == [*map(frozen, batches[stopped_after:])]
 
 
 def test_frames_that_samples_of_a_batch_share_are_loaded_once():
