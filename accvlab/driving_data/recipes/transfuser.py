@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -146,21 +147,22 @@ def navsim_provider(frames: DrivingProvider, settings: Any, is_training: bool) -
 
 def lidar_histogram(points: Float32, settings: TransFuserSettings) -> Float32:
     """Points in each cell: ``(1 or 2, X, Y)``; those on the far edges are in the last cells."""
-    num_cells = settings.num_cells
-    x, y, z = points[:, 0], points[:, 1], points[:, 2]
-    is_near = (np.abs(x) <= settings.range_m) & (np.abs(y) <= settings.range_m) & (z < settings.max_height)
+    num_cells, (x, y, z) = settings.num_cells, points.T[:3]
+    is_near = np.abs(x) <= settings.range_m
+    is_near &= np.abs(y) <= settings.range_m
+    is_near &= z < settings.max_height
     is_above = z > settings.split_height
+    shares = (np.arange(settings.max_points + 1) / settings.max_points).astype(np.float32)
     channels = []
-    for is_in in [~is_above] * settings.uses_ground + [is_above]:
-        rows = np.flatnonzero(is_near & is_in)
-        cells = [
-            np.floor(axis[rows].astype(np.float64) * settings.cells_per_meter).astype(np.int64) + num_cells // 2
-            for axis in (x, y)
-        ]
-        along, across = (np.minimum(cell, num_cells - 1) for cell in cells)
-        counts = np.bincount(along * num_cells + across, minlength=num_cells**2)
-        channels.append(np.minimum(counts, settings.max_points).reshape(num_cells, num_cells))
-    return (np.stack(channels) / settings.max_points).astype(np.float32)
+    for is_in in [is_near & ~is_above] * settings.uses_ground + [is_near & is_above]:
+        rows, cells = np.flatnonzero(is_in), np.zeros((), np.int64)
+        for axis in (x, y):
+            place = np.multiply(axis[rows], settings.cells_per_meter, dtype=np.float64)
+            place = np.minimum(np.floor(place, out=place).astype(np.int64) + num_cells // 2, num_cells - 1)
+            cells = cells * num_cells + place
+        counts = np.bincount(cells, minlength=num_cells**2)
+        channels.append(shares.take(counts, mode="clip").reshape(num_cells, num_cells))
+    return np.stack(channels)
 
 
 class TransFuserFormatter(ArrayStep):
@@ -233,44 +235,55 @@ class TransFuserFormatter(ArrayStep):
     # --- features ---------------------------------------------------------------------------------------
 
     def _panorama(self, cameras: Sequence[SampleDataGroup]) -> UInt8:
-        """Current images, each cut, side by side, resized as OpenCV does it without antialiasing."""
-        image_of = {
-            parts.text_of(camera["name"]): camera["image"] for camera in cameras
-        }  # the last is the current
-        images = [self._cut(name, image_of[name], crop) for name, crop in self._settings.crops.items()]
-        if len({len(image) for image in images}) > 1:
-            sizes = listed(
-                f"{name} {image.shape[:2]}" for name, image in zip(self._settings.crops, images, strict=True)
-            )
-            raise FieldValueError(f"images must have one height when they are cut by `crops`, got {sizes}")
-        height, width = self._settings.output_hw
-        total = sum(image.shape[1] for image in images)
-        if any(image.shape[1] * width % total for image in images):
-            images = [np.concatenate(images, axis=1)]
-        panorama = np.empty((height, width, 3), np.uint8)
-        first, resize = 0, needed_package("cv2").resize
+        """Current images, each cut, side by side, resized as OpenCV does it without antialiasing.
+
+        Each image is resized before the next one is decoded: pixels are still in the cache, and memory is reused.
+        """
+        crops, (height, width) = self._settings.crops, self._settings.output_hw
+        file_of = {parts.text_of(camera["name"]): camera["image"] for camera in cameras}  # the last is the current
+        sizes = {name: self._size_of_cut(name, file_of[name], crop) for name, crop in crops.items()}
+        if len({size[0] for size in sizes.values()}) > 1:
+            got = listed(f"{name} {size}" for name, size in sizes.items())
+            raise FieldValueError(f"images must have one height when they are cut by `crops`, got {got}")
+        resize, total = needed_package("cv2").resize, sum(size[1] for size in sizes.values())
+        images = (self._cut(name, file_of[name], crop) for name, crop in crops.items())
+        if any(size[1] * width % total for size in sizes.values()):
+            joined = np.concatenate([*images], axis=1)
+            return joined if joined.shape[:2] == (height, width) else np.asarray(resize(joined, (width, height)))
+        panorama, first = np.empty((height, width, 3), np.uint8), 0
         for image in images:
             own = image.shape[1] * width // total
-            panorama[:, first : first + own] = (
-                image if image.shape[:2] == (height, own) else resize(image, (own, height))
-            )
+            part = panorama[:, first : first + own]
+            part[:] = image if image.shape[:2] == (height, own) else resize(image, (own, height))
             first += own
         return panorama
 
-    def _cut(self, name: str, encoded: UInt8, crop: Sequence[int]) -> UInt8:
-        try:
-            image = image_arrays.decoded_image(encoded, reduction=self._reduction)
-        except FieldValueError as error:
-            raise FieldValueError(f"image of {name}: {error}") from error
+    def _size_of_cut(self, name: str, encoded: UInt8, crop: Sequence[int]) -> tuple[int, int]:
+        with self._naming(name):
+            height, width = (-(-size // self._reduction) for size in image_arrays.image_size(encoded))
         top, bottom, left, right = (size // self._reduction for size in crop)
-        height, width = image.shape[:2]
-        cut = image[top : height - bottom, left : width - right]
-        if not cut.size:
+        size = height - top - bottom, width - left - right
+        if min(size) <= 0:
             raise FieldValueError(
                 f"image of {name}: nothing is left of {height} x {width} pixels by `crops` {tuple(crop)}; the "
                 f"default is for images of 1080 x 1920"
             )
-        return cut
+        return size
+
+    def _cut(self, name: str, encoded: UInt8, crop: Sequence[int]) -> UInt8:
+        with self._naming(name):
+            image = image_arrays.decoded_image(encoded, reduction=self._reduction)
+        top, bottom, left, right = (size // self._reduction for size in crop)
+        height, width = image.shape[:2]
+        return image[top : height - bottom, left : width - right]
+
+    @staticmethod
+    @contextmanager
+    def _naming(camera: str) -> Iterator[None]:
+        try:
+            yield
+        except FieldValueError as error:
+            raise FieldValueError(f"image of {camera}: {error}") from error
 
     # --- targets ----------------------------------------------------------------------------------------
 
