@@ -111,6 +111,7 @@ class VideoStreamDecoder:
         stated_num_frames: Number of frames as the container states it; 0 where it does not.
         num_decoded: Number of frames that were decoded, over all seeks.
         stored_file: The open file in remote storage or in an archive; None of others.
+        is_size_known: Whether width and height are those of a decoded frame, or were given.
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class VideoStreamDecoder:
         self.container_name: str = self._container.format.name
         self.extradata: bytes | None = context.extradata
         self.pixel_format: str = context.pix_fmt or ""
-        self._is_size_known = size is not None
+        self.is_size_known = size is not None
         self.width, self.height = size or (context.width, context.height)
         self.time_base: Fraction = stream_.time_base or Fraction(1, 1_000_000)
         self.average_rate: Fraction | None = stream_.average_rate
@@ -241,6 +242,16 @@ class VideoStreamDecoder:
         if chosen.codec_context is None:
             raise VideoError(f"PyAV {self._av.__version__} does not know the codec of {self.name}.")
         return cast("VideoStream", chosen)
+
+    def has_sample_tables(self) -> bool:
+        """Whether a remote file is an MP4 whose tables tell of all its frames, so that they need not be read.
+
+        Raises:
+            FileError: The file cannot be read. Also the builtin exception.
+        """
+        found = self.stored_file is not None and video_file.has_sample_tables(self._source)
+        self._require_read()
+        return found
 
     def count_missing_bytes(self) -> int:
         """Count the bytes that the file lacks at its end; 0 where it is complete or does not tell.
@@ -333,13 +344,13 @@ class VideoStreamDecoder:
         return frame
 
     def _take_size(self, frame: av.VideoFrame) -> None:
-        if not self._is_size_known:  # the container can state another one than the frames have
+        if not self.is_size_known:  # the container can state another one than the frames have
             self.pixel_format = frame.format.name
-            self.width, self.height, self._is_size_known = frame.width, frame.height, True
+            self.width, self.height, self.is_size_known = frame.width, frame.height, True
 
     def take_size_of(self, packet: Packet[VideoStream]) -> None:
         """Decode a packet, until one gave a frame: all frames have its size."""
-        if self._is_size_known:
+        if self.is_size_known:
             return
         try:
             for frame in packet.decode()[:1]:

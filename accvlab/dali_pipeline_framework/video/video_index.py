@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -14,11 +15,11 @@ import numpy.typing as npt
 
 from ..errors import FileError, VideoError
 from ..providers.files.columns import Columns, load_or_make
-from ..providers.files.remote_file import KnownFile
+from ..providers.files.remote_file import KnownFile, RemoteFile
 from ..user_warnings import warn_user
 from .files.byte_map import ByteMap
 from .files.h264 import FieldPictureSearch, begins_refresh
-from .files.stored_videos import StoredVideo, located
+from .files.stored_videos import RemoteVideo, StoredVideo, located
 from .files.video_file import FileState
 from .video_decoding import VideoSource, VideoStreamDecoder, source_name
 
@@ -110,6 +111,10 @@ _CODECS_WITHOUT_B_FRAMES = frozenset(
 
 INDEX_KIND = "index of a video's frames"
 RATIOS = ("time_base", "average_rate")
+# Of MP4, what tables say of these codecs is what packets say; VP8 and VP9 can have frames that are not shown.
+_TOLD_BY_TABLES = frozenset(("h264", "hevc", "av1"))
+_NUM_LOOKED_AT = 16  # packets
+_MOST_OF_HEAD = 4096  # bytes, of a packet
 _NOWHERE = np.zeros(0, np.int64)
 _ARRAY: Any = attrs.cmp_using(np.array_equal)
 
@@ -260,6 +265,9 @@ def index_video(
 ) -> VideoIndex:
     """Find the frames of a video stream, by reading the container; only the first frame is decoded, for its size.
 
+    Of a remote MP4 of H.264, HEVC or AV1 without fragments, the tables are read, and few packets: about 1 MB.
+    (So it is not noticed that the stream's own counters skip.) Other remote videos are read once.
+
     Streams whose container does not tell the times of their frames (AVI with B-frames, raw streams, damaged time
     stamps), and H.264 with field pictures, are decoded once. The frames are those that decoding gives: not those
     that an edit list cuts off, nor those that a codec keeps to itself.
@@ -297,9 +305,15 @@ def make_index(
     elif isinstance(source, StoredVideo):
         state = source.indexed or source.state()
         source = source.as_indexed(state)
-    with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
+    reads_tables = isinstance(source, RemoteVideo)
+    with contextlib.ExitStack() as closing:
+        decoder = closing.enter_context(VideoStreamDecoder(source, stream=stream, name=name))
         known = None if decoder.stored_file is None else decoder.stored_file.as_known()
-        packets = _PacketTable(decoder)
+        packets = _PacketTable(decoder, reads_tables=reads_tables)
+        if packets.needs_content:
+            closing.close()
+            decoder = closing.enter_context(VideoStreamDecoder(source, stream=stream, name=name))
+            packets = _PacketTable(decoder)
         _check_complete(decoder, packets)
         num_unread = decoder.count_unread(len(packets.pts), int(packets.dts.max(initial=-1)))
         duration_s = decoder.stated_duration_s
@@ -338,7 +352,14 @@ def _index(
 class _PacketTable:
     """What the packets of a stream say, in the order of decoding."""
 
-    def __init__(self, decoder: VideoStreamDecoder) -> None:
+    def __init__(self, decoder: VideoStreamDecoder, *, reads_tables: bool = False) -> None:
+        """Read all packets.
+
+        Args:
+            decoder: The open video.
+            reads_tables: Whether the tables of a remote MP4 will do. Then contents are looked at only of the first
+                packets, and of a few key frames, which say whether all must be read (``needs_content``).
+        """
         rows: list[tuple[int, int, bool, bool, bool]] = []
         spans: list[tuple[int, int]] = []
         self.lacks_times = False
@@ -347,15 +368,22 @@ class _PacketTable:
         is_h264 = decoder.codec_name == "h264"
         fields = FieldPictureSearch(decoder.extradata) if is_h264 else None
         self.keeps_settings = True
+        reads_tables &= decoder.codec_name in _TOLD_BY_TABLES and not (fields and fields.is_possible)
+        file = decoder.stored_file if reads_tables and decoder.has_sample_tables() else None
+        entries = getattr(decoder.stream, "index_entries", ()) if file is not None else ()
+        listed_keys = {entry.pos for entry in entries if entry.is_keyframe}
         for packet in decoder.packets():
             if packet.has_sidedata("new_extradata"):
                 self.keeps_settings &= bytes(packet.get_sidedata("new_extradata")) == decoder.extradata
             decoder.take_size_of(packet)
             if not packet.size:
                 continue
+            has_content = file is None or not file.skips_content
+            if file is not None and len(spans) >= _NUM_LOOKED_AT and decoder.is_size_known:
+                file.skips_content = True  # of what FFmpeg has not read yet
             start = -1 if packet.pos is None else packet.pos
             spans.append((start, start + packet.size))
-            if fields is not None:
+            if fields is not None and file is None:
                 fields.count_picture(bytes(packet), packet.is_keyframe)
             if packet.pts is None:
                 self.lacks_times = True
@@ -363,18 +391,40 @@ class _PacketTable:
                 continue
             is_visible = not packet.is_discard and is_shown(packet, decoder.codec_name)
             dts = packet.pts if packet.dts is None else packet.dts
-            is_key = packet.is_keyframe and not (is_h264 and begins_refresh(bytes(packet)))
-            if fields is not None and (packet.is_keyframe or fields.is_possible) and not self.has_field_pictures:
+            # FFmpeg reads in the content whether a packet is a key frame, where it has it.
+            is_key = packet.is_keyframe if has_content else start in listed_keys
+            is_key = is_key and not (is_h264 and has_content and begins_refresh(bytes(packet)))
+            if (
+                fields is not None
+                and has_content
+                and (packet.is_keyframe or fields.is_possible)
+                and not self.has_field_pictures
+            ):
                 self.has_field_pictures = fields.is_found_in(bytes(packet))
             rows.append((packet.pts, dts, is_key, is_visible, packet.is_corrupt))
             self.end_pts = max(self.end_pts, packet.pts + (packet.duration or 0))
         self.lacks_pictures = fields is not None and (
             fields.has_skipped or any(find_gaps(np.diff(np.unique(group)), OF_COUNTERS) for group in fields.orders)
         )
+        self.needs_content = False
+        if file is not None:
+            file.skips_content = False
+            self.needs_content = is_h264 and self._has_refresh(file, rows, spans)
         columns = np.array(rows, np.int64).reshape(-1, 5)
         self.pts, self.dts = columns[:, :2].T
         self.spans = np.array(spans, np.int64).reshape(-1, 2)
         self.is_key, self.is_shown, self.is_corrupt = columns[:, 2:].astype(np.bool_).T
+
+    @staticmethod
+    def _has_refresh(file: RemoteFile, rows: Sequence[Sequence[int]], spans: Sequence[tuple[int, int]]) -> bool:
+        """Whether a key frame, of some that are looked at, begins a gradual refresh: then all must be."""
+        keys = [place for place, row in enumerate(rows) if row[2]]
+        for place in {*keys[:2], *keys[-1:]}:
+            start, end = spans[place]
+            file.seek(start)
+            if begins_refresh(file.read(min(end - start, _MOST_OF_HEAD))):
+                return True
+        return False
 
     def are_frames(self, decoder: VideoStreamDecoder) -> bool:
         """Whether each frame is one of the packets, of the same time."""

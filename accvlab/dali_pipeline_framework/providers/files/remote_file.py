@@ -393,6 +393,10 @@ class RemoteFile(_SeekableFile):
 
         blocks    |  0 | ... | 40 | 41 | 42 | 43 | 44 | 45 | 46 |
         requests  |    |     | 1  | 2       | 3 ...
+
+    Attributes:
+        skips_content: Whether zeros are delivered in place of bytes, without a request: for FFmpeg, which passes
+            over the frames of a video whose tables it has read.
     """
 
     def __init__(
@@ -410,6 +414,7 @@ class RemoteFile(_SeekableFile):
         self._fetched: list[tuple[int, bytes]] = []
         self._passed: list[tuple[int, int]] = []
         self._position = 0
+        self.skips_content = False
         self._kept: LRUCache[int, bytes] = LRUCache(_NUM_KEPT)
         self._unused: set[int] = set()  # of those that were requested
         self._runs: LRUCache[int, int] = LRUCache(_MOST_RUNS)  # block after a request -> number of blocks in it
@@ -432,6 +437,10 @@ class RemoteFile(_SeekableFile):
         begin, end = self._position, min(self._position + len(view), self._source.size)
         if end <= begin:
             return 0
+        if self.skips_content:
+            view[: end - begin] = bytes(end - begin)
+            self._position = end
+            return end - begin
         known = next((part for part in (*self._fetched, *self._head) if _has(part, begin)), None)
         content = self._range(begin, end) if known is None else known[1][begin - known[0] : end - known[0]]
         view[: len(content)] = content

@@ -134,8 +134,13 @@ def _stated_end(file: BinaryIO, size: int) -> int:
 
 
 def _end_of_mp4(file: BinaryIO, size: int) -> int:
+    return max((end for _, end in _mp4_boxes(file, size)), default=0)
+
+
+def _mp4_boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int]]:
+    """Get the type and the end of each box of an MP4 file, one after the other."""
     end = 0
-    while end + 8 <= size:  # boxes, one after the other
+    while end + 8 <= size:
         file.seek(end)
         head = file.read(16)
         length = int(struct.unpack_from(">I", head)[0])
@@ -144,7 +149,22 @@ def _end_of_mp4(file: BinaryIO, size: int) -> int:
         if length < 8:  # 0: up to the end
             break
         end += length
-    return end
+        yield head[4:8], end
+
+
+def has_sample_tables(source: object) -> bool:
+    """Whether a file is an MP4 whose tables tell of all its frames: complete, and not in fragments."""
+    types, end = set[bytes](), 0
+    try:
+        with opened(source) as file:
+            size = file.seek(0, os.SEEK_END)
+            for kind, end in _mp4_boxes(file, size):  # noqa: B007 (the last end)
+                types.add(kind)
+                if kind == b"moof":
+                    return False
+    except (OSError, ValueError, struct.error, AttributeError):
+        return False
+    return end == size and b"moov" in types
 
 
 def _end_of_matroska(file: BinaryIO) -> int:
