@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -370,7 +370,7 @@ class _PacketTable:
         self.keeps_settings = True
         reads_tables &= decoder.codec_name in _TOLD_BY_TABLES and not (fields and fields.is_possible)
         file = decoder.stored_file if reads_tables and decoder.has_sample_tables() else None
-        entries = getattr(decoder.stream, "index_entries", ()) if file is not None else ()
+        entries: Iterable[Any] = () if file is None else getattr(decoder.stream, "index_entries", ())
         listed_keys = {entry.pos for entry in entries if entry.is_keyframe}
         for packet in decoder.packets():
             if packet.has_sidedata("new_extradata"):

@@ -24,6 +24,7 @@ from ..sample_data.conversion import encoded
 from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE, numbers_name
 from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments, in_settings
+from ..user_warnings import warn_user
 from .encoded_clips import FileOfClip
 from .frame_converter import FrameConverter
 from .frame_reader import NOT_CUT, DecodingStatistics, FrameReaderPool, IndexedVideos, KeptFrames, SharedFrames
@@ -494,11 +495,13 @@ def _encoded_content(videos: Videos, windows: VideoWindows, indexed: IndexedVide
         repr(indexed.name(video)) for video, index in enumerate(indexed.indices) if not index.has_packet_per_frame
     ]
     if names:
-        raise SettingError(
-            f"`images='encoded'` needs videos whose frames can be cut out. Of {listed(names)}, they cannot: "
-            f"{NOT_CUT}. Use `images='decoded'`, or encode them anew."
-        )
-    kinds = {f"{index.codec_name} {index.pixel_format}".strip() for index in indexed.indices}
+        what = f"`images='encoded'` needs videos whose frames can be cut out. Of {listed(names)}, they cannot"
+        advice = "Use `images='decoded'`, or encode them anew"
+        if len(names) == len(indexed.indices):
+            raise SettingError(f"{what}: {NOT_CUT}. {advice}.")
+        warn_user(f"{what}, so their samples fail when they are loaded: {NOT_CUT}. {advice}.")
+    able = [index for index in indexed.indices if index.has_packet_per_frame]
+    kinds = {f"{index.codec_name} {index.pixel_format}".strip() for index in able}
     return ImageContent(is_encoded=True, codecs=tuple(sorted(kinds)))
 
 

@@ -17,7 +17,13 @@ from support.refusals import refusal
 from support.videos import damage, make_video, read_numbers
 from video_kinds import KINDS
 
-from accvlab.dali_pipeline_framework import VideoDataProvider, VideoFrameDataProvider, Videos
+from accvlab.dali_pipeline_framework import (
+    DataLoader,
+    VideoDataProvider,
+    VideoDecoder,
+    VideoFrameDataProvider,
+    Videos,
+)
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.video import FrameReader, index_video
 from accvlab.dali_pipeline_framework.video.encoded_clips import EncodedClip, decoded_clip
@@ -85,6 +91,24 @@ def test_what_cannot_be_cut_out_is_refused(kind: str, video: Callable[[str], Pat
     message = refusal(lambda: VideoFrameDataProvider([video(kind)], images="encoded"), SettingError)
     assert kind in message
     assert "Use `images='decoded'`" in message
+
+
+def test_one_video_that_cannot_be_cut_out_fails_only_its_samples(video: Callable[[str], Path]) -> None:
+    good, bad = str(video("h264_b.mp4")), str(video("h264_fields.mkv"))
+    with pytest.warns(UserWarning, match=r"Of '.*h264_fields\.mkv', they cannot, so their samples fail when"):
+        provider = VideoDataProvider([bad, good], sequence_length=4, images="encoded")
+    assert provider.sample_data_structure.format.at(("frames",)).content.codecs == ("h264 yuv420p",)
+    num_bad = int(provider.samples_per_recording[0])
+    with pytest.raises(VideoError) as caught:
+        provider.get_data(1)
+    message = str(caught.value)
+    assert message.startswith(f"Frame 7 of the video '{bad}', at 0.280 s, cannot be cut out: the container")
+    assert message.endswith("Use images='decoded', or encode it anew.")
+    settings = {"steps": [VideoDecoder("frames")], "num_workers": 0, "output_type": "numpy", "shuffle": False}
+    with DataLoader(provider, 2, faults="skip", **settings) as loader:
+        found = [read_numbers(clip)[0] for batch in loader for clip in batch["frames"]]
+    assert num_bad > 1
+    assert set(found) == {*range(0, 4 * (len(provider) - num_bad), 4)}
 
 
 def test_a_file_has_the_packets_from_the_key_frame_to_the_last_frame(video: Callable[[str], Path]) -> None:
