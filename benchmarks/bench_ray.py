@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading by actors of a Ray cluster on this machine, next to worker processes, and what others would give.
 
-- ``receiver``: actors that have their batches already: gigabytes per second, and processor time of the receiving
-  process per gigabyte;
-- ``end to end``: samples that take processor time, by as many worker processes as actors, four batches ahead;
+- ``receiver``: actors that answer at once: gigabytes per second; processor time of the receiving process, with all
+  its threads, per gigabyte; and that of all processes, with the actors and those of Ray;
+- ``end to end``: samples that take processor time, by as many worker processes as actors, in turns, four batches
+  ahead: samples per second, and processor time of all processes per sample;
 - ``predicted``: samples per second for machines, cores and networks, by `cluster_simulation`, of costs that were
   measured here; and what it predicts for the run above.
 
-It starts a cluster of its own.
+Each value is the median of several turns, with the least and the greatest one. It starts a cluster of its own,
+whose object store is filled once before anything is measured: memory that is used for the first time costs five
+times as much as memory that is used again.
 
     python benchmarks/bench_ray.py [--quick] [--output FILE]
 """
@@ -19,20 +22,26 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
+from attrs import evolve
 from cluster_simulation import Costs, samples_per_s
 from nvidia.dali import types
 from results_file import load_average, machine, write_results
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.cluster import RayWorkers
+from accvlab.dali_pipeline_framework.cluster.actors import Answer, LoadingActor, Request
 
 BATCH_SIZE = 8
 NUM_ACTORS = 2
+LEAST_GB_PER_S, MOST_CORE_S_PER_GB, LEAST_RATIO = 2.0, 0.35, 0.9
+RECEIVER_FIGURES = ("gb_per_s", "core_s_per_gb", "core_s_per_gb_of_all")
+BOTH_FIGURES = ("samples_per_s", "core_s_per_sample_of_all")
 # Of a sample: processor time of one core, and bytes that are sent (six cameras; one clip; one scan).
 KINDS = {
     "JPEG rig, resized to 256 x 704": Costs(0.045, 6 * 256 * 704 * 3),
@@ -69,7 +78,7 @@ class HeldProvider(DataProvider):
 class BusyProvider(HeldProvider):
     """Computes for a while first."""
 
-    seconds = 0.02
+    seconds = 0.045
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         end = time.thread_time() + self.seconds
@@ -78,38 +87,107 @@ class BusyProvider(HeldProvider):
         return super().get_data(sample_index)
 
 
-def _race(provider: HeldProvider, **workers: Any) -> dict[str, float]:
-    """Rate of the second half of an epoch, and processor time of this process for it."""
+class ReadyActor(LoadingActor):
+    """Answers at once: by its first answer, with the same arrays, which are sent each time."""
+
+    _ready: Answer | None = None
+
+    def load(self, plan: str, requests: Sequence[Request], *others: Any) -> list[Answer]:
+        if self._ready is None or plan != self._plan:
+            self._plan, self._ready = plan, super().load(plan, requests[:1], *others)[0]
+        # Views: an array that occurs several times would be sent once.
+        return [evolve(self._ready, outputs=[out.view() for out in self._ready.outputs]) for _ in requests]
+
+
+class ReadyPool:
+    """A pool of actors that answer at once."""
+
+    def __init__(self) -> None:
+        import ray
+
+        actor = ray.remote(ReadyActor).options(num_cpus=1)
+        self._handles = ray.put({number: actor.remote(number) for number in range(NUM_ACTORS)})
+
+    def members(self) -> Any:
+        return self._handles
+
+
+def _processor_s() -> tuple[float, float]:
+    """Processor time of this process, and of it with all that it has started."""
+    own = time.process_time()
+    below = [process.cpu_times() for process in psutil.Process().children(recursive=True)]
+    return own, own + sum(times.user + times.system for times in below)
+
+
+def _race(provider: HeldProvider, seconds: float, warm_bytes: float = 0.0, **workers: Any) -> dict[str, float]:
+    """Load for a while, after a number of bytes and at least 12 batches."""
+    batch_bytes = BATCH_SIZE * provider.num_bytes
     with DataLoader(provider, BATCH_SIZE, output_type="numpy", num_threads=1, **workers) as loader:
-        half, began, cpu = len(loader) // 2, 0.0, 0.0
-        for number, _ in enumerate(loader):
-            if number == half:
-                began, cpu = time.perf_counter(), time.process_time()
-        seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu
-    num_samples = (len(loader) - half - 1) * BATCH_SIZE
-    gigabytes = num_samples * provider.num_bytes * 1e-9
+        batches = iter(loader)
+        for _ in range(max(12, int(warm_bytes / batch_bytes))):
+            next(batches)
+        num_batches, began, cpu = 0, time.perf_counter(), _processor_s()
+        while (spent_s := time.perf_counter() - began) < seconds or num_batches < 4:
+            next(batches)
+            num_batches += 1
+        own_s, all_s = (after - before for after, before in zip(_processor_s(), cpu, strict=True))
+    num_samples, gigabytes = num_batches * BATCH_SIZE, num_batches * batch_bytes * 1e-9
     return {
-        "samples_per_s": num_samples / seconds,
-        "gb_per_s": gigabytes / seconds,
-        "core_s_per_gb": cpu_s / gigabytes,
+        "samples_per_s": num_samples / spent_s,
+        "gb_per_s": gigabytes / spent_s,
+        "core_s_per_gb": own_s / gigabytes,
+        "core_s_per_gb_of_all": all_s / gigabytes,
+        "core_s_per_sample_of_all": all_s / num_samples,
     }
 
 
-def measure(is_quick: bool) -> dict[str, Any]:
+def _summary(turns: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Median, least and greatest value of each figure."""
+    figures: dict[str, dict[str, float]] = {}
+    for name in turns[0]:
+        values = [turn[name] for turn in turns]
+        figures[name] = {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return figures
+
+
+def measure_receiver(is_quick: bool, store_bytes: float) -> dict[str, Any]:
+    """Batches of three sizes in turns, of actors that answer at once."""
+    sizes, seconds = ([0.3e6, 3e6], 0.2) if is_quick else ([3e6, 26e6, 100e6], 4.0)
+    workers = RayWorkers(pool=ReadyPool())
+    providers = {f"{size / 1e6:g} MB": HeldProvider(10**9, int(size / BATCH_SIZE)) for size in sizes}
+    _race([*providers.values()][-1], 0.0, 1.5 * store_bytes, workers=workers)
+    turns: dict[str, list[dict[str, float]]] = {name: [] for name in providers}
+    for _ in range(1 if is_quick else 5):
+        for name, provider in providers.items():
+            turn = _race(provider, seconds, 0.0 if is_quick else 1e9, workers=workers)
+            turns[name].append({figure: turn[figure] for figure in RECEIVER_FIGURES})
+    return {name: _summary(each) for name, each in turns.items()}
+
+
+def measure_both(is_quick: bool) -> dict[str, Any]:
+    """Samples that take processor time, by worker processes and actors in turns."""
+    seconds = 0.2 if is_quick else 6.0
+    busy = BusyProvider(10**9, int((3e5 if is_quick else 26e6) / BATCH_SIZE))
+    kinds: dict[str, dict[str, Any]] = {
+        "worker processes": {"num_workers": NUM_ACTORS},
+        "actors": {"workers": RayWorkers(num_actors=NUM_ACTORS, num_cpus=1, batches_ahead=4)},
+    }
+    turns: dict[str, list[dict[str, float]]] = {name: [] for name in kinds}
+    for turn in range(1 if is_quick else 5):
+        for name in [*kinds][:: 1 if turn % 2 else -1]:
+            raced = _race(busy, seconds, **kinds[name])
+            turns[name].append({figure: raced[figure] for figure in BOTH_FIGURES})
+    here, there = turns.values()
+    ratios = [
+        {figure: mine[figure] / other[figure] for figure in BOTH_FIGURES}
+        for mine, other in zip(there, here, strict=True)
+    ]
+    return {**{name: _summary(each) for name, each in turns.items()}, "actors to processes": _summary(ratios)}
+
+
+def measure(is_quick: bool, store_bytes: float) -> dict[str, Any]:
     """Run all sections; Ray must be connected."""
-    sizes, num_batches = ([3e5], 12) if is_quick else ([3e6, 26e6, 100e6], 60)
-    actors = RayWorkers(num_actors=NUM_ACTORS, num_cpus=1, batches_ahead=4)
-    receiver = {}
-    for size in sizes:
-        provider = HeldProvider(num_batches * BATCH_SIZE, int(size / BATCH_SIZE))
-        receiver[f"{size / 1e6:g} MB"] = _race(provider, workers=actors)
-    busy = BusyProvider(BATCH_SIZE * (8 if is_quick else 60), 30000)
-    turns: dict[str, list[float]] = {"worker processes": [], "actors": []}
-    for _ in range(1 if is_quick else 3):
-        turns["worker processes"].append(_race(busy, num_workers=NUM_ACTORS)["samples_per_s"])
-        turns["actors"].append(_race(busy, workers=actors)["samples_per_s"])
-    rates = {name: statistics.median(values) for name, values in turns.items()}
-    measured = Costs(busy.seconds, busy.num_bytes)
+    measured = Costs(BusyProvider.seconds, 3.2e6)
     predicted = {
         name: {
             f"{hosts} x {cores} cores, {gigabits} Gbit/s": round(
@@ -120,11 +198,39 @@ def measure(is_quick: bool) -> dict[str, Any]:
         for name, costs in KINDS.items()
     }
     return {
-        "receiver": receiver,
-        "end to end": {**rates, "ratio": rates["actors"] / rates["worker processes"]},
+        "receiver": measure_receiver(is_quick, store_bytes),
+        "end to end": measure_both(is_quick),
         "predicted here": samples_per_s(measured, NUM_ACTORS, 2.0, BATCH_SIZE, batches_ahead=4),
         "predicted": predicted,
     }
+
+
+def report(results: Mapping[str, Any]) -> None:
+    """Print the figures next to the bounds."""
+
+    def shown(figure: Mapping[str, float]) -> str:
+        return f"{figure['median']:.3g} ({figure['min']:.3g} to {figure['max']:.3g})"
+
+    for size, figures in results["receiver"].items():
+        rate, own = figures["gb_per_s"], figures["core_s_per_gb"]
+        has_rate = _is_met(rate["median"] >= LEAST_GB_PER_S)
+        is_cheap = _is_met(own["median"] <= MOST_CORE_S_PER_GB)
+        print(f"receiver, {size}: {shown(rate)} GB/s, at least {LEAST_GB_PER_S:g}: {has_rate}")
+        print(f"    core-s per GB: {shown(own)}, at most {MOST_CORE_S_PER_GB:g}: {is_cheap}")
+        print(f"    of all processes: {shown(figures['core_s_per_gb_of_all'])}")
+    for name, figures in results["end to end"].items():
+        values = ", ".join(f"{figure} {shown(value)}" for figure, value in figures.items())
+        print(f"end to end, {name}: {values}")
+    ratio = results["end to end"]["actors to processes"]["samples_per_s"]["median"]
+    print(
+        f"end to end, at least {LEAST_RATIO:g} of worker processes: {ratio:.3g}, {_is_met(ratio >= LEAST_RATIO)}"
+    )
+    for section in ("predicted here", "predicted"):
+        print(f"{section}: {results[section]}")
+
+
+def _is_met(is_met: bool) -> str:
+    return "met" if is_met else "not met"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -136,23 +242,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path)
     given = parser.parse_args(arguments)
     here = str(Path(__file__).parent)
+    store_bytes = (100 if given.quick else 1500) * 2**20
     with tempfile.TemporaryDirectory(prefix="ray") as folder:
         ray.init(
-            num_cpus=NUM_ACTORS + 1,
+            num_cpus=2 * NUM_ACTORS,
             include_dashboard=False,
-            object_store_memory=(100 if given.quick else 2000) * 2**20,
+            object_store_memory=store_bytes,
             _temp_dir=folder,
             log_to_driver=False,
             runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])}},
         )
         try:
             before = load_average()
-            results = measure(given.quick)
+            results = measure(given.quick, store_bytes)
             results |= {"machine": machine(), "load_average": [before, load_average()]}
         finally:
             ray.shutdown()
-    for section in ("receiver", "end to end", "predicted here", "predicted"):
-        print(f"{section}: {results[section]}")
+    report(results)
     write_results(given.output, results)
 
 

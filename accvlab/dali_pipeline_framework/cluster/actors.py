@@ -169,7 +169,7 @@ class LoadingActor:
 
     def load(
         self, plan: str, requests: Sequence[Request], shared_by: int, order: npt.NDArray[np.int64] | None = None
-    ) -> Answer | list[Answer]:
+    ) -> list[Answer]:
         """Load parts of batches, each once where several loaders request it.
 
         Args:
@@ -179,10 +179,9 @@ class LoadingActor:
             order: The order of the running epoch, where the user gives it.
 
         Returns:
-            An answer for each, alone where there is one.
+            An answer for each. They travel as one object of Ray, whose cost is that of a batch of some megabytes.
         """
-        answers = [self._answer(plan, each, shared_by, order) for each in requests]
-        return answers if len(answers) > 1 else answers[0]
+        return [self._answer(plan, each, shared_by, order) for each in requests]
 
     def _answer(self, plan: str, request: Request, shared_by: int, order: npt.NDArray[np.int64] | None) -> Answer:
         source = self._sources.get(plan)

@@ -20,6 +20,7 @@ Position: TypeAlias = tuple[int, int]
 
 WORK_PER_CALL_S = 0.2  # below that, what a call costs would show
 _MOST_IN_CALL = 64
+_BYTES_PER_CALL = 64e6  # above that, what a call costs is little next to copying
 _CALLS_PER_ACTOR = 2  # one is worked on, one waits: an actor never waits for the next
 _BATCHES_PER_BLOCK = 4
 _LEAST_PATIENCE_S = 1.5
@@ -96,6 +97,7 @@ class Dispatch:
 
     Attributes:
         window: How many batches may be under way, with those that are loaded and not delivered.
+        part_bytes: Size of what comes back for a part; 0: not known.
     """
 
     def __init__(
@@ -114,12 +116,15 @@ class Dispatch:
             is_shared: Whether other ranks load the same.
         """
         self.window = window
+        self.part_bytes = 0
         self._following = following
         self._num_slots = num_slots
         self._is_shared = is_shared
         self._members: dict[int, Member] = {}
         self._line: dict[Position, list[Part]] = {}
+        self._complete: set[Position] = set()  # of the line, of which all parts are there
         self._end: Position | None = None  # the last position of the line
+        self._together: list[list[Part]] = []  # what came as one object, whose memory is freed as a whole
         self._times: collections.deque[float] = collections.deque(maxlen=_NUM_TIMED)  # of calls, in seconds
         self._owners: dict[Any, Any] = {}  # what was computed for the present actors
 
@@ -185,14 +190,16 @@ class Dispatch:
         """The batch at a position is due: what does not come after it is forgotten."""
         if position in self._line:
             while next(iter(self._line)) != position:
-                del self._line[next(iter(self._line))]
+                self.delivered(next(iter(self._line)))
             return
         self._line.clear()
+        self._complete.clear()
         self._add(position)
 
     def forget(self) -> None:
         """What was asked for is not what is due any more, e.g. since the order was changed."""
         self._line.clear()
+        self._complete.clear()
         self._end = None
 
     def parts(self, position: Position) -> list[Part]:
@@ -201,27 +208,31 @@ class Dispatch:
 
     def is_complete(self, position: Position) -> bool:
         """Whether all parts of a batch are there."""
-        parts = self._line[position]
-        return bool(parts) and all(part.answer is not None for part in parts)
+        return position in self._complete
 
     def delivered(self, position: Position) -> None:
         """A batch was delivered."""
         self._line.pop(position, None)
+        self._complete.discard(position)
 
     def ask_whole(self, position: Position) -> None:
         """Have a batch loaded as a whole, by any actor."""
         self._line[position][:] = [Part(position)]
+        self._complete.discard(position)
 
     def _add(self, position: Position) -> None:
         self._line[position], self._end = [], position
 
     def _fill(self) -> None:
-        while len(self._line) < self.window:
+        line = self._line
+        self._together = [parts for parts in self._together if any(part.position in line for part in parts)]
+        held = {part.position for parts in self._together for part in parts if part.position not in line}
+        while len(line) + len(held) < self.window:
             following = None if self._end is None else self._following(self._end)
             if following is None:
                 break
             self._add(following)
-        for position, parts in self._line.items():
+        for position, parts in line.items():
             if not parts:
                 parts += self._divided(position)
 
@@ -238,7 +249,7 @@ class Dispatch:
     @property
     def num_loaded(self) -> int:
         """How many batches are loaded and not delivered."""
-        return sum(map(self.is_complete, self._line))
+        return len(self._complete)
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -247,33 +258,37 @@ class Dispatch:
         if not self._members:
             return []
         self._fill()
-        calls = []
+        due = [part for parts in self._line.values() for part in parts if part.is_due and part.answer is None]
+        calls: list[Call] = []
+        if not due:  # most often: this is called several times per batch
+            return calls
         for helps, num_waiting in itertools.product((False, True), range(_CALLS_PER_ACTOR)):
             for number, member in self._members.items():
                 if len(member.calls) == num_waiting and not member.is_late:
-                    parts = self._parts_for(number, member, helps)
+                    parts = self._parts_for(number, member, due, helps)
                     if parts:
                         calls.append(Call(number, parts, now))
                         member.calls.append(calls[-1])
         return calls
 
-    def _parts_for(self, number: int, member: Member, helps: bool) -> list[Part]:
+    def _parts_for(self, number: int, member: Member, due: Sequence[Part], helps: bool) -> list[Part]:
         most = max(1, len(self._line) // (_CALLS_PER_ACTOR * len(self._members)))
         if self._num_slots:
             most = max(1, len(self._line) // _CALLS_PER_ACTOR)
         if member.s_per_part is None:
             most = 1
         else:
-            most = min(most, _MOST_IN_CALL, max(1, int(WORK_PER_CALL_S / max(member.s_per_part, 1e-6))))
+            in_time = WORK_PER_CALL_S / max(member.s_per_part, 1e-6)
+            in_room = _BYTES_PER_CALL / max(self.part_bytes, 1)
+            most = min(most, _MOST_IN_CALL, max(1, int(min(in_time, in_room))))
         taken: list[Part] = []
-        for parts in self._line.values():
-            for part in parts:
-                if part.is_due and part.answer is None and self._may_take(number, part, helps):
-                    if taken and part.num_deaths:  # alone, to find out which one it is
-                        return self._take(number, taken)
-                    taken.append(part)
-                    if len(taken) == most or part.num_deaths:
-                        return self._take(number, taken)
+        for part in due:
+            if part.is_due and self._may_take(number, part, helps):
+                if taken and part.num_deaths:  # alone, to find out which one it is
+                    break
+                taken.append(part)
+                if len(taken) == most or part.num_deaths:
+                    break
         return self._take(number, taken)
 
     def _may_take(self, number: int, part: Part, helps: bool) -> bool:
@@ -297,6 +312,11 @@ class Dispatch:
         for part, answer in zip(call.parts, answers, strict=True):
             if part.answer is None:
                 part.answer = answer
+                parts = self._line.get(part.position)
+                if parts and all(each.answer is not None for each in parts):
+                    self._complete.add(part.position)
+        if len(call.parts) > 1:
+            self._together.append(call.parts)
         member = self._members.get(call.member)
         if member is None or call not in member.calls:
             return

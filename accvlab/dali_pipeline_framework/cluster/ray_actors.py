@@ -169,13 +169,6 @@ class Actor:
     handle: Any
     facts: ActorFacts | None = None
     num_replaced: int = 0
-    _loads: dict[int, Any] = attrs.field(factory=dict, init=False)  # to make one takes as long as a call
-
-    def load(self, count: int) -> Any:
-        """The method that loads so many parts."""
-        if count not in self._loads:
-            self._loads[count] = self.handle.load.options(num_returns=count)
-        return self._loads[count]
 
 
 class Actors:

@@ -51,12 +51,10 @@ _LONGEST_TEXT = 500
 
 @attrs.define(eq=False)
 class _Asked:
-    """What was asked of an actor: a call, with its answers so far, or to get ready (no call)."""
+    """What was asked of an actor: a call, or to get ready (no call)."""
 
     number: int
     call: Call | None = None
-    refs: list[Any] = attrs.Factory(list)
-    answers: dict[int, Any] = attrs.Factory(dict)
 
 
 class RayLoading:
@@ -280,17 +278,16 @@ class RayLoading:
     def _prepare(self, number: int) -> None:
         actor = self._actors.by_number[number]
         ref = actor.handle.prepare.remote(self._plan, self._payload)
-        self._asked[ref] = _Asked(number, None, [ref])
+        self._asked[ref] = _Asked(number)
 
     def _send(self) -> None:
         if self._is_closed or self._fatal is not None:
             return
         for call in self._dispatch.due_calls(time.monotonic()):
             requests = [(*part.position, part.slots) for part in call.parts]
-            method = self._actors.by_number[call.member].load(len(requests))
-            refs = method.remote(self._plan, requests, self._actors.workers.shared_by, self._order_ref)
-            asked = _Asked(call.member, call, refs if len(requests) > 1 else [refs])
-            self._asked.update(dict.fromkeys(asked.refs, asked))
+            handle = self._actors.by_number[call.member].handle
+            ref = handle.load.remote(self._plan, requests, self._actors.workers.shared_by, self._order_ref)
+            self._asked[ref] = _Asked(call.member, call)
 
     @property
     def num_loaded(self) -> int:
@@ -334,15 +331,15 @@ class RayLoading:
         ready, rest = ray.wait(refs, num_returns=1, timeout=_POLL_S)
         if ready and rest:
             ready += ray.wait(rest, num_returns=len(rest), timeout=0)[0]
-        came = [(ref, *_value(ray, ref)) for ref in ready]
+        came = _values(ray, ready)
         with self._lock:
             if self._is_closed:
                 return False
             now = time.monotonic()
-            for ref, value, error in came:
+            for ref, (value, error) in zip(ready, came, strict=True):
                 asked = self._asked.pop(ref, None)
                 if asked is not None:
-                    self._take(asked, ref, value, error, now)
+                    self._take(asked, value, error, now)
             if now - self._late_at > _LATE_EACH_S:
                 self._late_at = now
                 for number in self._dispatch.find_late(now):
@@ -356,7 +353,7 @@ class RayLoading:
         if pool is not None and now - self._members_at > _MEMBERS_EACH_S:
             self._members_at = now
             ref = pool.members()
-            self._asked[ref] = _Asked(_KEEPER, None, [ref])
+            self._asked[ref] = _Asked(_KEEPER)
 
     def fail(self, error: Exception) -> None:
         """Have an error raised where the next batch is due."""
@@ -366,7 +363,7 @@ class RayLoading:
             )
             self._lock.notify_all()
 
-    def _take(self, asked: _Asked, ref: Any, value: Any, error: Exception | None, now: float) -> None:
+    def _take(self, asked: _Asked, value: Any, error: Exception | None, now: float) -> None:
         number = asked.number
         if number == _KEEPER:
             if error is not None:
@@ -382,15 +379,11 @@ class RayLoading:
             self._lost(number, error)
         elif asked.call is None:
             self._is_ready(number, value, now)
-        elif value.has_no_plan:  # Ray has started it anew
+        elif value[0].has_no_plan:  # Ray has started it anew
             self._lost(number, None)
         else:
-            asked.answers[asked.refs.index(ref)] = value
-            if len(asked.answers) == len(asked.refs):
-                answers = [asked.answers[place] for place in range(len(asked.refs))]
-                self._add_work(number, answers)
-                seconds = sum(answer.seconds for answer in answers)
-                self._dispatch.answered(asked.call, answers, seconds, now)
+            self._add_work(number, value)
+            self._dispatch.answered(asked.call, value, sum(answer.seconds for answer in value), now)
 
     def _add_work(self, number: int, answers: Sequence[Answer]) -> None:
         counts = self._work.setdefault(number, [0] * 6)
@@ -413,7 +406,9 @@ class RayLoading:
                 f"--object-store-memory`), or load smaller batches."
             )
         most = max(1, self._store_bytes // 2 // batch_bytes)
-        self.window = self._dispatch.window = min(self.window, most)
+        wanted = self._actors.workers.most_ahead(len(self._actors.by_number), batch_bytes)
+        self.window = self._dispatch.window = min(wanted, most)
+        self._dispatch.part_bytes = self._most_bytes
 
     def _is_ready(self, number: int, facts: ActorFacts | str, now: float) -> None:
         if isinstance(facts, str):
@@ -490,11 +485,14 @@ class RayLoading:
             )
 
 
-def _value(ray: Any, ref: Any) -> tuple[Any, Exception | None]:
+def _values(ray: Any, refs: Sequence[Any]) -> list[tuple[Any, Exception | None]]:
+    """Get what references stand for, or why it is not there; together, which costs less than one by one."""
     try:
-        return ray.get(ref), None
+        return [(value, None) for value in ray.get(refs)]
     except Exception as error:
-        return None, error
+        if len(refs) == 1:
+            return [(None, error)]
+        return [pair for ref in refs for pair in _values(ray, [ref])]
 
 
 def _receive(reference: weakref.ref[RayLoading]) -> None:

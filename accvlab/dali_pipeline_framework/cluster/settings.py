@@ -22,6 +22,7 @@ class Pool(Protocol):
 
 _MOST_ACTORS = 4096
 _MOST_AHEAD = 4096
+_LEAST_PER_ACTOR, _MOST_PER_ACTOR, _BYTES_PER_ACTOR = 4, 16, 64e6
 
 
 def check_address(settings: object, field: object, address: Any) -> None:
@@ -64,7 +65,7 @@ class RayWorkers:
         address: Address of the cluster, ``HOST:PORT``. None: the one to which this process is connected; else that
             of ``RAY_ADDRESS``, or the one that runs on this machine.
         batches_ahead: How many batches are requested ahead at most; fewer where they would take more than half of
-            the object store. None: four per actor.
+            the object store. None: four per actor, or more of small ones, up to 16.
         runtime_env: What the actors need, as a runtime environment of Ray, e.g.
             ``{"py_modules": ["my_package"]}``.
         start_within_s: How many seconds to wait for the first actor.
@@ -97,6 +98,9 @@ class RayWorkers:
                 f"RayWorkers(pool=RayPool(...), shared_by={self.shared_by})."
             )
 
-    def most_ahead(self, num_actors: int) -> int:
-        """How many batches are requested ahead at most, with so many actors."""
-        return self.batches_ahead or 4 * num_actors
+    def most_ahead(self, num_actors: int, batch_bytes: int = 0) -> int:
+        """How many batches of a size are requested ahead at most, with so many actors; 0: it is not known."""
+        per_actor = _LEAST_PER_ACTOR
+        if batch_bytes and self.shared_by == 1:  # else one of the loaders would be too far ahead of another one
+            per_actor = max(per_actor, min(_MOST_PER_ACTOR, int(_BYTES_PER_ACTOR / batch_bytes)))
+        return self.batches_ahead or per_actor * num_actors

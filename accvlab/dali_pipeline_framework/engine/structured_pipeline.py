@@ -239,7 +239,7 @@ class StructuredPipeline(Pipeline):
             SourcePicklingError: The input cannot be sent to a spawned worker.
         """
         self._require_open()
-        if self._py_pool_started:
+        if self._py_pool_started or self.watch is not None:  # DALI notes only that of processes
             return
         from .watching.worker_watch import WorkerWatch
         from .workers import starting_workers, warn_of_many_workers

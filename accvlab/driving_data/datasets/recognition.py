@@ -12,32 +12,28 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 
 from .driving.driving_provider import DrivingProvider
 
-_Open = Callable[..., DrivingProvider]
+_Open = Callable[[Any, Path], DrivingProvider]
 
 
-def _of_nuscenes(provider: Any, root: Path, **fields: Any) -> DrivingProvider:
+def _of_nuscenes(provider: Any, root: Path) -> DrivingProvider:
     versions = [path.parent.name for path in sorted(root.glob("v1.*/sample_data.json"))]
     if len(versions) > 1:
         problem = f"The folder {str(root)!r} has several versions of nuScenes ({', '.join(versions)})"
         advice = f"Name a function that returns NuScenesProvider({str(root)!r}, {versions[0]!r})."
         raise SettingError(f"{problem}. {advice}")
-    found: DrivingProvider = provider(root, versions[0], **fields)
+    found: DrivingProvider = provider(root, versions[0])
     return found
 
 
-def _of_root(provider: Any, root: Path, **fields: Any) -> DrivingProvider:
-    found: DrivingProvider = provider(root, **fields)
+def _of_root(provider: Any, root: Path) -> DrivingProvider:
+    found: DrivingProvider = provider(root)
     return found
-
-
-def _of_lerobot(provider: Any, root: Path, **_: Any) -> DrivingProvider:
-    return _of_root(provider, root)  # its fields are those of the data set
 
 
 # A file that only this data set has, the class and its module, and how it is made.
 _KINDS: Final[tuple[tuple[str, str, str, _Open], ...]] = (
     ("v1.*/sample_data.json", "nuscenes.nuscenes_provider", "NuScenesProvider", _of_nuscenes),
-    ("meta/info.json", "lerobot", "LeRobotProvider", _of_lerobot),
+    ("meta/info.json", "lerobot", "LeRobotProvider", _of_root),
     ("city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
     ("*/city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
     ("*/*/city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
@@ -49,12 +45,11 @@ _KINDS: Final[tuple[tuple[str, str, str, _Open], ...]] = (
 )
 
 
-def provider_of_folder(root: Path, **fields: Any) -> DrivingProvider:
-    """Open the data set in a folder.
+def provider_of_folder(root: Path) -> DrivingProvider:
+    """Open the data set in a folder, with the default fields of its provider.
 
     Args:
         root: The folder that the provider would be given.
-        **fields: Settings of the fields; the defaults of the provider for those that are left out.
 
     Raises:
         SettingError: It is not that of a data set that is known here, or holds several.
@@ -62,7 +57,7 @@ def provider_of_folder(root: Path, **fields: Any) -> DrivingProvider:
     """
     for pattern, module, name, make in _KINDS:
         if next(root.glob(pattern), None) is not None:
-            return make(getattr(importlib.import_module(f"{__package__}.{module}"), name), root, **fields)
+            return make(getattr(importlib.import_module(f"{__package__}.{module}"), name), root)
     known = ", ".join(dict.fromkeys(name.removesuffix("Provider") for _, _, name, _ in _KINDS))
     raise SettingError(
         f"The folder {str(root)!r} is not recognised as a data set ({known}). Give the folder that its provider "

@@ -157,7 +157,9 @@ def killed_again_and_again(num_actors: int, every: int, how: int, num_samples: i
                 killed.append(pid)
                 os.kill(pid, how)
 
-    with make(num_samples=num_samples, workers=RayWorkers(num_actors=num_actors, num_cpus=0.1)) as loader:
+    # So few that each of them is still needed when it gets the signal.
+    workers = RayWorkers(num_actors=num_actors, num_cpus=0.1, batches_ahead=4 * num_actors)
+    with make(num_samples=num_samples, workers=workers) as loader:
         got, longest = timed(loader, act)
         replaced = sum(actor.num_replaced for actor in loader.report().actors)
     return {"same": got == want, "longest": longest, "killed": len(killed), "replaced": replaced}
@@ -321,7 +323,7 @@ def node_that_is_removed(num_samples: int) -> dict[str, Any]:
             removed.append([actor.pid for actor in loader.report().actors])
             CLUSTER.remove_node(node, allow_graceful=False)
 
-    with make(num_samples=num_samples, workers=RayWorkers(num_actors=6, num_cpus=1)) as loader:
+    with make(num_samples=num_samples, workers=RayWorkers(num_actors=6, num_cpus=1, batches_ahead=24)) as loader:
         loader.start()
         got, longest = timed(loader, act)
         left = [actor.pid for actor in loader.report().actors if actor.pid]

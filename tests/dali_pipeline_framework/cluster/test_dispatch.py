@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -77,8 +78,11 @@ def test_no_actor_waits_while_others_have_more_blocks_than_they_can_load(seed: i
     calls: list[Call] = []
     while position < (0, 200):
         calls += dispatch.due_calls(0.0)
-        window = [(0, position[1] + number) for number in range(dispatch.window)]
-        if any(part.is_due for each in window for part in dispatch.parts(each)):
+        window: list[Part] = []
+        with contextlib.suppress(KeyError):  # it is shorter while a part of what came together is held
+            for number in range(dispatch.window):
+                window += dispatch.parts((0, position[1] + number))
+        if any(part.is_due for part in window):
             members = [call.member for call in calls]
             assert all(members.count(number) == 2 for number in range(num_actors))
         call = calls.pop(chance.randrange(len(calls)))
@@ -87,6 +91,16 @@ def test_no_actor_waits_while_others_have_more_blocks_than_they_can_load(seed: i
             dispatch.delivered(position)
             position = position[0], position[1] + 1
             dispatch.begin(position)
+
+
+def test_few_large_parts_come_together() -> None:
+    for part_bytes, most in ((0, 4), (1_000_000, 4), (30_000_000, 2), (100_000_000, 1)):
+        dispatch = with_actors(1)
+        dispatch.part_bytes = part_bytes
+        dispatch.begin((0, 0))
+        for time in (0.1, 0.2):
+            answer(dispatch, dispatch.due_calls(time)[0], time)
+        assert max(len(call.parts) for call in dispatch.due_calls(0.3)) == most
 
 
 def test_what_a_dead_actor_was_asked_for_is_asked_for_again_first() -> None:
@@ -189,6 +203,7 @@ def test_whatever_happens_to_actors_each_batch_comes_once_and_in_order(
     chance, now = random.Random(seed), 0.0
     dispatch = with_actors(num_actors, num_slots=num_slots)
     calls: list[Call] = []
+    came: list[list[Position]] = []  # together, so that their memory is freed together
     stopped: set[int] = set()
     position, num_events = (0, 0), 0
     dispatch.begin(position)
@@ -198,7 +213,9 @@ def test_whatever_happens_to_actors_each_batch_comes_once_and_in_order(
         now += chance.expovariate(10)
         calls += dispatch.due_calls(now)
         under_way = {part.position for call in calls for part in call.parts if part.answer is None}
-        assert len({each for each in under_way if each >= position}) <= dispatch.window
+        came = [together for together in came if any(each >= position for each in together)]
+        held = {each for together in came for each in together}
+        assert len({each for each in under_way if each >= position} | held) <= dispatch.window
         for number in dispatch.find_late(now):
             dispatch.leave(number)
             stopped.discard(number)
@@ -209,6 +226,7 @@ def test_whatever_happens_to_actors_each_batch_comes_once_and_in_order(
             call = min((each for each in answerable), key=lambda each: each.sent_at)
             calls.remove(call)
             answer(dispatch, call, now)
+            came.append([part.position for part in call.parts])
         elif chance.random() < 0.02:
             stopped.add(chance.randrange(num_actors))
         if chance.random() < 0.005:

@@ -20,6 +20,7 @@ from support.providers import FaultyProvider, IndexProvider, NumberProvider
 from support.scripts import Script, start_script
 from support.start_methods import ALL_START_METHODS, START_METHODS
 
+from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.engine.watching import worker_watch
 from accvlab.dali_pipeline_framework.errors import ClosedError
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
@@ -66,6 +67,14 @@ def test_close_ends_workers_and_frees_shared_memory(method: str) -> None:
     del iterator
     gc.collect()
     assert psutil.Process().num_fds() <= num_files_before + 1
+
+
+def test_loading_is_watched_by_one_thread() -> None:
+    before = set(threading.enumerate())
+    with DataLoader(IndexProvider(), batch_size=2, num_workers=0, output_type="numpy") as loader:
+        next(iter(loader))
+        begun = [thread.name for thread in set(threading.enumerate()) - before]
+        assert begun.count("worker watch") == 1, begun
 
 
 def test_many_pipelines_leave_nothing_behind() -> None:
