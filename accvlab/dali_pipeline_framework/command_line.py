@@ -138,6 +138,8 @@ def _imported(place: str, subject: str) -> ModuleType:
     is_file = place.endswith(".py")
     if is_file and not os.path.isfile(place):
         raise SettingError(f"There is no file {place!r}. Name {_FORMS}.")
+    if os.sep in place and not is_file:
+        raise SettingError(f"There is no folder {place!r}. Name {_FORMS}.")
     folder = os.path.dirname(os.path.abspath(place)) if is_file else os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)  # where workers look, too
@@ -194,7 +196,10 @@ def _usable(value: Any, subject: str) -> Any:
         from .providers.torch_dataset_provider import TorchDatasetProvider
 
         return TorchDatasetProvider(value)
-    advice = " A recipe makes a loader of a provider: name a function that returns recipe.loader(...)."
+    advice = (
+        " A recipe makes a loader of a provider: name a function that returns recipe.loader(...), or in "
+        "accvlab.driving_data a data set, with --recipe."
+    )
     raise SettingError(
         f"{subject!r} must return a DataProvider, a PipelineDefinition or a DataLoader, or a data set of PyTorch, "
         f"got {type(value).__name__}.{advice if hasattr(value, 'loader') else ''}"

@@ -9,9 +9,9 @@
 
 ``function`` takes no arguments and returns a `DataProvider`, a `PipelineDefinition`, a `DataLoader`, or a data set
 of PyTorch; it may also be such an object itself, or a class. In place of the module, ``file.py`` names a file, and
-the folder of a data set stands for its provider: ``describe /data/nuscenes``. Modules in the current folder are
-found, too. The exit status is 0, 1 where something is wrong with what was found, and 2 where the command cannot be
-understood.
+the folder of a data set may be given for its provider: ``describe /data/nuscenes``. With ``--recipe streampetr``
+the command looks at the loader of this recipe for the data set. Modules in the current folder are found, too. The
+exit status is 0; 1 where something is wrong with what was found; and 2 where the command is not valid.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     benching.add_argument("--batches", type=int, default=50, help="how many to measure, or samples of a provider")
     add_command(commands, "check", "Check the rules of providers and formats, and deliver once.", more)
     for command in commands.choices.values():
+        command.add_argument("--recipe", metavar="NAME", help="look at the loader of a recipe, e.g. streampetr")
         command.set_defaults(run=_look_at_object)
     add_lint_command(commands)
     return run_command(parser.parse_args(arguments))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import resource
 import time
@@ -13,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, PipelineDefinition
+from accvlab.dali_pipeline_framework.checks import did_you_mean
 from accvlab.dali_pipeline_framework.command_line import found
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.loader import LoaderReport
@@ -29,12 +31,34 @@ def look_at_object(options: argparse.Namespace, say: Say) -> None:
     Raises:
         FrameworkError: Something is wrong with what the command looks at.
     """
-    subject = found(options.subject, provider_of_folder)
+    subject = found(options.subject, provider_of_folder) if options.recipe is None else _loader_of_recipe(options)
     try:
         _COMMANDS[options.command](subject, options, say)
     finally:
         if isinstance(subject, DataLoader):
             subject.close()
+
+
+def _loader_of_recipe(options: argparse.Namespace) -> DataLoader:
+    """The loader of a recipe, of batches of one, for the data set that is the subject."""
+    from . import recipes
+
+    names = sorted(
+        name for name in vars(recipes)["__dir__"]() if isinstance(getattr(recipes, name), recipes.Recipe)
+    )
+    name = options.recipe.upper()
+    if name not in names:
+        hint = did_you_mean(name, names)
+        raise SettingError(f"There is no recipe {options.recipe!r}.{hint} Recipes: {', '.join(names)}.")
+    recipe: recipes.Recipe = getattr(recipes, name)
+    fields: Any = recipe.settings().provider_fields()
+    provider = found(options.subject, functools.partial(provider_of_folder, **fields))
+    if not isinstance(provider, DataProvider):
+        problem = (
+            f"`--recipe` makes a loader of a data set, but {options.subject!r} is a {type(provider).__name__}"
+        )
+        raise SettingError(f"{problem}. Name a folder or a function that returns a provider, or leave it out.")
+    return recipe.loader(provider, 1, num_workers=0)
 
 
 def _describe(subject: Subject, options: argparse.Namespace, say: Say) -> None:

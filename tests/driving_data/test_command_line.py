@@ -253,6 +253,7 @@ class TestSubject:
             ("commanded", "Name one of commanded:provider, commanded:definition, commanded:loader, "),
             ("", "cannot be imported: Empty module name. Name module:function or file.py:function, "),
             ("missing.py:loader", "There is no file 'missing.py'."),
+            ("missing/data", "There is no folder 'missing/data'."),
             ("own/commanded.py:a", "'own/commanded.py' cannot be imported: its name is that of "),
             ("commanded:Broken", "takes arguments (index, data_root), and is called without any"),
             ("commanded:ROOT.nam", "'commanded:ROOT.nam' has no function 'nam'. Did you mean 'name'"),
@@ -287,6 +288,40 @@ class TestSubject:
         output = ["--output", str(tmp_path / "sample.png")] if command == "show" else []
         assert main([command, str(tmp_path), *output]) == 0
         assert ("sample.png" if command == "show" else "NuScenesProvider(") in capsys.readouterr().out
+
+    def test_may_be_a_recipe_of_a_data_set(self, tmp_path, capsys):
+        write_nuscenes(tmp_path, frames_per_keyframe=1)
+        assert main(["describe", str(tmp_path), "--recipe", "detection_2d"]) == 0
+        assert "Detection2DFormatter(" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("subject", "recipe", "message"),
+        [
+            (
+                "commanded:provider",
+                "mine",
+                "There is no recipe 'mine'. Recipes: ALPAMAYO, ALPAMAYO_RL, BEVFORMER, ",
+            ),
+            ("commanded:provider", "bevfomer", "no recipe 'bevfomer'. Did you mean 'BEVFORMER'"),
+            (
+                "commanded:loader",
+                "streampetr",
+                "makes a loader of a data set, but 'commanded:loader' is a DataLoader.",
+            ),
+            ("missing/data", "streampetr", "There is no folder 'missing/data'."),
+            ("commanded:provider", "transfuser", "TransFuser takes a NavsimProvider, got DrivingProvider"),
+        ],
+    )
+    def test_wrong_recipes(self, subject, recipe, message, capsys):
+        assert main(["check", subject, "--recipe", recipe]) == 1
+        assert message in capsys.readouterr().err
+
+    def test_the_folder_has_the_fields_of_the_recipe(self, tmp_path, capsys):
+        write_nuscenes(tmp_path, frames_per_keyframe=1)
+        assert main(["check", str(tmp_path), "--recipe", "bevformer"]) == 1
+        assert capsys.readouterr().err == (
+            "check: The data set lacks what is requested:\n  - can_bus: the data set has none.\n"
+        )
 
     def test_of_several_versions_one_must_be_named(self, tmp_path, capsys):
         for version in ("v1.0-mini", "v1.0-test"):

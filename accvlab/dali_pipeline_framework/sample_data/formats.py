@@ -66,8 +66,9 @@ class ImageContent:
         value_range: Values of black and white: (0, 255) or (0, 1), or as changed by steps. Values may lie beyond.
         may_have_changed: Whether an earlier step declares nothing, so that the number of dimensions of the field
             may be out of date.
-        codecs: For the bytes of videos, each codec with its format of pixels, as FFmpeg calls them:
-            ``("h264 yuv420p",)``. Empty for images, and where it is not known.
+        codecs: For the bytes of videos, each codec with its format of pixels, as FFmpeg calls them, and its color
+            matrix where that is not BT.601: ``("h264 yuv420p bt709",)``, see `VideoIndex.kind`. Empty for images,
+            and where it is not known.
         origins: For encoding, layout and range the step that left it so; empty for the input. Does not count in
             comparisons.
 

@@ -36,6 +36,7 @@ _DIRECT_FORMATS = ("yuv420p", "yuvj420p", "yuva420p", "yuv422p", "yuvj422p")
 _BT709, _UNSPECIFIED, _BT601 = 1, 2, 5
 # Color matrices by their numbers in streams (ISO/IEC 23091-2), and libswscale's numbers (SWS_CS_...) for them.
 _MATRICES = {_BT709: 1, 4: 4, _BT601: 5, 6: 5, 7: 7, 9: 9}
+_NAMES = {_BT709: "bt709", 4: "fcc", 7: "smpte240m", 9: "bt2020"}
 _LIMITED, _FULL = 1, 2
 _RANGES = (0, _LIMITED, _FULL)  # 0: unspecified
 _LARGEST_BT601 = 1279, 576  # width and height, where the stream has no matrix: the rule of mpv
@@ -145,6 +146,26 @@ class FrameConverter:
         return copy
 
 
+def matrix_name(number: int, pixel_format: str, width: int, height: int) -> str:
+    """Name the color matrix by which frames are converted; empty for BT.601, where it is not known, and of RGB.
+
+    Args:
+        number: What the stream states.
+        pixel_format: FFmpeg's name for the format of the pixels.
+        width: Width of the frames.
+        height: Height of the frames.
+    """
+    if not pixel_format.startswith(("yuv", "nv", "p0")):
+        return ""
+    return _NAMES.get(_assumed(number, width, height), "")
+
+
+def _assumed(matrix: int, width: int, height: int) -> int:
+    if matrix != _UNSPECIFIED:
+        return matrix
+    return _BT601 if width <= _LARGEST_BT601[0] and height <= _LARGEST_BT601[1] else _BT709
+
+
 def _matrix_of(frame: av.VideoFrame) -> int | None:
     """Get libswscale's number of a frame's color matrix; None where its pixels are RGB."""
     matrix, color_range = frame.colorspace, frame.color_range
@@ -153,9 +174,7 @@ def _matrix_of(frame: av.VideoFrame) -> int | None:
         raise VideoError(f"its range of values must be limited (1) or full (2), got {color_range}. {advice}")
     if frame.format.is_rgb or frame.format.has_palette:
         return None
-    if matrix == _UNSPECIFIED:
-        is_small = frame.width <= _LARGEST_BT601[0] and frame.height <= _LARGEST_BT601[1]
-        matrix = _BT601 if is_small else _BT709
+    matrix = _assumed(matrix, frame.width, frame.height)
     if matrix not in _MATRICES:
         known = ", ".join(map(str, _MATRICES))
         raise VideoError(f"its color matrix must be one of {known} of ISO/IEC 23091-2, got {matrix}. {advice}")

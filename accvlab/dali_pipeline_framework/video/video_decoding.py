@@ -111,6 +111,7 @@ class VideoStreamDecoder:
         stated_num_frames: Number of frames as the container states it; 0 where it does not.
         num_decoded: Number of frames that were decoded, over all seeks.
         stored_file: The open file in remote storage or in an archive; None of others.
+        color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
         is_size_known: Whether width and height are those of a decoded frame, or were given.
     """
 
@@ -176,6 +177,7 @@ class VideoStreamDecoder:
         self.extradata: bytes | None = context.extradata
         self.pixel_format: str = context.pix_fmt or ""
         self.is_size_known = size is not None
+        self.color_matrix = 2
         self.width, self.height = size or (context.width, context.height)
         self.time_base: Fraction = stream_.time_base or Fraction(1, 1_000_000)
         self.average_rate: Fraction | None = stream_.average_rate
@@ -345,7 +347,7 @@ class VideoStreamDecoder:
 
     def _take_size(self, frame: av.VideoFrame) -> None:
         if not self.is_size_known:  # the container can state another one than the frames have
-            self.pixel_format = frame.format.name
+            self.pixel_format, self.color_matrix = frame.format.name, int(frame.colorspace)
             self.width, self.height, self.is_size_known = frame.width, frame.height, True
 
     def take_size_of(self, packet: Packet[VideoStream]) -> None:

@@ -21,6 +21,7 @@ from .files.byte_map import ByteMap
 from .files.h264 import FieldPictureSearch, begins_refresh
 from .files.stored_videos import RemoteVideo, StoredVideo, located
 from .files.video_file import FileState
+from .frame_converter import matrix_name
 from .video_decoding import VideoSource, VideoStreamDecoder, source_name
 
 _NUM_NEIGHBOURS = 4  # intervals on each side of a gap
@@ -144,6 +145,8 @@ class VideoIndex:
         pixel_format: FFmpeg's name for the format of the pixels, e.g. ``"yuv420p"``; empty where it is not known.
         has_packet_per_frame: Whether each frame is known to be one packet, and all have the same settings of the
             codec, so that frames can be cut out.
+        color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
+        hides_packets: Whether some packets show no frame, and are only referred to.
         own_bytes: Where a remote file has what is read of it, where the index was not read from a folder.
     """
 
@@ -162,12 +165,24 @@ class VideoIndex:
     doubts: tuple[str, ...] = ()
     pixel_format: str = ""
     has_packet_per_frame: bool = False
+    color_matrix: int = 2
+    hides_packets: bool = False
     own_bytes: ByteMap | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def byte_map(self) -> ByteMap | None:
         """Where a remote file has what is read of it; None of other files, or where that is not known."""
         return self.own_bytes if self.saved is None else _loaded_bytes(*self.saved)
+
+    @property
+    def kind(self) -> str:
+        """What decides where the video can be decoded, see `ImageContent.codecs`.
+
+        Codec and format of pixels; the color matrix if it is not BT.601; ``hidden`` if packets show no frame.
+        """
+        matrix = matrix_name(self.color_matrix, self.pixel_format, self.width, self.height)
+        words = self.codec_name, self.pixel_format, matrix, "hidden" * self.hides_packets
+        return " ".join(filter(None, words))
 
     @property
     def num_frames(self) -> int:
@@ -330,6 +345,7 @@ def make_index(
     has_packet_per_frame &= index.is_seekable
     own_bytes = packets.byte_map(known, index)
     more: dict[str, Any] = {"has_packet_per_frame": has_packet_per_frame, "own_bytes": own_bytes}
+    more["hides_packets"] = packets.hides_any
     return attrs.evolve(index, file_state=state, doubts=doubts, **more)
 
 
@@ -346,7 +362,8 @@ def _index(
         raise VideoError(f"There are no frames in the video {decoder.name}.")
     frames = decoder.time_base, decoder.width, decoder.height, decoder.codec_name, decoder.average_rate
     order = num_reordered, is_seekable
-    return VideoIndex(pts, key_pts, seek_points, *frames, *order, pixel_format=decoder.pixel_format)
+    seen: dict[str, Any] = {"pixel_format": decoder.pixel_format, "color_matrix": decoder.color_matrix}
+    return VideoIndex(pts, key_pts, seek_points, *frames, *order, **seen)
 
 
 class _PacketTable:
@@ -363,6 +380,7 @@ class _PacketTable:
         rows: list[tuple[int, int, bool, bool, bool]] = []
         spans: list[tuple[int, int]] = []
         self.lacks_times = False
+        self.hides_any = False
         self.has_field_pictures = False
         self.end_pts = 0
         is_h264 = decoder.codec_name == "h264"
@@ -389,7 +407,9 @@ class _PacketTable:
                 self.lacks_times = True
                 rows.append((0, packet.dts or 0, False, False, packet.is_corrupt))
                 continue
-            is_visible = not packet.is_discard and is_shown(packet, decoder.codec_name)
+            is_hidden = not is_shown(packet, decoder.codec_name)
+            self.hides_any |= is_hidden
+            is_visible = not (packet.is_discard or is_hidden)
             dts = packet.pts if packet.dts is None else packet.dts
             # FFmpeg reads in the content whether a packet is a key frame, where it has it.
             is_key = packet.is_keyframe if has_content else start in listed_keys
@@ -559,7 +579,7 @@ def _index_without_times(decoder: VideoStreamDecoder, num_frames: int) -> VideoI
 
 _VALUES = (
     *("time_base", "width", "height", "codec_name", "average_rate", "num_reordered", "is_seekable", "doubts"),
-    *("pixel_format", "has_packet_per_frame"),
+    *("pixel_format", "has_packet_per_frame", "color_matrix", "hides_packets"),
 )
 
 
@@ -606,5 +626,5 @@ def cached_video_index(
             arrays["head"] = np.frombuffer(b"".join(content for _, content in file.head), np.uint8)
         return Columns(INDEX_KIND, arrays, notes)
 
-    key = ["video", os.fsdecode(place), stream]
+    key = ["video with colors", os.fsdecode(place), stream]
     return load_or_make(cache, key, load_index, make, is_current=lambda index: index.file_state == state)

@@ -12,28 +12,32 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 
 from .driving.driving_provider import DrivingProvider
 
-_Open = Callable[[Any, Path], DrivingProvider]
+_Open = Callable[..., DrivingProvider]
 
 
-def _of_nuscenes(provider: Any, root: Path) -> DrivingProvider:
+def _of_nuscenes(provider: Any, root: Path, **fields: Any) -> DrivingProvider:
     versions = [path.parent.name for path in sorted(root.glob("v1.*/sample_data.json"))]
     if len(versions) > 1:
         problem = f"The folder {str(root)!r} has several versions of nuScenes ({', '.join(versions)})"
         advice = f"Name a function that returns NuScenesProvider({str(root)!r}, {versions[0]!r})."
         raise SettingError(f"{problem}. {advice}")
-    found: DrivingProvider = provider(root, versions[0])
+    found: DrivingProvider = provider(root, versions[0], **fields)
     return found
 
 
-def _of_root(provider: Any, root: Path) -> DrivingProvider:
-    found: DrivingProvider = provider(root)
+def _of_root(provider: Any, root: Path, **fields: Any) -> DrivingProvider:
+    found: DrivingProvider = provider(root, **fields)
     return found
+
+
+def _of_lerobot(provider: Any, root: Path, **_: Any) -> DrivingProvider:
+    return _of_root(provider, root)  # its fields are those of the data set
 
 
 # A file that only this data set has, the class and its module, and how it is made.
 _KINDS: Final[tuple[tuple[str, str, str, _Open], ...]] = (
     ("v1.*/sample_data.json", "nuscenes.nuscenes_provider", "NuScenesProvider", _of_nuscenes),
-    ("meta/info.json", "lerobot", "LeRobotProvider", _of_root),
+    ("meta/info.json", "lerobot", "LeRobotProvider", _of_lerobot),
     ("city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
     ("*/city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
     ("*/*/city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
@@ -45,11 +49,12 @@ _KINDS: Final[tuple[tuple[str, str, str, _Open], ...]] = (
 )
 
 
-def provider_of_folder(root: Path) -> DrivingProvider:
-    """Open the data set in a folder, with the default fields of its provider.
+def provider_of_folder(root: Path, **fields: Any) -> DrivingProvider:
+    """Open the data set in a folder.
 
     Args:
         root: The folder that the provider would be given.
+        **fields: Settings of the fields; the defaults of the provider for those that are left out.
 
     Raises:
         SettingError: It is not that of a data set that is known here, or holds several.
@@ -57,7 +62,7 @@ def provider_of_folder(root: Path) -> DrivingProvider:
     """
     for pattern, module, name, make in _KINDS:
         if next(root.glob(pattern), None) is not None:
-            return make(getattr(importlib.import_module(f"{__package__}.{module}"), name), root)
+            return make(getattr(importlib.import_module(f"{__package__}.{module}"), name), root, **fields)
     known = ", ".join(dict.fromkeys(name.removesuffix("Provider") for _, _, name, _ in _KINDS))
     raise SettingError(
         f"The folder {str(root)!r} is not recognised as a data set ({known}). Give the folder that its provider "

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 from support.arrays import DT
@@ -137,6 +138,86 @@ def test_the_pixels_are_those_that_the_provider_decodes(name: str, run: str, tmp
     assert (source.statistics.num_decoded > 0) == (run != "graph")
 
 
+def make_colored(path: Path, matrix: int, codec: str = "libvpx-vp9") -> Path:
+    """Write a video of soft colors that states a color matrix; the planes are the same whatever it is."""
+    rows, columns = np.mgrid[0:64, 0:96]
+    planes = [60 + rows + columns // 2, 118 + columns[::2, ::2] // 5, 140 - rows[::2, ::2] // 3]
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=25, options={"lossless": "1"} if "vp9" in codec else {})
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
+        stream.codec_context.colorspace, stream.codec_context.color_range = matrix, 1
+        for number in range(6):
+            frame = av.VideoFrame(96, 64, "yuv420p")
+            frame.colorspace, frame.color_range, frame.pts = matrix, 1, number
+            for plane, values in zip(frame.planes, planes, strict=True):
+                padded = np.zeros((plane.height, plane.line_size), np.uint8)
+                padded[:, : plane.width] = values + number
+                plane.update(padded.tobytes())
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
+@pytest.mark.parametrize(("matrix", "name"), [(1, "bt709"), (5, ""), (9, "bt2020")])
+def test_colors_of_the_graph_are_those_that_the_stream_states(matrix: int, name: str, tmp_path: Path) -> None:
+    path = make_colored(tmp_path / "a.webm", matrix)
+    source = VideoFrameDataProvider(path, images="encoded")
+    assert source.video_index(0).kind == f"vp9 yuv420p {name}".strip()
+    stated, as_dali = (
+        np.concatenate([batch["image"] for batch in loaded(VideoFrameDataProvider(Videos(path, colors=colors)))])
+        for colors in ("stream", "dali")
+    )
+    found = np.concatenate([batch["image"] for batch in loaded(source, VideoDecoder("image"), run="graph")])
+    exact = {1: 1, 5: 5, 9: 9}[matrix], 0x2 | 0x2000 | 0x40000  # libswscale's number; and its exact way
+    with av.open(str(path)) as container:
+        frames = [
+            frame.to_ndarray(
+                format="rgb24", interpolation=exact[1], src_colorspace=exact[0], dst_colorspace=exact[0]
+            )
+            for frame in container.decode(video=0)
+        ]
+    assert np.abs(found.astype(int) - np.stack(frames)).max() <= 2
+    assert np.abs(found.astype(int) - stated).max() <= 3  # the usual way of FFmpeg is another level off
+    assert np.abs(as_dali.astype(int) - stated).max() > 5 or not name
+    plain = loaded(source, VideoDecoder("image", colors="dali"), run="graph")
+    assert np.array_equal(np.concatenate([batch["image"] for batch in plain]), as_dali)
+
+
+def test_videos_of_different_matrices_are_decoded_in_the_workers(tmp_path: Path) -> None:
+    paths = [make_colored(tmp_path / f"{matrix}.webm", matrix) for matrix in (1, 5)]
+    source = VideoFrameDataProvider(paths, images="encoded")
+    for colors, is_graph in (("stream", False), ("dali", True)):
+        step = VideoDecoder("image", colors=colors)  # type: ignore[arg-type]
+        with DataLoader(source, 2, steps=[step], run="graph", num_workers=0) as loader:
+            why = "its color matrices are bt601, bt709, and in the graph all are converted alike"
+            assert (why in loader.plan) != is_graph
+
+
+def test_vp8_is_decoded_in_the_graph_where_each_packet_shows_a_frame(tmp_path: Path) -> None:
+    plain, hidden = make_video(tmp_path / "plain.webm", 40, "libvpx"), tmp_path / "hidden.webm"
+    with av.open(str(plain)) as source_file, av.open(str(hidden), "w") as target:
+        stream = target.add_stream_from_template(source_file.streams.video[0])
+        for number, packet in enumerate(source_file.demux(video=0)):
+            content = bytearray(bytes(packet))
+            if number == 7:
+                content[0] &= ~0x10  # the flag show_frame of VP8
+            if content:
+                copy = av.Packet(bytes(content))
+                copy.stream, copy.pts, copy.dts = stream, packet.pts, packet.dts
+                copy.time_base, copy.is_keyframe = packet.time_base, packet.is_keyframe
+                target.mux(copy)
+    for path, is_graph in ((plain, True), (hidden, False)):
+        source = VideoDataProvider(path, sequence_length=5, images="encoded")
+        assert source.video_index(0).hides_packets != is_graph
+        settings: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "run": "graph", "shuffle": False}
+        with DataLoader(source, 2, steps=[VideoDecoder("frames")], **settings) as loader:
+            frames = np.concatenate([batch["frames"] for batch in loader])
+            assert counts_of(pipeline_of(loader)).names["cpu", "decoders__Video"] == is_graph
+            assert ("it has packets that show no frame, and DALI counts them" in loader.plan) != is_graph
+        shown = [*range(40)] if is_graph else [number for number in range(40) if number != 7][:35]
+        assert read_numbers(frames.reshape(-1, 64, 96, 3)) == shown
+
+
 def test_colors_of_the_stream_are_those_of_the_provider(tmp_path: Path) -> None:
     path = make_video(tmp_path / "b.mp4", 20, "libx264", options=B_FRAMES["libx264"])
     expected = loaded(VideoFrameDataProvider(path))
@@ -164,6 +245,7 @@ HOPPER, AMPERE, ADA, BLACKWELL, PASCAL = (9, 0), (8, 0), (8, 9), (10, 0), (6, 1)
     [
         ("h264 yuv420p", PASCAL, True),
         ("h264 yuv420p", HOPPER, True),
+        ("h264 yuv420p bt709", HOPPER, True),
         ("h264 yuv422p", BLACKWELL, False),
         ("h264 yuv420p10le", HOPPER, False),
         ("hevc yuv420p10le", AMPERE, True),
@@ -212,6 +294,16 @@ def test_graphs_for_a_gpu_have_one_decoder_there(codec: str, monkeypatch: pytest
     assert checked_by_dali(pipeline_of(single)).names["mixed", "decoders__Video"] == 1
 
 
+def test_a_gpu_corrects_the_colors_by_one_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch, capability=HOPPER)
+    for colors, num_operators in (("stream", 1), ("dali", 0)):
+        step = VideoDecoder("image", colors=colors)  # type: ignore[arg-type]
+        loader = DataLoader(Rig("h264 yuv420p bt709", b"unread"), 2, steps=[step], num_workers=0, device_id=0)
+        counts = checked_by_dali(pipeline_of(loader))
+        assert counts.names["mixed", "decoders__Video"] == 1
+        assert counts.names["gpu", "CoordTransform"] == num_operators
+
+
 def test_what_a_gpu_does_not_decode_is_decoded_in_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_gpus(monkeypatch, capability=HOPPER)
 
@@ -240,8 +332,7 @@ def test_without_a_gpu_the_graph_decodes_what_dali_can() -> None:
 
     assert plan("vp9 yuv420p") == "in the workers: 1 of 1 steps (run='graph')"
     assert plan("vp9 yuv420p", "gpu") == "in the workers: 1 of 1 steps (run='graph')"
-    for codec in ("h264 yuv420p", "vp8 yuv420p"):
-        assert f"it is {codec}, and without a GPU, DALI decodes only VP9 and MJPEG" in plan(codec)
+    assert "it is h264 yuv420p, and without a GPU, DALI decodes only VP8, VP9 and MJPEG" in plan("h264 yuv420p")
     assert "the format of the field does not tell its codec" in plan("")
     assert "must run in the workers: device='cpu'" in plan("vp9 yuv420p", "cpu")
 
@@ -252,7 +343,7 @@ def test_a_step_that_is_forced_into_the_graph_needs_a_codec_that_is_decoded_ther
         return DataLoader(Rig(codec), 2, steps=steps, num_workers=0)
 
     message = refusal(lambda: make("h264 yuv420p").plan, SettingError)
-    assert "without a GPU, DALI decodes only VP9 and MJPEG" in message
+    assert "without a GPU, DALI decodes only VP8, VP9 and MJPEG" in message
     assert "step 0 (VideoDecoder) is to run in the graph (run='graph')" in message
     with make("vp9 yuv420p") as loader:
         assert next(iter(loader))["cameras"][0]["image"].shape == (2, 2, 64, 96, 3)

@@ -15,7 +15,7 @@ from nvidia.dali.data_node import DataNode
 from ...checks import choice, field_name
 from ...operators.deferred_images import DeferredImage
 from ...operators.element_selection import leaf_at
-from ...operators.encoded_videos import video_decoded_in_graph, why_not_in_graph
+from ...operators.encoded_videos import rgb_of_bt601, video_decoded_in_graph, why_not_in_graph
 from ...providers.frame_counts import count_frames
 from ...sample_data import FieldPath, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import do_not_convert
@@ -42,8 +42,9 @@ class VideoDecoder(PixelStep):
 
     In the workers, PyAV decodes on arrays, each codec of FFmpeg, with the pixels of the provider's own decoding.
     In the graph, one ``fn.decoders.video`` decodes the videos of all samples and elements of an array: on a GPU,
-    which has decoders for the usual codecs; without one, VP9 and MJPEG. Its colors are those of DALI, whatever
-    ``colors`` says.
+    which has decoders for the usual codecs; without one, VP8, VP9 and MJPEG. DALI converts colors by BT.601. Where
+    the streams state another matrix, the RGB is multiplied by what corrects that: within 2 levels, but for
+    saturated colors, which BT.601 has clipped.
     """
 
     treats_elements_alike = True
@@ -59,8 +60,8 @@ class VideoDecoder(PixelStep):
             device: ``"auto"``: on the GPU where the graph has one that decodes all codecs of the fields, see
                 `DECODED_ON_GPU`; else in the workers. ``"gpu"``: on the GPU, where the graph has one, whatever the
                 codec. ``"cpu"``: in the workers. ``with_run`` and ``run`` put it into the graph without a GPU.
-            colors: How colors are converted in the workers: ``"stream"`` as the streams state, ``"dali"`` as in
-                the graph, see `FrameConverter`.
+            colors: ``"stream"`` for colors as the streams state, ``"dali"`` for BT.601 whatever they state, see
+                `FrameConverter`.
 
         Raises:
             SettingError: ``device`` or ``colors`` is something else.
@@ -101,7 +102,8 @@ class VideoDecoder(PixelStep):
         for path in self._image_paths(data_empty):
             codecs = leaf_at(data_empty, path).content.codecs
             uses_gpu = has_gpu and self._device != "cpu"
-            why = why_not_in_graph(codecs, has_gpu=uses_gpu, must_use_gpu=self._device == "gpu")
+            must_use_gpu, keeps_colors = self._device == "gpu", self._colors == "stream"
+            why = why_not_in_graph(codecs, has_gpu=uses_gpu, must_use_gpu=must_use_gpu, keeps_colors=keeps_colors)
             if why:
                 return why
         return ""
@@ -136,7 +138,9 @@ class VideoDecoder(PixelStep):
     _process_arrays = _process
 
     def _in_graph(self, image: DataNode, leaf: LeafFormat, numbers: DataNode, *, is_clip: bool) -> DataNode:
-        return video_decoded_in_graph(image, numbers, is_clip=is_clip, on_gpu=self._device != "cpu")
+        colors = rgb_of_bt601(leaf.content.codecs) if self._colors == "stream" else ()
+        on_gpu = self._device != "cpu"
+        return video_decoded_in_graph(image, numbers, is_clip=is_clip, on_gpu=on_gpu, colors=colors)
 
     def _on_array(
         self, image: npt.NDArray[np.uint8], leaf: LeafFormat, numbers: npt.NDArray[np.int32], *, is_clip: bool

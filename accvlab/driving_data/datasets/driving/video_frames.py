@@ -107,9 +107,8 @@ class VideoFrames:
         return FileOfClip.of(clip.file, "stream", partial(self._decoders.read, *place)), clip.numbers
 
     def kind(self, path: str) -> str:
-        """Codec of a video and its format of pixels; for errors see `index`."""
-        index = self.index(path)
-        return f"{index.codec_name} {index.pixel_format}".strip()
+        """What decides where a video can be decoded, see `VideoIndex.kind`; for errors see `index`."""
+        return self.index(path).kind
 
     def kinds(self, of_cameras: Iterable[Iterable[str]]) -> tuple[str, ...]:
         """Get the kinds of videos, of the first of each camera that can be read: of few, since each is read."""

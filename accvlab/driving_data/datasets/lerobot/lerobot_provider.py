@@ -152,7 +152,7 @@ class LeRobotProvider(BlueprintProvider):
                 is_video = feature.dtype == "video"
                 content = DECODED_IMAGE if is_video and not self._is_encoded else ENCODED_IMAGE
                 if is_video and self._is_encoded:
-                    content = attrs.evolve(content, codecs=self._kinds)
+                    content = attrs.evolve(content, codecs=self._kinds[name])
                 sample.add_data_field(name, _DT.UINT8, ndim=1 if content.is_encoded else 3, content=content)
                 if is_video and self._is_encoded:
                     sample.add_data_field(numbers_name(name), _DT.INT32, ndim=0)
@@ -181,15 +181,13 @@ class LeRobotProvider(BlueprintProvider):
         return VideoFrames(self._cache / "videos", self._storage_options)
 
     @cached_property
-    def _kinds(self) -> tuple[str, ...]:
-        """Codecs of the videos: of the first one of each camera that can be read."""
-        videos, arrays = self._columns.notes["videos"], self._columns.arrays
-        of_cameras = [
-            [self._files.storage.path(videos[number]) for number in arrays[f"video.{self._place_of[name]}"]]
-            for name in self.camera_names
-            if self._is_video(name)
-        ]
-        return self._video_frames.kinds(of_cameras)
+    def _kinds(self) -> dict[str, tuple[str, ...]]:
+        """Kinds of the videos of each camera: of the first one that can be read."""
+        videos, arrays, kinds = self._columns.notes["videos"], self._columns.arrays, {}
+        for name in self._encoded.values():
+            numbers = dict.fromkeys(arrays[f"video.{self._place_of[name]}"].tolist())
+            kinds[name] = self._video_frames.kinds([[self._files.storage.path(videos[each]) for each in numbers]])
+        return kinds
 
     def _column(self, name: str) -> Array:
         return self._columns.arrays[f"rows.{self._place_of[name]}"]
@@ -350,7 +348,7 @@ class LeRobotProvider(BlueprintProvider):
         path = self._files.storage.path(self._video_name(name, int(episodes[0])))
         try:
             numbers = self._numbers(name, path, rows, episodes)
-            return self._video_frames.encoded_frames(path, numbers.tolist(), self._kinds)
+            return self._video_frames.encoded_frames(path, numbers.tolist(), self._kinds[name])
         except (FileError, VideoError) as error:
             raise self._with_place(error, name, int(rows[0])) from error
 
