@@ -64,6 +64,7 @@ from ..sampling.plans.tracks import Int64Array as Int64Array
 from ..sampling.random_access_sampler import Description as Description
 from ..testing.rule_check import in_samples as in_samples
 from ..video.encoded_clips import FileOfClip as FileOfClip
+from ..video.files.stored_videos import is_remote_video as is_remote_video
 from ..video.files.stored_videos import located as located
 from ..video.frame_reader import FrameReaderPool as FrameReaderPool
 from ..video.frame_reader import KeptFrames as KeptFrames

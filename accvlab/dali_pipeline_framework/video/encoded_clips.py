@@ -49,14 +49,15 @@ class FileOfClip(np.ndarray[Any, np.dtype[np.uint8]]):
 
     Attributes:
         colors: How colors are converted on that way.
-        decoded: Gets the frames of the clip, ``(F, H, W, 3)``, from the decoders that this process keeps open.
+        decoded: Gets the frames of the clip, ``(F, H, W, 3)``, from the decoders that this process keeps open;
+            None where the file is decoded.
     """
 
     colors: Colors
     decoded: Callable[[], UInt8Array] | None = None
 
     @classmethod
-    def of(cls, file: bytes, colors: Colors, decoded: Callable[[], UInt8Array]) -> FileOfClip:
+    def of(cls, file: bytes, colors: Colors, decoded: Callable[[], UInt8Array] | None) -> FileOfClip:
         """Show the bytes of a file as such an array."""
         known = cls((len(file),), np.uint8, file)
         known.colors, known.decoded = colors, decoded

@@ -27,7 +27,7 @@ from ..providers.frame_counts import count_frames
 from ..url_secrets import without_secrets
 from .encoded_clips import EncodedClip, cut_clip
 from .files.byte_map import ByteMap
-from .files.stored_videos import RemoteVideo, StoredVideo, located
+from .files.stored_videos import RemoteVideo, StoredVideo, is_remote_video, located
 from .files.video_file import FileState
 from .frame_converter import Colors, FrameConverter
 from .frame_memory import FrameMemory
@@ -649,6 +649,10 @@ class IndexedVideos:
     def name(self, video: int) -> str:
         """Path of a video, or its URL, as messages tell it."""
         return without_secrets(self.paths[video])
+
+    def is_remote(self, video: int) -> bool:
+        """Whether a video is in remote storage."""
+        return is_remote_video(self._sources[video])
 
     def _open(self, video: int) -> FrameReader:
         return FrameReader(self._sources[video], self.indices[video], **self._settings)

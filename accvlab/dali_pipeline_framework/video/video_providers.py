@@ -405,7 +405,9 @@ class VideoProviderBase(rigs.RigProviderBase, ABC):
         """Cut the frames at positions of a track out as a file, with their numbers in it."""
         video, frames = int(self._tracks.videos[track, camera]), self._tracks.frames(track, camera, positions)
         clip = self._videos.cutters.cut(video, frames)
-        decoded = functools.partial(decoders.read, video, frames)
+        # Of remote videos, another decoder would request the same bytes again.
+        is_remote = self._videos.is_remote(video)
+        decoded = None if is_remote else functools.partial(decoders.read, video, frames)
         return FileOfClip.of(clip.file, self._colors, decoded), clip.numbers
 
     def _pixels(self, decoders: FrameReaderPool | SharedFrames, video: int, frames: Int64Array) -> UInt8Array:

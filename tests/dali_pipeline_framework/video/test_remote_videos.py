@@ -21,7 +21,7 @@ import pytest
 from support.file_server import FileServer
 from support.videos import make_video, read_numbers
 
-from accvlab.dali_pipeline_framework import DataLoader, RemoteReading
+from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, VideoDecoder
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, SourceError, VideoError
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos, index_video
 from accvlab.dali_pipeline_framework.video.files.stored_videos import located
@@ -248,6 +248,23 @@ def test_an_index_from_tables_is_that_of_the_whole_file(
     size = path.stat().st_size
     assert size > 2 * MIB
     assert (server.num_bytes >= size) if is_read_whole else (server.num_bytes < 1.25 * MIB), server.num_bytes
+
+
+def test_encoded_clips_are_requested_once(
+    long_videos: Path, server: FileServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    videos = remote(served(server, long_videos / "a.mp4"), index_cache=tmp_path / "indices")
+    provider = VideoDataProvider(videos, sequence_length=4, step=30, images="encoded")
+    server.forget()
+    steps = [VideoDecoder("frames")]
+    with DataLoader(provider, 1, steps=steps, shuffle=False, num_workers=0, output_type="numpy") as loader:
+        found = [read_numbers(batch["frames"][0]) for batch in loader]
+    assert found == [[*range(start, start + 4)] for start in range(0, 121, 30)]
+    each = f"{server.num_reads / 5:.1f} requests and {server.num_bytes / 5e3:.0f} kB each"
+    with capsys.disabled():
+        print(f"\nencoded clips of 4 frames: {each}")
+    assert server.num_reads == len(server.requests) == 5
+    assert server.num_bytes < 5 * 0.5 * MIB
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import pickle
 import re
@@ -25,6 +26,7 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError, Vide
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageMeanStdDevNormalizer
 from accvlab.dali_pipeline_framework.providers import Storage, TimeWindows
 from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.dali_pipeline_framework.video.encoded_clips import decoded_clip
 from accvlab.driving_data.datasets import LeRobotProvider
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -239,18 +241,21 @@ def test_what_has_no_statistics_is_not_normalized(tmp_path: Path) -> None:
 # --- how much is read ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize(
+    ("version", "is_packed", "images"),
+    [*itertools.product(VERSIONS, [False, True], ["decoded"]), ("v3.0", False, "encoded")],
+)
 def test_a_remote_window_takes_one_request_per_camera(
-    tmp_path: Path, version: str, is_packed: bool, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, version: str, is_packed: bool, images: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     padded = "keyint=4:bframes=0:scenecut=0:nal-hrd=cbr:filler=1:bitrate=8000:vbv-maxrate=8000:vbv-bufsize=4000"
     options = {"preset": "ultrafast", "x264-params": padded}  # 40 kB per frame
     root = write_lerobot(tmp_path / "set", version, options=options)
     with FileServer(tmp_path) as server:
         url = f"{server.url}/{pack(root, tmp_path / 'all.zip').name}" if is_packed else f"{server.url}/set"
-        provider = LeRobotProvider(url, storage_options=FAST)
-        assert not [path for _, path in server.requests if path.endswith(".mp4")]  # only tables
+        provider = LeRobotProvider(url, storage_options=FAST, images=images)
+        if images == "decoded":  # of encoded ones, one of each camera tells its codec
+            assert not [path for _, path in server.requests if path.endswith(".mp4")]  # only tables
         offsets = [-0.08, -0.04, 0]
         windows = TimeWindows(provider, {FEATURE: offsets, REAR: offsets, "action": [0, 0.04]})
         for row in (2, 5, 10):
@@ -263,10 +268,13 @@ def test_a_remote_window_takes_one_request_per_camera(
         server.forget()
         for row in (6, 2, 10):
             sample = again.get_data(row)
-            assert read_numbers(sample[REAR]) == [row + 98, row + 99, row + 100]
+            rear = sample[REAR]
+            if images == "encoded":
+                rear = decoded_clip(np.array(rear), sample[f"{REAR}_to_decode"])
+            assert read_numbers(rear) == [row + 98, row + 99, row + 100]
         per_clip = f"{server.num_reads / 6:.2f} requests and {server.num_bytes / 6e3:.0f} kB per camera and window"
         with capsys.disabled():
-            print(f"\n{version}, {'ZIP' if is_packed else 'files'}: {per_clip}")
+            print(f"\n{version}, {'ZIP' if is_packed else 'files'}, {images}: {per_clip}")
         assert [method for method, _ in server.requests] == ["GET"] * 6
         assert server.num_bytes < 6 * (4 * 40_000 + (1 << 16))
 
@@ -472,10 +480,18 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("place", ["folder", "zip", "url"])
-@pytest.mark.parametrize("fault", FAULTS)
+OF_VIDEOS = [fault for fault, (_, expected) in FAULTS.items() if expected.startswith(IN_FRONT[:3])]
+
+
+@pytest.mark.parametrize(
+    ("place", "fault", "images"),
+    [
+        *itertools.product(["folder", "zip", "url"], FAULTS, ["decoded"]),
+        *itertools.product(["folder", "url"], OF_VIDEOS, ["encoded"]),
+    ],
+)
 def test_what_is_wrong_is_named(
-    tmp_path: Path, placed: Callable[[Path, str], Any], fault: str, place: str
+    tmp_path: Path, placed: Callable[[Path, str], Any], place: str, fault: str, images: Any
 ) -> None:
     import av
 
@@ -508,7 +524,7 @@ def test_what_is_wrong_is_named(
     }
 
     def read() -> None:
-        provider = LeRobotProvider(root, storage_options=FAST)
+        provider = LeRobotProvider(root, storage_options=FAST, images=images)
         for row in range(12):
             provider.get_data(row)
         assert provider.statistics

@@ -124,6 +124,11 @@ class RemoteVideo(StoredVideo):
         return self.storage.open_blocks(self.path, version)
 
 
+def is_remote_video(source: object) -> bool:
+    """Whether a source, as `located` returns it, is a video in remote storage."""
+    return isinstance(source, RemoteVideo)
+
+
 def is_compressed(version: FileVersion) -> bool:
     """Whether a file is a compressed member of a ZIP file."""
     archive = getattr(version.file_system, "zip", None)

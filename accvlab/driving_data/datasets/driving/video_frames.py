@@ -19,6 +19,7 @@ from accvlab.dali_pipeline_framework.extension import (
     FrameReaderPool,
     KeptFrames,
     SharedFrames,
+    is_remote_video,
     located,
 )
 from accvlab.dali_pipeline_framework.providers import Storage
@@ -104,7 +105,9 @@ class VideoFrames:
                 f"at are {' or '.join(kinds)}. With images='decoded', videos of a data set can be of any kind."
             )
         clip = self._cutters.cut(*place)
-        return FileOfClip.of(clip.file, "stream", partial(self._decoders.read, *place)), clip.numbers
+        # Of remote videos, another decoder would request the same bytes again.
+        decoded = None if is_remote_video(self._located(path)) else partial(self._decoders.read, *place)
+        return FileOfClip.of(clip.file, "stream", decoded), clip.numbers
 
     def kind(self, path: str) -> str:
         """What decides where a video can be decoded, see `VideoIndex.kind`; for errors see `index`."""
