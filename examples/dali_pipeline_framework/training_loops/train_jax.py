@@ -30,7 +30,7 @@ UNIT = 2.0**-8  # all numbers are multiples of powers of two, so that sums are e
 
 
 def first_weights() -> Any:
-    """The weights of a network that tells the steering from the pictures of all cameras."""
+    """The weights of a network that predicts the steering from the pictures of all cameras."""
     random = np.random.default_rng(0)
     shapes = {"patches": (48, 4), "patches_bias": (4,), "steering": (4,), "steering_bias": ()}
     return {name: random.integers(-16, 17, shape) / 32 for name, shape in shapes.items()}
@@ -47,7 +47,7 @@ def sample_losses(weights: Any, images: Any, steering: Any) -> Any:
 
 @jax.jit
 def train_step(training: Any, images: Any, steering: Any) -> Any:
-    """Get the weights and velocities behind a step, and the loss of each sample."""
+    """Get the weights and velocities after a step, and the loss of each sample."""
     weights, velocities = training
 
     def loss_of(weights: Any) -> Any:

@@ -93,15 +93,15 @@ class Steering(LightningModule):
             self.log("error", losses.mean(), batch_size=len(losses))
 
 
-class BehindTheEpoch(Callback):
-    """Has a Trainer that continues from the last step of an epoch count the epoch behind it.
+class NextEpoch(Callback):
+    """Has a Trainer that continues from the last step of an epoch count the next one.
 
     Lightning 2.6 takes that epoch for the rest of the one before. It does not show before the Trainer is to
     continue in the middle of that epoch: then it does not load the state of the loader.
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Tell it that nothing is left of the epoch."""
+        """Let it begin the next epoch."""
         epochs = trainer.fit_loop.epoch_progress.current
         if trainer.fit_loop.restarted_mid_epoch and epochs.processed == epochs.ready:
             trainer.fit_loop.reset_restart_stage()
@@ -121,7 +121,7 @@ def main() -> None:
         num_sanity_val_steps=0,
         default_root_dir=str(arguments.folder),
         callbacks=[
-            BehindTheEpoch(),
+            NextEpoch(),
             ModelCheckpoint(
                 dirpath=arguments.folder,
                 filename="{step:06}",

@@ -88,7 +88,7 @@ class LoaderState(Hook):
         self._loader = loader
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Add the state, and the epoch that it stands in: behind the last batch of an epoch, the next one."""
+        """Add the state, and its epoch: after the last batch of an epoch, the next one."""
         checkpoint["loader"] = self._loader.state_dict()
         checkpoint["meta"]["epoch"] = self._loader.epoch
 
@@ -110,7 +110,7 @@ class Log(Hook):
         self._log.write_step(runner.iter + 1, data_batch["data_samples"], model.last_losses)
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any, outputs: Any) -> None:
-        """Log a batch of an evaluation, which comes behind the epoch."""
+        """Log a batch of an evaluation, which comes after the epoch."""
         self._log.write_evaluation(runner.epoch - 1, data_batch["data_samples"])
 
 

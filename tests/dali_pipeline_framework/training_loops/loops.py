@@ -27,7 +27,7 @@ COLUMNS = [
     "framework, example",
     "saved by",
     "ranks",
-    "killed behind step",
+    "killed after step",
     "steps repeated",
     "loss",
     "other samples",
