@@ -58,7 +58,7 @@ class SampleLoader:
 
     def load_fields(self, wanted: WantedFields) -> FieldColumns:
         """Load some fields of some samples, see `DataProvider.load_fields`; whole samples where need be."""
-        loaded = self.provider.load_fields(wanted) if self._defines("load_fields") else None
+        loaded = self.provider.load_fields(wanted) if self.has_own_fields else None
         if loaded is None:
             self._format = self._format or blueprint_of(self.provider).format
             places = {path: place for place, path in enumerate(self._format.flat_paths)}
@@ -75,6 +75,11 @@ class SampleLoader:
     def load_clips(self, path: FieldPath, samples: npt.NDArray[np.int64]) -> Sequence[EncodedClipValue] | None:
         """Cut clips out of encoded videos, see `DataProvider.load_clips`."""
         return self.provider.load_clips(path, samples) if self._defines("load_clips") else None
+
+    @property
+    def has_own_fields(self) -> bool:
+        """Whether the provider has a way to load single fields."""
+        return self._defines("load_fields")
 
     def _defines(self, method: str) -> bool:
         """Whether a way of loading is that of the class that defines how samples are loaded, not of one below."""

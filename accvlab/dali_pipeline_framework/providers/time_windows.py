@@ -180,6 +180,7 @@ class TimeWindows(BlueprintProvider):
         self._videos = _videos(self.windows, blueprint.format)
         taken = {*self.windows, *map(_numbers_path, self._videos)}
         self._others = [path for path in blueprint.format.flat_paths if path not in taken]
+        self._span_s = self._span_of_large_fields(blueprint.format)
         self._require_clips()
         self._rows, self._sequence_of_run, self._lengths = self._samples()
         counts = {path: len(offsets) for path, offsets in self.windows.items()}
@@ -197,6 +198,15 @@ class TimeWindows(BlueprintProvider):
                 f"Windows of encoded videos are clips, and {name} cannot cut single frames of {fields} out as "
                 f"clips. {advice}."
             )
+
+    def _span_of_large_fields(self, format: GroupFormat) -> tuple[float, float]:
+        """Get the first and last offset at which pictures are taken; of whole samples, at which any field is."""
+        leaves = dict(zip(format.flat_paths, format.flat_leaves, strict=True))
+        offsets_s = [0.0]
+        for path, offsets in self.windows.items():
+            if not (self._loader.has_own_fields and _is_small(leaves[path])):
+                offsets_s += offsets
+        return min(offsets_s), max(offsets_s)
 
     def _own_times(self, paths: Iterable[FieldPath]) -> dict[FieldPath, Float64Array]:
         """Get the times of fields that have others than the samples; equal ones as one array."""
@@ -362,18 +372,29 @@ class TimeWindows(BlueprintProvider):
         return True
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Load the moments of a batch; those of a sequence together."""
+        """Load the moments of a batch, and together only those whose windows of pictures overlap."""
         rows = self._rows_of(sample_indices)
         sequences = self._bounds.searchsorted(rows, side="right") - 1
+        groups = self._overlapping(rows, sequences)
         loaded: dict[int, list[FieldValue]] = {}
         for place, sequence in enumerate(sequences.tolist()):
             if place not in loaded:
-                places = np.flatnonzero(sequences == sequence)
+                places = np.flatnonzero(groups == groups[place])
                 alike = [sample_indices[each] for each in places.tolist()]
                 loaded |= zip(places.tolist(), self._loaded(sequence, rows[places], alike), strict=True)
             sample = self.new_sample()
             sample.set_data(loaded.pop(place))
             yield sample
+
+    def _overlapping(self, rows: Int64Array, sequences: Int64Array) -> Int64Array:
+        """Get the number of the group of each moment, ``(n,)``."""
+        times_s, (first_s, last_s) = self._moments_s[rows], self._span_s
+        order = np.lexsort((times_s, sequences))
+        apart_s = np.diff(times_s[order])
+        begins = np.append(True, (np.diff(sequences[order]) != 0) | (apart_s > last_s - first_s + _SAME_S))
+        groups = np.empty(len(rows), np.int64)
+        groups[order] = np.cumsum(begins)
+        return groups
 
     def _loaded(self, sequence: int, rows: Int64Array, indices: Sequence[int]) -> Iterator[list[FieldValue]]:
         """Load samples of one sequence, whose moments are rows of it: their values in flat order."""
@@ -562,6 +583,11 @@ def _offsets_by_path(
             own = format_paths([_numbers_path(path)])
             raise SettingError(f"{own} has the windows of {format_paths([path])}: name that in `windows`.")
     return {path: found[path][1] for path in format.flat_paths if path in found}
+
+
+def _is_small(leaf: LeafFormat) -> bool:
+    """Whether a field is numbers or a text, not pictures or points."""
+    return leaf.is_string or (leaf.dtype != types.DALIDataType.UINT8 and leaf.ndim in (0, 1))
 
 
 def _numbers_path(path: FieldPath) -> FieldPath:

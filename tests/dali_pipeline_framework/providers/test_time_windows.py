@@ -332,6 +332,27 @@ def test_frames_that_samples_of_a_batch_share_are_loaded_once():
     assert samples[4]["number"].tolist() == [1, 2, 3]
 
 
+def test_pictures_of_a_batch_are_held_only_while_windows_overlap():
+    class OwnFields(Drive):
+        def load_fields(self, wanted):
+            self.loaded.update(wanted["cameras", 0, "image"])
+            samples = {
+                row: self.get_data(row) for row in dict.fromkeys(row for of in wanted.values() for row in of)
+            }
+            return {path: [samples[row].get_item_in_path(path) for row in of] for path, of in wanted.items()}
+
+    source = OwnFields((20, 5))
+    source.get_data = functools.partial(Drive.get_data, Drive((20, 5)))
+    # The pictures of 9 and 10 overlap, those of 9 and 3 do not; states of all of them do.
+    provider = TimeWindows(source, {"image": [-0.2, -0.1, 0], "state": [k / 10 for k in range(20)]})
+    samples = provider.load_batch([9, 3, 10, 24], range(4))
+    held = []
+    for _ in range(4):
+        next(samples)
+        held.append(sorted(source.loaded))
+    assert held == [[7, 8, 9, 10], [1, 2, 3, 7, 8, 9, 10], held[1], [*held[1], 22, 23, 24]]
+
+
 def test_several_data_sets_are_searched_by_their_own_times_and_load_by_their_own_way():
     sources = Drive((5,), camera_times_s={1: np.arange(5) * 0.1 + 0.03}), Drive((4,), np.arange(4) * 0.2)
     joined = ConcatDataProvider(sources)
