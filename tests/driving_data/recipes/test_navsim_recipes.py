@@ -98,6 +98,21 @@ class TestTransFuser:
             expected = [*command, SPEED, 0.1, 0.2 + frame, -0.3]
             assert np.array_equal(batch["features"]["status_feature"][row], np.float32(expected))
 
+    def test_another_horizon(self, root):
+        scenes = SceneFilter(num_history_frames=2, num_future_frames=6, frame_interval=1)
+        settings = TransFuserSettings(**SMALL, num_poses=6)
+        assert settings.sensors(scenes)["LIDAR_PC"] == [1]
+        provider = provider_of(root, settings, scenes)
+        batch = first_batch(TRANSFUSER, provider, settings, len(provider))
+        usual = first_batch(
+            TRANSFUSER, provider_of(root, TransFuserSettings(**SMALL)), TransFuserSettings(**SMALL)
+        )
+        place = batch["token"].index(usual["token"][0])
+        for name, value in usual["features"].items():
+            assert np.array_equal(batch["features"][name][place], value[0]), name
+        assert batch["targets"]["trajectory"].shape == (len(provider), 6, 3)
+        assert np.array_equal(batch["targets"]["trajectory"][place], usual["targets"]["trajectory"][0, :6])
+
     def test_points_on_borders(self, root):
         settings = TransFuserSettings(uses_ground=True, **SMALL)
         points = np.float32(

@@ -229,3 +229,47 @@ def test_reduced_decoding_is_refused_where_there_is_none(data: Any) -> None:
     recipe, settings = CASES["bevformer"]
     with pytest.raises(SettingError, match="BEVFormer takes no `reduced_decoding`"):
         recipe.loader(provider_of(data, settings), 1, settings, reduced_decoding=True)
+
+
+def trained(data: Any, recipe: Recipe, settings: Any) -> dict[int, Any]:
+    """Batches of one sample, by its number."""
+    options: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "last_batch": "drop"}
+    with recipe.loader(provider_of(data, settings), 1, settings, **options) as loader:
+        return {int(batch["place"]["sample_index"][0]): batch for batch in loader}
+
+
+def test_another_horizon_of_sparsedrive(data: Any) -> None:
+    settings = SparseDriveSettings(images=IMAGES, classes=CLASSES, split=1)
+    short = attrs.evolve(settings, num_future_frames=1, num_ego_future_frames=2)
+    of_long, of_short = trained(data, SPARSEDRIVE, settings), trained(data, SPARSEDRIVE, short)
+    assert (of_long[0]["gt_ego_fut_trajs"].shape, of_short[0]["gt_ego_fut_trajs"].shape) == ((1, 6, 2), (1, 2, 2))
+    num_agents = 0
+    for number, batch in of_short.items():
+        for what in ("trajs", "masks"):
+            of_ego = of_long[number][f"gt_ego_fut_{what}"][:, :2]
+            np.testing.assert_array_equal(batch[f"gt_ego_fut_{what}"], of_ego)
+            agents, of_long_agents = (each[f"gt_agent_fut_{what}"][0] for each in (batch, of_long[number]))
+            assert (agents.shape[1], of_long_agents.shape[1]) == (1, 12)
+            np.testing.assert_array_equal(agents, of_long_agents[:, :1])
+            num_agents += len(agents)
+    assert num_agents > 0
+
+
+@pytest.mark.parametrize("name", ["streampetr", "bevformer"])
+def test_another_length_of_queues(data: Any, name: str) -> None:
+    recipe, settings = CASES[name]
+    for length in (1, 3):
+        batches = trained(data, recipe, attrs.evolve(settings, queue_length=length))
+        assert len(batches) == 5
+        for batch in batches.values():
+            assert (batch["img"].shape[:3], batch["timestamp"].shape) == ((1, length, 2), (1, length))
+
+
+def test_another_number_of_sweeps(data: Any) -> None:
+    wide = (-1e6, -1e6, -1e6, 1e6, 1e6, 1e6)
+    few, more = (
+        trained(data, BEVFUSION, attrs.evolve(CASES["bevfusion"][1], num_sweeps=count, point_cloud_range=wide))
+        for count in (0, 1)
+    )
+    counts = [[len(batch["points"][0]) for _, batch in sorted(batches.items())] for batches in (few, more)]
+    assert all(own > one for one, own in zip(*counts, strict=True)), counts
