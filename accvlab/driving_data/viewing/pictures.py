@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +145,8 @@ def show(
     points, map lines; the vehicle is in the middle and looks up. In both: where the vehicle was (blue) and will be
     (green), with a dot each second. Its speed and command are in the heading.
 
+    Of samples of LeRobot, states and actions are drawn over the times of their windows, in place of the scene.
+
     Of a clip, all frames are shown one below the other, or 16 of them if there are more, with the last scene.
 
     Args:
@@ -197,7 +200,7 @@ def _drawn(figure_class: type[Figure], views: Sequence[SceneView], range_m: floa
     heights_in = [_VIEW_WIDTH_IN * max(height / width for height, width, _ in row) for row in shapes]
     num_columns = max([len(row) for row in rows], default=0)
     cameras_width_in, height_in = num_columns * _VIEW_WIDTH_IN, max(sum(heights_in), 3.0)
-    scene_width_in = height_in if has_scene or not rows else 0.0
+    scene_width_in = height_in if has_scene or view.numbers or not rows else 0.0
     size_in = (cameras_width_in + scene_width_in, height_in + 0.35)
     figure = figure_class(figsize=size_in, dpi=_DPI, facecolor=_BACKGROUND)
     top_in = height_in
@@ -210,7 +213,10 @@ def _drawn(figure_class: type[Figure], views: Sequence[SceneView], range_m: floa
         top_in -= row_height_in
     if scene_width_in:
         place = (cameras_width_in, 0.0, scene_width_in, height_in)
-        _draw_from_above(_axes(figure, place), view, range_m)
+        if view.numbers and not has_scene:
+            _draw_numbers(figure, place, view.numbers)
+        else:
+            _draw_from_above(_axes(figure, place), view, range_m)
     _draw_heading(figure, view)
     return figure
 
@@ -221,8 +227,13 @@ def _named(view: SceneView, frame: int) -> SceneView:
 
 
 def camera_rows(cameras: Sequence[CameraView]) -> list[list[CameraView]]:
-    """Put cameras in rows: those that look ahead, from left to right; those that look back, as seen from above."""
+    """Put cameras in rows: those that look ahead, from left to right; those that look back, as seen from above.
+
+    Up to three are in one row, from left to right.
+    """
     pairs = [(camera.bearing, camera) for camera in cameras if camera.bearing is not None]
+    if 1 < len(cameras) < 4 and len(pairs) == len(cameras):
+        return [[camera for _, camera in sorted(pairs, key=lambda pair: -pair[0])]]
     if len(cameras) < 4 or len(pairs) < len(cameras):
         return _in_rows(cameras, 3 if len(cameras) > 4 else max(len(cameras), 1))
     ahead = sorted((pair for pair in pairs if abs(pair[0]) < np.deg2rad(80)), key=lambda pair: -pair[0])
@@ -360,6 +371,31 @@ def _draw_from_above(axes: Axes, view: SceneView, range_m: float | None) -> None
     axes.set(aspect="equal", facecolor=_BACKGROUND, xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_color("#2c313c")
+
+
+def _draw_numbers(
+    figure: Figure, place_in: tuple[float, float, float, float], numbers: Mapping[str, Array]
+) -> None:
+    """Draw each value of a field over the times of its window, from its least to its greatest; or write them."""
+    left, bottom, width, height = place_in
+    each_in = height / len(numbers)
+    for row, (name, values) in enumerate(numbers.items(), 1):
+        axes = _axes(figure, (left, bottom + height - row * each_in, width, each_in))
+        axes.set(facecolor=_BACKGROUND, xticks=[], yticks=[], ylim=(-0.1, 1.25))
+        for spine in axes.spines.values():
+            spine.set_color("#2c313c")
+        known = values[~np.isnan(values).any(axis=1)]
+        known = known if len(known) else np.zeros_like(values)
+        least, most = known.min(axis=0), known.max(axis=0)
+        what = [f"{name}: {values.shape[1]} values, {len(values)} times, each from least to most"]
+        if len(values) == 1:
+            what = [name, *(f"  {value:.4g}" for value in values[0])]
+        else:
+            shares = (values - least) / np.where(most > least, most - least, 1)
+            for column, color in zip(shares.T, itertools.cycle(_COLORS)):
+                axes.plot(column, color=color, lw=1.2)
+            axes.set(xlim=(0, len(values) - 1))
+        axes.text(0.02, 0.97, "\n".join(what), color=_BRIGHT, fontsize=7, va="top", transform=axes.transAxes)
 
 
 def _rings(farthest_m: float) -> list[float]:

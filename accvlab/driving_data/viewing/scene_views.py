@@ -25,6 +25,7 @@ Shown: TypeAlias = SampleDataGroup | Mapping[Any, Any]
 """A sample of a provider, or a batch of a loader."""
 
 _MOST_FRAMES = 16  # in one picture
+_OBSERVED, _IMAGES, _ACTION, _MASK = "observation.", "observation.image", "action", "_is_pad"  # of LeRobot
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -85,6 +86,7 @@ class SceneView:
         history: Where the vehicle was.
         future: Where the vehicle will be.
         motion: Its speed and command, as a text.
+        numbers: By the name of a field, ``(T, D)`` values at T times; NaN where there is none.
     """
 
     title: str = ""
@@ -102,13 +104,15 @@ class SceneView:
     history: EgoPath | None = None
     future: EgoPath | None = None
     motion: str = ""
+    numbers: Mapping[str, Array] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
 class ViewFields:
     """Names of the fields that are shown; a field that a sample does not have is not shown.
 
-    Of clips without ``cameras``, each group with an ``image`` or ``frames`` is a camera, or the sample is one.
+    Of clips without ``cameras``, each group with an ``image`` or ``frames`` is a camera, or the sample is one. So
+    is each field ``observation.images.<name>`` of LeRobot; its states and actions are numbers.
 
     The defaults are those of `DrivingProvider`, and of batches that the recipes make of it.
 
@@ -225,6 +229,7 @@ def scene_view(
         motion=_motion(tree, fields),
         history=history,
         future=future,
+        numbers=_numbers(tree),
         **boxes,
     )
 
@@ -240,6 +245,18 @@ def _nothing_to_show(tree: _Tree, fields: ViewFields) -> SettingError:
         f"{shown(fields.lidar)}. There are: {', '.join(map(shown, tree.names()))}."
         f"{did_you_mean(fields.cameras, tree.names())} Give their names: `fields=ViewFields(cameras=...)`."
     )
+
+
+def _numbers(tree: _Tree) -> dict[str, Array]:
+    """States and actions of LeRobot, ``(T, D)``; those of a window that are padded are NaN."""
+    found = {}
+    for name in tree.names():
+        if (name == _ACTION or name.startswith(_OBSERVED)) and not name.startswith(_IMAGES):
+            values, is_pad = tree.array(name), tree.array(name + _MASK)
+            if values is not None and values.dtype.kind in "fiu" and values.ndim in (1, 2):
+                found[name] = np.array(np.atleast_2d(values), np.float64)
+                found[name][False if is_pad is None else is_pad] = np.nan
+    return found
 
 
 def _path(tree: _Tree, name: str, ego_from_reference: Array | None) -> EgoPath | None:
@@ -387,7 +404,10 @@ def _names(group: Any) -> Sequence[Any]:
 
 def _title(tree: _Tree) -> str:
     scene, frame, token = tree.text("scene"), tree.scalar("frame"), tree.text("token")
-    parts = [scene, None if frame is None else f"frame {int(frame)}", None if token is None else f"token {token}"]
+    episode, task = tree.scalar("episode_index"), tree.text("task")
+    frame = tree.scalar("frame_index") if frame is None else frame
+    parts = [scene, None if episode is None else f"episode {int(episode)}"]
+    parts += [None if frame is None else f"frame {int(frame)}", None if token is None else f"token {token}", task]
     return "   ".join(part for part in parts if part)
 
 
@@ -412,6 +432,9 @@ def _cameras(tree: _Tree, fields: ViewFields, is_frame: bool = False) -> dict[st
         is_shown = any(image is not None and (image.ndim == 4 or is_frame) for image in images)
         if is_shown or (name and camera.groups(fields.frames)):
             found[name] = camera
+        elif name.startswith(_IMAGES) and not name.endswith(_MASK):
+            image = {fields.image: camera.group, fields.image + _MASK: tree.below(name + _MASK).group}
+            found[name.removeprefix(f"{_IMAGES}s.")] = _Tree(image, tree.index)
     return found
 
 
@@ -464,8 +487,10 @@ def _camera(
     lens = {name: array(fields.lens, name) for name in ("image_wh", "center", "forward", "backward")}
     boxes_2d, heatmap = array(fields.boxes_2d, "boxes"), array(fields.heatmap)
     picture = picture_of(image, f"{label}.{fields.image}".lstrip("."))
+    is_pad = camera.array(fields.image + _MASK)
+    padded = "  padded" * bool(is_pad is not None and is_pad[frame])
     return CameraView(
-        name=camera.text(fields.name) or label,
+        name=(camera.text(fields.name) or label) + padded,
         image=picture,
         lens=_lens(lens, picture) if extrinsics is not None else None,
         camera_from_reference=None if extrinsics is None else extrinsics[:3].astype(np.float64),

@@ -28,6 +28,7 @@ from accvlab.dali_pipeline_framework.providers import Storage, TimeWindows
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.dali_pipeline_framework.video.encoded_clips import decoded_clip
 from accvlab.driving_data.datasets import LeRobotProvider
+from accvlab.driving_data.viewing import scene_view, show
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("av", reason="PyAV is not installed")
@@ -335,6 +336,36 @@ def test_an_encoded_video_that_is_bad_names_camera_episode_and_time(tmp_path: Pa
     steps = [VideoDecoder(name) for name in (FEATURE, REAR)]
     with DataLoader(provider, 3, shuffle=False, steps=steps, **settings) as loader:
         assert {int(index) for batch in loader for index in batch["index"]} == {*range(4), *range(7, 12)}
+
+
+def test_a_picture_has_the_cameras_of_all_times_and_what_is_padded(tmp_path: Path) -> None:
+    provider = LeRobotProvider(write_lerobot(tmp_path))
+    plain = scene_view(provider.get_data(5))
+    assert plain.title == f"episode 1   frame 1   {TASKS[1]}"
+    assert [(camera.name, *read_numbers(camera.image[None])) for camera in plain.cameras] == [
+        ("front", 5),
+        ("rear", 105),
+    ]
+    assert {name: values.tolist() for name, values in plain.numbers.items()} == {
+        "observation.state": [[5, 1]],
+        "action": [[1, -1, 1]],
+    }
+    past = [-2 / FPS, -1 / FPS, 0]
+    windows = TimeWindows(provider, {FEATURE: past, REAR: past, "action": past, "observation.state": [-1, -0.8]})
+    with DataLoader(windows, 6, shuffle=False, output_type="numpy", num_workers=0) as loader:
+        batch = next(iter(loader))
+    for data, sample in ((windows.get_data(5), 0), (batch, 5)):
+        views = [scene_view(data, sample, frame=frame) for frame in range(3)]
+        assert [[camera.name for camera in view.cameras] for view in views] == [
+            ["front  padded", "rear  padded"],
+            ["front", "rear"],
+            ["front", "rear"],
+        ]
+        assert [read_numbers(view.cameras[1].image[None]) for view in views] == [[104], [104], [105]]
+        numbers_of = views[0].numbers
+        np.testing.assert_array_equal(numbers_of["action"], [[np.nan] * 3, [0, 0, 1], [1, -1, 1]])
+        assert np.isnan(numbers_of["observation.state"]).all()  # all of it is before the episode
+        assert show(data, sample).pixels().shape[2] == 3
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------
