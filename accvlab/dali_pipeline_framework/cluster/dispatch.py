@@ -57,7 +57,7 @@ class Part:
 
 @attrs.define(eq=False)
 class Call:
-    """Parts that an actor was asked for together."""
+    """Parts that were requested of an actor together."""
 
     member: int
     parts: list[Part]

@@ -486,7 +486,7 @@ class RayLoading:
 
 
 def _values(ray: Any, refs: Sequence[Any]) -> list[tuple[Any, Exception | None]]:
-    """Get what references stand for, or why it is not there; together, which costs less than one by one."""
+    """Get the values of references, or why they are not there; together, which costs less than one by one."""
     try:
         return [(value, None) for value in ray.get(refs)]
     except Exception as error:

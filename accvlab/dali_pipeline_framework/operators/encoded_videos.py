@@ -18,7 +18,7 @@ from ..sample_data.graph_mode import do_not_convert
 from .image_pixels import pipeline_has_gpu
 
 Capability: TypeAlias = tuple[int, int]
-"""CUDA's compute capability of a GPU, which tells its generation: (8, 0) is an A100, (9, 0) an H100 or H200."""
+"""CUDA's compute capability of a GPU, by which generations differ: (8, 0) is an A100, (9, 0) an H100 or H200."""
 
 _HOPPER = (9, 0)
 
@@ -80,7 +80,7 @@ def why_not_in_graph(
         names = ", ".join(f"{major}.{minor}" for major, minor in gpus)
         where = f"the GPU (compute capability {names}) does not decode it"
     if not codecs:
-        return "the format of the field does not tell its codec"
+        return "the format of the field does not name its codec"
     return f"it is {listed(lacking)}, and {where}" if lacking else ""
 
 

@@ -208,7 +208,7 @@ class DataProvider(ABC):
 
         Args:
             path: Path of a field: the times at which its values were taken, where they differ from those of the
-                samples, as those of a camera can; NaN for a sample without a value of its own. None stands for
+                samples, as those of a camera can; NaN for a sample without a value of its own. None means
                 those of the samples, which the empty path gives.
         """
         return None

@@ -148,7 +148,7 @@ class TimeWindows(BlueprintProvider):
 
         Args:
             data_provider: The provider of the frames; it has ``sequence_lengths``.
-            windows: By the field its offsets in seconds, in the order wanted. A field is a name, which stands for
+            windows: By the field its offsets in seconds, in the order wanted. A field is a name, which means
                 all fields of that name; a path as messages write it, without indices for all elements of an array
                 (``"cameras.image"``, ``"cameras[0].image"``); or a tuple of names. The more exact one counts.
             tolerance_s: How far a frame may be from its time, at least 0. None: 0.1 ms where frames are equally

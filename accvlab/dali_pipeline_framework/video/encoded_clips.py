@@ -67,7 +67,7 @@ class FileOfClip(np.ndarray[Any, np.dtype[np.uint8]]):
 def cut_clip(decoder: VideoStreamDecoder, key_pts: int | None, wanted: Int64Array) -> EncodedClip | None:
     """Cut frames out of a video, from the position of its decoder on.
 
-    Times and edit lists are left behind: the frames of the file are numbered one after the other. Leading pictures
+    Times and edit lists are not kept: the frames of the file are numbered one after the other. Leading pictures
     (decoded after the key frame, and shown before it) are left out. They can refer to what was before the key
     frame, so that decoders skip them, and DALI's on a GPU would take each frame for another one.
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 NOT_CUT = (
-    "the container does not tell when each packet is shown, or packets are not single frames (AVI with B-frames, "
+    "the container does not say when each packet is shown, or packets are not single frames (AVI with B-frames, "
     "raw and program streams, field pictures), or the settings of the codec change"
 )
 _MOST_SEEKS = 3  # for one frame
@@ -189,7 +189,7 @@ class FrameReader:
         try:
             ranges = found.ranges(frames.tolist(), keys.tolist(), self._worth_a_seek + 1)
             if not file.fetch(ranges) and self._is_fresh:
-                source.require_same()  # all is known: no part has told the version
+                source.require_same()  # all is known: no part has had the version
         except ReplacedFileError:
             source.require_same()
             raise

@@ -246,7 +246,7 @@ class VideoStreamDecoder:
         return cast("VideoStream", chosen)
 
     def has_sample_tables(self) -> bool:
-        """Whether a remote file is an MP4 whose tables tell of all its frames, so that they need not be read.
+        """Whether a remote file is an MP4 whose tables have all its frames, so that they need not be read.
 
         Raises:
             FileError: The file cannot be read. Also the builtin exception.

@@ -333,7 +333,7 @@ def test_without_a_gpu_the_graph_decodes_what_dali_can() -> None:
     assert plan("vp9 yuv420p") == "in the workers: 1 of 1 steps (run='graph')"
     assert plan("vp9 yuv420p", "gpu") == "in the workers: 1 of 1 steps (run='graph')"
     assert "it is h264 yuv420p, and without a GPU, DALI decodes only VP8, VP9 and MJPEG" in plan("h264 yuv420p")
-    assert "the format of the field does not tell its codec" in plan("")
+    assert "the format of the field does not name its codec" in plan("")
     assert "must run in the workers: device='cpu'" in plan("vp9 yuv420p", "cpu")
 
 

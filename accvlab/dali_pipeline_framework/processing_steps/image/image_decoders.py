@@ -39,7 +39,7 @@ class ImageDecoder(PixelStep):
     dropped.
 
     A group of this name that holds the encoded frames of a window (`TimeWindows`) or sequence becomes a field
-    ``(T, height, width, 3)``, layout ``FHWC``, see `FrameSequenceDecoder`. With a GPU, the step and those behind
+    ``(T, height, width, 3)``, layout ``FHWC``, see `FrameSequenceDecoder`. With a GPU, the step and those after
     it run in the graph as a whole then.
 
     Where a region is resized afterwards, `ImageResizer` and `ImageResizeCropFlipper` with ``is_encoded`` decode

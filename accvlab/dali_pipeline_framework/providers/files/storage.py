@@ -54,7 +54,7 @@ class Storage:
     Names are relative to the root, with ``/`` between their parts. They may also be absolute: a local path
     where the root is local, or a URL.
 
-    **ZIP files are folders.** A ``.zip`` in a root or in a name stands for its members, at any place: of
+    **ZIP files are folders.** A ``.zip`` in a root or in a name is the folder of its members, at any place: of
     ``/data/all.zip``, ``s3://bucket/all.zip/train``, or the name ``chunk_0003.zip/a.mp4``. A local folder of such
     a name is a folder. Of members that are stored as they are, parts are read, without the rest: `open_blocks`,
     and of local ones videos without fsspec; members that are compressed are read as a whole.

@@ -40,7 +40,7 @@ class StoredVideo(ABC):
 
     @property
     def name(self) -> str:
-        """The URL as messages tell it."""
+        """The URL as messages show it."""
         return without_secrets(self.url)
 
     def as_indexed(self: _Self, state: FileState | None, known: KnownFile | None = None) -> _Self:
@@ -100,7 +100,7 @@ class RemoteVideo(StoredVideo):
         return FileState(*self.storage.state(self.path))
 
     def require_indexed(self) -> None:
-        """Do nothing: each part that is read tells its version."""
+        """Do nothing: each part that is read has its version."""
 
     def require_same(self) -> None:
         """Ask for its state, and check that it is the one that was indexed; a `VideoError` where it is not."""

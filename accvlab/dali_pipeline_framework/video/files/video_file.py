@@ -153,7 +153,7 @@ def _mp4_boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int]]:
 
 
 def has_sample_tables(source: object) -> bool:
-    """Whether a file is an MP4 whose tables tell of all its frames: complete, and not in fragments."""
+    """Whether a file is an MP4 whose tables have all its frames: complete, and not in fragments."""
     types, end = set[bytes](), 0
     try:
         with opened(source) as file:

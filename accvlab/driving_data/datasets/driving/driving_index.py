@@ -463,7 +463,7 @@ def cached_index(
 
     Args:
         make: Makes the index.
-        sources: The files that it is made of: paths, or `StoredFile`, whose stores are asked for their versions.
+        sources: The files that it is made of: paths, or `StoredFile`, of whose stores the versions are requested.
         settings: What else it depends on: anything that JSON holds.
         folder: Where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else ``accvlab/driving`` in
             ``$XDG_CACHE_HOME`` or ``~/.cache``.
