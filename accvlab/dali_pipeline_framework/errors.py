@@ -168,9 +168,11 @@ class WorkerDiedError(FrameworkError, RuntimeError):
     Attributes:
         loading: The samples that such workers were loading, as far as known: indices in the data set (None where
             the index is not known) by epoch, batch and slot.
+        is_repeated: Whether these samples have ended several workers already.
     """
 
     loading: Mapping[tuple[int, int, int], int | None] = MappingProxyType({})
+    is_repeated: bool = False
 
     @property
     def sample_indices(self) -> tuple[int, ...]:

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import platform
 import signal
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from importlib import metadata
 from time import perf_counter_ns
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
@@ -36,6 +38,9 @@ _LIBRARIES = {
     "PyAV": ("av",),
     "Pillow": ("pillow",),
 }
+_T = TypeVar("_T")
+_SENT_AFTER_S = 1.0  # what was reported
+_LOOKS = 10  # within the time after which it stands still
 _MOST_PLANS = 16
 _MOST_KEPT = 16
 
@@ -111,6 +116,7 @@ class Answer:
         faults: What has failed in it, though it is there.
         failure: Why it is not there; empty where it is.
         has_no_plan: Whether the actor does not know the plan.
+        blocked: The sample (epoch, batch, slot) at which it stands still, for ``seconds``; None where it does not.
         work_ns: Time of reading, of steps, of packing.
         num_bytes: Size of the outputs.
         cpu_ns: Processor time.
@@ -123,10 +129,15 @@ class Answer:
     faults: Sequence[FaultRecord] = ()
     failure: str = ""
     has_no_plan: bool = False
+    blocked: tuple[int, int, int] | None = None
     work_ns: tuple[int, int, int] = (0, 0, 0)
     num_bytes: int = 0
     cpu_ns: int = 0
     seconds: float = 0.0
+
+
+class _BlockedError(Exception):
+    """The user's code stands still: for how long, at which sample, in which stage of the set-up."""
 
 
 class LoadingActor:
@@ -135,21 +146,25 @@ class LoadingActor:
     def __init__(self, number: int) -> None:
         """Set the number of the actor."""
         self._number = number
-        self._sources: dict[str, CallableSource] = {}
+        self._sources: dict[str, tuple[CallableSource, float | None]] = {}
+        self._executor = ThreadPoolExecutor(1)
+        self._is_blocked = False
         self._kept: dict[tuple[Any, ...], tuple[Answer, int]] = {}  # answers, and for how many more loaders
 
-    def prepare(self, plan: str, payload: npt.NDArray[np.uint8]) -> ActorFacts | str:
+    def prepare(self, plan: str, payload: npt.NDArray[np.uint8], blocked_after: float | None) -> ActorFacts | str:
         """Get ready for a plan.
 
         Args:
             plan: Fingerprint of the plan.
-            payload: What `pickled_source` has returned.
+            payload: What `CallableSource.state_for_actors` has returned, pickled.
+            blocked_after: As in a `FaultPolicy`.
 
         Returns:
             What it is, or the report of a failure.
         """
         import ray
 
+        self._end_if_blocked()
         node = str(ray.get_runtime_context().get_node_id())
         facts = ActorFacts(socket.gethostname(), node, os.getpid(), own_values())
         if plan not in self._sources:
@@ -158,14 +173,40 @@ class LoadingActor:
             try:
                 state = pickle.loads(payload.data)
                 source = CallableSource.__new__(CallableSource)
-                source.begin_in_actor(state, self._number, f"actor {self._number} on {facts.place}")
+                place = f"actor {self._number} on {facts.place}"
+                begin = functools.partial(source.begin_in_actor, state, self._number, place)
+                self._watched(source, blocked_after, begin)
+            except _BlockedError as blocked:
+                seconds, _, stage = blocked.args
+                return (
+                    f"Actor {self._number} on {facts.place} stood still for {seconds:.1f} s, {stage or 'loading'}."
+                )
             except ReportedFailure as failure:
                 return str(failure)
             except BaseException as error:
                 what = "Unpickling what an actor needs"
                 return WorkerReport.of_exception(error, f"actor on {facts.place}", None, what).encode()
-            self._sources[plan] = source
+            self._sources[plan] = source, blocked_after
         return facts
+
+    def _end_if_blocked(self) -> None:
+        """End, once it was reported that this process stands still; Ray starts another one."""
+        if self._is_blocked:
+            time.sleep(_SENT_AFTER_S)
+            os._exit(1)
+
+    def _watched(self, source: CallableSource, limit_s: float | None, work: Callable[[], _T]) -> _T:
+        """Run the user's code; with a limit in a thread, so that this one can report where it stands still."""
+        if limit_s is None:
+            return work()
+        future = self._executor.submit(work)
+        while True:
+            done, _ = wait([future], limit_s / _LOOKS)
+            if done:
+                return future.result()
+            now_at = source.at_work()
+            if now_at[0] >= limit_s:
+                raise _BlockedError(*now_at)
 
     def load(
         self, plan: str, requests: Sequence[Request], shared_by: int, order: npt.NDArray[np.int64] | None = None
@@ -181,12 +222,18 @@ class LoadingActor:
         Returns:
             An answer for each. They travel as one object of Ray, whose cost is that of a batch of some megabytes.
         """
-        return [self._answer(plan, each, shared_by, order) for each in requests]
+        self._end_if_blocked()
+        try:
+            answers = [self._answer(plan, each, shared_by, order) for each in requests]
+        except _BlockedError as blocked:
+            self._is_blocked = True
+            answers = [Answer(blocked=blocked.args[1], seconds=blocked.args[0])] * len(requests)
+        return answers
 
     def _answer(self, plan: str, request: Request, shared_by: int, order: npt.NDArray[np.int64] | None) -> Answer:
-        source = self._sources.get(plan)
-        if source is None:
+        if plan not in self._sources:
             return Answer(has_no_plan=True)
+        source, blocked_after = self._sources[plan]
         key: tuple[Any, ...] = (plan, *request)
         if order is not None:
             source.use_order(order)
@@ -195,7 +242,8 @@ class LoadingActor:
             answer, num_left = self._kept.pop(key)
             answer = attrs.evolve(answer, work_ns=(0, 0, 0), cpu_ns=0, seconds=0.0)
         else:
-            answer, num_left = _loaded(source, *request), shared_by
+            load = functools.partial(_loaded, source, *request)
+            answer, num_left = self._watched(source, blocked_after, load), shared_by
         if num_left > 1:
             self._kept[key] = answer, num_left - 1
             if len(self._kept) > _MOST_KEPT:  # others are slower, or do not come

@@ -27,7 +27,7 @@ _LEAST_PATIENCE_S = 1.5
 _FIRST_PATIENCE_S = 30.0  # the first samples import modules
 _TIMES_P99 = 5
 _NUM_TIMED = 200
-_MOST_DEATHS = 3
+_MOST_DEATHS = 2  # of actors that load a sample alone
 
 
 @attrs.define(eq=False)
@@ -41,7 +41,8 @@ class Part:
         asked: The actors that have been asked, and have not died since.
         is_due: Whether an actor is to be asked (again).
         num_late: How often it was late.
-        num_deaths: How many actors died while they worked on it.
+        is_alone: Whether it is asked for alone, to find out whether it ends actors.
+        num_deaths: How many actors have died while they worked on it alone.
         answer: What came back; None: nothing yet.
     """
 
@@ -51,6 +52,7 @@ class Part:
     asked: set[int] = attrs.Factory(set)
     is_due: bool = True
     num_late: int = 0
+    is_alone: bool = False
     num_deaths: int = 0
     answer: Any = None
 
@@ -95,9 +97,14 @@ class Dispatch:
     an actor (rendezvous hashing as well); while that is busy or late, actors without work help. Where several
     ranks share what was loaded, the actor is the same for all of them, and nobody helps.
 
+    What an actor worked on when it was lost is asked for slot by slot, each alone: so the sample is found that
+    ends all actors.
+
     Attributes:
         window: How many batches may be under way, with those that are loaded and not delivered.
         part_bytes: Size of what comes back for a part; 0: not known.
+        suspects: Batches at which actors were lost: how many, by slot, that worked on this slot alone.
+        slowest_s: How long a sample may take.
     """
 
     def __init__(
@@ -106,6 +113,7 @@ class Dispatch:
         following: Callable[[Position], Position | None],
         num_slots: int = 0,
         is_shared: bool = False,
+        batch_size: int = 1,
     ) -> None:
         """Set up.
 
@@ -114,7 +122,11 @@ class Dispatch:
             following: The position after another one; None: nothing is to be loaded ahead of it.
             num_slots: Slots of a batch, where these are to stay with actors; else 0.
             is_shared: Whether other ranks load the same.
+            batch_size: Slots of a batch.
         """
+        self.suspects: dict[Position, collections.Counter[int]] = {}
+        self.slowest_s = 0.0
+        self._batch_size = batch_size
         self.window = window
         self.part_bytes = 0
         self._following = following
@@ -135,11 +147,15 @@ class Dispatch:
         self._owners.clear()
         self._members[number] = Member(answered_at=now)
 
-    def leave(self, number: int) -> list[Part]:
+    def leave(self, number: int, stood_at: tuple[int, int, int] | None = None) -> list[Part]:
         """An actor cannot be asked any more; what it was asked for is due again.
 
+        Args:
+            number: Number of the actor.
+            stood_at: Epoch, batch and slot of the sample at which it stood still; None where that is not known.
+
         Returns:
-            The parts that cost several actors their life.
+            The parts, of one slot each, that cost several actors their life.
         """
         member = self._members.pop(number, None)
         self._owners.clear()
@@ -149,10 +165,37 @@ class Dispatch:
             for part in call.parts:
                 part.asked.discard(number)
                 part.is_due = part.is_due or not part.asked
-        worked_on = member.calls[0].parts if member.calls else []
-        for part in worked_on:
-            part.num_deaths += 1
-        return [part for part in worked_on if part.num_deaths >= _MOST_DEATHS and part.answer is None]
+        for part in self._worked_on(member):
+            parts = self._line.get(part.position, [])
+            if part in parts:
+                counts = self.suspects.setdefault(part.position, collections.Counter())
+                if stood_at is not None and stood_at[:2] == part.position:
+                    counts[stood_at[2]] += 1
+                elif part.is_alone:
+                    counts.update(part.slots or ())
+                parts.remove(part)
+                parts += self._one_by_one(part.position, part.slots, part.num_late)
+        return self._deadly()
+
+    def _one_by_one(self, position: Position, slots: tuple[int, ...] | None, num_late: int = 0) -> list[Part]:
+        counts = self.suspects[position]
+        return [
+            Part(position, (slot,), num_late=num_late, is_alone=True, num_deaths=counts[slot])
+            for slot in (range(self._batch_size) if slots is None else slots)
+        ]
+
+    def _deadly(self) -> list[Part]:
+        found = [part for position in self.suspects for part in self._line.get(position, ())]
+        return [part for part in found if part.num_deaths >= _MOST_DEATHS and part.answer is None]
+
+    @staticmethod
+    def _worked_on(member: Member) -> list[Part]:
+        return [part for part in member.calls[0].parts if part.answer is None] if member.calls else []
+
+    def at_work(self, number: int) -> list[Position]:
+        """The batches of which an actor works on a part."""
+        member = self._members.get(number)
+        return [] if member is None else [part.position for part in self._worked_on(member)]
 
     @property
     def num_ready(self) -> int:
@@ -212,11 +255,13 @@ class Dispatch:
 
     def delivered(self, position: Position) -> None:
         """A batch was delivered."""
+        self.suspects.pop(position, None)
         self._line.pop(position, None)
         self._complete.discard(position)
 
     def ask_whole(self, position: Position) -> None:
         """Have a batch loaded as a whole, by any actor."""
+        self.suspects.pop(position, None)
         self._line[position][:] = [Part(position)]
         self._complete.discard(position)
 
@@ -238,6 +283,8 @@ class Dispatch:
 
     def _divided(self, position: Position) -> list[Part]:
         epoch, batch = position
+        if position in self.suspects:
+            return self._one_by_one(position, None)
         if self._num_slots and len(self._members) > 1:
             return [Part(position, slots, owner) for owner, slots in self.owners(epoch).items()]
         if self._is_shared:  # each actor once in as many batches as there are actors
@@ -284,10 +331,10 @@ class Dispatch:
         taken: list[Part] = []
         for part in due:
             if part.is_due and self._may_take(number, part, helps):
-                if taken and part.num_deaths:  # alone, to find out which one it is
+                if taken and part.is_alone:
                     break
                 taken.append(part)
-                if len(taken) == most or part.num_deaths:
+                if len(taken) == most or part.is_alone:
                     break
         return self._take(number, taken)
 
@@ -307,14 +354,18 @@ class Dispatch:
 
     # --- answers ----------------------------------------------------------------------------------
 
+    def answer(self, part: Part, answer: Any) -> None:
+        """A part is there, or is known to fail."""
+        part.answer = answer
+        parts = self._line.get(part.position)
+        if parts and all(each.answer is not None for each in parts):
+            self._complete.add(part.position)
+
     def answered(self, call: Call, answers: Sequence[Any], work_s: float, now: float) -> None:
         """An actor has answered a call, of so many seconds of work; the first answer for a part counts."""
         for part, answer in zip(call.parts, answers, strict=True):
             if part.answer is None:
-                part.answer = answer
-                parts = self._line.get(part.position)
-                if parts and all(each.answer is not None for each in parts):
-                    self._complete.add(part.position)
+                self.answer(part, answer)
         if len(call.parts) > 1:
             self._together.append(call.parts)
         member = self._members.get(call.member)
@@ -359,6 +410,8 @@ class Dispatch:
             patience = self.patience_s
             if is_new and self._is_alone(number):
                 patience = max(patience, _FIRST_PATIENCE_S)
+            if self._is_alone(number):
+                patience = max(patience, self.slowest_s)
             patience *= 2 ** min((part.num_late for part in first.parts), default=0)
             if member.is_late:
                 is_covered = not any(part.answer is None for part in parts) or self._is_alone(number)

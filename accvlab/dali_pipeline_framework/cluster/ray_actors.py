@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import logging
 import os
@@ -15,6 +16,7 @@ import attrs
 from ..checks import whole_number
 from ..errors import MissingPackageError, WorkerStartError
 from .actors import ActorFacts, LoadingActor, end_process, own_values
+from .dispatch import Position
 from .settings import RayWorkers
 
 _logger = logging.getLogger(__name__)
@@ -180,11 +182,15 @@ class Actors:
     Attributes:
         ray: Ray.
         by_number: The actors.
+        most_lost: How many may be lost, in all; None: any number.
+        num_lost: How many have died, or were ended since they did not answer or stood still.
+        suspects: Batches at which actors were lost, see `Dispatch`.
     """
 
-    def __init__(self, workers: RayWorkers) -> None:
+    def __init__(self, workers: RayWorkers, most_lost: int | None) -> None:
         """Set up; nothing is started."""
-        self.workers = workers
+        self.workers, self.most_lost, self.num_lost = workers, most_lost, 0
+        self.suspects: dict[Position, collections.Counter[int]] = {}
         self.ray: Any = None
         self.by_number: dict[int, Actor] = {}
 
@@ -204,7 +210,6 @@ class Actors:
     def replace(self, number: int) -> None:
         """Have an actor ended that does not answer; Ray starts it anew."""
         actor = self.by_number[number]
-        actor.num_replaced += 1
         facts, actor.facts = actor.facts, None
         with contextlib.suppress(Exception):  # it may have ended by itself meanwhile
             # One that is stopped is ended by Ray only after some seconds.

@@ -30,6 +30,7 @@ from nvidia.dali import types
 from ..engine.control_block import Work
 from ..engine.samples import Array, OddSampleError
 from ..engine.structured_pipeline import StructuredPipeline
+from ..engine.watching.worker_watch import describe_place, sample_index_at
 from ..engine.worker_report import ReportedFailure, WorkerReport
 from ..engine.worker_source import CallableSource, samples_of
 from ..errors import FrameworkError, NotSupportedError, OutputError, WorkerDiedError, WorkerStartError
@@ -103,7 +104,10 @@ class RayLoading:
         has_slots = self._planned is not None and self._planned.sampler.has_slots
         self.window = actors.workers.most_ahead(1)
         num_slots = source.batch_size if has_slots else 0
-        self._dispatch = Dispatch(self.window, self._following, num_slots, actors.workers.shared_by > 1)
+        is_shared = actors.workers.shared_by > 1
+        self._dispatch = Dispatch(self.window, self._following, num_slots, is_shared, source.batch_size)
+        self._blocked_after = pipeline.limits[0]
+        self._dispatch.suspects, self._dispatch.slowest_s = actors.suspects, self._blocked_after or 0.0
         source.elsewhere = self.outputs
 
     # --- start and end ----------------------------------------------------------------------------
@@ -220,12 +224,16 @@ class RayLoading:
     def _joined(self, position: Position, parts: Sequence[Part]) -> list[Array] | None:
         answers: list[Answer] = [part.answer for part in parts]
         for answer in answers:
+            if isinstance(answer, WorkerDiedError):
+                raise answer
             if answer.failure:
                 raise ReportedFailure(answer.failure)
         are_there = [bool(answer.slots) for answer in answers]
         if not any(are_there) or not (all(are_there) or self._source.data_input.delivers_partial_batches):
             self._num_batches[position[0]] = position[1]
             raise StopIteration
+        if any(part.is_alone and part.answer.faults for part in parts):  # alone, a slot is not left out
+            return None
         if len(parts) == 1 and parts[0].slots is None:
             return [*parts[0].answer.outputs]
         samples = [
@@ -266,6 +274,9 @@ class RayLoading:
 
     def _following(self, position: Position) -> Position | None:
         epoch, batch = position
+        held_back = self._pipeline.held_back
+        if held_back is not None and (epoch, batch + 1) >= held_back[0]:
+            return None
         size = self._known_size(epoch)
         if size is None or batch + 1 < size:
             return epoch, batch + 1
@@ -277,7 +288,7 @@ class RayLoading:
 
     def _prepare(self, number: int) -> None:
         actor = self._actors.by_number[number]
-        ref = actor.handle.prepare.remote(self._plan, self._payload)
+        ref = actor.handle.prepare.remote(self._plan, self._payload, self._blocked_after)
         self._asked[ref] = _Asked(number)
 
     def _send(self) -> None:
@@ -379,6 +390,10 @@ class RayLoading:
             self._lost(number, error)
         elif asked.call is None:
             self._is_ready(number, value, now)
+        elif value[0].blocked is not None:
+            self._count_loss(number, f"stood still for {value[0].seconds:.1f} s, and is ended", value[0].blocked)
+            self._forget(number, value[0].blocked)
+            self._prepare(number)  # it ends then
         elif value[0].has_no_plan:  # Ray has started it anew
             self._lost(number, None)
         else:
@@ -449,11 +464,8 @@ class RayLoading:
             self._fatal = WorkerStartError(f"An actor could not be made: {text}. {advice}".strip())
             return
         if actor.facts is not None:
-            actor.num_replaced += 1
-            kind = "does not know its plan" if error is None else type(error).__name__
-            _logger.warning(
-                "Actor %d on %s is lost (%s). Others load in its place.", number, actor.facts.place, kind
-            )
+            kind = "it does not know its plan" if error is None else type(error).__name__
+            self._count_loss(number, f"was lost ({kind})", None)
         self._forget(number)
         if not is_dead:
             self._prepare(number)
@@ -463,26 +475,50 @@ class RayLoading:
             self._fatal = WorkerDiedError("All actors were ended from outside, and are not started anew.")
 
     def _replace(self, number: int) -> None:
-        facts = self._actors.by_number[number].facts
-        place = "" if facts is None else f" on {facts.place}"
-        _logger.warning("Actor %d%s does not answer, and is started anew.", number, place)
+        self._count_loss(number, "did not answer, and is ended", None)
         self._actors.replace(number)
         self._forget(number)
         self._prepare(number)
 
-    def _forget(self, number: int) -> None:
+    def _count_loss(self, number: int, what: str, place: tuple[int, int, int] | None) -> None:
+        """An actor is lost: note it, and end the run where that may not be."""
+        actors, actor = self._actors, self._actors.by_number[number]
+        actor.num_replaced += 1
+        actors.num_lost += 1
+        where = "" if actor.facts is None else f" on {actor.facts.place}"
+        positions, loading = self._dispatch.at_work(number), {}
+        work = ", ".join(f"batch {batch} of epoch {epoch}" for epoch, batch in positions[:1])
+        work += f" or one of {len(positions) - 1} after it" * (len(positions) > 1)
+        if place is not None:
+            loading[place] = self._index_at(place)
+            work = describe_place(loading[place], place)
+        text = f"Actor {number}{where} {what}{f', while it loaded {work}' if work else ''}."
+        _logger.warning("%s Others load in its place.", text)
+        if actors.most_lost is not None and actors.num_lost > actors.most_lost:
+            self._fatal = WorkerDiedError(
+                f"{text} More actors were lost than may be: restarts={actors.most_lost}."
+            )
+            self._fatal.loading = loading
+
+    def _index_at(self, place: tuple[int, int, int]) -> int | None:
+        return sample_index_at(self._source.data_input, place, self._source.batch_size)
+
+    def _forget(self, number: int, stood_at: tuple[int, int, int] | None = None) -> None:
         for ref in [ref for ref, asked in self._asked.items() if asked.number == number]:
             del self._asked[ref]
-        deadly = self._dispatch.leave(number)
         actor = self._actors.by_number[number]
-        place = "" if actor.facts is None else f", at last on {actor.facts.place}"
+        where = "" if actor.facts is None else f", at last actor {number} on {actor.facts.place}"
         actor.facts = None
-        if deadly:
-            epoch, batch = deadly[0].position
-            self._fatal = WorkerDiedError(
-                f"Several actors died while they loaded batch {batch} of epoch {epoch}{place}. Has a sample of it "
-                f"more than their memory, or does it crash a library? Load it here, with num_workers=0."
+        for part in self._dispatch.leave(number, stood_at):
+            slot = part.slots[0] if part.slots else 0
+            place = (*part.position, slot)
+            index = self._index_at(place)
+            error = WorkerDiedError(
+                f"Several actors were lost while they loaded {describe_place(index, place)}{where}. Has it more "
+                f"than their memory, does it crash a library, or stand still? Load it here, with num_workers=0."
             )
+            error.loading, error.is_repeated = {place: index}, True
+            self._dispatch.answer(part, error)
 
 
 def _values(ray: Any, refs: Sequence[Any]) -> list[tuple[Any, Exception | None]]:

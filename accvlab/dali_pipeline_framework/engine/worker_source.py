@@ -16,7 +16,7 @@ import os
 import sys
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from time import perf_counter_ns
+from time import monotonic_ns, perf_counter_ns
 from typing import Any, ClassVar, NoReturn, TypeAlias, cast
 
 import attrs
@@ -448,8 +448,12 @@ class CallableSource(_WorkerSource):
             outputs: list[Array] | None = None
             try:
                 if self._read(batch):
-                    infos, note = batch.infos, functools.partial(control.note_loading, batch.row)
-                    outputs = self._made(batch, lambda slot: self._sample_index(infos[slot]), note)
+                    infos, row = batch.infos, batch.row
+                    outputs = self._made(
+                        batch,
+                        lambda slot: self._sample_index(infos[slot]),
+                        lambda slot: control.note_loading(row, infos[slot].idx_in_batch),
+                    )
             except BaseException as error:  # in a worker it would end the process, e.g. sys.exit()
                 pass_on_interrupt(error)
                 outputs = self._go_on(batch, error, batch_info)
@@ -476,7 +480,7 @@ class CallableSource(_WorkerSource):
             if not indices.isdisjoint(self.tolerance.not_tried):
                 raise KnownSampleError
         for slot, info in enumerate(infos):
-            control.note_loading(row, slot)
+            control.note_loading(row, info.idx_in_batch)
             loading.info = info
             if slot == 0:  # each sample is loaded on request
                 source = loading.source = self._get_source() if self._source is None else self._source
@@ -520,6 +524,17 @@ class CallableSource(_WorkerSource):
             self.tolerance = TolerantLoading(samples, not_tried, FaultJournal())
         self._worker_number, self._runs_in = number, place
         self._set_up(place, number)
+
+    def at_work(self) -> tuple[float, tuple[int, int, int] | None, str]:
+        """For how many seconds it has been at what it is at: a sample, or a stage of its set-up."""
+        control: ControlBlock | None = self.__dict__.get("_control")
+        now, found = monotonic_ns(), (0.0, None, "")
+        if control is not None:
+            for stage, since in control.setups().values():
+                return (now - since) * 1e-9, None, stage
+            for loading in control.loading().values():
+                return (now - loading.since_ns) * 1e-9, loading[:3], ""
+        return found
 
     def use_order(self, words: Int64Array) -> None:
         """Load by an order that the user gives, as it was shared for the running epoch (`EpochIndices`)."""

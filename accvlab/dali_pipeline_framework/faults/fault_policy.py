@@ -50,7 +50,8 @@ class FaultPolicy:
             ``"raise"``.
         restarts: How many times, in all, workers are started again after one was killed, ended or stood still, or
             the pipeline was lost otherwise; the loop goes on with exactly the batch that was due. A sample that
-            has ended two workers is one that cannot be loaded.
+            has ended two workers is one that cannot be loaded. None: 0 for worker processes; no limit for actors
+            of a Ray cluster, which may lose machines at any time.
         blocked_after: Seconds after which a worker that loads one sample counts as standing still, and is killed.
             Its set-up is watched as well: how long the input or the steps are unpickled, or ``worker_init_fn``
             runs, without another module being imported. None: never.
@@ -70,7 +71,7 @@ class FaultPolicy:
     max_failed_share: float | None = attrs.field(default=None, validator=optional(valid(probability)))
     quarantine: str | None = attrs.field(default=None, converter=_quarantine)
     exclude: tuple[str, ...] | None = attrs.field(default=None, converter=_exclude)
-    restarts: int = attrs.field(default=0, validator=valid(whole_number, at_least=0))
+    restarts: int | None = attrs.field(default=None, validator=optional(valid(whole_number, at_least=0)))
     blocked_after: float | None = attrs.field(default=None, validator=optional(valid(number, above=0)))
     stacks_after: float | None = attrs.field(
         default=cast(float | None, 120.0), validator=optional(valid(number, above=0))

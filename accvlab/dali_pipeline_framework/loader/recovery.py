@@ -103,7 +103,7 @@ class LoaderPipeline:
             post_process_func=with_pinning(settings.post_process_func, settings.pin_memory),
         )
         self.failed = FailedSamples(settings.faults)
-        self._actors = None if settings.workers is None else Actors(settings.workers)
+        self._actors = None if settings.workers is None else Actors(settings.workers, settings.faults.restarts)
         self._loading: RayLoading | None = None
         self._steps = steps = settings.steps_per_epoch
         planned = InputAdapter(bound.data_input).planned
@@ -258,6 +258,11 @@ class LoaderPipeline:
         if self.bound.is_read_natively:  # else they are one stream, in which only the checkpoint has a position
             stands_at = self.pipeline.reader_position
         return ReaderState(*stands_at, cast(Any, self.pipeline).checkpoint())
+
+    @property
+    def num_actors_lost(self) -> int:
+        """How many actors were started anew, of all pipelines."""
+        return 0 if self._actors is None else self._actors.num_lost
 
     def actor_uses(self) -> tuple[ActorUse, ...]:
         """What the actors have done that load for the present pipeline; none where worker processes load."""
@@ -444,7 +449,11 @@ class Recovery:
         if run.pipeline.held_back is not None and error is run.pipeline.held_back[1]:  # its batch is due
             return self._goes_on_before(error)
         _, batch = run.as_counted_by_input(self._progress.pipeline)
-        fatal = [place for place in error.loading if self._num_received < self._loaded_at_death.get(place, 0)]
+        fatal = [
+            place
+            for place in error.loading
+            if error.is_repeated or self._num_received < self._loaded_at_death.get(place, 0)
+        ]
         # How many batches will have been received when that of the sample is.
         self._loaded_at_death = {
             **{place: number for place, number in self._loaded_at_death.items() if number > self._num_received},
@@ -485,7 +494,7 @@ class Recovery:
 
     def _may_restart(self, error: FrameworkError) -> bool:
         """Count a restart, where one is left; but not for a graph that has failed twice on the same batch."""
-        if self.num_restarts >= self._faults.restarts:
+        if self.num_restarts + self._run.num_actors_lost >= (self._faults.restarts or 0):
             return False
         if isinstance(error, GraphError) and self._failed_in_graph == self._num_received:
             return False

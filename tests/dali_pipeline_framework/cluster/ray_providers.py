@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 import numpy as np
@@ -31,6 +32,21 @@ class TimedProvider(IndexProvider):
         sample["index"] = sample_index
         sample["array"] = np.full(self._shape, sample_index, np.int32)
         return sample
+
+
+class DeadlyProvider(TimedProvider):
+    """One sample ends the process that loads it, or stands still."""
+
+    def __init__(self, num_samples: int, bad_sample: int, blocks: bool) -> None:
+        super().__init__(num_samples, 0.0)
+        self._bad_sample, self._blocks = bad_sample, blocks
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if sample_index == self._bad_sample:
+            while self._blocks:
+                time.sleep(1000)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().get_data(sample_index)
 
 
 class HeavyProvider(IndexProvider):

@@ -28,15 +28,23 @@ if (
 
 import ray
 from ray.cluster_utils import Cluster
-from ray_providers import ChanceProvider, HeavyProvider, TimedProvider
+from ray_providers import ChanceProvider, DeadlyProvider, HeavyProvider, TimedProvider
 from support.inputs import NumberIterable
 from support.loaders import ORDERS, frozen, json_copy, loop
 from support.providers import FaultyProvider, UnpicklableProvider
 from support.videos import make_video
 from video_counting import CountingProvider
 
-from accvlab.dali_pipeline_framework import DataLoader, VideoFrameDataProvider, Videos, load_state, save_state
+from accvlab.dali_pipeline_framework import (
+    DataLoader,
+    FaultPolicy,
+    VideoFrameDataProvider,
+    Videos,
+    load_state,
+    save_state,
+)
 from accvlab.dali_pipeline_framework.cluster import RayPool, RayWorkers
+from accvlab.dali_pipeline_framework.errors import WorkerDiedError
 from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
 
 RUNS: dict[str, Callable[..., Any]] = {}
@@ -268,6 +276,52 @@ def faults(folder: str) -> dict[str, Any]:
             samples = [(line.get("samples"), line.get("replaced")) for line in written if "batch" in line]
             found[name] = [repr(stream), failed, samples]
     return found
+
+
+@run
+def a_sample_that_ends_actors(blocks: bool, samples: str, restarts: int | None) -> dict[str, Any]:
+    """Indices of the samples that were delivered, what was raised in between, and which have failed."""
+    policy = FaultPolicy(samples=samples, restarts=restarts, blocked_after=5.0 if blocks else None)
+    found: dict[str, Any] = {"indices": [], "raised": [], "named": []}
+    settings: dict[str, Any] = {"shuffle": False, "output_type": "numpy", "faults": policy}
+    workers = RayWorkers(num_actors=2, num_cpus=0.1)
+    with DataLoader(DeadlyProvider(80, 9, blocks), 4, workers=workers, **settings) as loader:
+        batches = iter(loader)
+        while len(found["raised"]) < 9:
+            try:
+                found["indices"].append(next(batches)["index"].tolist())
+            except StopIteration:
+                break
+            except WorkerDiedError as error:
+                found["raised"].append(str(error))
+                found["named"].append([*error.sample_indices])
+        found["failed"] = [(each.sample_index, each.batch, each.slot) for each in loader.failed_samples]
+    return found
+
+
+@run
+def an_actor_too_many(num_samples: int) -> dict[str, Any]:
+    """Actors are killed from outside, more than may be; the loop goes on after each error."""
+    want = local(num_samples=num_samples)
+    got, raised, kill_at = [], [], [5, 15]
+    faults = FaultPolicy(restarts=1)
+    with make(num_samples=num_samples, workers=RayWorkers(num_actors=2, num_cpus=0.1), faults=faults) as loader:
+        await_actors(loader, 2)
+        batches = iter(loader)
+        while len(got) < len(want):
+            try:
+                got.append(frozen(next(batches)))
+            except WorkerDiedError as error:
+                raised.append(str(error))
+            if len(got) in kill_at:
+                kill_at.remove(len(got))
+                replaced = sum(actor.num_replaced for actor in loader.report().actors)
+                os.kill(next(actor.pid for actor in loader.report().actors if actor.pid), signal.SIGKILL)
+                end = time.monotonic() + 60
+                while sum(actor.num_replaced for actor in loader.report().actors) == replaced:
+                    assert time.monotonic() < end
+                    time.sleep(0.02)
+    return {"same": got == want, "raised": raised}
 
 
 @run

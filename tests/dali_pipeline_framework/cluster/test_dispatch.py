@@ -114,16 +114,28 @@ def test_what_a_dead_actor_was_asked_for_is_asked_for_again_first() -> None:
     assert asked(dispatch.due_calls(0.1)) == [(second.member, [(0, 0)])]
 
 
-def test_a_batch_that_three_actors_do_not_survive_is_named() -> None:
-    dispatch = with_actors(1)
-    dispatch.begin((0, 2))
+@pytest.mark.parametrize(("is_known", "num_lost"), [(False, 3), (True, 2)])
+@pytest.mark.parametrize("num_slots", [0, 4])
+def test_a_sample_that_ends_actors_is_found_among_those_of_its_batch(
+    num_slots: int, is_known: bool, num_lost: int
+) -> None:
+    dispatch = with_actors(2, num_slots=num_slots, batch_size=4)
+    dispatch.begin((0, 0))
     deadly: list[Part] = []
-    for _ in range(3):
-        assert deadly == []
-        dispatch.due_calls(0.0)
-        deadly = dispatch.leave(0)
-        dispatch.join(0, 0.0)
-    assert [part.position for part in deadly] == [(0, 2)]
+    lost = 0  # actors that were asked for the sample
+    while not deadly:
+        for call in dispatch.due_calls(0.0):
+            if any(part.position == (0, 2) and 1 in (part.slots or range(4)) for part in call.parts):
+                assert lost == 0 or len(call.parts) == 1
+                lost += 1
+                deadly = dispatch.leave(call.member, (0, 2, 1) if is_known else None)
+                dispatch.join(call.member, 0.0)
+            else:
+                answer(dispatch, call, 0.0)
+    assert lost == num_lost
+    assert [(part.position, part.slots) for part in deadly] == [((0, 2), (1,))]
+    dispatch.answer(deadly[0], "failed")
+    assert dispatch.is_complete((0, 2))
 
 
 def warmed_up(num_actors: int) -> Dispatch:
@@ -201,7 +213,8 @@ def test_whatever_happens_to_actors_each_batch_comes_once_and_in_order(
     seed: int, num_actors: int, num_slots: int
 ) -> None:
     chance, now = random.Random(seed), 0.0
-    dispatch = with_actors(num_actors, num_slots=num_slots)
+    batch_size = num_slots or 2
+    dispatch = with_actors(num_actors, num_slots=num_slots, batch_size=batch_size)
     calls: list[Call] = []
     came: list[list[Position]] = []  # together, so that their memory is freed together
     stopped: set[int] = set()
@@ -231,14 +244,15 @@ def test_whatever_happens_to_actors_each_batch_comes_once_and_in_order(
             stopped.add(chance.randrange(num_actors))
         if chance.random() < 0.005:
             number = chance.randrange(num_actors)
-            if not dispatch.leave(number):
-                calls = [call for call in calls if call.member != number]
-                stopped.discard(number)
-                dispatch.join(number, now)
+            for part in dispatch.leave(number):
+                dispatch.answer(part, "deadly")
+            calls = [call for call in calls if call.member != number]
+            stopped.discard(number)
+            dispatch.join(number, now)
         while dispatch.is_complete(position):
             slots = [part.slots for part in dispatch.parts(position)]
             if slots != [None]:
-                assert sorted(slot for each in slots for slot in each) == list(range(num_slots))
+                assert sorted(slot for each in slots for slot in each) == list(range(batch_size))
             dispatch.delivered(position)
             position = following(position)
             dispatch.begin(position)

@@ -176,6 +176,41 @@ def test_faults_are_handled_and_noted_as_with_worker_processes(ray_runs: RayRuns
     assert found["there"] == [stream, failed, samples]
 
 
+WANT = [list(range(first, first + 4)) for first in range(0, 80, 4)]
+
+
+@pytest.mark.parametrize("blocks", [False, pytest.param(True, marks=pytest.mark.wide)])
+def test_a_sample_that_ends_or_blocks_actors_is_replaced_as_with_worker_processes(
+    ray_runs: RayRuns, blocks: bool
+) -> None:
+    found = ray_runs("a_sample_that_ends_actors", blocks=blocks, samples="replace", restarts=None)
+    assert found["raised"] == []
+    assert found["failed"] == [[9, 2, 1]]
+    assert found["indices"][2].pop(1) != 9
+    assert found["indices"] == [*WANT[:2], [8, 10, 11], *WANT[3:]]
+
+
+@pytest.mark.wide
+def test_a_sample_that_blocks_actors_is_named_where_nothing_takes_its_place(ray_runs: RayRuns) -> None:
+    found = ray_runs("a_sample_that_ends_actors", blocks=True, samples="raise", restarts=0)
+    assert found["indices"] == [*WANT[:2], *WANT[3:]]
+    assert found["named"][0] == found["named"][-1] == [9]
+    first, *_, last = found["raised"]
+    assert "stood still for " in first
+    assert "and is ended, while it loaded sample 9 (epoch 0, batch 2, slot 1)." in first
+    assert first.endswith("More actors were lost than may be: restarts=0.")
+    assert last.startswith("Sample 9 (epoch 0, batch 2, slot 1) has ended two workers that loaded it.")
+
+
+@pytest.mark.wide
+def test_more_lost_actors_than_may_be_are_an_error_after_which_the_loop_goes_on(ray_runs: RayRuns) -> None:
+    found = ray_runs("an_actor_too_many", num_samples=200)
+    assert found["same"]
+    (said,) = found["raised"]
+    assert "was lost (Actor" in said
+    assert said.endswith("More actors were lost than may be: restarts=1.")
+
+
 def test_ranks_that_load_the_same_share_what_was_loaded(ray_runs: RayRuns) -> None:
     found = ray_runs("shared_by_ranks", num_batches=20)
     assert not any(found["alone"])
