@@ -25,7 +25,8 @@ from accvlab.dali_pipeline_framework.extension import (
 from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.video import DecodingStatistics, FrameReader, VideoIndex, cached_video_index
 
-from .array_types import Int32, Int64, UInt8
+from .array_types import Float64, Int32, Int64, UInt8
+from .poses import half_period
 
 FrameKey: TypeAlias = tuple[str, int]
 
@@ -52,6 +53,7 @@ class VideoFrames:
         self._storages: dict[str, Storage] = {}
         self._numbers: dict[str, int] = {}
         self._indices: LRUCache[str, VideoIndex] = LRUCache(_MOST_INDICES)
+        self._times: LRUCache[str, tuple[Float64, float]] = LRUCache(_MOST_INDICES)
         self._pool = FrameReaderPool(self._opened, _MOST_OPEN)
         self._cutters = FrameReaderPool(self._opened, _MOST_OPEN)  # they seek each time, so they are no decoders
         self._decoders: FrameReaderPool | SharedFrames = self._pool
@@ -76,6 +78,15 @@ class VideoFrames:
             self._indices[path] = index = cached_video_index(self._index_folder, self._located(path))
             index.warn_of_doubts(repr(path))
         return index
+
+    def times_s(self, path: str) -> tuple[Float64, float]:
+        """Get the times at which frames are shown, and how far from one a time may be; for errors see `index`."""
+        known = self._times.get(path)
+        if known is None:
+            index = self.index(path)
+            times_s = np.asarray(index.pts * float(index.time_base), np.float64)
+            known = self._times[path] = times_s, min(half_period(times_s), 0.5)
+        return known
 
     def frame(self, path: str, number: int) -> UInt8:
         """Get a frame, ``(H, W, 3)`` uint8, RGB.

@@ -45,7 +45,6 @@ from accvlab.dali_pipeline_framework.video import DecodingStatistics
 
 from ..driving.array_types import Array, Float64, Int32, Int64, UInt8
 from ..driving.driving_index import SETTING, cache_folder, first_column, numbers_column, states_of
-from ..driving.poses import half_period
 from ..driving.video_frames import VideoFrames
 from .lerobot_files import Episodes, Feature, LeRobotFiles
 
@@ -317,7 +316,9 @@ class LeRobotProvider(BlueprintProvider):
         columns: dict[Any, Sequence[Any]] = {}
         for path, indices in wanted.items():
             name = path[0]
-            rows = np.array([index_in(each, "sample_index", num) for each in indices], np.int64)
+            rows = np.asarray(indices)
+            if rows.dtype.kind not in "iu" or rows.min(initial=0) < 0 or rows.max(initial=0) >= num:
+                rows = np.array([index_in(each, "sample_index", num) for each in indices], np.int64)
             camera = self._encoded.get(name, name)
             if camera in self._encoded.values():
                 clips = [cut(camera, row) for row in rows.tolist()]
@@ -413,9 +414,7 @@ class LeRobotProvider(BlueprintProvider):
         arrays, place = self._columns.arrays, self._place_of[name]
         start_s, end_s = (arrays[f"{what}.{place}"][episodes] for what in ("start", "end"))
         wanted_s = start_s + self._column("timestamp")[rows].astype(np.float64)
-        index = self._video_frames.index(path)
-        times_s = index.pts * float(index.time_base)
-        tolerance_s = min(half_period(times_s), 0.5)
+        times_s, tolerance_s = self._video_frames.times_s(path)
         found = nearest(times_s, wanted_s, tolerance_s)
         wrong = np.flatnonzero((found < 0) | (wanted_s > end_s + tolerance_s))
         if len(wrong):
