@@ -78,7 +78,7 @@ class HeldProvider(DataProvider):
 class BusyProvider(HeldProvider):
     """Computes for a while first."""
 
-    seconds = 0.045
+    seconds = 0.045  # as a rig of JPEGs, see `KINDS`
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         end = time.thread_time() + self.seconds
@@ -120,11 +120,11 @@ def _processor_s() -> tuple[float, float]:
 
 
 def _race(provider: HeldProvider, seconds: float, warm_bytes: float = 0.0, **workers: Any) -> dict[str, float]:
-    """Load for a while, after a number of bytes and at least 12 batches."""
+    """Load for a while, after a number of bytes and at least 8 batches."""
     batch_bytes = BATCH_SIZE * provider.num_bytes
     with DataLoader(provider, BATCH_SIZE, output_type="numpy", num_threads=1, **workers) as loader:
         batches = iter(loader)
-        for _ in range(max(12, int(warm_bytes / batch_bytes))):
+        for _ in range(max(8, int(warm_bytes / batch_bytes))):
             next(batches)
         num_batches, began, cpu = 0, time.perf_counter(), _processor_s()
         while (spent_s := time.perf_counter() - began) < seconds or num_batches < 4:
@@ -168,6 +168,7 @@ def measure_both(is_quick: bool) -> dict[str, Any]:
     """Samples that take processor time, by worker processes and actors in turns."""
     seconds = 0.2 if is_quick else 6.0
     busy = BusyProvider(10**9, int((3e5 if is_quick else 26e6) / BATCH_SIZE))
+    busy.seconds = 0.005 if is_quick else busy.seconds
     kinds: dict[str, dict[str, Any]] = {
         "worker processes": {"num_workers": NUM_ACTORS},
         "actors": {"workers": RayWorkers(num_actors=NUM_ACTORS, num_cpus=1, batches_ahead=4)},

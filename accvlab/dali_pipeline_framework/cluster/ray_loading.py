@@ -109,6 +109,7 @@ class RayLoading:
         self._blocked_after = pipeline.limits[0]
         self._dispatch.suspects, self._dispatch.slowest_s = actors.suspects, self._blocked_after or 0.0
         source.elsewhere = self.outputs
+        source.reuse_memory()
 
     # --- start and end ----------------------------------------------------------------------------
 
@@ -212,7 +213,8 @@ class RayLoading:
     def _awaited(self, position: Position) -> list[Part]:
         """Wait until all parts of a batch are there; called with the lock."""
         self._dispatch.begin(position)
-        self._send()
+        if not self._dispatch.is_complete(position):
+            self._send()
         while self._fatal is None:
             if self._dispatch.is_complete(position):
                 return self._dispatch.parts(position)
@@ -303,8 +305,7 @@ class RayLoading:
     @property
     def num_loaded(self) -> int:
         """How many batches are loaded, and not handed over."""
-        with self._lock:
-            return self._dispatch.num_loaded
+        return self._dispatch.num_loaded  # without the lock: requests are sent with it
 
     def work(self) -> list[Work]:
         """What each actor has loaded; in place of a process it has the number of the actor, as -1, -2, ..."""

@@ -495,6 +495,10 @@ class CallableSource(_WorkerSource):
                 raise OddSampleError(slot, str(error)) from error
         return True
 
+    def reuse_memory(self) -> None:
+        """Put batches together in memory that was used before: DALI copies what it gets in this process."""
+        self._memory = ReusedMemory()
+
     # --- in an actor of a cluster -----------------------------------------------------------------
 
     def state_for_actors(self) -> dict[str, Any]:
