@@ -197,8 +197,8 @@ def _usable(value: Any, subject: str) -> Any:
 
         return TorchDatasetProvider(value)
     advice = (
-        " A recipe makes a loader of a provider: name a function that returns recipe.loader(...), or in "
-        "accvlab.driving_data a data set, with --recipe."
+        " A recipe makes a loader of a provider: name a function that returns recipe.loader(...), or, with the "
+        "command of the package that has the recipe, a data set and --recipe."
     )
     raise SettingError(
         f"{subject!r} must return a DataProvider, a PipelineDefinition or a DataLoader, or a data set of PyTorch, "
