@@ -27,23 +27,29 @@ _LONGEST_LINE = 240
 _LONGEST_TEXT_IN_A_REPR = 40
 
 
-def tree_text(group: SampleDataGroup) -> str:
-    """Return the whole tree with the types, one line per field."""
+def tree_text(group: SampleDataGroup, with_details: bool) -> str:
+    """Return the whole tree, one line per field; with details: whether it is set, has a mapping, and its value."""
     lines: list[str] = []
-    _add_tree(lines, group, "")
+    _add_tree(lines, group, with_details, "")
     return "\n".join(lines) + "\n"
 
 
-def _add_tree(lines: list[str], group: SampleDataGroup, indent: str) -> None:
+def _add_tree(lines: list[str], group: SampleDataGroup, with_details: bool, indent: str) -> None:
     lines.append(indent + "{")
     inner = indent + "  "
     for name, child, value in _children(group):
         if isinstance(child, LeafFormat):
-            details = f"({child.content.describe()})" if child.content.is_known else ""
-            lines.append(f"{inner}{name}: {child.dtype}   {details}")
+            details = [f"({child.content.describe()})"] if child.content.is_known else []
+            if with_details:
+                has_mapping = child.mapping is not None
+                details.insert(0, f"(is set: {value is not None}; mapping available: {has_mapping})")
+                if value is not None:
+                    shown = group[name] if child.is_string else value
+                    details.append(str(_leaf_of_field(group, shown, (name,))).removeprefix(child.dtype.name))
+            lines.append(f"{inner}{name}: {child.dtype}   {' '.join(details)}")
         else:
             lines.append(f"{inner}{name}:")
-            _add_tree(lines, value, inner)
+            _add_tree(lines, value, with_details, inner)
     lines.append(indent + "}")
 
 

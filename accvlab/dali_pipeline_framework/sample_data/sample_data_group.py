@@ -627,9 +627,12 @@ class SampleDataGroup:
     def __repr__(self) -> str:
         return printing.short_text(self)
 
+    def __str__(self) -> str:
+        return printing.tree_text(self, with_details=True)
+
     def get_string_no_details(self) -> str:
-        """Return the tree of names and types, one line per field; ``str(self)`` has shapes and values."""
-        return printing.tree_text(self)
+        """Return the text of ``str(self)`` without what is set, mapped, and in the fields."""
+        return printing.tree_text(self, with_details=False)
 
     def _position(self, name: Name, prefix: FieldPath = (), advice: str = "") -> int:
         if type(name) is not str and type(name) is not int:

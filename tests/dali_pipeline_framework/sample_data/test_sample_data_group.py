@@ -924,11 +924,19 @@ class TestText:
         group.add_data_field("a", INT32, {"car": 1})
         group.add_data_group_field("g", group_of(b=STRING))
         group["a"] = 1
-        assert str(group) == "SampleDataGroup(a: INT32 = 1, g: (b: STRING))"
+        assert str(group) == (
+            "{\n"
+            "  a: DALIDataType.INT32   (is set: True; mapping available: True)  ()  1\n"
+            "  g:\n"
+            "  {\n"
+            "    b: DALIDataType.STRING   (is set: False; mapping available: False)\n"
+            "  }\n"
+            "}\n"
+        )
         assert group.get_string_no_details() == (
             "{\n  a: DALIDataType.INT32   \n  g:\n  {\n    b: DALIDataType.STRING   \n  }\n}\n"
         )
-        assert str(SampleDataGroup()) == "SampleDataGroup()"
+        assert str(SampleDataGroup()) == "{\n}\n"
         assert SampleDataGroup().get_string_no_details() == "{\n}\n"
 
 
