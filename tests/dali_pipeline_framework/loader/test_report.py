@@ -16,6 +16,7 @@ from support.providers import IndexProvider
 from support.slow_stages import SLOW_S, Disk, SlowInGraph, SlowInWorkers, StragglingDisk, spend
 
 from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.cluster.actors import ActorUse
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import LoaderReport
 from accvlab.dali_pipeline_framework.loader.report import BusyCores, QueueLevel, Stage, WorkerUse
@@ -54,6 +55,16 @@ def undisturbed(bottleneck: str, run: Callable[[float], LoaderReport], text: str
 def adds_up(report: LoaderReport) -> bool:
     seconds, share = (sum(getattr(each, name) for each in report.loop) for name in ("seconds", "share"))
     return bool(seconds == pytest.approx(report.seconds, rel=0.02) and share == pytest.approx(1, rel=0.02))
+
+
+def test_a_network_that_is_slower_than_the_loop_is_named() -> None:
+    report = undisturbed("reading", lambda seconds: reported(make(Disk(seconds))))
+    actor = ActorUse(0, "host", 1, num_samples=60, busy_s=1.0, way_s=5.0)
+    found = attrs.evolve(report, actors=(actor,))
+    assert found.bottleneck == "input"
+    assert "answers of the actors are 5.0 s on their way, for 1.0 s of loading" in found.verdict
+    assert "A quicker network, or less to send" in found.verdict
+    assert attrs.evolve(found, actors=(attrs.evolve(actor, way_s=0.9),)).bottleneck == "reading"
 
 
 def slowed(seconds: float) -> Callable[[Any], Any]:

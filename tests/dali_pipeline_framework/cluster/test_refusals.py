@@ -1,0 +1,31 @@
+"""What cannot be loaded in a Ray cluster is refused before anything is started."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from support.providers import IndexProvider, UnpicklableProvider
+
+from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.cluster import RayWorkers
+from accvlab.dali_pipeline_framework.errors import SourcePicklingError, WorkerStartError
+
+pytest.importorskip("ray")
+
+
+def test_an_address_without_a_cluster_is_named_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    made = DataLoader(IndexProvider(8), 4, output_type="numpy", workers=RayWorkers(address=address))
+    with made as loader, pytest.raises(WorkerStartError) as caught:
+        next(iter(loader))
+    assert f"RayWorkers has found no Ray cluster at '{address}' (ConnectionRefusedError: " in str(caught.value)
+    assert "Start one (`ray start --head`, " in str(caught.value)
+
+
+def test_the_part_of_a_provider_that_cannot_be_pickled_is_named() -> None:
+    made = DataLoader(UnpicklableProvider(), 4, output_type="numpy", workers=RayWorkers())
+    with made as loader, pytest.raises(SourcePicklingError) as caught:
+        next(iter(loader))
+    assert "reader['cache'][0]` " in str(caught.value)
