@@ -309,7 +309,10 @@ class Dispatch:
         calls: list[Call] = []
         if not due:  # most often: this is called several times per batch
             return calls
-        for helps, num_waiting in itertools.product((False, True), range(_CALLS_PER_ACTOR)):
+        turns = [*itertools.product((False, True), range(_CALLS_PER_ACTOR))]
+        if len(self._line) < _CALLS_PER_ACTOR * len(self._members):  # nothing waits while others have no work
+            turns.sort(key=lambda turn: turn[1])
+        for helps, num_waiting in turns:
             for number, member in self._members.items():
                 if len(member.calls) == num_waiting and not member.is_late:
                     parts = self._parts_for(number, member, due, helps)
