@@ -103,7 +103,7 @@ class DeferredInterrupt:
         if not self._is_active:
             return
         if self._outer is not None:
-            self._outer._end_wait = self._end_wait
+            self._outer._end_wait, self._end_wait = self._end_wait, self._outer._end_wait
             if self._outer._has_ended_wait:
                 self._outer._has_ended_wait = False
                 raise Interrupted from None  # in place of the error to which that has led

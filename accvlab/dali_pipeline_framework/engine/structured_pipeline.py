@@ -327,6 +327,10 @@ class StructuredPipeline(Pipeline):
 
     # --- running ----------------------------------------------------------------------------------
 
+    @functools.cached_property
+    def _while_scheduling(self) -> DeferredInterrupt:
+        return DeferredInterrupt(None if self._py_pool is None else functools.partial(interrupt, self._py_pool))
+
     def schedule_run(self) -> None:
         """Schedule the next batch. A failure to do so is kept until that batch is due."""
         if not self._built or self.is_closed:
@@ -338,8 +342,7 @@ class StructuredPipeline(Pipeline):
             if not self._exec_async:
                 # DALI waits indefinitely for the buffer that holds the batch delivered last.
                 self.release_outputs()
-            end_wait = None if self._py_pool is None else functools.partial(interrupt, self._py_pool)
-            with DeferredInterrupt(end_wait):
+            with self._while_scheduling:
                 if self._runs:
                     self._schedule()
                 else:

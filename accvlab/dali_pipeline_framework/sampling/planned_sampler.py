@@ -57,12 +57,13 @@ class EpochPlanSampler(RandomAccessSampler):
 
     def num_batches(self, epoch: int) -> int:
         """Number of batches of an epoch."""
-        return self.num_batches_before(epoch) + (self._plans.get(epoch) or self._plan(epoch)).num_batches
+        own = (self._plans.get(epoch) or self._plan(epoch)).num_batches
+        return own + self.num_batches_before(epoch) if self._history[1] else own
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
         """Get the samples of a batch of an epoch; a `SettingError` where there is no such batch."""
         plan = self._plans.get(epoch) or self._plan(epoch)
-        before = self.num_batches_before(epoch)
+        before = self.num_batches_before(epoch) if self._history[1] else 0
         number = batch - before
         if not 0 <= number < plan.num_batches and not 0 <= number < plan.num_begun_batches:
             stop = before + plan.num_begun_batches
