@@ -30,6 +30,9 @@ OTHERS = {
     "video_colors": "Frames of videos, decoded and encoded",
     "steps": "Single steps, and the chain of a detector",
     "samplers": "Order of samples",
+    "migration": "A data set of PyTorch, moved in stages",
+    "navsim": "Recipes of NAVSIM",
+    "lerobot": "Data sets of LeRobot",
 }
 
 

@@ -135,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
+    load_averages = [load_average()]
     with tempfile.TemporaryDirectory() as folder:
         write_images(Path(folder), 8 if options.quick else NUM_IMAGES)
         num_workers = 0 if options.quick else NUM_WORKERS
@@ -147,7 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         row = run(race, QUICK if options.quick else FULL)
     show(row)
-    write_results(options.output, {**machine(), "load_average": load_average(), "races": [row]})
+    about = {**machine(), "load_average_before_and_after": [*load_averages, load_average()]}
+    write_results(options.output, {**about, "results": [row], "targets": []})
 
 
 if __name__ == "__main__":

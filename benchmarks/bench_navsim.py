@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 from navsim_data import write_navsim
 from races import START_METHOD, GetBatch, Pace, PriceTarget, Race, judged, run, show, show_targets
-from results_file import machine, write_results
+from results_file import load_average, machine, write_results
 from step_contestants import NUM_THREADS, of_loader
 
 from accvlab.dali_pipeline_framework.loader import DataLoader
@@ -87,7 +87,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
     arguments = parser.parse_args(command_line)
     quick = arguments.quick
-    rows, targets = [], []
+    rows, targets, load_averages = [], [], [load_average()]
     with tempfile.TemporaryDirectory() as folder:
         size = {"num_frames": 24, "num_points": 1000} if quick else {"num_frames": 120, "num_points": 100_000}
         root = write_navsim(Path(folder), hw=(1080, 1920), num_others=36, **size)
@@ -97,7 +97,8 @@ def main(command_line: Sequence[str] | None = None) -> None:
             show(rows[-1])
             targets += judged(each, rows[-1])
     show_targets(targets)
-    write_results(arguments.output, {**machine(), "results": rows, "targets": targets})
+    about = {**machine(), "load_average_before_and_after": [*load_averages, load_average()]}
+    write_results(arguments.output, {**about, "results": rows, "targets": targets})
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from bench_migration import main
 
 def test_the_benchmark_measures_each_stage(tmp_path: Path) -> None:
     main(["--quick", "--output", str(tmp_path / "migration.json")])
-    (race,) = json.loads((tmp_path / "migration.json").read_text())["races"]
+    (race,) = json.loads((tmp_path / "migration.json").read_text())["results"]
     assert list(race["per_second"]) == ["PyTorch", "wrapped", "JPEG bytes", "own steps"]
     assert {(pair["of"], pair["to"]) for pair in race["ratios"]} == {
         ("wrapped", "PyTorch"),
