@@ -72,6 +72,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/bench_lerobot.py --output $(RESULTS)/lerobot_$(CORES)
 	$(BIN)/python benchmarks/bench_report.py --output $(RESULTS)/report_$(CORES)
 	$(BIN)/python benchmarks/bench_faults.py --output $(RESULTS)/faults_$(CORES)
+	$(BIN)/python benchmarks/bench_ray.py --output $(RESULTS)/ray_$(CORES)
 	$(BIN)/python benchmarks/bench_first_batch.py --output $(RESULTS)/first_batch_$(CORES)
 	$(BIN)/python benchmarks/bench.py
 

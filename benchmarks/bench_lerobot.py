@@ -23,7 +23,7 @@ import psutil
 from lerobot_data import write_lerobot
 from lerobot_torch import has_lerobot, torch_loader, with_libraries
 from races import START_METHOD, GetBatch, Pace, Race, Target, endless, judged, run, show, show_targets
-from results_file import machine, write_results
+from results_file import load_average, machine, write_results
 from step_contestants import NUM_THREADS
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageMeanStdDevNormalizer
@@ -32,7 +32,7 @@ from accvlab.driving_data.datasets import LeRobotProvider
 
 LIBRARY, REFERENCE = "TimeWindows of LeRobotProvider", "PyTorch DataLoader, LeRobotDataset"
 LEAST_TO_REFERENCE = 2.0
-PACE, QUICK_PACE = Pace(5, 4.0, 1.0, 8), Pace(1, 0.01, 0.0)
+PACE, QUICK_PACE = Pace(5, 8.0, 2.0, 6), Pace(1, 0.01, 0.0)
 NUM_COUNTED = 24
 
 
@@ -126,7 +126,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
     arguments = parser.parse_args(command_line)
     quick = arguments.quick
-    rows, targets = [], []
+    rows, targets, load_averages = [], [], [load_average()]
     with tempfile.TemporaryDirectory() as folder:
         size = {"num_episodes": 2, "num_frames": 8, "hw": (64, 96)}
         if not quick:
@@ -145,7 +145,8 @@ def main(command_line: Sequence[str] | None = None) -> None:
                 print(f"  {name}: {megabytes:.0f} MB in a worker at most")
             targets += judged(race, rows[-1])
     show_targets(targets)
-    write_results(arguments.output, {**machine(), "results": rows, "targets": targets})
+    about = {**machine(), "load_average_before_and_after": [*load_averages, load_average()]}
+    write_results(arguments.output, {**about, "results": rows, "targets": targets})
 
 
 if __name__ == "__main__":

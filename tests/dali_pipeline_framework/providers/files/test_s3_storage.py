@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import traceback
 import zipfile
 from collections.abc import Callable, Iterator
@@ -133,6 +134,33 @@ def test_videos_are_read_by_parts(server: S3Server, options: dict[str, Any], tmp
     server.put("drives/a.mp4", path.read_bytes()[::-1])
     message = refusal(lambda: VideoDataProvider(videos, sequence_length=8).get_data(0), (FileError, VideoError))
     assert "s3://bucket/drives/a.mp4" in message
+
+
+@pytest.mark.parametrize("images", ["decoded", "encoded"])
+def test_a_clip_takes_few_requests_of_its_own_bytes(
+    server: S3Server, options: dict[str, Any], tmp_path: Path, images: Any
+) -> None:
+    cameras = {}
+    for name in ("front", "left"):
+        path = tmp_path / f"{name}.mp4"
+        bitrate = "keyint=10:nal-hrd=cbr:filler=1:bitrate=8000:vbv-maxrate=8000:vbv-bufsize=4000"
+        make_video(path, 150, "libx264", options={"preset": "ultrafast", "x264-params": bitrate})
+        server.put(f"drives/{name}.mp4", path.read_bytes())
+        cameras[name] = [f"s3://bucket/drives/{name}.mp4"]
+    videos = Videos(cameras=cameras, storage_options=options, index_cache=tmp_path / "indices")
+    provider = VideoDataProvider(videos, sequence_length=4, step=10, images=images)
+    size = path.stat().st_size
+    for sample in range(15):
+        if sample == 1:  # the index was made, and kept
+            provider = pickle.loads(pickle.dumps(provider))
+        server.ranges = []
+        provider.get_data(sample)
+        parts = [[*map(int, each.removeprefix("bytes=").split("-"))] for each in server.ranges]
+        num_bytes = sum(end + 1 - begin for begin, end in parts)
+        print(images, sample, len(parts), num_bytes, size)
+        if sample:
+            assert len(parts) <= 2 * len(cameras)
+            assert num_bytes <= len(cameras) * size / 4
 
 
 def test_archives(server: S3Server, options: dict[str, Any], tmp_path: Path) -> None:
