@@ -129,8 +129,8 @@ def _section_lines(section: dict[str, Any]) -> list[str]:
 
 def _other_lines(other: dict[str, Any]) -> list[str]:
     """Of another benchmark: its own bounds, and a table."""
-    before, after = other["load_average_before_and_after"]
-    lines = [f"Load average before and after: {before:.1f}, {after:.1f}.", ""]
+    loads = ", ".join(f"{each:.1f}" for each in other.get("load_average_before_and_after", ()))
+    lines = [f"Load average before and after: {loads or 'not noted'}.", ""]
     lines += ["| bound | is | |", "|---|--:|---|"]
     for each in other["targets"]:
         verdict = "met" if each["is_met"] else "**missed**"
