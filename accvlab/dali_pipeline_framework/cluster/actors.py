@@ -40,7 +40,7 @@ _LIBRARIES = {
 }
 _T = TypeVar("_T")
 _SENT_AFTER_S = 1.0  # what was reported
-_LOOKS = 10  # within the time after which it stands still
+_LOOKS = 10  # within the time after which it is blocked
 _MOST_PLANS = 16
 _MOST_KEPT = 16
 
@@ -116,7 +116,7 @@ class Answer:
         faults: What has failed in it, though it is there.
         failure: Why it is not there; empty where it is.
         has_no_plan: Whether the actor does not know the plan.
-        blocked: The sample (epoch, batch, slot) at which it stands still, for ``seconds``; None where it does not.
+        blocked: The sample (epoch, batch, slot) at which it is blocked, for ``seconds``; None where it is not.
         work_ns: Time of reading, of steps, of packing.
         num_bytes: Size of the outputs.
         cpu_ns: Processor time.
@@ -137,7 +137,7 @@ class Answer:
 
 
 class _BlockedError(Exception):
-    """The user's code stands still: for how long, at which sample, in which stage of the set-up."""
+    """The user's code is blocked: for how long, at which sample, in which stage of the set-up."""
 
 
 class LoadingActor:
@@ -190,13 +190,13 @@ class LoadingActor:
         return facts
 
     def _end_if_blocked(self) -> None:
-        """End, once it was reported that this process stands still; Ray starts another one."""
+        """End, once it was reported that this process is blocked; Ray starts another one."""
         if self._is_blocked:
             time.sleep(_SENT_AFTER_S)
             os._exit(1)
 
     def _watched(self, source: CallableSource, limit_s: float | None, work: Callable[[], _T]) -> _T:
-        """Run the user's code; with a limit in a thread, so that this one can report where it stands still."""
+        """Run the user's code; with a limit in a thread, so that this one can report where it is blocked."""
         if limit_s is None:
             return work()
         future = self._executor.submit(work)

@@ -41,7 +41,7 @@ class Part:
         asked: The actors that have been asked, and have not died since.
         is_due: Whether an actor is to be asked (again).
         num_late: How often it was late.
-        is_alone: Whether it is asked for alone, to find out whether it ends actors.
+        is_alone: Whether it is requested alone, to find out whether it ends actors.
         num_deaths: How many actors have died while they worked on it alone.
         answer: What came back; None: nothing yet.
     """
@@ -97,7 +97,7 @@ class Dispatch:
     an actor (rendezvous hashing as well); while that is busy or late, actors without work help. Where several
     ranks share what was loaded, the actor is the same for all of them, and nobody helps.
 
-    What an actor worked on when it was lost is asked for slot by slot, each alone: so the sample is found that
+    What an actor worked on when it was lost is requested slot by slot, each alone: so the sample is found that
     ends all actors.
 
     Attributes:

@@ -35,7 +35,7 @@ class TimedProvider(IndexProvider):
 
 
 class DeadlyProvider(TimedProvider):
-    """One sample ends the process that loads it, or stands still."""
+    """One sample ends the process that loads it, or blocks it."""
 
     def __init__(self, num_samples: int, bad_sample: int, blocks: bool) -> None:
         super().__init__(num_samples, 0.0)
