@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.popen_fork import Popen
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -72,7 +73,7 @@ class DeferredInterrupt:
         """Run the handler of a signal."""
         if self._is_to_raise:
             self._is_to_raise = False
-            if self._is_active and not self.is_held:  # else it is tried again
+            if self._is_active and not self.is_held and not _is_forking(frame):  # else it is tried again
                 raise Interrupted
             return
         try:
@@ -122,6 +123,13 @@ class DeferredInterrupt:
                 raise raised from None
         finally:
             del raised  # which has a traceback with this frame in it
+
+
+def _is_forking(frame: FrameType | None) -> bool:
+    """Whether a process is being forked: what modules do before and after that, e.g. with locks, must be whole."""
+    while frame is not None and frame.f_code is not Popen._launch.__code__:  # type: ignore[attr-defined]
+        frame = frame.f_back
+    return frame is not None
 
 
 running: DeferredInterrupt | None = None

@@ -153,12 +153,12 @@ def orders_that_the_user_gives(names: list[str]) -> list[str]:
 
 @run
 def killed_again_and_again(num_actors: int, every: int, how: int, num_samples: int = 480) -> dict[str, Any]:
-    """An actor gets a signal each so many steps, another one each time."""
+    """An actor gets a signal each so many steps, another one each time; none near the end: all are needed then."""
     want = local(num_samples=num_samples)
     killed = []
 
     def act(step: int) -> None:
-        if step % every == every // 2:
+        if step % every == every // 2 and step < num_samples // 4 - every:
             ready = [actor.pid for actor in loader.report().actors if actor.pid]
             if ready:
                 pid = ready[len(killed) % len(ready)]

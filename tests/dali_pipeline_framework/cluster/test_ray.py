@@ -123,7 +123,7 @@ def test_state_goes_from_processes_to_actors_and_back(ray_runs: RayRuns) -> None
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.wide)])
 def test_actors_that_are_killed_or_stopped_lose_nothing(ray_runs: RayRuns, how: signal.Signals) -> None:
-    result = ray_runs("killed_again_and_again", num_actors=3, every=40, how=int(how))
+    result = ray_runs("killed_again_and_again", num_actors=3, every=30, how=int(how))
     assert result["same"]
     assert result["killed"] == result["replaced"] == 3
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
 import random
 import signal
 import threading
@@ -19,6 +21,7 @@ from support.pipelines import indices, shuffled
 from support.providers import IndexProvider
 from support.reader_data import number_of, numbered_files
 
+from accvlab.dali_pipeline_framework.engine.interrupts import DeferredInterrupt
 from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
@@ -44,20 +47,31 @@ def _python_handles_interrupts() -> Iterator[None]:
 
 @pytest.fixture
 def alarm() -> Iterator[Callable[[float], None]]:
-    """Sets a timer, whose signal raises."""
+    """Sets a timer, whose signal raises; once it is set to 0, nothing does: no signal that is late, either."""
+    is_set = True
 
     def ring(number: int, frame: object) -> None:
-        raise RungError
+        if is_set:
+            raise RungError
+
+    def set_timer(seconds: float) -> None:
+        nonlocal is_set
+        is_set = seconds > 0
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
     before = signal.signal(signal.SIGALRM, ring)
-    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds) and None
+    yield set_timer
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
 
 
 def received(
-    loop: Iterator[Any], alarm: Callable[[float], None], seed: int, seen: Callable[[int], None] = lambda num: None
+    loop: Iterator[Any],
+    alarm: Callable[[float], None],
+    seed: int,
+    seen: Callable[[int], None] = lambda num: None,
+    within: tuple[float, float] = (1e-5, 8e-4),
 ) -> tuple[list[Any], int]:
     """Take all batches, with a timer running at most calls; returns them, and how many calls were interrupted."""
     moments, batches, num_raised = random.Random(seed), [], 0
@@ -65,7 +79,7 @@ def received(
         batch = None
         try:
             try:
-                alarm(moments.uniform(1e-5, 8e-4))
+                alarm(moments.uniform(*within))
                 for batch in loop:  # noqa: B007  # which stores it before anything can be raised
                     break
                 else:
@@ -243,19 +257,8 @@ def test_a_wait_without_end_is_ended_and_what_was_due_comes_next(
 ) -> None:
     source = SamplerInputCallable(OnceBlocked(tmp_path / "was blocked"), ShuffledSampler(24, shuffle=False))
     with make_loader(source, 4, num_workers=num_workers, start_method="fork") as loader:
-        loop = iter(loader)
-        batches, num_raised = [], 0
-        while True:
-            alarm(0.3)
-            try:
-                batches.append(next(loop)["index"].tolist())
-                alarm(0)
-            except RungError:
-                num_raised += 1
-            except StopIteration:
-                alarm(0)
-                break
-        assert np.concatenate(batches).tolist() == [*range(24)]
+        batches, num_raised = received(iter(loader), alarm, 1, within=(0.3, 0.3))
+        assert np.concatenate([batch["index"] for batch in batches]).tolist() == [*range(24)]
         assert num_raised >= 1
 
 
@@ -295,6 +298,35 @@ def test_what_takes_long_once_a_batch_has_come_is_not_ended(
         with pytest.raises(RungError):
             next(loop)
         assert [batch["index"].tolist() for batch in loop] == [[4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def test_a_fork_is_not_ended_in_the_middle(
+    alarm: Callable[[float], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What modules do after it, e.g. give their locks back, is done as a whole; the wait that follows is ended."""
+    process, done = os.getpid(), []
+
+    def take_long() -> None:
+        if os.getpid() == process and not done:
+            end = time.monotonic() + 2.5
+            while time.monotonic() < end:
+                time.sleep(0.01)
+            done.append("after the fork")
+
+    def fork_and_wait() -> None:
+        with DeferredInterrupt():
+            alarm(0.01)
+            forked.start()
+            done.append("after the start")
+            time.sleep(1000)
+
+    os.register_at_fork(after_in_parent=take_long)
+    forked = multiprocessing.get_context("fork").Process(target=os.getpid)
+    with pytest.raises(RungError):
+        fork_and_wait()
+    forked.join()
+    assert done == ["after the fork", "after the start"]
+    assert capfd.readouterr().err == ""
 
 
 def test_in_another_thread_handlers_are_left_alone() -> None:

@@ -86,9 +86,11 @@ def test_continued_in_the_middle(files: list[Path], num_batch_threads: int) -> N
 class TestStreaming:
     """A pass decodes each frame once."""
 
-    def counts_of_stream(self, provider: VideoDataProvider, batch_size: int, num_workers: int) -> list[list[int]]:
+    def counts_of_stream(
+        self, provider: VideoDataProvider, batch_size: int, num_workers: int, meeting: Path | None = None
+    ) -> list[list[int]]:
         sampler = StreamingSequenceSampler(provider.sequence_lengths, batch_size, seed=1)
-        source = SamplerInputCallable(CountingProvider(provider), sampler)
+        source = SamplerInputCallable(CountingProvider(provider, meeting, num_workers), sampler)
         with make_loader(source, batch_size, num_workers=num_workers, start_method="forkserver") as loader:
             rows = [row for batch in loader for row in np.asarray(batch["counts"]).tolist()]
         last = {row[0]: row[1:] for row in rows}  # of each process
@@ -116,9 +118,10 @@ class TestStreaming:
         assert provider.statistics.num_decoded == sum(last_frames) + 2
         assert provider.statistics.num_opened == 2
 
-    def test_several_workers_decode_what_the_others_got(self, files: list[Path]) -> None:
+    def test_several_workers_decode_what_the_others_got(self, files: list[Path], tmp_path: Path) -> None:
         provider = VideoDataProvider(files, sequence_length=5)
-        counts = np.array(self.counts_of_stream(provider, 3, num_workers=2))
+        counts = np.array(self.counts_of_stream(provider, 3, num_workers=2, meeting=tmp_path))
+        assert len(counts) == 2
         assert counts[:, 0].sum() == NUM_VIDEOS * NUM_FRAMES
         assert counts[:, 1].sum() > NUM_VIDEOS * NUM_FRAMES
 

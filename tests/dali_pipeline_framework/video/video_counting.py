@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from pathlib import Path
 
 import numpy as np
 from nvidia.dali import types
@@ -13,10 +15,28 @@ from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameD
 
 
 class CountingProvider(DataProvider):
-    """Adds ``counts``, ``(4,)`` int64: process, frames delivered, decoded, and seeks until now."""
+    """Adds ``counts``, ``(4,)`` int64: process, frames delivered, decoded, and seeks until now.
 
-    def __init__(self, provider: VideoDataProvider | VideoFrameDataProvider) -> None:
+    With a folder to meet in, processes deliver nothing before there are as many of them as given.
+    """
+
+    def __init__(
+        self,
+        provider: VideoDataProvider | VideoFrameDataProvider,
+        meeting: Path | None = None,
+        num_processes: int = 1,
+    ) -> None:
         self.provider = provider
+        self._meeting, self._num_processes = meeting, num_processes
+
+    def _meet(self, limit_s: float = 60.0) -> None:
+        if self._meeting is None:
+            return
+        (self._meeting / str(os.getpid())).touch()
+        end = time.monotonic() + limit_s
+        while len([*self._meeting.iterdir()]) < self._num_processes:
+            assert time.monotonic() < end, "the other processes get nothing to load"
+            time.sleep(0.01)
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
@@ -28,6 +48,7 @@ class CountingProvider(DataProvider):
         return self.provider.get_number_of_samples()
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
+        self._meet()
         data = list(self.provider.get_data(sample_index).get_data())
         statistics = self.provider.statistics
         sample = self.sample_data_structure
