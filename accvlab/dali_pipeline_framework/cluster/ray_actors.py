@@ -136,7 +136,11 @@ class RayPool:
             WorkerStartError: There is no cluster at the address.
         """
         ray = connected_ray(workers.address)
-        self._keeper = ray.remote(PoolKeeper).options(num_cpus=0).remote(workers)
+        # On the machine of this process: a machine that leaves the cluster takes the actors along that are on it.
+        strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=True
+        )
+        self._keeper = ray.remote(PoolKeeper).options(num_cpus=0, scheduling_strategy=strategy).remote(workers)
 
     def members(self) -> Any:
         """Get a reference of Ray to the handles of the actors, by number."""
