@@ -164,7 +164,9 @@ class LoadingActor:
         """
         import ray
 
-        self._end_if_blocked()
+        if self._is_blocked:  # which was reported; Ray starts another one
+            time.sleep(_SENT_AFTER_S)
+            os._exit(1)
         node = str(ray.get_runtime_context().get_node_id())
         facts = ActorFacts(socket.gethostname(), node, os.getpid(), own_values())
         if plan not in self._sources:
@@ -188,12 +190,6 @@ class LoadingActor:
                 return WorkerReport.of_exception(error, f"actor on {facts.place}", None, what).encode()
             self._sources[plan] = source, blocked_after
         return facts
-
-    def _end_if_blocked(self) -> None:
-        """End, once it was reported that this process is blocked; Ray starts another one."""
-        if self._is_blocked:
-            time.sleep(_SENT_AFTER_S)
-            os._exit(1)
 
     def _watched(self, source: CallableSource, limit_s: float | None, work: Callable[[], _T]) -> _T:
         """Run the user's code; with a limit in a thread, so that this one can report where it is blocked."""
@@ -222,7 +218,8 @@ class LoadingActor:
         Returns:
             An answer for each. They travel as one object of Ray, whose cost is that of a batch of some megabytes.
         """
-        self._end_if_blocked()
+        if self._is_blocked:  # it ends where it is to get ready again: what was said of that has come by then
+            return [Answer(has_no_plan=True)] * len(requests)
         try:
             answers = [self._answer(plan, each, shared_by, order) for each in requests]
         except _BlockedError as blocked:

@@ -195,12 +195,15 @@ def test_a_sample_that_ends_or_blocks_actors_is_replaced_as_with_worker_processe
 def test_a_sample_that_blocks_actors_is_named_where_nothing_takes_its_place(ray_runs: RayRuns) -> None:
     found = ray_runs("a_sample_that_ends_actors", blocks=True, samples="raise", restarts=0)
     assert found["indices"] == [*WANT[:2], *WANT[3:]]
-    assert found["named"][0] == found["named"][-1] == [9]
-    first, *_, last = found["raised"]
+    (first, named), *others = zip(found["raised"], found["named"], strict=True)
     assert "stood still for " in first
     assert "and is ended, while it loaded sample 9 (epoch 0, batch 2, slot 1)." in first
     assert first.endswith("More actors were lost than may be: restarts=0.")
-    assert last.startswith("Sample 9 (epoch 0, batch 2, slot 1) has ended two workers that loaded it.")
+    assert named == [9]
+    # Others that had the sample by then end later, and are missed only where they are asked for something else.
+    told = [(said, named) for said, named in others if "was lost (ActorUnavailableError)" not in said]
+    assert [named for _, named in told] == [[9]]
+    assert told[0][0].startswith("Sample 9 (epoch 0, batch 2, slot 1) has ended two workers that loaded it.")
 
 
 @pytest.mark.wide
