@@ -47,6 +47,25 @@ class Images(DataProvider):
         return 1000
 
 
+class Counting:
+    """Counts the calls of functions, but for those by which a report reads clocks: once in 50 ms, not per batch."""
+
+    def __init__(self, calls: Counter[tuple[str, str]]) -> None:
+        """Count into the given counter, by file and function."""
+        self._calls = calls
+        self._reading: FrameType | None = None
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        """Take note of an event, as `sys.setprofile` has it."""
+        if event == "return" and frame is self._reading:
+            self._reading = None
+        elif event == "call" and self._reading is None:
+            if frame.f_code.co_name == "read_clocks":
+                self._reading = frame
+            else:
+                self._calls[frame.f_code.co_filename, frame.f_code.co_name] += 1
+
+
 def of_package(calls: Counter[tuple[str, str]]) -> Counter[tuple[str, str]]:
     """Get the calls of functions of the package."""
     return Counter({place: count for place, count in calls.items() if place[0].startswith(ROOT)})
@@ -73,16 +92,9 @@ def calls_of_a_batch(provider: DataProvider, batch_size: int, **settings: Any) -
         loop = iter(loader)
         next(loop)
         counts = []
-        for _ in range(5):  # every 50 ms, the clocks of processes are read as well: the least counts
+        for _ in range(5):  # garbage may be collected within one of them: the least counts
             calls: Counter[tuple[str, str]] = Counter()
-
-            def note(
-                frame: FrameType, event: str, argument: object, calls: Counter[tuple[str, str]] = calls
-            ) -> None:
-                if event == "call":
-                    calls[frame.f_code.co_filename, frame.f_code.co_name] += 1
-
-            sys.setprofile(note)
+            sys.setprofile(Counting(calls))
             try:
                 next(loop)
             finally:
