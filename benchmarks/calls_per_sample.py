@@ -48,7 +48,7 @@ class Images(DataProvider):
 
 
 class Counting:
-    """Counts the calls of functions, but for those by which a report reads clocks: once in 50 ms, not per batch."""
+    """Counts the calls of functions, but for those by which clocks are read: once in 50 ms, not per batch."""
 
     def __init__(self, calls: Counter[tuple[str, str]]) -> None:
         """Count into the given counter, by file and function."""
