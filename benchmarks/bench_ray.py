@@ -2,7 +2,8 @@
 """Loading by actors of a Ray cluster on this machine, next to worker processes, and what others would give.
 
 - ``receiver``: actors that answer at once: gigabytes per second; processor time of the receiving process, with all
-  its threads, per gigabyte; and that of all processes, with the actors and those of Ray;
+  its threads, per gigabyte; and that of all processes, with the actors and those of Ray. Next to it that of the
+  process for which worker processes load the same, and of DALI alone, which only copies an array of this process;
 - ``end to end``: samples that take processor time, by as many worker processes as actors, in turns, four batches
   ahead: samples per second, and processor time of all processes per sample;
 - ``predicted``: samples per second for machines, cores and networks, by `cluster_simulation`, of costs that were
@@ -30,7 +31,8 @@ import numpy as np
 import psutil
 from attrs import evolve
 from cluster_simulation import Costs, samples_per_s
-from nvidia.dali import types
+from nvidia.dali import fn, types
+from nvidia.dali.pipeline import Pipeline
 from results_file import load_average, machine, write_results
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, SampleDataGroup
@@ -41,6 +43,7 @@ BATCH_SIZE = 8
 NUM_ACTORS = 2
 LEAST_GB_PER_S, MOST_CORE_S_PER_GB, LEAST_RATIO = 2.0, 0.35, 0.9
 RECEIVER_FIGURES = ("gb_per_s", "core_s_per_gb", "core_s_per_gb_of_all")
+OTHER_FIGURES = {"core_s_per_gb_with_processes": "worker processes", "core_s_per_gb_of_dali": "DALI alone"}
 BOTH_FIGURES = ("samples_per_s", "core_s_per_sample_of_all")
 # Of a sample: processor time of one core, and bytes that are sent (six cameras; one clip; one scan).
 KINDS = {
@@ -143,6 +146,22 @@ def _race(provider: HeldProvider, seconds: float, warm_bytes: float = 0.0, **wor
     }
 
 
+def _dali_alone(batch_bytes: int, seconds: float) -> float:
+    """Processor time of this process per gigabyte that DALI copies into a batch of its own."""
+    batch = np.zeros((BATCH_SIZE, batch_bytes // BATCH_SIZE), np.uint8)
+    pipeline = Pipeline(batch_size=BATCH_SIZE, num_threads=1, device_id=None, prefetch_queue_depth=1)
+    with pipeline:
+        pipeline.set_outputs(fn.external_source(lambda: batch, dtype=types.UINT8, ndim=1))
+    pipeline.build()
+    for _ in range(8):
+        pipeline.run()
+    num_batches, began, cpu_s = 0, time.perf_counter(), time.process_time()
+    while time.perf_counter() - began < seconds:
+        pipeline.run()[0].as_array()
+        num_batches += 1
+    return (time.process_time() - cpu_s) / (num_batches * batch_bytes * 1e-9)
+
+
 def _summary(turns: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """Median, least and greatest value of each figure."""
     figures: dict[str, dict[str, float]] = {}
@@ -162,7 +181,10 @@ def measure_receiver(is_quick: bool, store_bytes: float) -> dict[str, Any]:
     for _ in range(1 if is_quick else 5):
         for name, provider in providers.items():
             turn = _race(provider, seconds, 0.0 if is_quick else 1e9, workers=workers)
-            turns[name].append({figure: turn[figure] for figure in RECEIVER_FIGURES})
+            here = _race(provider, seconds / 2, 0.0 if is_quick else 3e8, num_workers=NUM_ACTORS)
+            others = here["core_s_per_gb"], _dali_alone(BATCH_SIZE * provider.num_bytes, seconds / 4)
+            figures = {figure: turn[figure] for figure in RECEIVER_FIGURES}
+            turns[name].append(figures | dict(zip(OTHER_FIGURES, others, strict=True)))
     return {name: _summary(each) for name, each in turns.items()}
 
 
@@ -221,6 +243,8 @@ def report(results: Mapping[str, Any]) -> None:
         print(f"receiver, {size}: {shown(rate)} GB/s, at least {LEAST_GB_PER_S:g}: {has_rate}")
         print(f"    core-s per GB: {shown(own)}, at most {MOST_CORE_S_PER_GB:g}: {is_cheap}")
         print(f"    of all processes: {shown(figures['core_s_per_gb_of_all'])}")
+        for figure, other in OTHER_FIGURES.items():
+            print(f"    {other}: {shown(figures[figure])}")
     for name, figures in results["end to end"].items():
         values = ", ".join(f"{figure} {shown(value)}" for figure, value in figures.items())
         print(f"end to end, {name}: {values}")

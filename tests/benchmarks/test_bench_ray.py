@@ -44,6 +44,8 @@ def test_a_quick_run_reports_rates_and_processor_times(tmp_path: Path) -> None:
     for figures in results["receiver"].values():
         assert figures["gb_per_s"]["min"] > 0
         assert 0 < figures["core_s_per_gb"]["median"] <= figures["core_s_per_gb_of_all"]["median"]
+    for figure in ("core_s_per_gb_with_processes", "core_s_per_gb_of_dali"):
+        assert all(figures[figure]["min"] > 0 for figures in results["receiver"].values())
     for name in ("worker processes", "actors", "actors to processes"):
         assert results["end to end"][name]["samples_per_s"]["median"] > 0
     printed = log.read_text()

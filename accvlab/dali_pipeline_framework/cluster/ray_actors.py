@@ -22,6 +22,7 @@ from .settings import RayWorkers
 _logger = logging.getLogger(__name__)
 
 _LONGEST_CONNECT_S = 5.0
+_MOST_STARTS = 3
 
 
 def _imported_ray() -> Any:
@@ -133,14 +134,22 @@ class RayPool:
             workers: How many actors, and which.
 
         Raises:
-            WorkerStartError: There is no cluster at the address.
+            WorkerStartError: There is no cluster at the address, or it starts nothing.
         """
         ray = connected_ray(workers.address)
         # On the machine of this process: a machine that leaves the cluster takes the actors along that are on it.
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )
-        self._keeper = ray.remote(PoolKeeper).options(num_cpus=0, scheduling_strategy=strategy).remote(workers)
+        keepers = ray.remote(PoolKeeper).options(num_cpus=0, scheduling_strategy=strategy)
+        for num_left in reversed(range(_MOST_STARTS)):
+            self._keeper = keepers.remote(workers)
+            try:
+                ray.get(self._keeper.members.remote())
+                break
+            except ray.exceptions.RayError as error:  # Ray may have asked a machine that is gone for its process
+                if not num_left:
+                    raise WorkerStartError(f"The pool of actors could not be started: {error}") from error
 
     def members(self) -> Any:
         """Get a reference of Ray to the handles of the actors, by number."""
