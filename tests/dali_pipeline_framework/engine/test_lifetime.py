@@ -303,7 +303,7 @@ def test_workers_that_end_by_themselves_are_not_waited_for() -> None:
     begun = time.monotonic()
     for iterator in iterators:
         iterator.close()
-    assert time.monotonic() - begun < 5  # each has 2 s, of which it needs some milliseconds
+    assert time.monotonic() - begun < 9  # each has 2 s, of which it needs some milliseconds
 
 
 # A worker that stops right after it was woken has DALI's own thread fail, as it wakes the others.
@@ -319,7 +319,7 @@ def test_stopped_workers_are_ended(method: str) -> None:
     begun = time.monotonic()
     iterator.close()
     assert worker_pids() == []
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
 
 
 # The watch may look at the locks of the queues before the thread of DALI waits for a worker that is killed then.

@@ -262,7 +262,7 @@ def test_a_loader_with_a_worker_that_does_not_end_is_closed_soon(tmp_path: Path)
         time.sleep(0.01)
     start = time.monotonic()
     loader.close()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     assert worker_pids() == []
 
 
