@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, read_columns
+from accvlab.driving_data.datasets.driving.arrow_files import ArrowFile, read_columns, read_tensors
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
@@ -83,6 +83,36 @@ class TestColumns:
                 (ArrowFile if name == "a.arrow" else lambda path: read_columns(path, {}))(str(tmp_path / name))
         with pytest.raises(FileNotFoundError, match="cannot be read"):
             read_columns(tmp_path / "b.feather", {})
+
+
+class Matrix(pa.ExtensionType):
+    """As `datasets.Array2D` of Hugging Face, whose columns pyarrow reads as such once that is imported."""
+
+    def __init__(self):
+        super().__init__(pa.list_(pa.list_(pa.float32())), "test.matrix")
+
+    def __arrow_ext_serialize__(self):
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type, serialized):
+        return cls()
+
+
+def test_matrices_are_read_whether_their_type_is_known_or_not(tmp_path):
+    import pyarrow.parquet
+
+    values = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    stored = pa.array(values.tolist(), Matrix().storage_type)
+    table = pa.table({"m": pa.ExtensionArray.from_storage(Matrix(), stored)})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    numbers = {"m": (np.dtype(np.float32), (2, 3))}
+    np.testing.assert_array_equal(read_tensors(tmp_path / "a.parquet", numbers)["m"], values)
+    pa.register_extension_type(Matrix())
+    try:
+        np.testing.assert_array_equal(read_tensors(tmp_path / "a.parquet", numbers)["m"], values)
+    finally:
+        pa.unregister_extension_type("test.matrix")
 
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch, tmp_path):

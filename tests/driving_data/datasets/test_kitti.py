@@ -18,6 +18,7 @@ from driving_support.kitti import (
 )
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.providers import TimeWindows
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import KittiOdometryProvider, KittiTrackingProvider
 
@@ -141,6 +142,18 @@ class TestTracking:
         assert counts == [5, 6, 0, 8]
         assert [len(sweep["points"]) for sweep in provider.get_data(3)["sweeps"].values()] == [6, 5]
         check_provider(provider, start_method="fork")
+
+    def test_windows_have_no_points_where_some_are_missing(self, tmp_path):
+        write_tracking(tmp_path)
+        provider = KittiTrackingProvider(tmp_path, lidar=True)
+        times_s = provider.frame_times_s(("lidar", "points"))
+        np.testing.assert_array_equal(times_s, np.where([True, True, False, True], provider.timestamps, np.nan))
+        windows = TimeWindows(provider, {"lidar.points": [0]}, edges="drop")
+        assert windows.rows.tolist() == [0, 1, 3]
+        assert [windows.get_data(number)["lidar"]["points"].shape for number in range(3)] == [
+            (1, count, 4) for count in (5, 6, 8)
+        ]
+        assert ["velodyne" in provider.describe_sample(frame) for frame in range(4)] == [True, True, False, True]
 
     def test_without_poses_the_vehicle_stays(self, tmp_path):
         write_tracking(tmp_path)

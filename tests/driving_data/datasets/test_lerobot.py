@@ -380,6 +380,7 @@ def test_a_picture_has_the_cameras_of_all_times_and_what_is_padded(tmp_path: Pat
             "'observation.images.front'?",
         ),
         ({"fields": "action"}, "`fields` must be a list of names, got one: write ['action']."),
+        ({"fields": 5}, "`fields` must be a list of names, got 5."),
         (
             {"episodes": [1, 3]},
             "`episodes` must be episodes of the data set, which has 3 episodes, numbered 0 to 2, got 3.",
@@ -413,6 +414,130 @@ def test_missing_columns_are_named(tmp_path: Path, left_out: str) -> None:
     root = write_lerobot(tmp_path, left_out=[left_out])
     with pytest.raises(FileError, match=f"has no column '{left_out}'"):
         LeRobotProvider(root)
+
+
+def _of_lines(name: str, change: Callable[[list[Any]], Any]) -> Callable[[Path], None]:
+    """What changes the objects of a table of v2.1."""
+
+    def edit(root: Path) -> None:
+        path = root / f"meta/{name}.jsonl"
+        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        change(lines)
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    return edit
+
+
+def _of_column(name: str, file: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    """What changes a column of a Parquet file."""
+
+    def edit(root: Path) -> None:
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(root / file)
+        place = table.schema.get_field_index(name)
+        pq.write_table(table.set_column(place, name, change(table[name])), root / file)
+
+    return edit
+
+
+def _ragged(column: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.array([[0.0], [1.0, 2.0, 3.0], *column.to_pylist()[2:]], pa.list_(pa.float32()))
+
+
+EPISODES, ROWS = "meta/episodes/chunk-000/file-001.parquet", "data/chunk-000/file-000.parquet"
+OF_FIRST = "Line 1 of {} must have whole numbers of at least 0 for"
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "damage", "message"),
+    [
+        (
+            "v2.1",
+            "meta/episodes.jsonl",
+            _of_lines("episodes", lambda lines: lines[0].update(length=None)),
+            f"{OF_FIRST} 'episode_index', 'length', got {{{{'episode_index': 0, 'length': None, 'tasks': []}}}}.",
+        ),
+        (
+            "v2.1",
+            "meta/tasks.jsonl",
+            _of_lines("tasks", lambda lines: lines[0].update(task_index="a")),
+            f"{OF_FIRST} 'task_index', got {{{{'task_index': 'a', 'task': '{TASKS[0]}'}}}}.",
+        ),
+        (
+            "v3.0",
+            "",
+            _of_column("episode_index", EPISODES, lambda column: [[1]]),
+            "The tables of episodes of {} must have each episode once, got 1 several times. Copy them again.",
+        ),
+        (
+            "v3.0",
+            ROWS,
+            _of_column("observation.state", ROWS, _ragged),
+            "The column 'observation.state' of {} must hold float32 of the shape (2,) in each row, as its data "
+            "set says, got 7 rows of list<element: float> with 14 values and 0 empty cells, not the same number "
+            "in each.",
+        ),
+    ],
+)
+def test_tables_that_would_give_other_rows_are_refused(
+    tmp_path: Path, version: str, name: str, damage: Callable[[Path], None], message: str
+) -> None:
+    root = write_lerobot(tmp_path / "set", version, cameras=())
+    damage(root)
+    with pytest.raises(FileError) as failed:
+        LeRobotProvider(root)
+    assert str(failed.value).replace("<item:", "<element:") == message.format(repr(str(root / name)))
+
+
+def test_a_frame_of_the_next_episode_is_refused(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path / "set")
+    times = np.array([0, 1, 2, 4, 0, 1, 2], np.float32) / np.float32(FPS)  # there are four frames, from 0 to 3
+    _of_column("timestamp", ROWS, lambda column: [times])(root)
+    provider = LeRobotProvider(root)
+    assert numbers([provider.get_data(row) for row in (0, 1, 2, 4, 5, 6)]) == [0, 1, 2, 4, 5, 6]
+    with pytest.raises(FileError, match=r"episode 0, frame 3.* no frame at 0\.160 s .* from 0\.000 to 0\.160 s\."):
+        provider.get_data(3)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_episodes_without_rows_are_left_out(tmp_path: Path, version: str) -> None:
+    import pyarrow.parquet as pq
+
+    root = write_lerobot(tmp_path / "set", version, cameras=())
+    if version == "v2.1":
+        _of_lines("episodes", lambda lines: lines.append({"episode_index": 3, "length": 0}))(root)
+        none = pq.read_table(root / "data/chunk-000/episode_000000.parquet").slice(0, 0)
+        pq.write_table(none, root / "data/chunk-000/episode_000003.parquet")
+    else:
+        whole = pq.read_table(root / EPISODES).to_pydict()
+        of_none = {"episode_index": 3, "length": 0, "dataset_from_index": 12, "dataset_to_index": 12}
+        write_parquet(
+            root / EPISODES, {key: np.array([*of, of_none.get(key, of[0])]) for key, of in whole.items()}
+        )
+    provider = LeRobotProvider(root)
+    assert provider.episode_numbers == (0, 1, 2)
+    windows = TimeWindows(provider, {"action": [0, 1 / FPS]})
+    assert windows.sequence_lengths.tolist() == [*LENGTHS]
+    assert windows.get_data(11)["action_is_pad"].tolist() == [False, True]
+    assert LeRobotProvider(root, episodes=[1, 3]).episode_numbers == (1,)
+    with pytest.raises(FileError, match="There are no episodes with rows"):
+        LeRobotProvider(root, episodes=[3])
+
+
+def test_statistics_that_not_all_episodes_have_are_left_out(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path / "set", "v2.1", cameras=())
+
+    def change(lines: list[Any]) -> None:
+        lines[0]["stats"]["action"]["q01"] = [0, 0, 0]
+        del lines[1]["stats"]["observation.state"]["count"]
+
+    _of_lines("episodes_stats", change)(root)
+    statistics = LeRobotProvider(root).statistics
+    assert {name: [*of] for name, of in statistics.items()} == {"action": ["min", "max", "mean", "std", "count"]}
+    assert statistics["action"]["count"].tolist() == [12]
 
 
 VIDEO, TABLE = f"videos/{FEATURE}/chunk-000/file-000.mp4", "data/chunk-000/file-001.parquet"

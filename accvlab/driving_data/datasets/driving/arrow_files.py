@@ -155,16 +155,20 @@ def _tensors(
     shape: tuple[int, ...],
 ) -> Array:
     """Numbers in nested lists as an array, ``(num_rows, *shape)``."""
-    values, num_rows, has_empty = column, len(column), column.null_count
+    values, num_rows, has_empty, is_ragged = column, len(column), column.null_count, False
     while not (arrow.types.is_primitive(values.type) or has_empty):
+        if isinstance(values.type, arrow.BaseExtensionType):  # of matrices, once `datasets` is imported
+            values = values.cast(values.type.storage_type)
         if not any(is_one(values.type) for is_one in _list_types(arrow)):
             break
+        is_ragged |= len(arrow.compute.list_value_length(values).unique()) > 1
         values = arrow.compute.list_flatten(values)
         has_empty += values.null_count
     is_right = arrow.types.is_primitive(values.type) and np.dtype(values.type.to_pandas_dtype()) == dtype
-    if not is_right or has_empty or len(values) != num_rows * math.prod(shape):
+    if not is_right or has_empty or is_ragged or len(values) != num_rows * math.prod(shape):
         rule = f"must hold {dtype.name} of the shape {shape or '()'} in each row, as its data set says"
         got = f"got {num_rows} rows of {column.type} with {len(values)} values and {has_empty} empty cells"
+        got += ", not the same number in each" * is_ragged
         raise FileError(f"The column {name!r} of {os.fspath(path)!r} {rule}, {got}.")
     return np.asarray(values.to_numpy(), dtype).reshape(num_rows, *shape)
 

@@ -233,7 +233,7 @@ class DrivingProvider(DataProvider):
             has_image = np.asarray(cameras.file[frames - back, camera]) != b""
             return np.where(has_image, cameras.time[frames - back, camera], np.nan)
         if path[:1] == ("lidar",) and lidar is not None:
-            return np.asarray(lidar.time)[lidar.of_frame[frames]]
+            return np.append(lidar.time, np.nan)[lidar.of_frame[frames]]  # -1 of a frame without points
         return None if path else self.timestamps
 
     @cached_property
@@ -286,7 +286,7 @@ class DrivingProvider(DataProvider):
         number, name = frame - index.frames.first_of_scene[scene], _text(index.frames.scene[scene])
         views = () if index.cameras is None else self._views
         files = [index.cameras.file[frame - back, camera] for camera, back in views if index.cameras is not None]
-        if self._fields.lidar and index.lidar is not None:
+        if self._fields.lidar and index.lidar is not None and index.lidar.of_frame[frame] >= 0:
             files.append(index.lidar.file[index.lidar.of_frame[frame]])
         text = f"scene {name!r}, frame {number}, token {_text(index.frames.token[frame])!r}"
         return text + f", files {listed(map(_text, files))}" * bool(files)

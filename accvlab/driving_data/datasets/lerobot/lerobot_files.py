@@ -100,17 +100,20 @@ class LeRobotFiles:
         except ValueError as error:
             raise refused(self.storage.path(name), error) from error
 
-    def _lines(self, name: str, *keys: str) -> list[dict[str, Any]]:
-        """Read objects of JSON, one in each line."""
+    def _lines(self, name: str, whole: Sequence[str], *others: str) -> list[dict[str, Any]]:
+        """Read objects of JSON, one in each line, with whole numbers, and with other values."""
         lines: list[Any] = self._parsed(
             name, lambda text: [parse_json(line) for line in text.splitlines() if line]
         )
         for number, line in enumerate(lines, 1):
-            missing = [key for key in keys if not isinstance(line, dict) or key not in line]
+            where = f"Line {number} of {self._where(name)} must have"
+            missing = [key for key in (*whole, *others) if not isinstance(line, dict) or key not in line]
             if missing:
-                raise FileError(
-                    f"Line {number} of {self._where(name)} must have {listed(missing)}, got {shown(line)}."
-                )
+                raise FileError(f"{where} {listed(missing)}, got {shown(line)}.")
+            wrong = [key for key in whole if not isinstance(line[key], int) or not 0 <= line[key] < 1 << 48]
+            if wrong:
+                rule = f"whole numbers of at least 0 for {listed(map(repr, whole))}"
+                raise FileError(f"{where} {rule}, got {shown(line)}.")
         return lines
 
     @cached_property
@@ -196,7 +199,12 @@ class LeRobotFiles:
     @cached_property
     def episodes(self) -> Episodes:
         """The episodes."""
-        return self._episodes_of_v3() if self.version == "v3" else self._episodes_of_v21()
+        found = self._episodes_of_v3() if self.version == "v3" else self._episodes_of_v21()
+        repeated = found.number[1:][np.diff(found.number) == 0]
+        if len(repeated):
+            rule = f"must have each episode once, got {repeated[0]} several times"
+            raise FileError(f"The tables of episodes of {self.storage.root!r} {rule}. Copy them again.")
+        return found
 
     def _episodes_of_v3(self) -> Episodes:
         rows = ("episode_index", "length", "dataset_from_index", "data/chunk_index", "data/file_index")
@@ -226,11 +234,8 @@ class LeRobotFiles:
         )
 
     def _episodes_of_v21(self) -> Episodes:
-        lines = self._lines(_OF_V21[0], "episode_index", "length")
+        lines = self._lines(_OF_V21[0], ["episode_index", "length"])
         pairs = sorted((line["episode_index"], line["length"]) for line in lines)
-        if not all(isinstance(value, int) and 0 <= value < 1 << 48 for pair in pairs for value in pair):
-            rule = "must have whole numbers of at least 0 for 'episode_index' and 'length'"
-            raise FileError(f"{self._where(_OF_V21[0])} {rule}.")
         number, length = np.array(pairs, np.int64).reshape(-1, 2).T
         places = [{"episode_chunk": each // self._chunk_size, "episode_index": each} for each in number.tolist()]
         return Episodes(
@@ -266,8 +271,8 @@ class LeRobotFiles:
     def tasks(self) -> dict[int, str]:
         """Texts of the tasks, by ``task_index``."""
         if self.version == "v2.1":
-            lines = self._lines(_OF_V21[1], "task_index", "task")
-            return {int(line["task_index"]): str(line["task"]) for line in lines}
+            lines = self._lines(_OF_V21[1], ["task_index"], "task")
+            return {line["task_index"]: str(line["task"]) for line in lines}
         also = {"task": ["__index_level_0__"]}  # the text is the index of the table, which can have no name
         kinds = {"task_index": "whole", "task": "text"}
         columns = read_columns(StoredFile(self.storage, _TASKS), kinds, also_called=also)
@@ -278,7 +283,7 @@ class LeRobotFiles:
         """Statistics of all rows by feature: ``mean``, ``std``, ``min``, ``max``, ``count``, and others."""
         if self.version == "v3":
             return self._checked_statistics(_STATS, self._parsed(_STATS, parse_json))
-        name, lines = _OF_V21[2], self._lines(_OF_V21[2], "episode_index", "stats")
+        name, lines = _OF_V21[2], self._lines(_OF_V21[2], ["episode_index"], "stats")
         return _joined([self._checked_statistics(name, line["stats"]) for line in lines])
 
     def _checked_statistics(self, file: str, given: Any) -> dict[str, dict[str, Float64]]:
@@ -314,8 +319,12 @@ def _joined(parts: Sequence[Mapping[str, Mapping[str, Float64]]]) -> dict[str, d
     joined: dict[str, dict[str, Float64]] = {}
     for name in parts[0] if parts else ():
         of_parts = [part[name] for part in parts if name in part]
-        known = {what: np.stack([part[what] for part in of_parts]) for what in of_parts[0]}
-        if not {"mean", "std", "min", "max", "count"} <= known.keys():
+        if not all({"mean", "std", "min", "max", "count"} <= part.keys() for part in of_parts):
+            continue
+        known = {
+            what: np.stack([part[what] for part in of_parts]) for what in ("mean", "std", "min", "max", "count")
+        }
+        if not known["count"].any():
             continue
         count = known["count"].reshape(-1, *[1] * (known["mean"].ndim - 1))
         mean = (count * known["mean"]).sum(axis=0) / count.sum(axis=0)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Literal
 
@@ -51,6 +51,7 @@ from .lerobot_files import Episodes, Feature, LeRobotFiles
 _KIND = "index of rows of LeRobot"
 _TASK = "task"
 _EPSILON = 1e-8
+_ROUNDING_S = 1e-6  # of the ends of episodes
 _NEEDED = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 _DT = types.DALIDataType
 _OF_OTHERS = {
@@ -107,7 +108,8 @@ class LeRobotProvider(BlueprintProvider):
 
         Args:
             root: Folder, ZIP file or URL of the data set.
-            episodes: Numbers of the episodes that are loaded, in the order of the data set; None for all.
+            episodes: Numbers of the episodes that are loaded, in the order of the data set; None for all. Those
+                without rows are left out.
             fields: Names of the fields of a sample; None for all.
             images: ``"decoded"``, or ``"encoded"``: of each camera that is a video, a small video file,
                 ``(num_bytes,)`` uint8, and next to it ``<name>_to_decode``, the number of the frame in it, for
@@ -416,7 +418,8 @@ class LeRobotProvider(BlueprintProvider):
         wanted_s = start_s + self._column("timestamp")[rows].astype(np.float64)
         times_s, tolerance_s = self._video_frames.times_s(path)
         found = nearest(times_s, wanted_s, tolerance_s)
-        wrong = np.flatnonzero((found < 0) | (wanted_s > end_s + tolerance_s))
+        # The frame at the end of an episode is the first one of the next.
+        wrong = np.flatnonzero((found < 0) | (times_s[found] > end_s - _ROUNDING_S))
         if len(wrong):
             first = wrong[0]
             raise FileError(
@@ -463,6 +466,8 @@ def _chosen_features(files: LeRobotFiles, fields: Sequence[str] | None) -> dict[
     if isinstance(fields, str):
         raise SettingError(f"`fields` must be a list of names, got one: write [{fields!r}].")
     names = [*known, _TASK]
+    if fields is not None and not isinstance(fields, Collection):
+        raise SettingError(f"`fields` must be a list of names, got {shown(fields)}.")
     wrong = [name for name in fields or () if name not in names]
     if wrong or (fields is not None and not len(fields)):
         problem = f"{shown(wrong[0])}.{did_you_mean(wrong[0], names)}" if wrong else "none."
@@ -481,11 +486,9 @@ def _chosen_features(files: LeRobotFiles, fields: Sequence[str] | None) -> dict[
 
 
 def _chosen_episodes(episodes: Episodes, given: Sequence[int] | None) -> Int64:
-    """Places of the episodes that are loaded."""
+    """Places of the episodes that are loaded: not of those without rows."""
     if given is None:
-        if not len(episodes.number):
-            raise FileError(f"There are no episodes. {_CUT}.")
-        return np.arange(len(episodes.number))
+        return _with_rows(episodes, np.arange(len(episodes.number)))
     if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray) or not len(given):
         raise SettingError(f"`episodes` must be numbers of episodes, or None for all, got {shown(given)}.")
     numbers = np.unique([whole_number(number, "episodes", at_least=0) for number in given])
@@ -494,7 +497,14 @@ def _chosen_episodes(episodes: Episodes, given: Sequence[int] | None) -> Int64:
         first, last, count = episodes.number[0], episodes.number[-1], len(episodes.number)
         rule = f"{count} episodes, numbered {first} to {last}"
         raise SettingError(f"`episodes` must be episodes of the data set, which has {rule}, got {missing[0]}.")
-    return np.flatnonzero(np.isin(episodes.number, numbers))
+    return _with_rows(episodes, np.flatnonzero(np.isin(episodes.number, numbers)))
+
+
+def _with_rows(episodes: Episodes, places: Int64) -> Int64:
+    found: Int64 = places[episodes.length[places] != 0]
+    if not len(found):
+        raise FileError(f"There are no episodes with rows. {_CUT}.")
+    return found
 
 
 def _made(files: LeRobotFiles, chosen: Int64) -> Columns:
