@@ -92,7 +92,7 @@ class ActorUse:
         num_samples: Samples that it has loaded.
         busy_s: Time in which it was loading.
         way_s: Time in which what it had loaded was awaited: on its way through the object store and the network.
-        num_replaced: How often it was started anew, since it had died or did not answer.
+        num_replaced: How often it was restarted, since it had died or did not answer.
     """
 
     number: int

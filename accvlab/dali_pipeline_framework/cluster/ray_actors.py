@@ -117,8 +117,8 @@ class PoolKeeper:
 class RayPool:
     """Actors that several loaders use, in this process or in others: ``RayWorkers(pool=pool)``.
 
-    It can be sent to tasks and actors of Ray, e.g. to the workers of Ray Train. Where actors are ended or added
-    (`resize`), loaders go on with those that there are, also in the middle of an epoch. The actors end with the
+    It can be sent to tasks and actors of Ray, e.g. to the workers of Ray Train. If actors are ended or added
+    (`resize`), loaders continue with those that exist, also in the middle of an epoch. The actors end with the
     process that has made the pool, or with `close`.
 
     Example::

@@ -552,7 +552,7 @@ class StructuredPipeline(Pipeline):
 
         Batches that are being prepared already are finished and thrown away; the workers load nothing more
         for the old epoch. Nothing happens at the start of an epoch. An input without epochs (an endless
-        stream) goes on at its position and loses nothing.
+        stream) continues at its position and loses nothing.
 
         Raises:
             FrameworkError: The pipeline has failed or was closed; it cannot be continued.

@@ -40,7 +40,7 @@ class FaultPolicy:
 
     Attributes:
         samples: Handling of a sample that cannot be loaded or decoded. ``"raise"``: an error, after which the
-            loader can go on after its batch. ``"skip"``: the batch has one sample less. ``"replace"``: another
+            loader can continue after its batch. ``"skip"``: the batch has one sample less. ``"replace"``: another
             sample takes its place.
         max_failed: How many different samples may fail; with one more, the run ends with a summary.
         max_failed_share: Which share of the samples that were delivered may fail, in [0, 1]; as long as fewer than
@@ -48,8 +48,8 @@ class FaultPolicy:
         quarantine: A file to which a line of JSON is added for each sample that fails.
         exclude: Files of this kind, whose samples are taken for failed without trying them; not with ``samples``
             ``"raise"``.
-        restarts: How many times, in all, workers are started again after one was killed, ended or stood still, or
-            the pipeline was lost otherwise; the loop goes on with exactly the batch that was due. A sample that
+        restarts: How many times, in all, workers are started again after one was killed, ended or hung, or the
+            pipeline was lost otherwise; the loop continues with exactly the batch that was due. A sample that
             has ended two workers is one that cannot be loaded. None: 0 for worker processes; no limit for actors
             of a Ray cluster, which may lose machines at any time.
         blocked_after: Seconds after which a worker that loads one sample counts as standing still, and is killed.

@@ -171,7 +171,7 @@ class DataLoader(TorchInterface):
         worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
             sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
         pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
-            ``tensor.to(device, non_blocking=True)`` while the program goes on. Without CUDA nothing changes.
+            ``tensor.to(device, non_blocking=True)`` while the program continues. Without CUDA nothing changes.
         small_fields: Where fields are delivered that no step in the graph touches: on the ``"cpu"``, or on the
             ``"gpu"`` of ``device_id``, all of them by one copy from pinned memory; texts stay on the CPU.
         pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
@@ -193,7 +193,7 @@ class DataLoader(TorchInterface):
     next epoch at once (or, after `set_epoch`, the epoch that was set), with no batch that was prefetched before.
 
     `state_dict` returns what the training loop has received, as a small value for JSON, the same on all ranks.
-    A loader that loads it goes on with the batch after that, in any number of workers, on any number of
+    A loader that loads it resumes with the batch after that, with any number of workers, on any number of
     shards, and with any batch size that the order allows.
 
     It has the attributes that code around PyTorch's loader looks at, among them ``dataset``, ``sampler`` (with
@@ -306,7 +306,7 @@ class DataLoader(TorchInterface):
         """Have the next loop run in this epoch, from its beginning; a loop that has no batch yet runs in it, too.
 
         Nothing changes where the next loop runs in this epoch anyway: a loader that has loaded a state from the
-        middle of this epoch goes on there.
+        middle of this epoch resumes there.
 
         Raises:
             SettingError: The epoch is not a whole number of at least 0.
@@ -355,10 +355,10 @@ class DataLoader(TorchInterface):
         return self._run.state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
-        """Have the next loop go on after what was delivered when the state was saved.
+        """Have the next loop resume after what was delivered when the state was saved.
 
         Number of workers, start method, depths, number of shards and batch size may differ from those with which
-        the state was saved. With another total batch size the rest of the epoch is dealt anew.
+        the state was saved. With another total batch size the rest of the epoch is redistributed.
 
         Args:
             state: What `state_dict` has returned, or JSON text of it.

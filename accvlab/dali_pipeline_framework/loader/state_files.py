@@ -46,7 +46,7 @@ def save_state(loader: DataLoader, path: str | os.PathLike[str]) -> None:
 
 
 def load_state(loader: DataLoader, path: str | os.PathLike[str]) -> bool:
-    """Have a loader go on from the state in a file, if the file is there.
+    """Have a loader resume from the state in a file, if the file exists.
 
     Args:
         loader: The loader.

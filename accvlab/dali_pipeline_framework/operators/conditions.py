@@ -242,7 +242,7 @@ class Lexer:
         """Return the next token; at the end, always one of type ``EOL``.
 
         Raises:
-            SettingError: The text goes on with something that is no token; it is also a ValueError.
+            SettingError: The text continues with something that is no token; it is also a ValueError.
         """
         while self._position < len(self._text) and self._text[self._position].isspace():
             self._position += 1

@@ -32,7 +32,7 @@ class DALIStructuredOutputIterator:
     stay valid as long as they are held. Text fields are lists of ``str``.
 
     Each ``for`` loop is an epoch: starting a new one, also after a ``break``, starts the next epoch from its
-    beginning. (An endless input has no epochs: a new loop goes on where the last one stopped.)
+    beginning. (An endless input has no epochs: a new loop continues where the last one stopped.)
 
     Closing the iterator, or deleting it, closes the pipeline and ends its worker processes::
 
@@ -112,8 +112,8 @@ class DALIStructuredOutputIterator:
                 ``"numpy"`` for NumPy arrays.
             ragged: Handling of samples of different shapes. ``"raise"``: all fields are arrays with the
                 batch as first axis, and different shapes an error; ``"list"``: all fields are lists of one array
-                per sample, in every batch. Or a dict of these by field, e.g. ``{"boxes": "list"}``: a name stands
-                for all fields and groups of that name, a tuple is a path, and other fields have ``"raise"``.
+                per sample, in every batch. Or a dict of these by field, e.g. ``{"boxes": "list"}``: a name means
+                all fields and groups of that name, a tuple is a path, and other fields have ``"raise"``.
             stack_arrays: Whether the elements of each array whose elements have the same format are stacked:
                 ``batch["cameras"]["image"]`` of shape ``(batch, cameras, ...)``, instead of
                 ``batch["cameras"][0]["image"]`` and so on. Where a field is folded in the graph (see

@@ -364,7 +364,7 @@ class UnneededFieldRemover(PipelineStepBase):
     """Removes all data fields and groups of some names, anywhere in the sample.
 
     A removed group takes everything below it along. What only a removed field needs is not computed either: DALI
-    leaves out operators whose results nobody uses. The step itself costs nothing, it adds no operator.
+    leaves out operators whose results are not used. The step itself costs nothing: it adds no operator.
 
     Names that do not occur are passed over, so that one list serves several data sets. Refused are only those that
     look like a misspelt name of a field: ``"imgae"`` where there is an ``"image"``. Names that differ in digits

@@ -234,7 +234,7 @@ class RandomAccessSampler(SamplerBase):
         epochs are not affected, and nothing changes where all segments have the settings of this sampler.
 
         Raises:
-            SettingError: The sampler cannot go on with another batch size than that of the segments.
+            SettingError: The sampler cannot continue with another batch size than that of the segments.
         """
         changed = copy.copy(self)
         changed._history = (epoch, tuple(segments))

@@ -230,8 +230,8 @@ class StreamingSequenceSampler(PlannedSampler):
 
     Two ways to distribute the sequences, and their cost:
 
-    - whole sequences (the default): no sequence is cut, and none is in two slots. The sequences are dealt by
-      length, so the slots' loads differ by at most the longest sequence; that difference is padding. With few
+    - whole sequences (the default): no sequence is cut, and none is in two slots. The sequences are assigned
+      by length, so the slots' frames differ by at most the longest sequence; that difference is padding. With few
       sequences per slot, or a few very long ones, it can be a large part of the epoch.
     - ``cut_sequences=True``: the shuffled sequences are laid one after the other and cut into ``B`` equal pieces.
       At most one frame per slot is padding, in the last batch. Up to ``B - 1`` sequences are cut: their second
@@ -317,7 +317,7 @@ class ClipSampler(PlannedSampler):
 
     - ``"shuffled"``: any; each epoch in another order (``shuffle=False``: in the order of the data set);
     - ``"streamed"``: a slot plays the clips of a sequence in their order, then those of another sequence; the
-      sequences are dealt to the slots as by `StreamingSequenceSampler`.
+      sequences are assigned to the slots as by `StreamingSequenceSampler`.
 
     Example::
 
@@ -350,7 +350,7 @@ class ClipSampler(PlannedSampler):
             arrange: ``"shuffled"`` or ``"streamed"``.
             seed: Seed of the orders and of the clips' jitter, at least 0.
             shuffle: Whether the order differs between epochs; with weights it always does.
-            cut_sequences: With ``"streamed"``, whether a sequence may go on in another slot, between two of its
+            cut_sequences: With ``"streamed"``, whether a sequence may continue in another slot, between two of its
                 clips, to make the slots equally long.
             weights: One per clip, or with ``"streamed"`` one per sequence that has a clip, to draw them by weight.
             num_per_epoch: With weights, number of clips or sequences drawn per epoch; None for as many as there

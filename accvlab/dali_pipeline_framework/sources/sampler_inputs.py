@@ -66,7 +66,7 @@ class SamplerInputCallable(PlannedInput):
 
         Raises:
             SettingError: An argument is out of its range, the data set is empty, or the batches of the sampler
-                cannot be dealt evenly to the shards.
+                cannot be divided evenly among the shards.
         """
         instance(sampler, "sampler", SamplerBase)
         self._max_batches: int | None = None

@@ -123,8 +123,8 @@ def lint(
     Args:
         make_subject: Makes what is tried, in each process; it is pickled.
         num_workers: Number of processes.
-        progress: Told how many samples were tried, each time some were, and how many there are; first 0, when the
-            first process begins. Those that are tried again count twice.
+        progress: Called with how many samples were tried, each time some were, and how many there are; first 0,
+            when the first process begins. Those that are tried again count twice.
         time_limit_s: Seconds after which a sample counts as one that does not end; its process is killed.
 
     Raises:

@@ -256,7 +256,7 @@ class VideoStreamDecoder:
         return found
 
     def count_missing_bytes(self) -> int:
-        """Count the bytes that the file lacks at its end; 0 where it is complete or does not tell.
+        """Count the bytes that the file lacks at its end; 0 if it is complete, or does not record its length.
 
         Raises:
             FileError: The file cannot be read. Also the builtin exception.

@@ -283,7 +283,7 @@ def index_video(
     Of a remote MP4 of H.264, HEVC or AV1 without fragments, the tables are read, and few packets: about 1 MB.
     (So it is not noticed that the stream's own counters skip.) Other remote videos are read once.
 
-    Streams whose container does not tell the times of their frames (AVI with B-frames, raw streams, damaged time
+    Streams whose container does not record the times of their frames (AVI with B-frames, raw streams, damaged time
     stamps), and H.264 with field pictures, are decoded once. The frames are those that decoding gives: not those
     that an edit list cuts off, nor those that a codec keeps to itself.
 
@@ -589,7 +589,7 @@ def cached_video_index(
     """Get the index of a video from a cache; its arrays are read-only.
 
     It counts if the video still has the size and time of change that it was made for; if it is remote, the size,
-    and what its store says of its version. Else, and if it is damaged, one of several processes makes it anew.
+    and what its store says of its version. Else, and if it is damaged, one of several processes builds it again.
 
     Args:
         cache: The folder; it is made if it is not there.

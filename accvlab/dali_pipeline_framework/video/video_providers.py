@@ -530,8 +530,8 @@ class VideoDataProvider(VideoProviderBase):
           [recording number: INT32    ()]
 
     **Access.** Any frame is found exactly, also between B-frames and at a variable rate; see `VideoIndex`. The
-    index is made once, here. A worker decodes a sequence from the last key frame before it, or goes on in an open
-    decoder whose position is before it.
+    index is made once, here. A worker decodes a sequence from the last key frame before it, or continues in an
+    open decoder whose position is before it.
 
     **Streaming.** With `StreamingSequenceSampler` over `sequence_lengths`, each slot plays the sequences of its
     video in their order, each in its own decoder, and each frame is decoded once. That holds in one worker: with

@@ -524,9 +524,9 @@ class VideoStreamInput(NativeInput):
             for batch in loader:
                 batch["frames"]                  # (n, F, H, W, C) uint8, n <= 3
 
-    A thread decodes ahead; there are no worker processes, whatever ``num_workers`` says. A stream has no epochs: a
-    loop that is left goes on with the next one where it stood, and after the end there is nothing more. It has no
-    state to save. Each rank has a stream of its own.
+    A thread decodes ahead; there are no worker processes, whatever ``num_workers`` says. A stream has no epochs:
+    the loop after a ``break`` continues where that one stopped, and after the end there is nothing more. It has no
+    state to save. Each rank has its own stream.
     """
 
     operator_name = "external_source"

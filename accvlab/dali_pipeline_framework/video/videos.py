@@ -142,7 +142,7 @@ class Videos(CameraRig):
             ``time_offsets_s`` are taken as written in decimals.
         time_offsets_s: By camera, what is added to the times of its container; one number, or one per recording.
         missing: At points in time at which a camera has no frame, ``"drop"`` ends a sequence, and the next one
-            begins behind it; ``"bridge"`` goes on; ``"raise"`` refuses the data set.
+            begins after it; ``"bridge"`` continues; ``"raise"`` refuses the data set.
         stream: Number of the video stream in the containers.
         image_type: ``RGB``, ``BGR`` or ``GRAY``.
         colors: ``"stream"`` for the colors that each stream states; ``"dali"`` for the pixels of DALI's readers on

@@ -219,7 +219,7 @@ class BEVFormerSettings(parts.DetectorSettings):
                                                    left out
 
     Each frame ends one queue in each epoch, in shuffled order; which of the ``queue_length`` frames before it is
-    left out is drawn anew in each epoch. Colors are distorted for each image (`UnclippedPhotometricDistorter`).
+    left out is drawn again in each epoch. Colors are distorted for each image (`UnclippedPhotometricDistorter`).
 
     In evaluation there are single frames, without the axis of the queue and without boxes. ``can_bus`` is
     absolute, the model makes the differences; ``prev_bev_exists``, ``(B,)``, is False where a scene begins.
@@ -245,7 +245,7 @@ class BEVFormerSettings(parts.DetectorSettings):
               changed once for each of them.
 
             Otherwise, queues stay in their scene, and repeat its first frame where it is too short; a repeated
-            frame begins the memory anew (``prev_bev_exists`` is False), so nothing is seen twice;
+            frame restarts the memory (``prev_bev_exists`` is False), so nothing is seen twice;
             ``can_bus[3:7]`` is the orientation, w first and not negative; differences of headings are in
             [-180, 180).
     """

@@ -267,7 +267,7 @@ class PlannedImageAugmenter(PipelineStepBase):
     uint8, RGB; black where nothing is shown. A rotated pixel is its nearest neighbor in the resized image.
 
     The published code resizes by Pillow's bicubic filter, which averages where images are made smaller. In a graph
-    the filter is the same: 55 dB. On arrays it is a quicker one, by the factor of the size:
+    the filter is the same: 55 dB. On arrays it is a faster one, by the factor of the size:
 
     - from 0.7 on, OpenCV's cubic interpolation after a slight blur: 49 dB or more for frames of cameras on
       vehicles, 40 dB for any photograph;
@@ -293,8 +293,8 @@ class PlannedImageAugmenter(PipelineStepBase):
             plan_name: Name of the field next to each of them.
             output_hw: Height and width of the output.
             rotates: Whether an image may be rotated.
-            reduced_decoding: Whether JPEGs are decoded at a half of their size, or less, where they are shown no
-                larger: quicker, and no pixel is the same. On arrays only.
+            reduced_decoding: Whether JPEGs are decoded at a half of their size, or less, where the output is no
+                larger: faster, but the pixels differ. On arrays only.
 
         Raises:
             SettingError: An argument is not of its form.
@@ -564,8 +564,8 @@ class UnclippedPhotometricDistorter(PixelStep):
 
     That is ``PhotoMetricDistortionMultiViewImage`` of BEVFormer, SparseDrive and Sparse4D. Each part happens with
     a probability of one half, in this order: brightness is added; contrast is multiplied (or at the end, with a
-    probability of one half); saturation (of HSV) is multiplied, hue is turned; channels are permuted. Nothing is
-    clipped: values below 0 and above 255, and saturations above 1, go on. `PhotoMetricDistorter` is quicker, but
+    probability of one half); saturation (of HSV) is multiplied, hue is rotated; channels are permuted. Nothing is
+    clipped: values below 0 and above 255, and saturations above 1, are kept. `PhotoMetricDistorter` is faster, but
     clips; it has forms for graph and arrays.
 
     Input: ``(height, width, 3)``, RGB, uint8 or float32. Output: the same as float32.

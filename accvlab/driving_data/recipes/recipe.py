@@ -218,7 +218,7 @@ class Recipe:
             provider: The provider of the frames, or of queues of them.
             settings: The settings; None for the defaults.
             is_training: Whether there are labels and random changes.
-            reduced_decoding: As for `PlannedImageAugmenter`: quicker, not the same pixels.
+            reduced_decoding: As for `PlannedImageAugmenter`: faster, but not the same pixels.
             extra_fields: Fields and groups of the frames that batches have as well.
             extra_steps: Steps of your own.
 

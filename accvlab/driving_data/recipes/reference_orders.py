@@ -514,7 +514,7 @@ class ChunkSampler(_DealtSampler):
       samples of the data set, which then come twice (``DistributedSampler`` of StreamPETR and BEVFormer).
       Sequences are cut where a chunk ends.
     - ``whole_sequences=True``: a rank gets the sequences that begin in its chunk of ``floor(N / ranks)`` samples.
-      Those that begin after the last chunk *nobody* gets (``DistributedSampler`` of SparseDrive and Sparse4D).
+      Those that begin after the last chunk *no rank* gets (``DistributedSampler`` of SparseDrive and Sparse4D).
     """
 
     depends_on_shards = True
@@ -527,7 +527,7 @@ class ChunkSampler(_DealtSampler):
         Args:
             sequence_lengths: ``(S,)``, number of frames of each sequence.
             total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
-            whole_sequences: How samples are dealt to ranks.
+            whole_sequences: How samples are divided among ranks.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -552,7 +552,7 @@ class ChunkSampler(_DealtSampler):
 class SceneSampler(_DealtSampler):
     """Slots play scenes in the order of time, and no scene is cut, whatever the number of slots.
 
-    Scenes are dealt in their order, each to the slot that is ready first. What fills a slot without a scene, or
+    Scenes are assigned in their order, each to the slot that is ready first. What fills a slot without a scene, or
     after its last one, is marked as padding: it repeats the slot's last frame, or the first of the data set.
     `StreamingSequenceSampler` does the same, but cuts scenes where there are more slots than scenes.
     """

@@ -139,7 +139,7 @@ def show(
 ) -> Picture:
     """Draw a sample of a provider, or one of a batch of a loader: cameras with boxes, and the scene from above.
 
-    Cameras are placed as they look around the vehicle, where that is known: ahead in the first row, behind in the
+    Cameras are arranged by their viewing direction, where that is known: ahead in the first row, behind in the
     second. Boxes are projected by the matrices of the sample: where they do not fit in the picture, the data do
     not fit. The front of a box is crossed. From above: boxes, their velocities (the way of one second), lidar
     points, map lines; the vehicle is in the middle and looks up. In both: where the vehicle was (blue) and will be

@@ -536,7 +536,7 @@ class ImageResizer(ResamplingStep):
     ========  =========================================================================================
     mode      what is shown
     ========  =========================================================================================
-    stretch   all of the image; each axis is scaled by itself
+    stretch   all of the image; each axis is scaled separately
     pad       all of the image at its aspect ratio; the rest is ``fill_value``
     crop      as much of the image as fills the output, at its aspect ratio; the rest is cut off
     ========  =========================================================================================

@@ -78,7 +78,7 @@ class FrameFolders(rigs.CameraRig):
             are taken as written in decimals.
         reference_camera: By time, name of the camera whose frames are the points in time; None for the first.
         missing: At points in time at which a camera has no frame, ``"drop"`` ends a sequence, and the next one
-            begins after it, so that neighbours in a sequence are neighbours in time; ``"bridge"`` goes on;
+            begins after it, so that neighbours in a sequence are neighbours in time; ``"bridge"`` continues;
             ``"raise"`` refuses the data set.
         storage_options: Arguments of a remote file system, see `FileDataProvider`.
 

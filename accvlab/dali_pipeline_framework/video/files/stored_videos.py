@@ -66,7 +66,7 @@ class StoredVideo(ABC):
 
     @abstractmethod
     def require_indexed(self) -> None:
-        """Check that it is the one that was indexed, before reading goes on elsewhere in it.
+        """Check that it is the one that was indexed, before reading continues elsewhere in it.
 
         Raises:
             VideoError: It was changed.

@@ -83,9 +83,9 @@ class LeRobotProvider(BlueprintProvider):
     the frames of a camera in one pass. Each episode is a sequence for samplers.
 
     **What is read.** Tables are read once, and numbers kept in ``index_cache``: all processes map them. They are
-    made anew where the tables were changed. A frame of a video is found by its exact time: the start of the
-    episode in the video, and the ``timestamp`` of the row. Each video is indexed when a frame of it is needed
-    first; one that is changed afterwards is an error.
+    rebuilt if the tables have changed. A frame of a video is found by its exact time: the start of the
+    episode in the video, and the ``timestamp`` of the row. Each video is indexed when one of its frames is
+    first needed; one that changes afterwards is an error.
 
     Example::
 

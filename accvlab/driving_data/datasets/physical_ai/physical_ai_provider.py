@@ -77,8 +77,8 @@ class PhysicalAiProvider(DrivingProvider):
 
         Args:
             root: The folder of the data set, or its URL.
-            chunks: Numbers of the chunks to use, or text such as ``"0-7"``, which is 0 to 6. None: those of which
-                the motion of the vehicle is there.
+            chunks: Numbers of the chunks to use, or text such as ``"0-7"``, which is 0 to 6. None: those for
+                which the motion of the vehicle exists.
             moments: When there are samples; None for the frames of the reference camera.
             reference_camera: The camera whose frames are the samples; None for the wide front camera, or else the
                 first.
