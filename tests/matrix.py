@@ -28,6 +28,7 @@ TESTS = (
     "dali_pipeline_framework/engine/test_fork_server.py",
     "dali_pipeline_framework/engine/test_start_methods.py",
     "dali_pipeline_framework/sampling/test_samplers.py",
+    "driving_data/datasets/test_index_cache.py",
 )
 
 

@@ -391,7 +391,8 @@ def _columns(table: type[object]) -> dict[str, _Column]:
         is_required = hasattr(hint, "__metadata__")
         annotated = hint if is_required else typing.get_args(hint)[0]
         shape, *elements = annotated.__metadata__
-        dtype = typing.get_args(typing.get_args(annotated.__origin__)[1])[0]
+        dtype = typing.get_args(annotated.__origin__)[-1]  # before NumPy 2.5 `np.dtype` of it
+        dtype = (typing.get_args(dtype) or (dtype,))[0]
         columns[name] = _Column(dtype, tuple(shape.split()), elements[0] if elements else None, is_required)
     return columns
 
