@@ -274,13 +274,11 @@ def test_stacks_are_logged_where_no_batch_comes(
     loader = loader_of(DeadlyProvider(tmp_path, fault, {17: 1}), faults=faults)
     with loader, pytest.raises(WorkerDiedError):
         list(loader)
-    [first, *more] = [
-        record.getMessage() for record in caplog.records if "No batch has come" in record.getMessage()
-    ]
+    logged = [record.getMessage() for record in caplog.records if "No batch has come" in record.getMessage()]
+    # On a busy machine, batches before it may be awaited as long.
+    sample = r"Worker process \d+ has been loading sample 17 \(epoch 0, batch \d, slot \d\) for \d s"
+    first, *more = [text for text in logged if re.search(sample, text)]
     assert "batches are with the workers" in first
-    assert re.search(
-        r"Worker process \d+ has been loading sample 17 \(epoch 0, batch \d, slot \d\) for \d s", first
-    )
     assert re.search(rf'fault_providers.py", line \d+ in {fault}\n', first)
     assert len(re.findall(r"Worker process \d+", first)) == 2
     assert "in next_batch" in first  # of the main thread
