@@ -554,7 +554,7 @@ def _interval(times_s: Float64Array, bounds: Int64Array) -> tuple[float, bool]:
     if period_s > 2 * _SAME_S and (off_s <= _SAME_S / 2).all():  # any two of them are within `_SAME_S`
         return period_s, True
     intervals = np.diff(times_s)[np.diff(steps) == 1]
-    intervals = intervals[np.isfinite(intervals)]
+    intervals = intervals[intervals > 0]  # not NaN, and not where a slower camera has the same frame again
     return float(np.median(intervals)) if len(intervals) else 0.0, False
 
 

@@ -209,6 +209,14 @@ def test_cameras_are_searched_by_their_own_times():
     assert in_time.get_data(2)["cameras"][1]["gain"].tolist() == [2.5]
 
 
+@pytest.mark.parametrize("take", ["nearest", "last"])
+def test_a_slow_camera_may_have_a_frame_at_several_moments(take):
+    times = {1: [0, 0, 0, 0.3, 0.3, 0.3, 0.6]}
+    provider = TimeWindows(Drive((7,), camera_times_s=times), {"cameras[1].gain": [-0.3, 0]}, take=take)
+    assert provider.get_data(4)["cameras"][1]["gain"].tolist() == [2.5, 5.5]
+    assert provider.get_data(5)["cameras"][1]["gain"].tolist() == ([3.5, 6.5] if take == "nearest" else [2.5, 5.5])
+
+
 def test_float32_times_and_times_since_1970_are_no_obstacle():
     steps = np.arange(2000)
     windows = {"number": [-0.2, -0.1, 0, 0.1]}

@@ -213,6 +213,9 @@ class TestRefused:
         assert refused(SettingError, lambda: SceneFilter(tokens="abc")) == (
             "`tokens` must be a list of names, got one: write ['abc']."
         )
+        assert refused(SettingError, lambda: SceneFilter(log_names=5)) == (
+            "`log_names` must be a list of names, got 5."
+        )
 
     def test_sensors(self, root):
         assert refused(SettingError, lambda: provider_of(root, {"radar": True})) == (
@@ -257,8 +260,20 @@ class TestRefused:
                 lambda frames: frames[::-1],
                 r"'timestamp' of '.*pkl': times must ascend, got .* and then .* \(row 1\)\. ",
             ),
+            (
+                lambda frames: [*frames[:2], {**frames[2], "timestamp": np.nan}, *frames[3:]],
+                r"'timestamp' of '.*pkl': times must ascend, got .* and then nan \(row 2\)\. ",
+            ),
+            (
+                lambda frames: [{**frame, "roadblock_ids": 3} for frame in frames],
+                r"The frame 0 .*\['roadblock_ids'\] must be a list, got 3\. ",
+            ),
+            (
+                lambda frames: [{**frame, "anns": {**frame["anns"], "gt_names": 3}} for frame in frames],
+                r"The frame 0 .*\['anns'\]\['gt_names'\] must be a list, got 3\. ",
+            ),
         ],
-        ids=["key", "shape", "form", "times"],
+        ids=["key", "shape", "form", "times", "time", "route", "names"],
     )
     def test_logs_of_another_version(self, tmp_path, change, problem):
         message = refused(FileError, lambda: provider_of(write_navsim(tmp_path, change=change)))
@@ -302,11 +317,17 @@ class TestRefused:
                 "has no intensity; it has x, y, z, strength, ring, lidar_info.",
             ),
             (lambda content: content.replace(b"POINTS 500", b"POINTS many"), "is damaged (ValueError("),
+            (
+                lambda content: content.replace(b"COUNT 1", b"COUNT 0"),
+                "is damaged (ValueError('COUNT must be above",
+            ),
         ]:
             path.write_bytes(change(pcd(cloud_of(3))))
             message = refused(FileError, lambda: provider.get_data(0))
             assert repr(str(path)) in message
             assert problem in message
+        path.write_bytes(b"# POINT CLOUD DATA FILE\n" + pcd(cloud_of(3)))
+        assert np.array_equal(provider.get_data(0)["lidar"]["points"][:, :3], cloud_of(3))
 
     def test_filters_of_files(self, tmp_path):
         path = tmp_path / "filter.yaml"

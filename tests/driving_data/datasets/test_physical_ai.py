@@ -363,6 +363,15 @@ class TestErrors:
             "KeyError: 'chunk_path'. It is of another version of the layout: name the files, "
             "layout=ClipLayout(...).",
         )
+        write_features(copied)
+        table = (copied / "features.csv").read_text()
+        for known, other in [("{clip_id}", "{uuid}"), ("{chunk_id:04d}", "{chunk_id}"), (".zip", ".zip}")]:
+            (copied / "features.csv").write_text(table.replace(known, other))
+            self.refused(
+                copied,
+                "'ROOT/features.csv' must have no places but {chunk_id:04d} and {clip_id}, here {chunk} and "
+                "{clip}. The names of a ClipLayout must have places to fill:",
+            )
         (copied / "features.csv").unlink()
         self.refused(copied, "and no 'features.csv', which says where the published archives are: download it")
         self.refused(copied, "There are no videos", layout=ClipLayout())
@@ -374,6 +383,11 @@ class TestErrors:
                 {"chunks": "0-x"},
                 SettingError,
                 "`chunks` must be as '0-7', which is 0 to 6, or whole numbers, got '0-x'.",
+            ),
+            (
+                {"chunks": 3},
+                SettingError,
+                "`chunks` must be as '0-7', which is 0 to 6, or whole numbers, got 3.",
             ),
             ({"chunks": [3]}, SettingError, "`chunks` must be chunks of the list of clips, got 3. It has: 0, 7."),
             (

@@ -184,7 +184,7 @@ def require_ascending(times: Array, where: str, *, strictly: bool = False) -> No
         FileError: They do.
     """
     steps = np.diff(times)
-    is_wrong = steps <= 0 if strictly else steps < 0
+    is_wrong = ~(steps > 0 if strictly else steps >= 0)  # also NaN
     if is_wrong.any():
         row = int(np.flatnonzero(is_wrong)[0])
         rule = "ascend" if strictly else "not go back"

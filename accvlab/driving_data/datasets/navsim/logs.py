@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from accvlab.dali_pipeline_framework.checks import did_you_mean, listed, shown
+from accvlab.dali_pipeline_framework.checks import did_you_mean, elements, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 
 from ..driving import poses
@@ -163,10 +163,17 @@ def _log(path: Path, frames: Sequence[Entry]) -> Log:
             [frame.array(frame.need("ego_dynamic_state"), "ego_dynamic_state", 4) for frame in frames]
         ),
         driving_command=np.stack(commands).astype(np.int64),
-        has_route=np.array([len(frame.need("roadblock_ids")) > 0 for frame in frames]),
+        has_route=np.array([len(_elements(frame, "roadblock_ids")) > 0 for frame in frames]),
         distortion=distortion,
         map_name=str(frames[0].need("map_location")),
     )
+
+
+def _elements(entry: Entry, name: str) -> list[Any]:
+    values = elements(entry.need(name))
+    if values is None:
+        raise FileError(f"{entry.place}[{name!r}] must be a list, got {shown(entry.need(name))}.")
+    return values
 
 
 def _images(
@@ -200,7 +207,7 @@ def _boxes(frames: Sequence[Entry]) -> dict[str, Array]:
         columns["velocity"].append(velocity.reshape(-1, 3))
         columns["frame"].append(np.full(len(box), number))
         for name, key in (("category", "gt_names"), ("track", "track_tokens")):
-            values = annotations.need(key)
+            values = _elements(annotations, key)
             if len(values) != len(box):
                 rule = f"{annotations.place}[{key!r}] must have as many elements as 'gt_boxes', {len(box)}"
                 raise FileError(f"{rule}, got {shown(len(values))}.")

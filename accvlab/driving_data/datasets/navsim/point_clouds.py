@@ -12,7 +12,7 @@ from accvlab.dali_pipeline_framework.errors import FileError
 
 from ..driving.array_types import Float32, UInt8
 
-_END_OF_HEADER = b"DATA "
+_END_OF_HEADER = b"\nDATA "
 _MOST_HEADER = 4096  # bytes
 _KINDS = {"F": "f", "U": "u", "I": "i"}
 
@@ -25,7 +25,7 @@ def points_of(content: UInt8, columns: Sequence[str], name: str) -> Float32:
     """
     head = content[:_MOST_HEADER].tobytes()
     place = head.find(_END_OF_HEADER)
-    end = head.find(b"\n", place) + 1
+    end = head.find(b"\n", place + 1) + 1
     if place < 0 or not end:
         raise FileError(f"The file {name!r} is no point cloud (PCD): it begins with {shown(head[:20])}.")
     lines = (line.split() for line in head[:end].decode("latin1").splitlines() if not line.startswith("#"))
@@ -35,6 +35,8 @@ def points_of(content: UInt8, columns: Sequence[str], name: str) -> Float32:
     try:
         kinds = zip(header["FIELDS"], header["TYPE"], header["SIZE"], header["COUNT"], strict=True)
         dtype = np.dtype([(field, f"<{_KINDS[kind]}{size}", (int(count),)) for field, kind, size, count in kinds])
+        if "0" in header["COUNT"]:
+            raise ValueError("COUNT must be above 0")
         count = int(header["POINTS"][0])
     except (KeyError, IndexError, ValueError, TypeError) as error:
         raise FileError(f"The header of the point cloud {name!r} is damaged ({error!r}).") from error

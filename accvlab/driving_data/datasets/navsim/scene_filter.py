@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -21,8 +21,8 @@ from ..driving.driving_index import DrivingIndex, rows_from
 
 
 def _names(value: Sequence[str] | None) -> tuple[str, ...] | None:
-    if value is None or isinstance(value, str):
-        return value  # type: ignore[return-value]  # a text is refused below
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return value  # type: ignore[return-value]  # what is no list is refused below
     return tuple(value)
 
 
@@ -59,8 +59,9 @@ class SceneFilter:
         for name in ("log_names", "tokens"):
             value = getattr(self, name)
             if value is not None:
-                if isinstance(value, str):
-                    raise SettingError(f"`{name}` must be a list of names, got one: write [{value!r}].")
+                if not isinstance(value, tuple):
+                    got = f"got one: write [{value!r}]" if isinstance(value, str) else f"got {shown(value)}"
+                    raise SettingError(f"`{name}` must be a list of names, {got}.")
                 for each in value:
                     checks.text(each, name)
 

@@ -54,7 +54,7 @@ class ClipLayout:
         for field in attrs.fields_dict(ClipLayout):
             pattern, needed = text(getattr(self, field), field), _NEEDED_PLACES.get(field, set())
             found = set(re.findall(r"{(.*?)}", pattern))
-            if found.difference(_PLACES) or not needed <= found:
+            if not needed <= found or re.search(r"[{}]", re.sub(f"{{({'|'.join(_PLACES)})}}", "", pattern)):
                 places = ", ".join(f"{{{place}}}" for place in sorted(needed))
                 none = "no place but {clip}, {camera}, {chunk}"
                 problems.append(f"{field}: must have {places or none}, got {pattern!r}")
@@ -125,7 +125,11 @@ def published_layout(storage: Storage) -> tuple[ClipLayout, list[str]]:
             raise FileError(f"{rule}, it has: {listed(names)}. {_ADVICE}")
     if not cameras:
         raise FileError(f"{where} must have cameras: features with a video and its times. {_ADVICE}")
-    return ClipLayout(**patterns), cameras
+    try:
+        return ClipLayout(**patterns), cameras
+    except SettingError as error:
+        rule = f"{where} must have no places but {{chunk_id:04d}} and {{clip_id}}, here {{chunk}} and {{clip}}"
+        raise FileError(f"{rule}. {error} {_ADVICE}") from error
 
 
 _ADVICE = "It is of another version of the layout: name the files, layout=ClipLayout(...)."

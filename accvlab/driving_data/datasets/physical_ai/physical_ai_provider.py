@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from accvlab.dali_pipeline_framework.checks import did_you_mean, instance, listed, whole_number
+from accvlab.dali_pipeline_framework.checks import did_you_mean, elements, instance, listed, whole_number
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import StoragePath, StoredFile, nearest
 from accvlab.dali_pipeline_framework.providers import Storage
@@ -172,9 +172,12 @@ def _published_clips(storage: Storage, chunks: Sequence[int] | None, wanted: Seq
 
 
 def _chunk_numbers(chunks: str | Sequence[int] | None) -> Sequence[int] | None:
-    if not isinstance(chunks, str):
-        return None if chunks is None else [whole_number(chunk, "chunks", at_least=0) for chunk in chunks]
-    first, _, end = chunks.partition("-")
+    if chunks is None:
+        return None
+    numbers = elements(chunks)
+    if numbers is not None:
+        return [whole_number(chunk, "chunks", at_least=0) for chunk in numbers]
+    first, _, end = str(chunks).partition("-")
     if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
         raise SettingError(f"`chunks` must be as '0-7', which is 0 to 6, or whole numbers, got {chunks!r}.")
     return range(int(first), int(end))
