@@ -128,7 +128,7 @@ class LoaderBatchSampler:
 
 
 class DataLoader(TorchInterface):
-    """Delivers batches to a training loop, epoch after epoch, and can be stopped and continued anywhere.
+    """Delivers batches to a training loop, epoch after epoch, and can be stopped and resumed anywhere.
 
     Args:
         source: What to load: a data provider; or an input (callable, iterable, native reader, stream), or a

@@ -335,7 +335,7 @@ class BusyCores:
 
 @attrs.frozen(repr=False)
 class LoaderReport:
-    """Where the time has gone between the first batch of a loop and its last one so far; see `DataLoader.report`.
+    """Where the time went between the first batch of a loop and its latest one; see `DataLoader.report`.
 
     ``str(report)`` is a table for people. The stages of the loop are one after the other, and add up to
     ``seconds``; at the same time the workers load, and the graph works, each on other batches.

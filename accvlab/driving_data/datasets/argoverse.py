@@ -225,7 +225,7 @@ def _boxes(times: Int64, columns: Mapping[str, Array]) -> dict[str, Array]:
 
 
 class ArgoverseProvider(DrivingProvider):
-    """Sensor logs of Argoverse 2, as they are published (extra ``arrow``).
+    """Sensor logs of Argoverse 2, as published (extra ``arrow``).
 
     The files of each log, below the root or a split in it; of the sensors, those that are there::
 

@@ -35,7 +35,7 @@ ALPAMAYO_CAMERAS: Mapping[str, int] = MappingProxyType(
 
 @attrs.frozen(kw_only=True)
 class AlpamayoSettings(parts.RecipeSettings):
-    """What Alpamayo's ``PAIDataset`` is given; the defaults are its own.
+    """The arguments of Alpamayo's ``PAIDataset``; the defaults are its own.
 
     Batches, of B samples, C cameras in the order of their numbers, T images of each::
 

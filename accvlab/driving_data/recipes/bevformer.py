@@ -201,7 +201,7 @@ _OF_IMAGES = ("lidar2img", "lidar2cam")
 
 @attrs.frozen(kw_only=True)
 class BEVFormerSettings(parts.DetectorSettings):
-    """How the data of BEVFormer are made. The defaults are those of ``bevformer_tiny``.
+    """The configuration of BEVFormer's data. The defaults are those of ``bevformer_tiny``.
 
     Batches in training, of B queues of Q frames and C cameras::
 

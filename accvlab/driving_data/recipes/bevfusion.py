@@ -61,7 +61,7 @@ class BEVMasks:
 
 @attrs.frozen(kw_only=True)
 class BEVFusionSettings(parts.AugmentedSettings):
-    """What the configuration of BEVFusion says; the defaults are those of its camera and lidar detector.
+    """The configuration of BEVFusion; the defaults are those of its camera and lidar detector.
 
     Batches, of B frames and C cameras; all matrices float32::
 

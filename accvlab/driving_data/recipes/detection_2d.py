@@ -39,7 +39,7 @@ _OF_OBJECTS = ("center", "offset", "height_width", "is_active")
 
 @attrs.frozen(kw_only=True)
 class Detection2DSettings(parts.AugmentedSettings):
-    """How images and what is learned of them are made.
+    """How images and training targets are made.
 
     The images of all cameras are samples of their own: those of frame b are at ``b * C ... b * C + C - 1``.
     Batches, of B frames, C cameras, M objects at most, as of CenterNet::

@@ -121,7 +121,7 @@ class _Held:
 
 
 def as_mmdet(batch: Batch, device: torch.device | str | None = None) -> Batch:
-    """Make the arguments of ``forward`` of a batch of a recipe, as mmcv's ``scatter`` hands them over.
+    """Make the arguments of ``forward`` from a batch of a recipe, as mmcv's ``scatter`` passes them.
 
     Training: ``model(return_loss=True, **as_mmdet(batch))``; evaluation: ``return_loss=False``. Boxes of
     StreamPETR and BEVFormer are `LidarBoxes`. ``img_metas`` hold what the models use, and ``sample_token`` and

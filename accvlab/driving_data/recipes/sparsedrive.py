@@ -39,7 +39,7 @@ _IMAGES = ImageAugmentation(scale_range=(0.40, 0.47), rotation_range_deg=(-5.4, 
 
 @attrs.frozen(kw_only=True)
 class SparseDriveSettings(parts.StreamedSettings):
-    """What the configuration of SparseDrive says; the defaults are those of ``sparsedrive_small_stage2``.
+    """The configuration of SparseDrive; the defaults are those of ``sparsedrive_small_stage2``.
 
     Batches in training have the keys that ``forward_train`` takes, and those of its ``img_metas`` (``T_global``,
     ``T_global_inv``, ``instance_id``). `as_mmdet` makes its arguments of them.

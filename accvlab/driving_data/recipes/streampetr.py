@@ -165,7 +165,7 @@ _IMAGES = ImageAugmentation(scale_range=(0.38, 0.55))
 
 @attrs.frozen(kw_only=True)
 class StreamPETRSettings(parts.StreamedSettings):
-    """What the configuration of StreamPETR says; the defaults are those of ``stream_petr_r50_flash_704``.
+    """The configuration of StreamPETR; the defaults are those of ``stream_petr_r50_flash_704``.
 
     Batches in training have the keys that ``forward_train`` takes, with an axis of frames after the axis of
     samples. `as_mmdet` makes its arguments of them.

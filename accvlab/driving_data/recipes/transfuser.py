@@ -50,7 +50,7 @@ RASTER_CLASSES = (
 
 @attrs.frozen(kw_only=True)
 class TransFuserSettings(parts.RecipeSettings):
-    """What ``TransfuserConfig`` of NAVSIM says; the defaults are its own.
+    """The settings of NAVSIM's ``TransfuserConfig``; the defaults are its own.
 
     Batches, of B scenes::
 

@@ -229,7 +229,7 @@ def _as_names(names: Iterable[str]) -> tuple[str, ...]:
 
 @attrs.frozen(eq=False, kw_only=True)
 class DrivingIndex:
-    """Frames, cameras, lidar and boxes of a data set. What is None, the data set does not have.
+    """Frames, cameras, lidar and boxes of a data set. None: not in the data set.
 
     Attributes:
         base: ``"lidar"`` or ``"ego"``.

@@ -47,7 +47,7 @@ class NavsimSettings(TypedDict, total=False):
 
 
 class NavsimProvider(DrivingProvider):
-    """Scenes of NAVSIM, a sample each: what an agent gets at its current frame, and where the vehicle went then.
+    """Scenes of NAVSIM, one per sample: what an agent gets at its current frame, and where the vehicle went next.
 
     Samples are those of `DrivingProvider` at the current frame, where the scene is the log, and (H frames of
     history, the last one is the current frame; F future ones)::
