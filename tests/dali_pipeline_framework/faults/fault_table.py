@@ -48,7 +48,7 @@ COLUMNS = [
     "`FaultPolicy`",
     "outcome",
     "samples as undisturbed",
-    "told after",
+    "reported after",
     "next batch after",
     "limit",
 ]
