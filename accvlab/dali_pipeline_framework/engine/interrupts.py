@@ -10,12 +10,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing.popen_fork import Popen
 from types import FrameType
 from typing import Any, TypeAlias
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], Any]
 
+_FORKS = "multiprocessing.popen_fork", "_launch"  # module and function
 _PATIENCE_S = 1.0  # most batches are ready by then
 
 # The functions of `signal` take microseconds more, to make members of enumerations.
@@ -127,9 +127,11 @@ class DeferredInterrupt:
 
 def _is_forking(frame: FrameType | None) -> bool:
     """Whether a process is being forked: what modules do before and after that, e.g. with locks, must be whole."""
-    while frame is not None and frame.f_code is not Popen._launch.__code__:  # type: ignore[attr-defined]
+    while frame is not None:
+        if (frame.f_globals.get("__name__"), frame.f_code.co_name) == _FORKS:
+            return True
         frame = frame.f_back
-    return frame is not None
+    return False
 
 
 running: DeferredInterrupt | None = None
