@@ -578,6 +578,11 @@ def _offsets_by_path(
     if elements:
         rule = "An array of data fields can have no windows, since its masks would have no place"
         raise SettingError(f"{rule}, got {format_paths(elements)}. Give it another form in the provider.")
+    leaves = dict(zip(format.flat_paths, format.flat_leaves, strict=True))
+    clips = [path for path in found if (leaves[path].content.layout or "").startswith("F")]
+    if clips:
+        rule = "Windows are of single frames, and there are several already in each"
+        raise SettingError(f"{rule} {format_paths(clips)}. Leave it out of `windows`, or deliver single frames.")
     for path in _videos(format.flat_paths, format):
         if _numbers_path(path) in found:
             own = format_paths([_numbers_path(path)])

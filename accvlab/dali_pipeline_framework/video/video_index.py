@@ -341,6 +341,8 @@ def make_index(
     if index is None:
         with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
             index = _index_by_decoding(decoder)
+            if index.is_seekable:
+                index = attrs.evolve(index, seek_points=packets.seek_points(index.key_pts, decoder))
     doubts = packets.doubts(index, num_unread, duration_s)
     has_packet_per_frame &= index.is_seekable
     own_bytes = packets.byte_map(known, index)
@@ -469,11 +471,18 @@ class _PacketTable:
         shown = self.pts[self.is_shown]
         order = np.argsort(shown, kind="stable")
         num_reordered = int((order - np.arange(len(order))).max(initial=0))
-        key_pts, places = np.unique(self.pts[self.is_key], return_index=True)
+        key_pts = np.unique(self.pts[self.is_key])
+        return np.ascontiguousarray(shown[order]), key_pts, self.seek_points(key_pts, decoder), num_reordered
+
+    def seek_points(self, key_pts: Int64Array, decoder: VideoStreamDecoder) -> Int64Array:
+        """Times to ask the container for, to get to key frames."""
         # A container without a table is searched for the last packet up to that time of decoding.
         has_table = _SEARCHED_CONTAINERS.isdisjoint(decoder.container_name.split(","))
-        seek_points = key_pts if has_table else self.dts[self.is_key][places]
-        return np.ascontiguousarray(shown[order]), key_pts, seek_points, num_reordered
+        if has_table or self.lacks_times or not np.isin(key_pts, self.pts).all():
+            return key_pts
+        pts, places = np.unique(self.pts, return_index=True)
+        seek_points: Int64Array = self.dts[places[pts.searchsorted(key_pts)]]
+        return seek_points
 
     def byte_map(self, known: KnownFile | None, index: VideoIndex) -> ByteMap | None:
         """Find where the file has each frame; None where that is not known."""

@@ -67,7 +67,9 @@ class AlpamayoSettings(parts.RecipeSettings):
     num_history_steps: int = parts.setting(16, checks.whole_number, at_least=1)
     num_future_steps: int = parts.setting(64, checks.whole_number, at_least=1)
     time_step: float = parts.setting(0.1, checks.number, above=0)
-    image_times: Sequence[float] = (-0.3, -0.2, -0.1, 0.0)
+    image_times: Sequence[float] = parts.setting(
+        (-0.3, -0.2, -0.1, 0.0), checks.number_list, what="a list of seconds, ascending, at least one"
+    )
     camera_numbers: Mapping[str, int] = parts.mapping_setting(ALPAMAYO_CAMERAS)
     output_hw: Sequence[int] | None = None
     calibration: bool = parts.setting(False, checks.flag)

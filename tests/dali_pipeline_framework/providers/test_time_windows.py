@@ -629,6 +629,13 @@ def test_what_a_provider_lacks_is_named(tmp_path):
         TimeWindows(TimeWindows(Drive(), {"task": [0, 0.1]}), {("task", 0): [0]})
     with pytest.raises(DuplicateFieldError, match="number_is_pad"):
         TimeWindows(TimeWindows(Drive(), {"number": [0]}), {"number": [0]})
+    pictures = TimeWindows(VideoFrameDataProvider(tmp_path / "a.mp4"), {"image": [0]}, edges="drop")
+    with pytest.raises(SettingError) as caught:
+        TimeWindows(pictures, {"image": [0]})
+    assert str(caught.value) == (
+        "Windows are of single frames, and there are several already in each image. Leave it out of `windows`, or "
+        "deliver single frames."
+    )
 
 
 def test_a_gap_is_named_when_a_sample_needs_it_and_check_finds_all():

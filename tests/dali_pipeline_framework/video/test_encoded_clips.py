@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.laws import examples
 from support.refusals import refusal
-from support.videos import damage, make_video, read_numbers
-from video_kinds import KINDS
+from support.videos import OPEN_GOP, damage, make_video, read_numbers
+from video_kinds import KINDS, without_its_start
 
 from accvlab.dali_pipeline_framework import (
     DataLoader,
@@ -82,6 +82,20 @@ def test_a_clip_that_was_cut_out_has_the_pixels_of_the_video(kind: str, cut_vide
 
     check()
     reader.close()
+    cutter.close()
+
+
+def test_each_frame_of_a_recording_that_begins_between_key_frames_can_be_cut_out(tmp_path: Path) -> None:
+    # The frames of a transport stream are found by their times of decoding, of which decoding tells nothing.
+    whole = make_video(tmp_path / "whole.ts", 60, "libx264", options=OPEN_GOP["libx264"])
+    path = without_its_start(whole, tmp_path / "rest.ts", 3)
+    index = index_video(path)
+    assert len(index.key_pts) == 4
+    assert (index.seek_points < index.key_pts).all()
+    cutter = FrameReader(path, index)
+    numbers = [read_numbers(decoded(cutter.cut([number])))[0] for number in range(index.num_frames)]
+    assert numbers == [*range(60 - index.num_frames, 60)]
+    assert cutter.num_seeks == index.num_frames  # each at once
     cutter.close()
 
 

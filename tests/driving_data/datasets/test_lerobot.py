@@ -502,6 +502,20 @@ def test_a_frame_of_the_next_episode_is_refused(tmp_path: Path) -> None:
         provider.get_data(3)
 
 
+@pytest.mark.parametrize("images", ["decoded", "encoded"])
+@pytest.mark.parametrize(("num_frames", "rate"), [(1, 25), (3, 10)])
+def test_a_video_of_fewer_frames_than_rows_is_refused_where_there_is_none(
+    tmp_path: Path, num_frames: int, rate: int, images: Any
+) -> None:
+    root = write_lerobot(tmp_path / "set", cameras=[FEATURE])
+    make_video(root / VIDEO, num_frames, "libx264", rate=rate)
+    windows = TimeWindows(LeRobotProvider(root, images=images), {FEATURE: [-1 / FPS, 0]})
+    windows.get_data(0)
+    with pytest.raises(FileError, match=r"episode 0, frame 1.* no frame at 0\.040 s") as failed:
+        next(windows.load_batch([0, 1, 2], [0, 1, 2]))
+    assert failed.value.sample_index_in_data_set == 1  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_episodes_without_rows_are_left_out(tmp_path: Path, version: str) -> None:
     import pyarrow.parquet as pq

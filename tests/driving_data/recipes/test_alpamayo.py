@@ -191,5 +191,7 @@ def test_what_is_missing_is_named(root: Any) -> None:
     numbers = {name: number for number, name in enumerate(CAMERAS) if name != TELE}
     with pytest.raises(SettingError, match="`camera_numbers` must be of the class Mapping, got 3"):
         AlpamayoSettings(camera_numbers=3)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match=r"`image_times` must be a list of seconds, .* at least one, got \(\)"):
+        AlpamayoSettings(image_times=())
     with pytest.raises(SettingError, match=f"must have all cameras of the provider, not '{TELE}'"):
         ALPAMAYO.steps(provider, AlpamayoSettings(**SETTINGS, camera_numbers=numbers))

@@ -404,29 +404,39 @@ class LeRobotProvider(BlueprintProvider):
         return frames
 
     def _with_place(self, error: FileError | VideoError, name: str, row: int) -> FrameworkError:
-        """The error with the camera, the episode, and what would do; it names the file and the time in it."""
+        """The error with the camera, the episode, and what would do; it names the file and the time in it.
+
+        The row is that of the error, where it has one; else the given one, the first of those that were wanted.
+        """
+        known = getattr(error, "sample_index_in_data_set", None)
+        row = row if known is None else known
         kind = VideoError if isinstance(error, VideoError) else FileError
         also = [cls for cls in type(error).__mro__ if cls.__module__ == "builtins" and cls is not Exception]
         place = f"{name!r} of {self.describe_sample(row).partition(', of ')[0]}"
         end = "" if str(error).endswith((".", "?")) else "."
-        return error_that_is_also(kind, also, f"{place}: {error}{end} {_LEAVE_OUT}")
+        placed = error_that_is_also(kind, also, f"{place}: {error}{end} {_LEAVE_OUT}")
+        placed.sample_index_in_data_set = known  # type: ignore[attr-defined]
+        return placed
 
     def _numbers(self, name: str, path: str, rows: Int64, episodes: Int64) -> Int64:
         """Find the frames of rows in their video, by time."""
         arrays, place = self._columns.arrays, self._place_of[name]
         start_s, end_s = (arrays[f"{what}.{place}"][episodes] for what in ("start", "end"))
         wanted_s = start_s + self._column("timestamp")[rows].astype(np.float64)
-        times_s, tolerance_s = self._video_frames.times_s(path)
+        times_s, half_period_s = self._video_frames.times_s(path)
+        tolerance_s = min(half_period_s, 0.5 / self.fps)  # of a frame alone, or of few, it would be seconds
         found = nearest(times_s, wanted_s, tolerance_s)
         # The frame at the end of an episode is the first one of the next.
         wrong = np.flatnonzero((found < 0) | (times_s[found] > end_s - _ROUNDING_S))
         if len(wrong):
             first = wrong[0]
-            raise FileError(
+            error = FileError(
                 f"there is no frame at {wanted_s[first]:.3f} s of the video {path!r}, which has {len(times_s)} "
                 f"frames from {times_s[0]:.3f} to {times_s[-1]:.3f} s, where the episode is from "
                 f"{start_s[first]:.3f} to {end_s[first]:.3f} s."
             )
+            error.sample_index_in_data_set = int(rows[first])  # type: ignore[attr-defined]
+            raise error
         return found
 
     @property
