@@ -98,7 +98,7 @@ def _run(options: argparse.Namespace) -> None:
             if not delivers_the_same(loader, report.bookmark):
                 raise DemoError("A loader that was continued delivers other batches than one without a break.")
         print(
-            f"Continued behind {_counted(report.bookmark.state['batch'], 'batch')} of the first epoch, with "
+            f"Continued after {_counted(report.bookmark.state['batch'], 'batch')} of the first epoch, with "
             f"{_counted(num_workers, 'worker')}: the next {_counted(len(report.bookmark.following), 'batch')} are "
             f"the same"
         )

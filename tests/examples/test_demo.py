@@ -353,7 +353,7 @@ def test_demo_runs_on_generated_scenes(scenes, tmp_path, run_demo):
     num_batches, num_frames = -(-scenes.num_frames // 2), scenes.num_frames
     assert f"First epoch: {num_batches} batches, {num_frames} of {num_frames} frames once each" in result.stdout
     middle = num_batches // 2
-    assert f"Continued behind {middle} batches of the first epoch, with 1 worker: the next 2" in result.stdout
+    assert f"Continued after {middle} batches of the first epoch, with 1 worker: the next 2" in result.stdout
     assert re.search(r"Throughput: [0-9.]+ samples/s, [0-9.]+ images/s", result.stdout)
     first, final = _losses(result.stdout)
     assert final < 0.6 * first

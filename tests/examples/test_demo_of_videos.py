@@ -169,7 +169,7 @@ def test_demo_runs_on_videos_of_different_codecs_and_sizes(videos, tmp_path, run
     assert "Data: 72 frames of 1 camera, in 4 sequences" in result.stdout
     assert "Batches: 4 slots, images of 48 x 32 pixels" in result.stdout
     assert "First epoch: 18 batches, 72 of 72 frames once each" in result.stdout
-    assert "Continued behind 9 batches of the first epoch, with 2 workers: the next 2" in result.stdout
+    assert "Continued after 9 batches of the first epoch, with 2 workers: the next 2" in result.stdout
     first, final = map(float, re.search(r"Loss: ([0-9.]+) at first, ([0-9.]+) in", result.stdout).groups())
     assert final < first
     gap, heading = demo_picture.GAP_PX, demo_picture.HEADING_PX

@@ -268,14 +268,14 @@ class DALIStructuredOutputIterator:
         if pipeline.sample_faults is not None:
             pipeline.sample_faults.received(len(values[0]) if values else 0)
         result: Any = nested_dictionary(self._format, values) if self._to_dict else self._filled(values)
-        converted = perf_counter_ns()
-        if self._post_process is not None:
-            result = self._post_process(result)
-        result = as_batch(result)
+        if self._post_process is None:
+            result = as_batch(result)
         times = pipeline.times
         times.run_ns += ran - began
-        times.conversion_ns += converted - ran
-        times.post_process_ns += perf_counter_ns() - converted
+        times.conversion_ns += (converted := perf_counter_ns()) - ran
+        if self._post_process is not None:
+            result = as_batch(self._post_process(result))
+            times.post_process_ns += perf_counter_ns() - converted
         times.num_samples += len(values[0]) if values else pipeline.max_batch_size
         return result
 

@@ -91,7 +91,7 @@ def _value_text(value: FieldValue) -> str:
         return ""
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
-        return f" = {value}" if isinstance(value, np.ndarray) and not shape else f" {tuple(shape)}"
+        return f" = {value}" if isinstance(value, np.ndarray | np.generic) and not shape else f" {tuple(shape)}"
     text = getattr(value, "name", None) if type(value).__name__.startswith("DataNode") else repr(value)
     if not isinstance(text, str):
         return f" <{type(value).__name__}>"
@@ -156,7 +156,10 @@ class Leaf:
 
 
 def _number(value: float) -> str:
-    return f"{value:.5g}" if abs(value) < 1e5 else f"{value:.13g}"  # times in seconds, and identifiers, are long
+    if abs(value) < 1e5:
+        return f"{value:.5g}"
+    # Times, in seconds or as whole microseconds, and identifiers are long.
+    return f"{value:.0f}" if value.is_integer() and abs(value) < 1e16 else f"{value:.13g}"
 
 
 def _span(low: str, between: str, high: str) -> str:

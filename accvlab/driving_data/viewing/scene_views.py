@@ -211,7 +211,7 @@ def scene_view(
         ahead = ego_from_reference[0, :2] / np.linalg.norm(ego_from_reference[0, :2])
     cameras = [
         _camera(label, camera, frame, fields, picture_of, ahead)
-        for label, camera in _cameras(tree, fields, bool(frames)).items()
+        for label, camera in _cameras(tree, fields).items()
     ]
     boxes, points = _boxes(tree, fields), tree.array(fields.lidar, fields.points)
     history = _path(tree, fields.ego_history, ego_from_reference)
@@ -392,7 +392,7 @@ class _Tree:
         """The elements of an array of groups, also where each of its fields is stacked."""
         stacked = self.below(name)
         fields = [stacked.array(field) for field in stacked.names()]
-        count = max((len(field) for field in fields if field is not None), default=0)
+        count = max((len(field) for field in fields if field is not None and field.ndim), default=0)
         return self.groups(name) or [_Tree(stacked.group, (*self.index, (name, each))) for each in range(count)]
 
 
@@ -421,16 +421,15 @@ def _lines(tree: _Tree, fields: ViewFields) -> list[Array]:
 # --- cameras --------------------------------------------------------------------------------------------
 
 
-def _cameras(tree: _Tree, fields: ViewFields, is_frame: bool = False) -> dict[str, _Tree]:
-    """The cameras by their labels; ``is_frame``: whether the tree is a frame of a clip."""
+def _cameras(tree: _Tree, fields: ViewFields) -> dict[str, _Tree]:
+    """The cameras by their labels: the elements of their array, or groups with an image, or the sample itself."""
     cameras = tree.elements(fields.cameras)
     if cameras:
         return {f"{fields.cameras}[{number}]": camera for number, camera in enumerate(cameras)}
     found = {}
     for name, camera in [*((name, tree.below(name)) for name in tree.names()), ("", tree)]:
         images = [camera.array(field) for field in (fields.image, fields.frames)]
-        is_shown = any(image is not None and (image.ndim == 4 or is_frame) for image in images)
-        if is_shown or (name and camera.groups(fields.frames)):
+        if any(image is not None for image in images) or (name and camera.groups(fields.frames)):
             found[name] = camera
         elif name.startswith(_IMAGES) and not name.endswith(_MASK):
             image = {fields.image: camera.group, fields.image + _MASK: tree.below(name + _MASK).group}

@@ -133,6 +133,10 @@ def test_the_slow_stage_is_named(slow: str) -> None:
         assert sum(each.share for each in report.workers) == pytest.approx(1, rel=0.2)
 
 
+def test_a_function_that_is_not_given_takes_no_time() -> None:
+    assert reported(make(Disk(), num_workers=0)).stage("post_process_func") is None
+
+
 def test_a_few_slow_samples_hold_up_the_others() -> None:
     def run(seconds: float) -> LoaderReport:
         source = SamplerInputCallable(StragglingDisk(seconds), SequentialSampler(60, BATCH_SIZE))

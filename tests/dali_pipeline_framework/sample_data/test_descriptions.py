@@ -63,6 +63,21 @@ def test_named_cameras_too() -> None:
     assert describe_batch(named).splitlines()[-1].split() == ["speed", "float32", "(2,)", "-2", "..", "1"]
 
 
+def test_times_are_shown_to_their_unit() -> None:
+    batch = {"us": np.array([1714550000000250, 1714640002214000]), "s": np.array([1714550000.25, 1714640002.214])}
+    assert [line.split()[-3:] for line in describe_batch(batch).splitlines()] == [
+        ["1714550000000250", "..", "1714640002214000"],
+        ["1714550000.25", "..", "1714640002.214"],
+    ]
+    assert describe_batch({"huge": np.float32([2.0**100])}).split()[-1] == "1.267650600228e+30"
+
+
+def test_a_number_of_numpy_shows_its_value() -> None:
+    sample = Numbers().sample_data_structure
+    sample.set_data((np.int32(7),))
+    assert repr(sample) == "SampleDataGroup(number: INT32 = 7)"
+
+
 def test_what_differs_is_told_apart() -> None:
     batch = rig_batch(4)
     batch["cameras"][2]["image"] = batch["cameras"][2]["image"].float()

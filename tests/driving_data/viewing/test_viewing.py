@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, ImageMeanStdDevNormalizer
+from accvlab.dali_pipeline_framework import (
+    DataLoader,
+    FrameDataProvider,
+    FrameFolders,
+    ImageDecoder,
+    ImageMeanStdDevNormalizer,
+)
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.viewing import (
@@ -120,7 +126,28 @@ class TestSceneView:
 
     def test_needs_something_to_show(self):
         with pytest.raises(SettingError, match="There is nothing to show: no field 'cameras', 'boxes' or 'lidar'"):
-            scene_view({"camera": {"image": np.zeros((1, 4, 4, 3), np.uint8)}})
+            scene_view({"camera": {"pixels": np.zeros((1, 4, 4, 3), np.uint8)}})
+
+    @pytest.mark.parametrize("names", [("",), ("front", "rear")])
+    def test_of_cameras_as_frame_providers_have_them(self, tmp_path, names):
+        for name in names:
+            (tmp_path / "monday" / name).mkdir(parents=True)
+            Image.fromarray(np.full((4, 6, 3), 40 + len(name), np.uint8)).save(
+                tmp_path / "monday" / name / "7.png"
+            )
+        root = FrameFolders(tmp_path, cameras={name: name for name in names}) if names[0] else tmp_path
+        frames = FrameDataProvider(root, timestamp_name="time" if names[0] else None)
+        with DataLoader(
+            frames, 1, steps=[ImageDecoder("image", use_device_mixed=True)], num_workers=0, output_type="numpy"
+        ) as loader:
+            for view in (scene_view(frames.get_data(0)), scene_view(next(iter(loader)))):
+                assert [camera.name for camera in view.cameras] == [*names]
+                assert [camera.image.max() for camera in view.cameras] == [40 + len(name) for name in names]
+
+    def test_names_what_is_no_array_of_cameras(self):
+        group = {"front": {"image": np.zeros((1, 4, 4, 3), np.uint8), "time": np.zeros(1)}}
+        with pytest.raises(SettingError, match=r"front\[0\]\.image: must be .* got uint8 \(4, 3\)"):
+            scene_view(group, fields=ViewFields(cameras="front"))
 
     def test_needs_a_sample_of_the_batch(self, provider):
         with pytest.raises(SettingError, match="`sample`"):
