@@ -152,6 +152,7 @@ def test_numbers_texts_and_pictures_of_all_kinds(tmp_path: Path) -> None:
         "flag": np.arange(12) % 3 == 0,
         "gains": np.arange(24, dtype=np.float64).reshape(12, 2) / 7,
         "note": np.array([f"row {row}, é" for row in range(12)]),
+        "task": np.array(["another"] * 12),  # the text of the task takes its place
     }
     root = write_lerobot(tmp_path, columns=columns, cameras=(), images=[png(row + 200) for row in range(12)])
     provider = LeRobotProvider(root, episodes=[1, 2])
@@ -160,6 +161,8 @@ def test_numbers_texts_and_pictures_of_all_kinds(tmp_path: Path) -> None:
         assert sample[name].dtype == columns[name].dtype
         np.testing.assert_array_equal(sample[name], columns[name][7])
     assert sample["note"] == "row 7, é"
+    assert sample["task"] == TASKS[0]
+    assert LeRobotProvider(root, fields=["task"]).get_data(4)["task"] == TASKS[1]
     steps = [ImageDecoder("observation.images.top", use_device_mixed=False)]
     with DataLoader(provider, 4, shuffle=False, steps=steps, output_type="numpy", num_workers=0) as loader:
         batch = next(iter(loader))
@@ -552,6 +555,17 @@ def test_statistics_that_not_all_episodes_have_are_left_out(tmp_path: Path) -> N
     statistics = LeRobotProvider(root).statistics
     assert {name: [*of] for name, of in statistics.items()} == {"action": ["min", "max", "mean", "std", "count"]}
     assert statistics["action"]["count"].tolist() == [12]
+
+
+def test_statistics_of_pictures_have_their_channels(tmp_path: Path) -> None:
+    stats = {FEATURE: {"mean": [[[0.5]]] * 3}, REAR: {"mean": [[[0.25]]]}}
+    root = write_lerobot(tmp_path, stats=stats)
+    path = root / "meta/info.json"
+    info = json.loads(path.read_text())
+    info["features"][FEATURE]["shape"], info["features"][REAR]["shape"] = [3, 64, 96], [64, 96, 1]
+    path.write_text(json.dumps(info))
+    statistics = LeRobotProvider(root).statistics
+    assert [statistics[name]["mean"].shape for name in (FEATURE, REAR)] == [(3, 1, 1), (1, 1, 1)]
 
 
 VIDEO, TABLE = f"videos/{FEATURE}/chunk-000/file-000.mp4", "data/chunk-000/file-001.parquet"

@@ -296,7 +296,8 @@ class LeRobotFiles:
                 known = listed([*self.features])
                 raise FileError(f"{self._where(file)} has statistics of {name!r}, which is no feature: {known}.")
             is_picture = feature.dtype in ("video", "image")
-            shape = (3, 1, 1) if is_picture else feature.shape or (1,)
+            num_channels = min(feature.shape, default=3)  # before or after height and width
+            shape = (num_channels, 1, 1) if is_picture else feature.shape or (1,)
             found[name] = {}
             for what, values in of_feature.items():
                 try:

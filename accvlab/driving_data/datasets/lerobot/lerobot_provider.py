@@ -217,7 +217,7 @@ class LeRobotProvider(BlueprintProvider):
     def statistics(self) -> Mapping[str, Mapping[str, Float64]]:
         """Statistics of the whole data set by feature: ``mean``, ``std``, ``min``, ``max``, ``count``, ...
 
-        Those of pictures are ``(3, 1, 1)``, of values in [0, 1]. Of v2.1, those of all episodes are joined.
+        Those of pictures are ``(C, 1, 1)``, of values in [0, 1]. Of v2.1, those of all episodes are joined.
 
         Raises:
             FileError: They cannot be read, or do not fit the features.
@@ -368,8 +368,7 @@ class LeRobotProvider(BlueprintProvider):
         return [np.array(self._column(name)[ends[row] : ends[row + 1]]) for row in rows.tolist()]
 
     def _task_text(self, number: int) -> Array:
-        tasks = self._columns.notes["tasks"]
-        text = next((text for known, text in tasks if known == number), None)
+        text = self.tasks.get(number)
         if text is None:
             raise FileError(
                 f"There is no task {number} in the table of tasks of {self._files.storage.root!r}. {_CUT}."
@@ -482,7 +481,9 @@ def _chosen_features(files: LeRobotFiles, fields: Sequence[str] | None) -> dict[
     if wrong or (fields is not None and not len(fields)):
         problem = f"{shown(wrong[0])}.{did_you_mean(wrong[0], names)}" if wrong else "none."
         raise SettingError(f"`fields` must be fields of the data set, got {problem} There are: {listed(names)}.")
-    chosen = {name: feature for name, feature in known.items() if fields is None or name in fields}
+    # As in `LeRobotDataset`, the text of the task takes the place of a feature of its name.
+    own = {name: feature for name, feature in known.items() if name != _TASK}
+    chosen = {name: feature for name, feature in own.items() if fields is None or name in fields}
     kinds = ("video", "image", "string")
     odd = [
         f"{name!r} of dtype {one.dtype!r}"
