@@ -19,7 +19,7 @@ import numpy.typing as npt
 from cachetools import LRUCache
 from nvidia.dali import types
 
-from ..checks import bullets
+from ..checks import bullets, shown
 from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also, reason_of
 from ..providers.files.remote_reading import ReplacedFileError
 from ..providers.files.storage import Storage
@@ -158,7 +158,7 @@ class FrameReader:
             memory: Where the array lies; None for fresh memory.
 
         Raises:
-            SettingError: There is no such frame.
+            SettingError: There is no such frame, or none is requested.
             FileError: The file cannot be read. Also the builtin exception of the cause.
             VideoError: A frame cannot be decoded or converted, or the file was changed.
         """
@@ -201,7 +201,11 @@ class FrameReader:
         self._is_fresh = False
 
     def _checked(self, numbers: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        wanted = np.asarray(numbers, np.int64).reshape(-1)
+        given = np.asarray(numbers)
+        if given.dtype.kind not in "iu" or not given.size:
+            rule = "must be whole numbers, at least one"
+            raise SettingError(f"Numbers of frames of {self._decoder.name} {rule}, got {shown(numbers)}.")
+        wanted = given.astype(np.int64).reshape(-1)
         is_wrong = (wanted < 0) | (wanted >= self._index.num_frames)
         if is_wrong.any():
             last, wrong = self._index.num_frames - 1, int(wanted[is_wrong][0])

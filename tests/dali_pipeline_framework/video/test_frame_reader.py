@@ -158,6 +158,15 @@ class TestErrors:
             with pytest.raises(SettingError, match=rf"vp9.webm' are numbered 0 to 39, got {number}"):
                 reader.frames([3, number])
 
+    @pytest.mark.parametrize(
+        ("numbers", "shown"), [([0.4, 1.0], r"\[0\.4, 1\.0\]"), ([], r"\[\]"), (None, "None")]
+    )
+    def test_what_are_no_numbers_of_frames(self, video: Callable[[str], Path], numbers: Any, shown: str) -> None:
+        reader = FrameReader(video("vp9.webm"), index_video(video("vp9.webm")))
+        for read in (reader.frames, reader.cut):
+            with pytest.raises(SettingError, match=rf"must be whole numbers, at least one, got {shown}\."):
+                read(numbers)
+
     def test_changed_file(self, tmp_path: Path) -> None:
         path = make_video(tmp_path / "a.mp4", 40, "libx264", options=B_FRAMES["libx264"])
         index = index_video(path)
