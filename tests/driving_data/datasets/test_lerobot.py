@@ -450,6 +450,11 @@ def _ragged(column: Any) -> Any:
     return pa.array([[0.0], [1.0, 2.0, 3.0], *column.to_pylist()[2:]], pa.list_(pa.float32()))
 
 
+def _without_video_path(root: Path) -> None:
+    path = root / "meta/info.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "video_path": None}))
+
+
 EPISODES, ROWS = "meta/episodes/chunk-000/file-001.parquet", "data/chunk-000/file-000.parquet"
 OF_FIRST = "Line 1 of {} must have whole numbers of at least 0 for"
 
@@ -470,6 +475,13 @@ OF_FIRST = "Line 1 of {} must have whole numbers of at least 0 for"
             f"{OF_FIRST} 'task_index', got {{{{'task_index': 'a', 'task': '{TASKS[0]}'}}}}.",
         ),
         (
+            "v2.1",
+            "meta/info.json",
+            _without_video_path,
+            "'video_path' of {} must be a name with {{video_key}}, {{episode_chunk}} and {{episode_index}}, got "
+            "None.",
+        ),
+        (
             "v3.0",
             "",
             _of_column("episode_index", EPISODES, lambda column: [[1]]),
@@ -488,7 +500,7 @@ OF_FIRST = "Line 1 of {} must have whole numbers of at least 0 for"
 def test_tables_that_would_give_other_rows_are_refused(
     tmp_path: Path, version: str, name: str, damage: Callable[[Path], None], message: str
 ) -> None:
-    root = write_lerobot(tmp_path / "set", version, cameras=())
+    root = write_lerobot(tmp_path / "set", version, cameras=[FEATURE] if damage is _without_video_path else ())
     damage(root)
     with pytest.raises(FileError) as failed:
         LeRobotProvider(root)
@@ -555,6 +567,13 @@ def test_statistics_that_not_all_episodes_have_are_left_out(tmp_path: Path) -> N
     statistics = LeRobotProvider(root).statistics
     assert {name: [*of] for name, of in statistics.items()} == {"action": ["min", "max", "mean", "std", "count"]}
     assert statistics["action"]["count"].tolist() == [12]
+
+
+def test_texts_of_tasks_may_have_separators_of_lines(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path, "v2.1", cameras=())
+    path = root / "meta/tasks.jsonl"
+    path.write_text(path.read_text("utf-8").replace("left,", "left,\u2028\x85") + " \n", "utf-8")
+    assert LeRobotProvider(root).tasks[1] == "turn left,\u2028\x85 über die Brücke"
 
 
 def test_statistics_of_pictures_have_their_channels(tmp_path: Path) -> None:

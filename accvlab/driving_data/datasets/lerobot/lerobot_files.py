@@ -103,7 +103,7 @@ class LeRobotFiles:
     def _lines(self, name: str, whole: Sequence[str], *others: str) -> list[dict[str, Any]]:
         """Read objects of JSON, one in each line, with whole numbers, and with other values."""
         lines: list[Any] = self._parsed(
-            name, lambda text: [parse_json(line) for line in text.splitlines() if line]
+            name, lambda text: [parse_json(line) for line in text.split("\n") if line.strip()]
         )
         for number, line in enumerate(lines, 1):
             where = f"Line {number} of {self._where(name)} must have"
@@ -159,10 +159,10 @@ class LeRobotFiles:
 
     def named(self, field: str, feature: str = "", **numbers: int) -> str:
         """Name of a table of frames (``"data_path"``) or of a video (``"video_path"``)."""
-        pattern = str(self.info.get(field, ""))
+        pattern = self.info.get(field)
         try:
             # A format of its own could ask for a name of gigabytes, or for attributes.
-            if not all(_PLACE.fullmatch(place) for place in _BRACES.findall(pattern)):
+            if not isinstance(pattern, str) or not all(map(_PLACE.fullmatch, _BRACES.findall(pattern))):
                 raise ValueError("other places")
             name = pattern.format(video_key=feature, **numbers)
         except (KeyError, IndexError, ValueError) as error:
