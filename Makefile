@@ -114,7 +114,7 @@ build/readers/stamp: pyproject.toml
 	$(PYTHON) -m venv $(READERS)
 	$(READERS)/bin/python -m pip install -q -e ".[arrow]" $(PY123D) $(AV2) torch==2.13.0 simplejpeg \
 		opencv-python-headless==5.0.0.93 hypothesis psutil pytest pytest-timeout
-	$(READERS)/bin/python -m pip install -q --no-deps "av>=17"
+	$(READERS)/bin/python -m pip install -q --no-deps "av>=17,<19"
 	touch $@
 
 clean:

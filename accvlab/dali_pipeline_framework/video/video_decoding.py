@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 VideoSource: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO | stored_videos.StoredVideo"
 
-_OLDEST_PYAV = 17
+_OLDEST_PYAV, _NEWEST_PYAV = 17, 18
 
 
 def import_av(source: VideoSource | None = None) -> ModuleType:
-    """Import PyAV, or raise a `SettingError` where it is not installed, or too old.
+    """Import PyAV, or raise a `SettingError` where it is not installed, or of a version that is not supported.
 
     With the video to decode, the message names it.
     """
@@ -49,8 +49,8 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
             f"pip install 'accvlab.dali_pipeline_framework[video]'. Without PyAV, DALI's own reader "
             f"(`fn.experimental.readers.video`) decodes VP8, VP9 and MJPEG on the CPU, and other codecs on a GPU."
         ) from error
-    if int(av.__version__.split(".")[0]) < _OLDEST_PYAV:
-        rule = f"PyAV must be at least {_OLDEST_PYAV}.0 (older ones cannot be told to convert colors as DALI does)"
+    if not _OLDEST_PYAV <= int(av.__version__.split(".")[0]) <= _NEWEST_PYAV:
+        rule = f"PyAV must be {_OLDEST_PYAV} or {_NEWEST_PYAV} (others treat colors or damage differently)"
         raise SettingError(f"{rule}, got {av.__version__}: pip install 'accvlab.dali_pipeline_framework[video]'.")
     return cast(ModuleType, av)
 

@@ -71,7 +71,8 @@ def test_without_pyav(video: Callable[[str], Path], monkeypatch: pytest.MonkeyPa
         index_video(path)
 
 
-def test_old_pyav(video: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("av.__version__", "16.9.1")
-    with pytest.raises(SettingError, match=r"PyAV must be at least 17.0 .* got 16.9.1"):
+@pytest.mark.parametrize("version", ["16.9.1", "19.0.0"])
+def test_other_pyav(version: str, video: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("av.__version__", version)
+    with pytest.raises(SettingError, match=rf"PyAV must be 17 or 18 .* got {version}"):
         index_video(video("vp9.webm"))
