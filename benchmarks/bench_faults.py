@@ -28,16 +28,15 @@ import sys
 import tempfile
 import time
 import timeit
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from unittest import mock
 
 import attrs
 import numpy as np
 from bench_report import spread
+from calls_per_sample import calls_of_next, of_package
 from nvidia.dali.types import DALIDataType
 from results_file import load_average, machine, write_results
 
@@ -53,7 +52,6 @@ LEAST_RATE = 0.9
 MOST_OF_LEDGER = 0.001
 BATCH_SIZE = 8
 _CHUNK = 32
-_ROOT = str(Path(package.__file__).parent)
 
 
 class Files(DataProvider):
@@ -153,7 +151,7 @@ def compared(loaders: dict[str, DataLoader], payload: Payload) -> dict[str, Any]
             for _ in itertools.islice(endless[name], payload.per_turn):
                 pass
             us.setdefault(name, []).append((time.process_time_ns() - start_ns) / payload.per_turn / 1e3)
-    calls = {name: calls_of_a_batch(each) for name, each in endless.items()}
+    calls = {name: of_package(calls_of_next(each)).total() for name, each in endless.items()}
     for loader in loaders.values():
         loader.close()
     of = us["without"]
@@ -168,24 +166,6 @@ def compared(loaders: dict[str, DataLoader], payload: Payload) -> dict[str, Any]
         for name in us
         if name != "without"
     }
-
-
-def calls_of_a_batch(endless: Iterator[Any]) -> int:
-    """How many functions of this package are called for a batch: the least of a few."""
-    counts = []
-    for _ in range(3):
-        calls: Counter[str] = Counter()
-
-        def note(frame: FrameType, event: str, argument: Any, calls: Counter[str] = calls) -> None:
-            calls[event] += frame.f_code.co_filename.startswith(_ROOT)
-
-        sys.setprofile(note)
-        try:
-            next(endless)
-        finally:
-            sys.setprofile(None)
-        counts.append(calls["call"])
-    return min(counts)
 
 
 def say_compared(what: str, name: str, found: dict[str, Any]) -> None:

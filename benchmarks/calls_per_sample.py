@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -91,15 +92,23 @@ def calls_of_a_batch(provider: DataProvider, batch_size: int, **settings: Any) -
     ) as loader:
         loop = iter(loader)
         next(loop)
-        counts = []
-        for _ in range(5):  # garbage may be collected within one of them: the least counts
-            calls: Counter[tuple[str, str]] = Counter()
-            sys.setprofile(Counting(calls))
-            try:
-                next(loop)
-            finally:
-                sys.setprofile(None)
-            counts.append(calls)
+        return calls_of_next(loop)
+
+
+def calls_of_next(loop: Iterator[Any]) -> Counter[tuple[str, str]]:
+    """Count the calls for a batch of a loop that has begun, by file and function.
+
+    Those of five batches are counted, since garbage may be collected within one of them: the least is returned.
+    """
+    counts = []
+    for _ in range(5):
+        calls: Counter[tuple[str, str]] = Counter()
+        sys.setprofile(Counting(calls))
+        try:
+            next(loop)
+        finally:
+            sys.setprofile(None)
+        counts.append(calls)
     return min(counts, key=Counter.total)
 
 

@@ -24,6 +24,7 @@ WITHOUT_A_GRAPH = [
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 @pytest.mark.skipif(num_usable_gpus() > 0, reason="here they run")
 def test_dali_accepts_the_graphs_of_all_tests_marked_gpu() -> None:
     assert len(MARKED) > 14
