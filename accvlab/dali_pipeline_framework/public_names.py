@@ -11,7 +11,8 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .installation import explained, warn_of_two_wheels
@@ -56,6 +57,27 @@ def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
         return sorted({*vars(sys.modules[package]), *module_of()})
 
     return get, names
+
+
+def published_modules(package: str, classes: Mapping[str, str]) -> None:
+    """Have classes of a package found in modules as well, by which earlier code imports them.
+
+    Args:
+        package: Name of the package, which is being imported.
+        classes: Name of a module in it -> name of its class, which is imported when it is asked for.
+    """
+    room = sys.modules[package]
+    for name, class_name in classes.items():
+        module = types.ModuleType(f"{package}.{name}", "A published module path.")
+
+        def get(asked: str, published: str = class_name, path: str = module.__name__) -> Any:
+            if asked != published:
+                raise AttributeError(f"module {path!r} has no attribute {asked!r}")
+            return getattr(room, asked)
+
+        vars(module).update(__all__=[class_name], __getattr__=get)
+        setattr(room, name, module)
+        sys.modules[module.__name__] = module
 
 
 def _imports_of_stub(package: str, folder: str) -> dict[str, str]:
