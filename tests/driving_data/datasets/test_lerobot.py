@@ -513,8 +513,24 @@ def test_a_frame_of_the_next_episode_is_refused(tmp_path: Path) -> None:
     _of_column("timestamp", ROWS, lambda column: [times])(root)
     provider = LeRobotProvider(root)
     assert numbers([provider.get_data(row) for row in (0, 1, 2, 4, 5, 6)]) == [0, 1, 2, 4, 5, 6]
-    with pytest.raises(FileError, match=r"episode 0, frame 3.* no frame at 0\.160 s .* from 0\.000 to 0\.160 s\."):
+    with pytest.raises(
+        FileError,
+        match=r"episode 0, frame 3.* no frame at 0\.160 s .* begins at 0\.000 s, and the next one at 0\.160 s\.",
+    ):
         provider.get_data(3)
+
+
+def test_the_end_of_an_episode_may_be_the_time_of_its_last_frame(tmp_path: Path) -> None:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    root = write_lerobot(tmp_path / "set")
+    for path in sorted(root.glob("meta/episodes/*/*.parquet")):
+        for name in (name for name in pq.read_schema(path).names if name.endswith("/to_timestamp")):
+            _of_column(name, str(path.relative_to(root)), lambda ends: [pc.subtract(ends, 1 / FPS)])(root)
+    provider = LeRobotProvider(root)
+    rows = range(provider.get_number_of_samples())
+    assert numbers([provider.get_data(row) for row in rows]) == [*rows]
 
 
 @pytest.mark.parametrize("images", ["decoded", "encoded"])
@@ -636,7 +652,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
         IN_FRONT.format(
             "1, frame 2, at 0.080 s",
             "there is no frame at 0.240 s of the video {video}, which has 6 frames from 0.000 to 0.200 s, where "
-            "the episode is from 0.160 to 0.280 s",
+            "the episode begins at 0.160 s",
         ),
     ),
     "missing video": (

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +64,7 @@ class Episodes:
         table: Name of the table with its rows.
         video: By feature, the name of its video.
         start_s: By feature, where it starts in the video.
-        end_s: By feature, where it ends in the video.
+        end_s: By feature, where the next episode starts in the video; infinity for the last one.
     """
 
     number: Int64
@@ -73,6 +74,19 @@ class Episodes:
     video: Mapping[str, Sequence[str]]
     start_s: Mapping[str, Float64]
     end_s: Mapping[str, Float64]
+
+
+def _next_starts(videos: Sequence[str], start_s: Float64) -> Float64:
+    """For each part of a video, the time at which the next one starts in the same video; infinity for the last."""
+    starts: dict[str, list[float]] = {}
+    for video, start in sorted(set(zip(videos, start_s.tolist(), strict=True))):
+        starts.setdefault(video, []).append(start)
+    following = {
+        (video, start): after
+        for video, known in starts.items()
+        for start, after in zip(known, [*known[1:], math.inf], strict=True)
+    }
+    return np.array([following[place] for place in zip(videos, start_s.tolist(), strict=True)], np.float64)
 
 
 class LeRobotFiles:
@@ -211,7 +225,7 @@ class LeRobotFiles:
         kinds = dict.fromkeys(rows, "whole")
         for video in (f"videos/{feature}" for feature in self.video_features):
             kinds |= {f"{video}/chunk_index": "whole", f"{video}/file_index": "whole"}
-            kinds |= {f"{video}/from_timestamp": "number", f"{video}/to_timestamp": "number"}
+            kinds[f"{video}/from_timestamp"] = "number"
         parts = [read_columns(StoredFile(self.storage, name), kinds) for name in self._episode_tables]
         columns = {name: np.concatenate([part[name] for part in parts]) for name in kinds}
         order = np.argsort(columns["episode_index"], kind="stable")
@@ -223,14 +237,17 @@ class LeRobotFiles:
             )
             return [self.named(field, feature, chunk_index=chunk, file_index=file) for chunk, file in places]
 
+        videos = {each: names("video_path", f"videos/{each}", each) for each in self.video_features}
+        start_s = {each: columns[f"videos/{each}/from_timestamp"] for each in self.video_features}
         return Episodes(
             number=columns["episode_index"],
             first=columns["dataset_from_index"],
             length=columns["length"],
             table=names("data_path", "data"),
-            video={each: names("video_path", f"videos/{each}", each) for each in self.video_features},
-            start_s={each: columns[f"videos/{each}/from_timestamp"] for each in self.video_features},
-            end_s={each: columns[f"videos/{each}/to_timestamp"] for each in self.video_features},
+            video=videos,
+            start_s=start_s,
+            # Not `to_timestamp`: some data sets have the time of the last frame there, others when it ends.
+            end_s={each: _next_starts(videos[each], start_s[each]) for each in self.video_features},
         )
 
     def _episodes_of_v21(self) -> Episodes:

@@ -429,10 +429,11 @@ class LeRobotProvider(BlueprintProvider):
         wrong = np.flatnonzero((found < 0) | (times_s[found] > end_s - _ROUNDING_S))
         if len(wrong):
             first = wrong[0]
+            following = f", and the next one at {end_s[first]:.3f} s" * bool(np.isfinite(end_s[first]))
             error = FileError(
                 f"there is no frame at {wanted_s[first]:.3f} s of the video {path!r}, which has {len(times_s)} "
-                f"frames from {times_s[0]:.3f} to {times_s[-1]:.3f} s, where the episode is from "
-                f"{start_s[first]:.3f} to {end_s[first]:.3f} s."
+                f"frames from {times_s[0]:.3f} to {times_s[-1]:.3f} s, where the episode begins at "
+                f"{start_s[first]:.3f} s{following}."
             )
             error.sample_index_in_data_set = int(rows[first])  # type: ignore[attr-defined]
             raise error
