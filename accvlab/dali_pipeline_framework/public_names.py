@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from .installation import explained, warn_of_two_wheels
@@ -59,12 +59,12 @@ def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
     return get, names
 
 
-def published_modules(package: str, classes: Mapping[str, str]) -> None:
+def published_modules(package: str, **classes: str) -> None:
     """Have classes of a package found in modules as well, by which earlier code imports them.
 
     Args:
         package: Name of the package, which is being imported.
-        classes: Name of a module in it -> name of its class, which is imported when it is asked for.
+        **classes: For each module in it, the name of its class, which is imported when it is asked for.
     """
     room = sys.modules[package]
     for name, class_name in classes.items():
