@@ -547,6 +547,17 @@ def test_a_video_of_fewer_frames_than_rows_is_refused_where_there_is_none(
     assert failed.value.sample_index_in_data_set == 1  # type: ignore[attr-defined]
 
 
+def test_a_start_that_is_no_number_is_named_where_a_frame_is_wanted(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path / "set")
+    name = "videos/observation.images.front/from_timestamp"
+    first = EPISODES.replace("001", "000")
+    _of_column(name, first, lambda starts: [[0.0, float("nan")]])(root)
+    provider = LeRobotProvider(root)
+    assert numbers([provider.get_data(row) for row in (0, 3)]) == [0, 3]
+    with pytest.raises(FileError, match=r"episode 1, frame 0.* no frame at nan s .* begins at nan s\."):
+        provider.get_data(4)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_episodes_without_rows_are_left_out(tmp_path: Path, version: str) -> None:
     import pyarrow.parquet as pq

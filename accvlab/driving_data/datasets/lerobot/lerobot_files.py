@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -78,15 +77,15 @@ class Episodes:
 
 def _next_starts(videos: Sequence[str], start_s: Float64) -> Float64:
     """For each part of a video, the time at which the next one starts in the same video; infinity for the last."""
-    starts: dict[str, list[float]] = {}
-    for video, start in sorted(set(zip(videos, start_s.tolist(), strict=True))):
-        starts.setdefault(video, []).append(start)
-    following = {
-        (video, start): after
-        for video, known in starts.items()
-        for start, after in zip(known, [*known[1:], math.inf], strict=True)
-    }
-    return np.array([following[place] for place in zip(videos, start_s.tolist(), strict=True)], np.float64)
+    ends_s = np.full(len(start_s), np.inf)
+    places: dict[str, list[int]] = {}
+    for place, video in enumerate(videos):
+        places.setdefault(video, []).append(place)
+    for of_video in places.values():
+        known = np.unique(np.append(start_s[of_video], np.inf))  # NaN, which fits no frame, comes last
+        following = known.searchsorted(start_s[of_video], side="right")
+        ends_s[of_video] = known[following.clip(max=len(known) - 1)]
+    return ends_s
 
 
 class LeRobotFiles:
