@@ -158,7 +158,7 @@ def _start_fork_server() -> None:
 def _no_worker_is_left_behind() -> Iterator[None]:
     before = set(worker_pids())
     yield
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 10
     while left := set(worker_pids()) - before:
         gc.collect()
         if time.monotonic() > deadline:

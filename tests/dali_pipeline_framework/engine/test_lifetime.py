@@ -38,7 +38,7 @@ def shared_memory_kib() -> int:
     return total
 
 
-def wait_until(condition, seconds: float = 5.0) -> bool:
+def wait_until(condition, seconds: float = 10.0) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -234,7 +234,7 @@ def test_no_worker_outlives_its_parent(method: str, what: str, run_script: Calla
         script.send_signal(signal.SIGTERM)
     else:
         script.kill()
-    _, stderr = script.communicate(timeout=20)
+    _, stderr = script.communicate(timeout=50)
     assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
     if what == "ctrl_c":
         assert script.returncode == -signal.SIGINT, stderr
@@ -280,7 +280,7 @@ def test_no_worker_outlives_its_parent_though_it_does_not_run(
     assert wait_until(lambda: all(psutil.Process(pid).status() in asleep for pid in pids))
     time.sleep(0.3)
     script.send_signal(signal.SIGKILL if what == "kill" else signal.SIGTERM)
-    assert script.wait(10) == {"kill": -signal.SIGKILL, "terminate": -signal.SIGTERM, "handle": 5}[what]
+    assert script.wait(30) == {"kill": -signal.SIGKILL, "terminate": -signal.SIGTERM, "handle": 5}[what]
     assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
 
@@ -371,7 +371,7 @@ def test_ctrl_c_can_be_caught_and_the_iterator_closed(run_script: Callable[[str]
     assert script.stdout.readline() == "started\n"
     time.sleep(0.3)
     os.killpg(script.pid, signal.SIGINT)
-    stdout, stderr = script.communicate(timeout=20)
+    stdout, stderr = script.communicate(timeout=50)
     assert stdout in ("ClosedError\nleft: []\n", "goes on\nleft: []\n"), stderr
     assert script.returncode == 0
 
@@ -387,7 +387,7 @@ def test_ctrl_c_ends_the_wait_for_a_worker_that_is_stuck(method: str, run_script
     pids = [int(pid) for pid in script.stdout.readline().split()]
     time.sleep(0.5)
     os.killpg(script.pid, signal.SIGINT)
-    _, stderr = script.communicate(timeout=20)
+    _, stderr = script.communicate(timeout=50)
     assert stderr.rstrip().endswith("KeyboardInterrupt")
     assert not any(psutil.pid_exists(pid) for pid in pids)
 

@@ -135,7 +135,7 @@ class LateEnd(NumberCallable):
 
     def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
         if sample_info.idx_in_epoch >= self.num_samples:
-            time.sleep(1.5)
+            time.sleep(3)
         return super().__call__(sample_info)
 
 
@@ -145,8 +145,8 @@ def test_the_wait_for_the_end_of_an_epoch_is_no_batch() -> None:
         deliver(loader)
         passed_s = time.perf_counter() - began
         times = pipeline_of(loader).times
-        assert passed_s > 1.5
-        assert times.workers_ns < times.input_ns < 1.4e9
+        assert passed_s > 3
+        assert times.workers_ns < times.input_ns < 2.8e9
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

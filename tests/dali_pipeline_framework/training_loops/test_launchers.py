@@ -56,7 +56,7 @@ def wait_for(process: subprocess.Popen[str], what: str) -> str:
         os.killpg(process.pid, signal.SIGKILL)
         output, _ = process.communicate()
         pytest.fail(f"{what} does not end:\n{output}")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while _group_exists(process.pid):
         assert time.monotonic() < deadline, f"{what} leaves processes"
         time.sleep(0.02)

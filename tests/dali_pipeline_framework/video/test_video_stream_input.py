@@ -115,7 +115,7 @@ def delivered(stream: VideoStreamInput, *videos: Any, batch_size: int = 3, **arg
 @pytest.fixture(autouse=True)
 def _threads_end() -> Iterator[None]:
     yield
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while any(thread.name == "video stream" for thread in threading.enumerate()):
         gc.collect()
         assert time.monotonic() < deadline, "a thread is left behind"
@@ -473,7 +473,7 @@ class TestFeeding:
         assert stream.num_waiting == 20
         with make_loader(stream) as loader:
             loader.start()
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 20
             while stream.num_waiting > 17 and time.monotonic() < deadline:
                 time.sleep(0.01)
             time.sleep(0.2)

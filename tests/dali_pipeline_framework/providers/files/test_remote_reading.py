@@ -339,7 +339,7 @@ def test_after_the_time_limit_connections_are_closed(server: FileServer, tmp_pat
     with pytest.raises(TimeoutError, match=r"no answer within 0\.3 s"):
         slow.read_bytes("b.bin" if path == "all.zip" else path)
     assert remote.read_bytes("a.bin").tobytes() == CONTENT  # meanwhile
-    end_s = time.monotonic() + 5
+    end_s = time.monotonic() + 20
     while server.num_hung_up < 2 and time.monotonic() < end_s:
         time.sleep(0.02)
     assert server.num_hung_up == 2
