@@ -6,8 +6,9 @@
 
 ``function`` takes no arguments and returns a `DataProvider`, a `PipelineDefinition`, a `DataLoader`, or a data set
 of PyTorch; it may also be such an object itself, or a class. In place of the module, ``file.py`` names a file;
-modules in the current folder are found, too. ``:function`` may be left out where there is only one. The exit
-status is 0; 1 where problems were found; and 2 where the command is not valid.
+modules in the current folder are found, too. ``:function`` may be left out where there is only one object or
+function, or else only one class. The exit status is 0; 1 where problems were found; and 2 where the command is not
+valid.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ def found(subject: str, provider_of_folder: Callable[[Path], Any] | None = None)
     module = _imported(place, subject)
     if not name:
         names = [each for each in vars(module) if _is_candidate(module, each)]
+        names = names or [each for each in vars(module) if _is_class_of_user(module, each)]
         if len(names) != 1:
             which = f"one of {', '.join(f'{place}:{each}' for each in names)}" if names else _FORMS
             raise SettingError(f"{subject!r} must say what is meant, e.g. as module:function. Name {which}.")
@@ -163,6 +165,13 @@ def _is_candidate(module: ModuleType, name: str) -> bool:
         return True
     is_own = isinstance(value, FunctionType) and value.__module__ == module.__name__
     return is_own and not name.startswith("_") and name != "main" and not _arguments_of(value)
+
+
+def _is_class_of_user(module: ModuleType, name: str) -> bool:
+    """Whether a name of a module is a class of it that may be meant where the module makes no object."""
+    value = vars(module)[name]
+    is_own = isinstance(value, type) and value.__module__ == module.__name__ and not name.startswith("_")
+    return is_own and issubclass(value, _classes()) and not inspect.isabstract(value)
 
 
 def _arguments_of(function: Any) -> list[str]:

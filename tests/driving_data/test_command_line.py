@@ -119,6 +119,13 @@ def folder(tmp_path_factory):
         "from commanded import provider as made_by\n\n\ndef provider():\n    return made_by()\n"
     )
     (folder / "own" / "commanded.py").touch()
+    (folder / "own" / "classes.py").write_text(
+        "from commanded import Small\n\n\nclass Mine(Small):\n    pass\n\n\nclass _Hidden(Small):\n    pass\n"
+    )
+    (folder / "own" / "taking.py").write_text("from commanded import Broken\n\n\nclass Mine(Broken):\n    pass\n")
+    (folder / "own" / "two.py").write_text(
+        "from commanded import Small\n\n\nclass One(Small):\n    pass\n\n\nclass Two(Small):\n    pass\n"
+    )
     return folder
 
 
@@ -255,6 +262,8 @@ class TestSubject:
             ("missing.py:loader", "There is no file 'missing.py'."),
             ("missing/data", "There is no folder 'missing/data'."),
             ("own/commanded.py:a", "'own/commanded.py' cannot be imported: its name is that of "),
+            ("own/taking.py", "'own/taking.py' takes arguments (index, data_root), and is called without any"),
+            ("own/two.py", "Name one of own/two.py:One, own/two.py:Two."),
             ("commanded:Broken", "takes arguments (index, data_root), and is called without any"),
             ("commanded:ROOT.nam", "'commanded:ROOT.nam' has no function 'nam'. Did you mean 'name'"),
             ("commanded:STREAMPETR", "name a function that returns recipe.loader(...)"),
@@ -275,7 +284,14 @@ class TestSubject:
         "subject",
         [
             *("commanded.py:provider", "./commanded.py:provider", "commanded:held", "commanded:Small"),
-            *("commanded:Holder.held", "own/only.py", "own.only", "commanded:images", "commanded:Images"),
+            *(
+                "commanded:Holder.held",
+                "own/only.py",
+                "own.only",
+                "own/classes.py",
+                "commanded:images",
+                "commanded:Images",
+            ),
         ],
     )
     def test_may_be_many_things(self, subject, capsys):
