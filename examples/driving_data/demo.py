@@ -55,6 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (DemoError, DrivingScenesError, FrameFolderError, VideoFolderError, FrameworkError) as error:
         print(f"The demo cannot go on: {error}", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:
+        advice = 'Run `pip install ".[examples]"` in the folder of the repository.'
+        print(f"The demo cannot go on: {error}, which it needs. {advice}", file=sys.stderr)
+        return 1
     return 0
 
 

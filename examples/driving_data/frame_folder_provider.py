@@ -159,8 +159,21 @@ def _list_sequences(root: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
         raise FrameFolderError(
             f"'{root}' must hold images ({', '.join(sorted(IMAGE_SUFFIXES))}), or subfolders that do; looked "
             f"at the folder and its {len(candidates)} subfolder(s), not deeper, and found none."
+            f"{_hint_at_deeper_images(candidates)}"
         )
     yield from sequences
+
+
+def _hint_at_deeper_images(folders: list[Path]) -> str:
+    """Name a folder that would do, where a folder has one folder per camera, or the like."""
+    deeper = ((folder, inner) for folder in folders for inner in subfolders(folder) if image_names(inner))
+    for folder, inner in deeper:
+        return (
+            f" There are images in '{folder.name}/{inner.name}': give '{folder}', and each folder in it is a "
+            f"sequence. For drives with a folder per camera, the library has FrameDataProvider: see "
+            f"docs/dali_pipeline_framework/frames.md."
+        )
+    return ""
 
 
 def subfolders(folder: Path) -> list[Path]:

@@ -167,9 +167,13 @@ def test_a_folder_of_images_is_one_sequence(frames, caplog):
     [
         (lambda path: None, "must be a folder of images, .* but it does not exist"),
         (lambda path: path.write_text(""), "must be a folder of images, .* but it is a file"),
-        (lambda path: (path / "x").mkdir(parents=True), r"must hold images \(.*its 1 subfolder.*found none"),
+        (lambda path: (path / "x").mkdir(parents=True), r"must hold images \(.*its 1 subfolder.*found none\.$"),
+        (
+            lambda path: _write_image(path / "monday" / "front" / "1.jpg", (8, 8), 9),
+            "found none. There are images in 'monday/front': give '.*/data/monday', and each folder in it is a ",
+        ),
     ],
-    ids=["missing", "file", "empty"],
+    ids=["missing", "file", "empty", "folders of cameras"],
 )
 def test_folders_without_frames_are_refused(make, message, tmp_path):
     make(tmp_path / "data")
@@ -443,6 +447,15 @@ def test_a_bad_folder_gives_no_traceback(tmp_path, monkeypatch, capsys):
         runpy.run_path(str(DEMO), run_name="__main__")
     output, errors = capsys.readouterr()
     assert (caught.value.code, output, errors.count("\n")) == (1, "", 1)
+
+
+def test_a_missing_package_ends_the_demo_with_one_message(frames, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+    assert demo.main(["--data", str(frames), "--output", str(tmp_path / "out"), "--device-id", "cpu"]) == 1
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
+    assert "rich" in errors
+    assert 'pip install ".[examples]"' in errors
 
 
 def test_an_output_that_is_a_file_ends_the_demo_with_one_message(tmp_path, capsys):
