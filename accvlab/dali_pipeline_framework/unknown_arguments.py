@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 import attrs
 
-from .checks import did_you_mean
 from .errors import UnknownArgumentError
 from .short_tracebacks import with_short_traceback
 
@@ -40,7 +41,7 @@ def explains_unknown_arguments(counterparts: Mapping[str, str | None] | None = N
         def checked_init(self: Any, /, *args: Any, **arguments: Any) -> None:
             for name in arguments:
                 if name not in parameters:
-                    hint = did_you_mean(name, parameters)
+                    hint = _argument_meant(name, parameters)
                     if counterparts and name in counterparts:
                         counterpart = counterparts[name]
                         hint = " It is not needed." if counterpart is None else f" Use `{counterpart}`."
@@ -50,6 +51,16 @@ def explains_unknown_arguments(counterparts: Mapping[str, str | None] | None = N
         return cast(_Init, checked_init)
 
     return decorate
+
+
+def _argument_meant(name: str, known: Iterable[str]) -> str:
+    """Suggest an argument; ``timestamp_name`` is not meant as ``frames_name``, although most letters agree."""
+    by_subject = {_NAME_ENDING.sub("", each): each for each in known}
+    close = difflib.get_close_matches(_NAME_ENDING.sub("", name), by_subject, 1)
+    return f" Did you mean {by_subject[close[0]]!r}?" if close else ""
+
+
+_NAME_ENDING = re.compile("_names?$")
 
 
 def has_settings(settings: type, taker: Callable[..., Any]) -> Callable[[_Init], _Init]:

@@ -338,7 +338,7 @@ LOADER_COUNTERPARTS = {
     "shard_id": "shard",
     "num_shards": "shard",
     "collate_fn": "post_process_func",
-    "prefetch_factor": "pipeline_arguments",
+    "prefetch_factor": "pipeline_arguments={'prefetch_queue_depth': ...}",
     "multiprocessing_context": "start_method",
     "generator": "seed",
     "timeout": "faults=FaultPolicy(blocked_after=...)",

@@ -37,6 +37,10 @@ from accvlab.dali_pipeline_framework.video import (
         (FrameDataProvider, {"folders": "x"}, "zzz", ""),
         (FrameSequenceDataProvider, {"folders": "x", "sequence_length": 2}, "stribe", " Did you mean 'stride'?"),
         (VideoDataProvider, {"videos": "x", "sequence_length": 2}, "zzz", ""),
+        (VideoDataProvider, {"videos": "x"}, "timestamp_name", " Did you mean 'timestamps_name'?"),
+        (FrameSequenceDataProvider, {"folders": "x"}, "timestamp_name", ""),  # not frames_name
+        (FileDataProvider, {"files": ["a.jpg"]}, "timestamp_name", ""),  # not data_name
+        (FrameDataProvider, {"folders": "x"}, "image", " Did you mean 'image_name'?"),
         (VideoDataProvider, {"videos": "x"}, "pad_mode", " Use `tail`."),
         (VideoFrameDataProvider, {}, "filenames", " Use `Videos(filenames=...)`."),
         (FrameDataProvider, {}, "cameras", " Use `FrameFolders(cameras=...)`."),
@@ -61,6 +65,7 @@ def test_each_class_names_what_is_meant(
     ("name", "hint"),
     [
         ("drop_last", "Use `last_batch`."),
+        ("prefetch_factor", "Use `pipeline_arguments={'prefetch_queue_depth': ...}`."),
         ("dataset", "Use `source`."),
         ("collate_fn", "Use `post_process_func`."),
         ("persistent_workers", "It is not needed."),
@@ -78,9 +83,10 @@ def test_the_names_of_other_loaders_are_up_to_date() -> None:
     assert not LOADER_COUNTERPARTS.keys() & own
     policy = inspect.signature(FaultPolicy).parameters.keys()
     for counterpart in {*LOADER_COUNTERPARTS.values()} - {None}:
-        name, _, setting = counterpart.partition("=FaultPolicy(")
+        name, _, value = counterpart.partition("=")
         assert name in own
-        assert not setting or setting.removesuffix("=...)") in policy
+        if value.startswith("FaultPolicy("):
+            assert value.removeprefix("FaultPolicy(").removesuffix("=...)") in policy
 
 
 class _OwnFiles(FileDataProvider):
