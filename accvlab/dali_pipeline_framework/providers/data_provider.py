@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -229,7 +230,8 @@ def blueprint_of(provider: DataProvider) -> SampleDataGroup:
     """Read a blueprint; a `FieldValueError` where it is invalid, or differs from the one of `new_sample`."""
     blueprint, name = provider.sample_data_structure, f"{type(provider).__name__}.sample_data_structure"
     if not isinstance(blueprint, SampleDataGroup):
-        raise FieldValueError(f"{name} must be a SampleDataGroup, got {type(blueprint).__name__}.")
+        hint = " Put `@property` above it." if inspect.ismethod(blueprint) else ""
+        raise FieldValueError(f"{name} must be a SampleDataGroup, got {type(blueprint).__name__}.{hint}")
     read = getattr(provider, "_read_blueprint", None)
     if read is not None and read.provider() is provider and read.blueprint.format != blueprint.format:
         raise FieldValueError(

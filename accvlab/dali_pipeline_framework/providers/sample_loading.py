@@ -119,7 +119,8 @@ class SampleLoader:
         provider = type(self.provider).__name__
         if not isinstance(sample, SampleDataGroup):
             got = sample if sample is None else type(sample).__name__
-            raise FieldValueError(f"{provider}.{call} must return a filled SampleDataGroup, got {got}.")
+            advice = "Start with `sample = self.new_sample()`, set its fields, and return it."
+            raise FieldValueError(f"{provider}.{call} must return a filled SampleDataGroup, got {got}. {advice}")
         if self._format is None:
             self._format = blueprint_of(self.provider).format
         if not sample.format.matches(self._format):

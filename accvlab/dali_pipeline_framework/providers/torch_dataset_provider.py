@@ -141,7 +141,10 @@ class TorchDatasetProvider(BlueprintProvider):
         if self._names is None or len(self._names) != len(elements):
             given = "none" if self._names is None else str(len(self._names))
             why = f"items of the data set are no dicts, but {type(item).__name__}."
-            raise SettingError(f"`names` must name the {len(elements)} element(s) of an item, got {given}: {why}")
+            names = (f"'{name}'" for name in ("image", "label", "boxes")[: len(elements)])
+            advice = f"Pass e.g. names=[{', '.join(names)}{', ...' if len(elements) > 3 else ''}]."
+            problem = f"`names` must name the {len(elements)} element(s) of an item, got {given}: {why}"
+            raise SettingError(f"{problem} {advice}")
         return dict(zip(self._names, elements, strict=True))
 
     def _sample(self, item: Part, sample_index: int) -> SampleDataGroup:
@@ -243,7 +246,7 @@ def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Part, path: Fi
         raise _error(path, f"must be a dict or a list of {len(group)}, got {shown(value)}.")
     is_array = group.is_array()
     if is_array and len(children) != len(group):
-        advice = "Put lists of varying length into one array, or pad them."
+        advice = "Put lists of varying length into one array (texts as numbers, or as one text), or pad them."
         raise _error(path, f"must have {len(group)} elements, as the format has, got {len(children)}. {advice}")
     missing = [(*path, name) for name in group if name not in children]
     if missing:
@@ -260,7 +263,14 @@ def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Part, path: Fi
             child = _as_value(children[name])
             if is_found:
                 _require_same_kind(child, format, (*path, name))
-            sample.set_item_in_path((*path, name), child)
+            try:
+                sample.set_item_in_path((*path, name), child)
+            except FieldValueError as error:
+                if not is_found:
+                    raise
+                raise FieldValueError(
+                    f"{error}. Its type is that in item 0; a `blueprint` sets others."
+                ) from error
 
 
 def _require_same_kind(value: Part, format: LeafFormat, path: FieldPath) -> None:

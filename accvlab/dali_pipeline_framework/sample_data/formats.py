@@ -243,11 +243,12 @@ class LeafFormat(Immutable):
 def _dtype_advice(dtype: object) -> str:
     if dtype is None:  # which NumPy takes for float64
         return ""
+    library = "PyTorch" if type(dtype).__module__ == "torch" else "NumPy"
     try:
-        known = get_dali_type_for_numpy_type(dtype)
+        known = get_dali_type_for_numpy_type(str(dtype).removeprefix("torch.") if library == "PyTorch" else dtype)
     except (TypeError, ValueError):
         return ""
-    return f". For this NumPy type use DALIDataType.{known.name}"
+    return f". For this {library} type use DALIDataType.{known.name}"
 
 
 @functools.lru_cache(maxsize=4096)

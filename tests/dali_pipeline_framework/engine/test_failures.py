@@ -57,7 +57,10 @@ ADVICE = re.escape(
 
 FAULTS = {
     "none": (TypeError, r"FaultyProvider\.get_data\(6\) must return a filled SampleDataGroup, got None"),
-    "no_group": (TypeError, r"must return a filled SampleDataGroup, got dict"),
+    "no_group": (
+        TypeError,
+        r"must return a filled SampleDataGroup, got dict\. Start with `sample = self\.new_sample\(\)`",
+    ),
     "missing_field": (
         ValueError,
         r"another format than .*, which must declare all fields:\n  - cameras\[1\]\.boxes: missing",

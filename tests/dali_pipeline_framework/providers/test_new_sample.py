@@ -152,6 +152,17 @@ def test_wrong_blueprint_is_named() -> None:
         NoBlueprint().get_data(0)
 
 
+def test_a_blueprint_without_property_is_named() -> None:
+    class Undecorated(Rig):
+        def sample_data_structure(self) -> SampleDataGroup:  # type: ignore[override]
+            return SampleDataGroup()
+
+    with pytest.raises(
+        FieldValueError, match=r"must be a SampleDataGroup, got method\. Put `@property` above it\.$"
+    ):
+        Undecorated().get_data(0)
+
+
 @pytest.mark.parametrize("attribute", ["num_cameras", "label"])
 class TestBlueprintThatChanges:
     RULE = re.escape(

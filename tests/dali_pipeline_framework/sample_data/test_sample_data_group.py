@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from nvidia.dali import fn
@@ -126,6 +127,18 @@ class TestConstruction:
     @pytest.mark.parametrize("field_type", [SampleDataGroup, SampleDataGroup()], ids=["class", "instance"])
     def test_a_group_is_no_type_of_a_data_field(self, field_type):
         with pytest.raises(AssertionError, match=r"^x: .*add_data_group_field"):
+            SampleDataGroup().add_data_field("x", field_type)
+
+    @pytest.mark.parametrize(
+        ("field_type", "advice"),
+        [
+            (np.float32, r"\. For this NumPy type use DALIDataType\.FLOAT"),
+            (torch.float16, r"\. For this PyTorch type use DALIDataType\.FLOAT16"),
+            (torch.bfloat16, "got torch.bfloat16"),
+        ],
+    )
+    def test_types_of_other_libraries(self, field_type, advice):
+        with pytest.raises(TypeError, match=rf"^x: the type of a data field must be one of .*{advice}$"):
             SampleDataGroup().add_data_field("x", field_type)
 
     @pytest.mark.parametrize("field_type", [np.float32, "FLOAT", None, int, DALIDataType.IMAGE_TYPE])
