@@ -102,7 +102,7 @@ class MixtureSchedule:
 
     @functools.cached_property
     def _table(self) -> tuple[npt.NDArray[np.uint8 | np.uint16], npt.NDArray[np.int32]]:
-        return _make_table(self._shares)
+        return make_table(self._shares)
 
 
 def _checked_rates(rates: Iterable[float | Fraction]) -> list[Fraction]:
@@ -156,7 +156,7 @@ def rounded_shares(requested: list[Fraction]) -> list[int]:
     return [share // common for share in shares]
 
 
-def _make_table(shares: Int64Array) -> tuple[npt.NDArray[np.uint8 | np.uint16], npt.NDArray[np.int32]]:
+def make_table(shares: Int64Array) -> tuple[npt.NDArray[np.uint8 | np.uint16], npt.NDArray[np.int32]]:
     """Deal one period.
 
     Returns:

@@ -246,8 +246,8 @@ def test_the_table_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(shares)
         return make_table(shares)
 
-    make_table = mixed_sampler._make_table
-    monkeypatch.setattr(mixed_sampler, "_make_table", make)
+    make_table = mixed_sampler.make_table
+    monkeypatch.setattr(mixed_sampler, "make_table", make)
     schedule = MixtureSchedule([1 / np.pi, 0.2, 0.8 - 1 / np.pi])
     assert schedule.period == 65536
     assert not made
