@@ -42,10 +42,10 @@ def undisturbed(bottleneck: str, run: Callable[[float], LoaderReport], text: str
     """Get a report with this bottleneck, and this text in its verdict.
 
     The stages of the loop are all of its time. Where other programs have the cores, they are what is slow, also
-    between two stages: then all is done again, with a slow stage that takes two, four and eight times as long.
+    between two stages: then all is done again, with a slow stage that takes two, four, ... times as long.
     """
     reports = []
-    for factor in (1, 1, 2, 4, 8):
+    for factor in (1, 1, 2, 4, 8, 16, 32):
         reports.append(run(factor * SLOW_S))
         if reports[-1].bottleneck == bottleneck and text in reports[-1].verdict and adds_up(reports[-1]):
             return reports[-1]
