@@ -11,6 +11,7 @@ import pytest
 from import_rules import source_texts
 from support.private_names import (  # noqa: F401 (a fixture)
     defined_names,
+    is_of_itself,
     parsed,
     private_names_of_dali,
     trees_are_forgotten,
@@ -49,6 +50,7 @@ def sources() -> dict[str, str]:
 
 # Python documents these as public, in spite of their names.
 OF_NAMED_TUPLES = ("_asdict", "_fields", "_make", "_replace")
+LOOKED_UP = ("getattr", "hasattr", "setattr")
 
 
 def is_private(name: str) -> bool:
@@ -60,7 +62,7 @@ def own_private_names(tree: ast.AST) -> set[str]:
     return {
         name
         for node in ast.walk(tree)
-        if not isinstance(node, ast.Attribute) or ast.unparse(node.value) in ("self", "cls")
+        if not isinstance(node, ast.Attribute) or is_of_itself(node)
         for name in defined_names(node)
         if is_private(name)
     }
@@ -72,7 +74,7 @@ def private_attributes(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Attribute) and is_private(node.attr):
             if ast.unparse(node.value) not in ("self", "cls", "super()"):
                 yield node.attr
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr", "setattr"):
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LOOKED_UP:
             names = (arg.value for arg in node.args[1:2] if isinstance(arg, ast.Constant))
             yield from (name for name in names if isinstance(name, str) and is_private(name))
 

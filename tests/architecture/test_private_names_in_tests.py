@@ -8,7 +8,7 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 
 import pytest
-from support.private_names import defined_names, tree_of
+from support.private_names import defined_names, is_of_itself, tree_of
 
 import accvlab.dali_pipeline_framework as core
 import accvlab.driving_data as driving
@@ -72,7 +72,7 @@ def own_names(tree: ast.Module) -> set[str]:
     return {
         name
         for node in ast.walk(tree)
-        if not isinstance(node, ast.Attribute) or ast.unparse(node.value) in ("self", "cls")
+        if not isinstance(node, ast.Attribute) or is_of_itself(node)
         for name in defined_names(node)
     }
 
@@ -98,9 +98,9 @@ def private_uses(source: str, private: Set[str], shared: Set[str] = frozenset())
                     for name in (*module.split("."), *(alias.name for alias in node.names))
                     if is_private(name)
                 ]
-            case ast.Attribute(value=value, attr=name) if ast.unparse(value) not in ("self", "cls", "super()"):
-                used = [name] if name in foreign else []
-            case ast.Call(func=function) if ast.unparse(function).split(".")[-1] in LOOKED_UP:
+            case ast.Attribute(value=value, attr=name) if name in foreign:
+                used = [] if ast.unparse(value) in ("self", "cls", "super()") else [name]
+            case ast.Call(func=ast.Name(id=function) | ast.Attribute(attr=function)) if function in LOOKED_UP:
                 texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
                 used = [name for text in texts for name in str(text).split(".") if name in foreign]
             case _:
