@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..checks import did_you_mean, listed
+from ..errors import FieldNotFoundError
 from .names import Name
 from .printing import describe_batch
 
@@ -28,6 +30,10 @@ class Batch(dict[Name, Any]):
 
     def __repr__(self) -> str:
         return "\n".join(filter(None, [f"Batch of {_num_fields(self)} fields", describe_batch(self)]))
+
+    def __missing__(self, name: object) -> Any:
+        problem = f"The batch has no field {name!r}.{did_you_mean(name, self)}"
+        raise FieldNotFoundError(f"{problem} Available: {listed(map(repr, self))}.")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OrderedDict, (), None, None, iter(self.items())

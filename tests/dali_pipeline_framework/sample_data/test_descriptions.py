@@ -187,6 +187,13 @@ class TestBatches:
         ]
         assert repr(Batch()) == "Batch of 0 fields"
 
+    def test_names_the_field_that_is_meant(self) -> None:
+        message = r"The batch has no field 'sped'\. Did you mean 'speed'\? Available: 'speed', 'token'\.$"
+        with pytest.raises(KeyError, match=message):
+            Batch(speed=1, token="a")["sped"]
+        assert "sped" not in Batch(speed=1)
+        assert Batch(speed=1).get("sped") is None
+
     def test_loaders_deliver_it_and_trees_are_looked_into(self) -> None:
         jax = pytest.importorskip("jax")
         loader = DataLoader(Numbers(), 2, num_workers=0, post_process_func=lambda batch: {**batch, "two": [2]})
