@@ -342,6 +342,7 @@ LOADER_COUNTERPARTS = {
     "multiprocessing_context": "start_method",
     "generator": "seed",
     "timeout": "faults=FaultPolicy(blocked_after=...)",
+    "transform": "steps",
     "transforms": "steps",
     "persistent_workers": None,  # they always are
 }

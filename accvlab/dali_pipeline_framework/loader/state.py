@@ -244,7 +244,8 @@ def _of_this_version(state: Mapping[str, Any] | str | bytes) -> Mapping[str, Any
     if version is None:
         problem = "This is no state of this loader: it has no version"
         advice = "Of a checkpoint, pass only what `loader.state_dict()` has returned."
-        raise StateError(f"{problem}, but the entries {', '.join(map(_short_repr, [*state][:5]))}. {advice}")
+        entries = f", but the entries {', '.join(map(_short_repr, [*state][:5]))}" if state else ", it is empty"
+        raise StateError(f"{problem}{entries}. {advice}")
     if type(version) is not int or version != _VERSION:
         rule = f"this release of the package reads version {_VERSION}"
         raise StateError(f"The state has version {_short_repr(version)}, {rule}.")

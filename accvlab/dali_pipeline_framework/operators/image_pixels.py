@@ -18,7 +18,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from ..engine.dali.graph_definition import branched
-from ..engine.dali.texts import failing_with
+from ..engine.dali.texts import ASKS_FOR_DECODER, failing_with
 from ..errors import FieldValueError
 from ..sample_data.graph_mode import Decoding, do_not_convert, graph_context
 from .array_packages import needed_package
@@ -97,7 +97,7 @@ def zero_where_channels_fit(image: DataNode, num_channels: int) -> DataNode:
     and the pipeline would wait for it forever.
     """
     same = failing_with(
-        "an image has another number of channels than there are means",
+        f"an image has another number of channels than there are means ({ASKS_FOR_DECODER})",
         fn.reshape,
         types.Constant(np.zeros(num_channels, np.int32), device="cpu"),
         shape=fn.reshape(image.shape(dtype=_INT32)[-1], shape=[1]),
@@ -126,7 +126,7 @@ def checked_image(image: Image, *, needs_pixels: bool, num_channels: Sequence[in
     if image.ndim not in (3, 4):
         raise FieldValueError(
             f"an image is (height, width, channels), a clip (frames, height, width, channels), got an array of "
-            f"shape {image.shape}; is it decoded before?"
+            f"shape {image.shape}; {ASKS_FOR_DECODER}"
         )
     if needs_pixels and not image.size:
         raise FieldValueError(f"an image of no pixels, of shape {image.shape}")

@@ -24,6 +24,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..engine.dali.texts import ASKS_FOR_DECODER
 from ..errors import FieldValueError, SettingError
 from ..sample_data.graph_mode import graph_context
 from . import functions, image_arrays
@@ -81,7 +82,7 @@ def image_hw(image: Value) -> Value:
     if is_node(image):
         return image.shape(dtype=_INT32)[-3:-1]
     if image.ndim < 3:
-        raise FieldValueError(f"An image has height, width, channels; got {image.shape} (is it decoded before?).")
+        raise FieldValueError(f"An image has height, width, channels; got {image.shape} ({ASKS_FOR_DECODER}).")
     return np.array(image.shape[-3:-1], np.float32)
 
 
@@ -102,14 +103,12 @@ def one_size_of_all(sizes: Value, num_sizes: int) -> Value:
         num_sizes: How many.
     """
     if not is_node(sizes):
-        return _one_size_of_arrays(sizes, "an image has no pixels or no channels (is it decoded before?)")
+        return _one_size_of_arrays(sizes, f"an image has no pixels or no channels ({ASKS_FOR_DECODER})")
     least: Value = sizes if num_sizes == 1 else fn.reductions.min(sizes, axes=[0])
     most = sizes if num_sizes == 1 else fn.reductions.max(sizes, axes=[0])
     # Two additional axes of length 1 change nothing and cost nothing; any other lengths do not fit the data.
     ones = fn.cat(functions.minimum(least, 1), _TWO)
-    hw = failing_with(
-        "an image has no pixels or no channels (is it decoded before?)", fn.reshape, most, shape=ones
-    )
+    hw = failing_with(f"an image has no pixels or no channels ({ASKS_FOR_DECODER})", fn.reshape, most, shape=ones)
     if num_sizes > 1:
         ones = fn.cat(most - least + 1, _TWO)
         hw = failing_with(_SIZES_DIFFER, fn.reshape, hw, shape=ones)

@@ -613,6 +613,10 @@ def test_damaged_states_are_refused(what: str) -> None:
     assert error.differences == ()
 
 
+def test_an_empty_state_is_refused() -> None:
+    assert "it has no version, it is empty. Of a checkpoint, " in str(refusal(make_loader(streams(), 4), {}))
+
+
 @pytest.mark.parametrize("name", ["epoch", "batch", "num_shards", "total_batch_size", "segments", "seed", "plan"])
 def test_missing_entries_are_named(name: str) -> None:
     state = saved_state(streams())

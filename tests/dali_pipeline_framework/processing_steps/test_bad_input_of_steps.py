@@ -289,13 +289,14 @@ def test_rows_of_other_numbers_than_a_step_works_on(step: Any, num_columns: int,
         HorizontalFlipper("image", prob=1),
         PhotoMetricDistorter(*DISTORTION),
         GridMasker("image", prob=1),
+        ImageMeanStdDevNormalizer("image", [1, 2, 3], 1),
     ],
 )
 def test_the_report_on_a_file_where_an_image_belongs_asks_whether_it_is_decoded(step: PipelineStepBase) -> None:
     sample = SampleDataGroup()
     sample.add_data_field("image", DT.UINT8)
     sample["image"] = encoded_image(PIXELS)
-    with pytest.raises(GraphError, match=r"field image: .*is it decoded before"):
+    with pytest.raises(GraphError, match=r"field image: .*is it decoded before\? If not, put ImageDecoder before"):
         run_step(step, sample)
 
 

@@ -66,6 +66,7 @@ def test_each_class_names_what_is_meant(
     [
         ("drop_last", "Use `last_batch`."),
         ("prefetch_factor", "Use `pipeline_arguments={'prefetch_queue_depth': ...}`."),
+        ("transform", "Use `steps`."),
         ("dataset", "Use `source`."),
         ("collate_fn", "Use `post_process_func`."),
         ("persistent_workers", "It is not needed."),

@@ -16,6 +16,7 @@ from nvidia.dali.pipeline import do_not_convert
 from ...errors import DeviceError
 
 RULE_PREFIX = "ERROR: "  # our own, see `failing_with`
+ASKS_FOR_DECODER = "is it decoded before? If not, put ImageDecoder before this step"  # our own
 
 # Errors of worker processes.
 WORKERS_NOT_STARTED = "Workers initialization failed"
@@ -120,7 +121,7 @@ def dali_reason(error: BaseException) -> str:
     if is_about_decoding(reason):
         reason += " (what was to be decoded is no image of a known format, or it is damaged)"
     if WRONG_LAYOUT in reason:
-        reason += " (an image is (height, width, channels), a clip has the frames in front; is it decoded before?)"
+        reason += f" (an image is (height, width, channels), a clip has the frames in front; {ASKS_FOR_DECODER})"
     return reason
 
 
