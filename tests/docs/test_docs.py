@@ -189,6 +189,12 @@ def test_generated_parts_of_pages_are_current(capsys):
     assert make_pages.main(["--check"]) == 0, f"python docs/make_pages.py {capsys.readouterr().out}"
 
 
+def test_text_after_a_section_of_a_docstring_is_no_entry_of_it():
+    doc = "Does it.\n\nRaises:\n    KeyError: None\n        is there.\n\nLast words.\n\nExample::\n\n    do()\n"
+    entries = "**Raises**\n\n- `KeyError`: None\n  is there."
+    assert make_pages.markdown(doc) == f"Does it.\n\n{entries}\n\nLast words.\n\nExample:\n\n```py\ndo()\n```"
+
+
 # By hand, and looked up rather than read; pages of classes and of steps are in folders.
 _REFERENCE = {"conventions.md", "errors.md", "gallery.md", "glossary.md", "sources.md", "step_prices.md"}
 

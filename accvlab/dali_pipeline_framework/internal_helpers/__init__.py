@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leaf helpers for users' own processing steps.
 
-helper_functions   labels to numbers, values to nodes of the graph
-check_type         a type check at run time, for debugging
-debug_helpers      operators that show what flows through the graph
-mini_parser        the language of conditions on annotations
+The modules::
+
+    helper_functions   labels to numbers, values to nodes of the graph
+    check_type         a type check at run time, for debugging
+    debug_helpers      operators that show what flows through the graph
+    mini_parser        the language of conditions on annotations
 """
 
 from . import mini_parser
