@@ -23,6 +23,7 @@ from doc_pages import (
     script_of,
     shown_outputs,
 )
+from PIL import Image
 
 from accvlab.dali_pipeline_framework.testing import check_provider
 
@@ -75,6 +76,20 @@ def test_code_of_page_prints_what_the_page_shows_in_a_shared_process(page, print
     if isinstance(printed, PageFailedError):
         raise printed
     _assert_same(page, printed)
+
+
+@needs_source
+@pytest.mark.usefixtures("printed_by_page")
+@pytest.mark.timeout(300)
+def test_code_of_page_about_viewing_saves_the_picture_that_it_shows(folder_of_pages):
+    page = ROOT / "docs" / "driving_data" / "seeing.md"
+    saved = folder_of_pages / str(SHARING_A_PROCESS.index(page)) / "drive.png"
+    saved, shown = (
+        np.asarray(Image.open(path).convert("RGB"), np.float32)
+        for path in (saved, ROOT / "docs" / "_static" / "seeing.webp")
+    )
+    assert saved.shape == shown.shape
+    assert np.abs(saved - shown).mean() < 0.2  # fonts may differ; a box at another place is 0.36
 
 
 # With a GPU: operators that compute on the CPU, on the GPU, and on both.

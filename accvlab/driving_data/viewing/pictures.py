@@ -77,7 +77,7 @@ _COLORS = (
 _PAST, _FUTURE = "#8fb8de", "#7ee081"  # where the vehicle was, and will be
 _VIEW_WIDTH_IN = 3.6  # of a camera
 _DPI = 110
-_VELOCITY_S = 1.0  # arrows show the way of so long a time
+_VELOCITY_S = 1.0  # dotted lines show the way of so long a time
 
 
 @attrs.frozen(eq=False, repr=False)
