@@ -29,7 +29,7 @@ SIZES = [(1, 1), (8, 8), (17, 33), (48, 64), (97, 131), (375, 500)]
 
 def decoded(images: list[np.ndarray], **step: Any) -> list[np.ndarray]:
     provider = ArrayProvider({"image": (DT.UINT8, images)})
-    steps = [ImageDecoder("image", **{"use_device_mixed": False, **step})]
+    steps = [ImageDecoder("image", **step)]  # on the CPU, as there is no `device_id`
     with make_iterator(shuffled(provider, 1), steps, py_num_workers=0) as iterator:
         batches = [batch["image"] for batch in iterator]
     assert all(batch.shape[0] == 1 and batch.dtype == np.uint8 for batch in batches)
