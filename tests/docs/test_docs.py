@@ -1,6 +1,7 @@
 """The documentation: its code prints what it says, it builds without a warning, its links lead somewhere."""
 
 import ast
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -208,6 +209,14 @@ def test_text_after_a_section_of_a_docstring_is_no_entry_of_it():
     doc = "Does it.\n\nRaises:\n    KeyError: None\n        is there.\n\nLast words.\n\nExample::\n\n    do()\n"
     entries = "**Raises**\n\n- `KeyError`: None\n  is there."
     assert make_pages.markdown(doc) == f"Does it.\n\n{entries}\n\nLast words.\n\nExample:\n\n```py\ndo()\n```"
+
+
+@needs_source
+def test_all_extras_are_listed():
+    names = importlib.metadata.metadata("accvlab.dali_pipeline_framework").get_all("Provides-Extra")
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    first_cells = re.findall(r"^\| (`[^|]+`) \|", page, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(first_cells))) == sorted(names)
 
 
 # By hand, and looked up rather than read; pages of classes and of steps are in folders.
