@@ -87,7 +87,7 @@ def test_files_of_another_wheel_are_a_warning(tmp_path: Path) -> None:
     copied.mkdir()
     for file in information.iterdir():
         (copied / file.name).symlink_to(file)
-    paths = SOURCE, site
+    paths = site, SOURCE  # which may be where the packages are
     assert run(BY_NAME, *paths, with_site=False) == ""
     (copied / "RECORD").unlink()
     record = (information / "RECORD").read_text()

@@ -25,6 +25,7 @@ from .array_packages import needed_package
 from .element_selection import with_row_before
 from .functions import Array, Value, cast_array
 
+_OTHER_CHANNELS = f"an image has another number of channels than there are means ({ASKS_FOR_DECODER})"
 _INT32 = types.DALIDataType.INT32
 _DEFAULT_LOAD = 0.65  # of the steps, and of DALI
 
@@ -97,7 +98,7 @@ def zero_where_channels_fit(image: DataNode, num_channels: int) -> DataNode:
     and the pipeline would wait for it forever.
     """
     same = failing_with(
-        f"an image has another number of channels than there are means ({ASKS_FOR_DECODER})",
+        _OTHER_CHANNELS,
         fn.reshape,
         types.Constant(np.zeros(num_channels, np.int32), device="cpu"),
         shape=fn.reshape(image.shape(dtype=_INT32)[-1], shape=[1]),

@@ -33,6 +33,7 @@ from .functions import Array, Value, constant, failing_with, is_node, transforms
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32
 _TWO = np.array([2], np.int32)
+_NO_PIXELS = f"an image has no pixels or no channels ({ASKS_FOR_DECODER})"
 _SIZES_DIFFER = "the images or size fields of a sample differ in size; wrap the step"
 # Added to an index to put it out of bounds, so that DALI refuses it.
 _FAR_OUTSIDE = 1 << 24
@@ -103,12 +104,12 @@ def one_size_of_all(sizes: Value, num_sizes: int) -> Value:
         num_sizes: How many.
     """
     if not is_node(sizes):
-        return _one_size_of_arrays(sizes, f"an image has no pixels or no channels ({ASKS_FOR_DECODER})")
+        return _one_size_of_arrays(sizes, _NO_PIXELS)
     least: Value = sizes if num_sizes == 1 else fn.reductions.min(sizes, axes=[0])
     most = sizes if num_sizes == 1 else fn.reductions.max(sizes, axes=[0])
     # Two additional axes of length 1 change nothing and cost nothing; any other lengths do not fit the data.
     ones = fn.cat(functions.minimum(least, 1), _TWO)
-    hw = failing_with(f"an image has no pixels or no channels ({ASKS_FOR_DECODER})", fn.reshape, most, shape=ones)
+    hw = failing_with(_NO_PIXELS, fn.reshape, most, shape=ones)
     if num_sizes > 1:
         ones = fn.cat(most - least + 1, _TWO)
         hw = failing_with(_SIZES_DIFFER, fn.reshape, hw, shape=ones)

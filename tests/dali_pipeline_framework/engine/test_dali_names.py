@@ -502,6 +502,7 @@ def test_texts_about_a_gpu_are_in_the_libraries() -> None:
 def test_each_text_is_probed_and_used() -> None:
     constants = {name for name in vars(texts) if name.isupper()} - {
         "RULE_PREFIX",
+        "ASKS_FOR_DECODER",
         "DEVICE_FAILURES",
         "TORCH_DEVICE_FAILURES",
     }

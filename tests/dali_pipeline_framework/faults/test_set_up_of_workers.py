@@ -255,12 +255,18 @@ def test_workers_that_end_by_themselves_while_they_start_are_not(
         assert caplog.messages == []
 
 
+class SlowToUnpickle(ImageProvider):
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        time.sleep(1)
+        vars(self).update(state)
+
+
 def test_it_is_logged_that_workers_take_long_to_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(start_of_workers, "REPORTED_AFTER_S", 0.1)
     monkeypatch.setattr(start_of_workers, "_TOLD_EACH_S", 0.2)
-    source = SamplerInputCallable(ImageProvider(), SequentialSampler(40, 4))
+    source = SamplerInputCallable(SlowToUnpickle(), SequentialSampler(40, 4))
     pipeline: Any = PipelineDefinition(source).get_dali_pipeline(py_num_workers=2, py_start_method="spawn")
     try:
         pipeline.build()

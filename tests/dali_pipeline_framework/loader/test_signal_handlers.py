@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import random
@@ -43,6 +44,15 @@ def _python_handles_interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_called_by_the_garbage_collector() -> Iterator[None]:
+    """What a signal raises within a call of its own, as those of Hypothesis, is lost."""
+    before = gc.callbacks[:]
+    gc.callbacks.clear()
+    yield
+    gc.callbacks[:] = before
 
 
 @pytest.fixture
