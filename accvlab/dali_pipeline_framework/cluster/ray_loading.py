@@ -89,7 +89,8 @@ class RayLoading:
         self._is_closed = False
         self._late_at = 0.0
         self._members_at = time.monotonic()
-        self._most_bytes = 0
+        self._most_bytes = 0  # of an answer
+        self._batch_bytes = 0
         self._store_bytes = 0
         self._plan = ""
         self._payload: Any = None
@@ -132,7 +133,7 @@ class RayLoading:
                 f"first use, and leave what it has read out in `__getstate__`; or give the store more (`ray start "
                 f"--object-store-memory`)."
             )
-        self.window = self._dispatch.window = actors.workers.most_ahead(len(actors.by_number))
+        self._fit_window()
         self._plan = hashlib.blake2b(payload, digest_size=16).hexdigest()
         self._payload = actors.ray.put(np.frombuffer(payload, np.uint8))
         with self._lock:
@@ -387,6 +388,8 @@ class RayLoading:
                 del self._actors.by_number[each]
             for each in new:
                 self._prepare(each)
+            if new or gone:
+                self._fit_window()
         elif error is not None:
             self._lost(number, error)
         elif asked.call is None:
@@ -408,23 +411,22 @@ class RayLoading:
             counts[:] = map(sum, zip(counts, spent, strict=True))
             self._cpu_ns[number] += answer.cpu_ns
             if answer.num_bytes > self._most_bytes:
-                self._most_bytes = answer.num_bytes
-                self._fit_window(answer)
+                self._dispatch.part_bytes = self._most_bytes = answer.num_bytes
+                share = max(1, len(answer.slots)) / self._source.batch_size
+                self._batch_bytes = int(answer.num_bytes / min(1.0, share))
+                if self._batch_bytes > self._store_bytes:
+                    self._fatal = OutputError(
+                        f"A batch takes {self._batch_bytes / 1e6:.0f} MB, and the object store of this machine "
+                        f"has {self._store_bytes / 1e6:.0f} MB: there is no room for one. Give it more (`ray "
+                        f"start --object-store-memory`), or load smaller batches."
+                    )
+                self._fit_window()
 
-    def _fit_window(self, answer: Answer) -> None:
-        """Request no more than half of the object store has room for."""
-        share = max(1, len(answer.slots)) / self._source.batch_size
-        batch_bytes = int(self._most_bytes / min(1.0, share))
-        if batch_bytes > self._store_bytes:
-            self._fatal = OutputError(
-                f"A batch takes {batch_bytes / 1e6:.0f} MB, and the object store of this machine has "
-                f"{self._store_bytes / 1e6:.0f} MB: there is no room for one. Give it more (`ray start "
-                f"--object-store-memory`), or load smaller batches."
-            )
-        most = max(1, self._store_bytes // 2 // batch_bytes)
-        wanted = self._actors.workers.most_ahead(len(self._actors.by_number), batch_bytes)
-        self.window = self._dispatch.window = min(wanted, most)
-        self._dispatch.part_bytes = self._most_bytes
+    def _fit_window(self) -> None:
+        """Request what keeps all actors at work, and no more than half of the object store has room for."""
+        wanted = self._actors.workers.most_ahead(len(self._actors.by_number), self._batch_bytes)
+        most = self._store_bytes // 2 // self._batch_bytes if self._batch_bytes else wanted
+        self.window = self._dispatch.window = max(1, min(wanted, most))
 
     def _is_ready(self, number: int, facts: ActorFacts | str, now: float) -> None:
         if isinstance(facts, str):
@@ -472,6 +474,7 @@ class RayLoading:
             self._prepare(number)
             return
         del self._actors.by_number[number]
+        self._fit_window()
         if not self._actors.by_number and self._actors.workers.pool is None:
             self._fatal = WorkerDiedError("All actors were ended from outside, and are not started anew.")
 

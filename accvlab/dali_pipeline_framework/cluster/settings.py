@@ -22,7 +22,7 @@ class Pool(Protocol):
 
 _MOST_ACTORS = 4096
 _MOST_AHEAD = 4096
-_LEAST_PER_ACTOR, _MOST_PER_ACTOR, _BYTES_PER_ACTOR = 4, 16, 64e6
+_LEAST_PER_ACTOR, _MOST_PER_ACTOR, _BYTES_PER_ACTOR = 4, 32, 128e6
 
 
 def check_address(settings: object, field: object, address: Any) -> None:
@@ -65,7 +65,7 @@ class RayWorkers:
         address: Address of the cluster, ``HOST:PORT``. None: the one to which this process is connected; else that
             of ``RAY_ADDRESS``, or the one that runs on this machine.
         batches_ahead: How many batches are requested ahead at most; fewer where they would take more than half of
-            the object store. None: four per actor, or more of small ones, up to 16.
+            the object store. None: four per actor, or more of small ones, up to 32.
         runtime_env: What the actors need, as a runtime environment of Ray, e.g.
             ``{"py_modules": ["my_package"]}``.
         start_within_s: How many seconds to wait for the first actor.

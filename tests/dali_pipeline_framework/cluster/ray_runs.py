@@ -350,7 +350,7 @@ def actors_come_and_go(num_samples: int) -> dict[str, Any]:
     """A pool that grows and shrinks during an epoch."""
     order = {"sampler": StreamingSequenceSampler([num_samples // 8] * 8, seed=2), "shuffle": None}
     want = local(num_samples=num_samples, **order)
-    used = []
+    used, ahead = [], []
     with a_pool(1) as pool:
 
         def act(step: int) -> None:
@@ -358,12 +358,14 @@ def actors_come_and_go(num_samples: int) -> dict[str, Any]:
             if step in sizes:
                 pool.resize(sizes[step])
                 await_actors(loader, sizes[step])
-                used.append([actor.number for actor in loader.report().actors])
+                report = loader.report()
+                used.append([actor.number for actor in report.actors])
+                ahead.append(report.queue.depth if report.queue is not None else None)
 
         with make(num_samples=num_samples, workers=RayWorkers(pool=pool), **order) as loader:
             got, _ = timed(loader, act)
             by_actor = {actor.number: actor.num_samples for actor in loader.report().actors}
-    return {"same": got == want, "used": used, "by_actor": by_actor}
+    return {"same": got == want, "used": used, "ahead": ahead, "by_actor": by_actor}
 
 
 @run
