@@ -16,7 +16,7 @@ from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.engine.dali.graph_definition import gpu_capabilities, num_usable_gpus
-from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
+from accvlab.dali_pipeline_framework.errors import GraphError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import (
     CallableBase,
     IterableBase,
@@ -239,3 +239,18 @@ class TestBatchSizesThatDiffer:
             assert indices(iterator, 2) == [[0, 8], [1, 9]]
         with pytest.raises(SettingError, match="SamplerInputIterable is set up for 2 samples per batch"):
             make_iterator(data_input, batch_size=1)
+
+
+@pytest.mark.parametrize("num_batches", [2, 5])
+def test_ways_to_run_a_pipeline_are_not_mixed_as_with_dali(num_batches: int) -> None:
+    pipeline = PipelineDefinition(OwnCallable(2)).get_dali_pipeline(batch_size=2, py_num_workers=0, device_id=None)
+    try:
+        for _ in range(num_batches):
+            pipeline.run()
+        if num_batches == 5:
+            with pytest.raises(StopIteration):
+                pipeline.run()
+        with pytest.raises(GraphError, match="Mixing pipeline API type"):
+            pipeline.outputs()
+    finally:
+        pipeline.close()
