@@ -296,7 +296,7 @@ class StructuredPipeline(Pipeline):
 
     def build(self) -> None:
         """Build the pipeline, and start its worker processes if that was not done before."""
-        if self._built and not self.is_closed:  # DALI calls it several times per batch
+        if self._built and not self.is_closed:
             return
         self._require_open()
         if not self._built and self.unused_fields:
@@ -321,6 +321,7 @@ class StructuredPipeline(Pipeline):
         self._first_in_epoch = self._consumer_iter
         self._runs = [native.begin(name, self) for name, native in self.native.items()]
         self._require_equal_epochs()
+        vars(self)["build"] = type(None)  # DALI calls it five times per batch: nothing is to be done until `close`
 
     def _require_equal_epochs(self) -> None:
         """Refuse native inputs of one pipeline whose epochs have different batches."""
@@ -672,6 +673,7 @@ class StructuredPipeline(Pipeline):
         if self.is_closed:
             return
         self.is_closed = True
+        vars(self).pop("build", None)
         for run in self._runs:
             run.close()
         self._shutdown()
