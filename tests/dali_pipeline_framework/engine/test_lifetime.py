@@ -110,6 +110,16 @@ def test_deleting_the_iterator_ends_the_workers_though_the_pipeline_is_held(meth
         pipeline.run()
 
 
+def test_a_closed_pipeline_says_so() -> None:
+    pipeline = PipelineDefinition(shuffled(IndexProvider())).get_dali_pipeline(py_num_workers=0)
+    pipeline.run()
+    pipeline.build()  # again, which does nothing
+    pipeline.close()
+    for use in (pipeline.build, pipeline.run, pipeline.schedule_run):
+        with pytest.raises(ClosedError, match="The pipeline was closed"):
+            use()
+
+
 def test_a_closed_iterator_says_so() -> None:
     iterator = make_iterator(shuffled(IndexProvider()), py_num_workers=2)
     epoch = iter(iterator)
