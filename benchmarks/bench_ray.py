@@ -100,8 +100,10 @@ class ReadyActor(LoadingActor):
             return super().load(plan, requests, *others)
         if self._ready is None or plan != self._plan:
             self._plan, self._ready = plan, super().load(plan, requests[:1], *others)[0]
-        # Views: an array that occurs several times would be sent once.
-        return [evolve(self._ready, outputs=[out.view() for out in self._ready.outputs]) for _ in requests]
+        # Views: an array that occurs several times would be sent once. What the first one has taken is not said of
+        # the others: how many are requested together depends on that.
+        outputs = self._ready.outputs
+        return [evolve(self._ready, seconds=0.0, outputs=[out.view() for out in outputs]) for _ in requests]
 
 
 class ReadyPool:

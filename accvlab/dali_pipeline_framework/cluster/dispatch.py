@@ -22,7 +22,7 @@ WORK_PER_CALL_S = 0.2  # below that, what a call costs would show
 _MOST_IN_CALL = 64
 _BYTES_PER_CALL = 64e6  # above that, what a call costs is little next to copying
 _CALLS_PER_ACTOR = 2  # one is worked on, one waits: an actor never waits for the next
-_BATCHES_PER_BLOCK = 4
+_LEAST_PER_BLOCK = 4  # of batches; more where a call takes more of them
 _LEAST_PATIENCE_S = 1.5
 _FIRST_PATIENCE_S = 30.0  # the first samples import modules
 _TIMES_P99 = 5
@@ -44,6 +44,7 @@ class Part:
         is_alone: Whether it is requested alone, to find out whether it ends actors.
         num_deaths: How many actors have died while they worked on it alone.
         answer: What came back; None: nothing yet.
+        came_with: Positions of the parts that came with it as one object, whose memory is freed as a whole.
     """
 
     position: Position
@@ -55,6 +56,7 @@ class Part:
     is_alone: bool = False
     num_deaths: int = 0
     answer: Any = None
+    came_with: Sequence[Position] = ()
 
 
 @attrs.define(eq=False)
@@ -94,8 +96,9 @@ class Dispatch:
 
     Where slots keep their sequences from batch to batch, each slot stays with an actor for an epoch (rendezvous
     hashing, with a limit, so that all get equally many). In other orders a block of consecutive batches belongs to
-    an actor (rendezvous hashing as well); while that is busy or late, actors without work help. Where several
-    ranks share what was loaded, the actor is the same for all of them, and nobody helps.
+    an actor (rendezvous hashing as well): four, or as many small ones as a call takes. While that actor is busy or
+    late, actors without work help. Where several ranks share what was loaded, the actor is the same for all of
+    them, and nobody helps.
 
     What an actor worked on when it was lost is requested slot by slot, each alone: so the sample is found that
     ends all actors.
@@ -136,7 +139,8 @@ class Dispatch:
         self._line: dict[Position, list[Part]] = {}
         self._complete: set[Position] = set()  # of the line, of which all parts are there
         self._end: Position | None = None  # the last position of the line
-        self._together: list[list[Part]] = []  # what came as one object, whose memory is freed as a whole
+        self._together: list[list[Part]] = []  # what came as one object
+        self._per_block = _LEAST_PER_BLOCK
         self._times: collections.deque[float] = collections.deque(maxlen=_NUM_TIMED)  # of calls, in seconds
         self._owners: dict[Any, Any] = {}  # what was computed for the present actors
 
@@ -222,7 +226,7 @@ class Dispatch:
     def owner(self, position: Position) -> int:
         """The actor that is to load a batch where slots keep no sequences, by hashing of its block."""
         epoch, batch = position
-        block = epoch, batch // _BATCHES_PER_BLOCK
+        block = epoch, batch // self._per_block * self._per_block // _LEAST_PER_BLOCK
         if block not in self._owners:
             self._owners[block] = max(self._members, key=lambda number: _weight(number, *block))
         return cast(int, self._owners[block])
@@ -253,11 +257,13 @@ class Dispatch:
         """Whether all parts of a batch are there."""
         return position in self._complete
 
-    def delivered(self, position: Position) -> None:
-        """A batch was delivered."""
+    def delivered(self, position: Position) -> bool:
+        """A batch was delivered; return whether that makes room for others."""
         self.suspects.pop(position, None)
-        self._line.pop(position, None)
         self._complete.discard(position)
+        line = self._line
+        objects = [part.came_with for part in line.pop(position, ())]
+        return any(not any(other in line for other in reversed(held)) for held in objects)
 
     def ask_whole(self, position: Position) -> None:
         """Have a batch loaded as a whole, by any actor."""
@@ -272,14 +278,19 @@ class Dispatch:
         line = self._line
         self._together = [parts for parts in self._together if any(part.position in line for part in parts)]
         held = {part.position for parts in self._together for part in parts if part.position not in line}
-        while len(line) + len(held) < self.window:
+        while True:
             following = None if self._end is None else self._following(self._end)
-            if following is None:
+            if following is None or len(line) + len(held) + self._block_from(following) > self.window:
                 break
             self._add(following)
         for position, parts in line.items():
             if not parts:
                 parts += self._divided(position)
+
+    def _block_from(self, position: Position) -> int:
+        """How many batches go together from here on: a whole block where one begins, else one."""
+        is_first = self._per_block > _LEAST_PER_BLOCK and position[1] % self._per_block == 0
+        return min(self._per_block, max(1, self.window // 2)) if is_first else 1
 
     def _divided(self, position: Position) -> list[Part]:
         epoch, batch = position
@@ -322,24 +333,24 @@ class Dispatch:
         return calls
 
     def _parts_for(self, number: int, member: Member, due: Sequence[Part], helps: bool) -> list[Part]:
-        most = max(1, len(self._line) // (_CALLS_PER_ACTOR * len(self._members)))
-        if self._num_slots:
-            most = max(1, len(self._line) // _CALLS_PER_ACTOR)
-        if member.s_per_part is None:
-            most = 1
-        else:
-            in_time = WORK_PER_CALL_S / max(member.s_per_part, 1e-6)
-            in_room = _BYTES_PER_CALL / max(self.part_bytes, 1)
-            most = min(most, _MOST_IN_CALL, max(1, int(min(in_time, in_room))))
+        most = self._most_in_call(member, len(self._line))
         taken: list[Part] = []
         for part in due:
             if part.is_due and self._may_take(number, part, helps):
-                if taken and part.is_alone:
+                if taken and (part.is_alone or len(taken) + self._block_from(part.position) > most):
                     break
                 taken.append(part)
                 if len(taken) == most or part.is_alone:
                     break
         return self._take(number, taken)
+
+    def _most_in_call(self, member: Member, num_batches: int) -> int:
+        if member.s_per_part is None:
+            return 1
+        share = num_batches // (_CALLS_PER_ACTOR * (1 if self._num_slots else len(self._members)))
+        in_time = WORK_PER_CALL_S / max(member.s_per_part, 1e-6)
+        in_room = _BYTES_PER_CALL / max(self.part_bytes, 1)
+        return max(1, int(min(share, _MOST_IN_CALL, in_time, in_room)))
 
     def _may_take(self, number: int, part: Part, helps: bool) -> bool:
         if number in part.asked:
@@ -366,8 +377,10 @@ class Dispatch:
 
     def answered(self, call: Call, answers: Sequence[Any], work_s: float, now: float) -> None:
         """An actor has answered a call, of so many seconds of work; the first answer for a part counts."""
+        positions = [part.position for part in call.parts]
         for part, answer in zip(call.parts, answers, strict=True):
             if part.answer is None:
+                part.came_with = positions
                 self.answer(part, answer)
         if len(call.parts) > 1:
             self._together.append(call.parts)
@@ -382,9 +395,17 @@ class Dispatch:
             work_s /= len(call.parts)
             old = member.s_per_part
             member.s_per_part = work_s if old is None else 0.7 * old + 0.3 * work_s
+        if not self._num_slots:
+            self._fit_blocks()
         member.calls.remove(call)
         member.num_answered += 1
         member.answered_at, member.is_late = now, False
+
+    def _fit_blocks(self) -> None:
+        """Have a block hold what a call takes, so that small batches need few calls."""
+        known = [member for member in self._members.values() if member.s_per_part is not None]
+        most = min((self._most_in_call(member, self.window) for member in known), default=1)
+        self._per_block = max(_LEAST_PER_BLOCK, 2 ** (most.bit_length() - 1))
 
     # --- actors that are late ---------------------------------------------------------------------
 

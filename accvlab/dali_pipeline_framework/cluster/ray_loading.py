@@ -194,8 +194,8 @@ class RayLoading:
                 self._dispatch.ask_whole(position)
                 parts = self._awaited(position)
                 outputs = self._joined(position, parts)
-            self._dispatch.delivered(position)
-            self._send()
+            if self._dispatch.delivered(position):
+                self._send()
         self._pipeline.times.workers_ns += perf_counter_ns() - began
         self._take_reports(asked, position, parts)
         return outputs

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import random
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -67,30 +69,85 @@ def test_an_actor_that_comes_or_goes_moves_its_share_of_the_blocks(num_actors: i
     assert {block: dispatch.owner(block) for block in BLOCKS} == before
 
 
-@settings(max_examples=examples(40, 400))
-@given(seed=st.integers(0, 2**32), num_actors=st.integers(1, 5))
-def test_no_actor_waits_while_others_have_more_blocks_than_they_can_load(seed: int, num_actors: int) -> None:
-    chance, position = random.Random(seed), (0, 0)
-    dispatch = Dispatch(4 * num_actors, lambda position: (position[0], position[1] + 1))
+def with_small_batches(per_actor: int, num_actors: int, num_slots: int = 0) -> Dispatch:
+    def following(position: Position) -> Position:
+        return position[0], position[1] + 1
+
+    dispatch = Dispatch(per_actor * num_actors, following, num_slots, batch_size=num_slots or 1)
+    dispatch.part_bytes = 3_000_000
     for number in range(num_actors):
         dispatch.join(number, 0.0)
+    return dispatch
+
+
+def play(
+    dispatch: Dispatch, num_batches: int, choose: Callable[[list[Call]], Call]
+) -> Iterator[tuple[dict[Position, list[Part]], list[Call], Call]]:
+    """Answer the calls that are chosen, and deliver what is complete.
+
+    Before each answer it yields what is not delivered of the window, all calls, and the one to be answered.
+
+    After each delivery it looks whether there is something to be asked if, and only if, it was said so.
+    """
+    position = (0, 0)
     dispatch.begin(position)
-    calls: list[Call] = []
-    while position < (0, 200):
-        calls += dispatch.due_calls(0.0)
-        window: list[Part] = []
+    calls = dispatch.due_calls(0.0)
+    while position < (0, num_batches):
+        line = {}
         with contextlib.suppress(KeyError):  # it is shorter while a part of what came together is held
-            for number in range(dispatch.window):
-                window += dispatch.parts((0, position[1] + number))
-        if any(part.is_due for part in window):
-            members = [call.member for call in calls]
-            assert all(members.count(number) == 2 for number in range(num_actors))
-        call = calls.pop(chance.randrange(len(calls)))
+            for batch in range(position[1], position[1] + dispatch.window):
+                line[0, batch] = dispatch.parts((0, batch))
+        call = choose(calls)
+        yield line, calls, call
+        calls.remove(call)
         answer(dispatch, call, 0.0)
+        calls += dispatch.due_calls(0.0)
         while dispatch.is_complete(position):
-            dispatch.delivered(position)
+            if dispatch.delivered(position):
+                calls += dispatch.due_calls(0.0)
+            else:
+                assert dispatch.due_calls(0.0) == []
             position = position[0], position[1] + 1
             dispatch.begin(position)
+
+
+@settings(max_examples=examples(40, 400))
+@given(seed=st.integers(0, 2**32), num_actors=st.integers(1, 5), per_actor=st.sampled_from([4, 32]))
+def test_no_actor_waits_while_others_have_more_blocks_than_they_can_load(
+    seed: int, num_actors: int, per_actor: int
+) -> None:
+    dispatch = with_small_batches(per_actor, num_actors)
+    for line, calls, _ in play(dispatch, 20 * per_actor, random.Random(seed).choice):
+        if any(part.is_due for parts in line.values() for part in parts):
+            members = [call.member for call in calls]
+            assert all(members.count(number) == 2 for number in range(num_actors))
+
+
+@settings(max_examples=examples(40, 400))
+@given(
+    seed=st.integers(0, 2**32),
+    num_actors=st.integers(1, 5),
+    per_actor=st.sampled_from([4, 32]),
+    num_slots=st.sampled_from([0, 6]),
+)
+def test_what_is_held_of_objects_counts_as_part_of_the_window(
+    seed: int, num_actors: int, per_actor: int, num_slots: int
+) -> None:
+    dispatch = with_small_batches(per_actor, num_actors, num_slots)
+    objects: list[set[Position]] = []  # what has come, whose memory is freed as a whole
+    for line, _, call in play(dispatch, 10 * per_actor, random.Random(seed).choice):
+        objects = [each for each in objects if not each.isdisjoint(line)]
+        assert len({*line}.union(*objects)) <= dispatch.window
+        objects.append({part.position for part in call.parts})
+
+
+@pytest.mark.parametrize("num_actors", [1, 2, 5])
+def test_small_batches_take_few_calls(num_actors: int) -> None:
+    """Of a window of 32 per actor, each is asked for 16 at a time, and has the next ones while it loads them."""
+    dispatch = with_small_batches(32, num_actors)
+    sizes = [len(call.parts) for _, _, call in play(dispatch, 3200, operator.itemgetter(0))]
+    later = sizes[len(sizes) // 2 :]
+    assert sum(later) / len(later) > 15
 
 
 def test_few_large_parts_come_together() -> None:
