@@ -6,8 +6,9 @@
   process for which worker processes load the same, and of DALI alone, which only copies an array of this process;
 - ``end to end``: samples that take processor time, by as many worker processes as actors, in turns, four batches
   ahead: samples per second, and processor time of all processes per sample;
-- ``predicted``: samples per second for machines, cores and networks, by `cluster_simulation`, of costs that were
-  measured here; and what it predicts for the run above.
+- ``kinds``: real samples (`cluster_kinds`): processor time of a worker process for one, bytes of it, samples per
+  second of one actor, which has one core, and what `cluster_simulation` predicts for it of these costs;
+- ``predicted``: samples per second of the same kinds for machines, cores and networks.
 
 Each value is the median of several turns, with the least and the greatest one. It starts a cluster of its own,
 whose object store is filled once before anything is measured: memory that is used for the first time costs five
@@ -19,6 +20,8 @@ times as much as memory that is used again.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import os
 import statistics
 import tempfile
@@ -30,28 +33,24 @@ from typing import Any
 import numpy as np
 import psutil
 from attrs import evolve
+from cluster_kinds import write_kinds
 from cluster_simulation import Costs, samples_per_s
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import Pipeline
 from results_file import load_average, machine, write_results
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, SampleDataGroup
-from accvlab.dali_pipeline_framework.cluster import RayWorkers
+from accvlab.dali_pipeline_framework.cluster import RayPool, RayWorkers
 from accvlab.dali_pipeline_framework.cluster.actors import Answer, LoadingActor, Request
 
 BATCH_SIZE = 8
 NUM_ACTORS = 2
+STORE_GB_PER_S = 5.0  # within a machine, see `receiver`
 LEAST_GB_PER_S, MOST_CORE_S_PER_GB, LEAST_RATIO = 2.0, 0.35, 0.9
 RECEIVER_FIGURES = ("gb_per_s", "core_s_per_gb", "core_s_per_gb_of_all")
 OTHER_FIGURES = {"core_s_per_gb_with_processes": "worker processes", "core_s_per_gb_of_dali": "DALI alone"}
 BOTH_FIGURES = ("samples_per_s", "core_s_per_sample_of_all")
-# Of a sample: processor time of one core, and bytes that are sent (six cameras; one clip; one scan).
-KINDS = {
-    "JPEG rig, resized to 256 x 704": Costs(0.045, 6 * 256 * 704 * 3),
-    "JPEG rig, sent encoded": Costs(0.004, 6 * 160e3),
-    "clip of 32 frames, 224 x 224": Costs(0.4, 32 * 224 * 224 * 3),
-    "lidar, 10 sweeps": Costs(0.03, 300e3 * 5 * 4),
-}
+MACHINES = (1, 8, 10), (1, 32, 10), (4, 32, 10), (4, 32, 25), (4, 32, 100)  # hosts, cores of each, Gbit/s
 
 
 class HeldProvider(DataProvider):
@@ -81,7 +80,7 @@ class HeldProvider(DataProvider):
 class BusyProvider(HeldProvider):
     """Computes for a while first."""
 
-    seconds = 0.045  # as a rig of JPEGs, see `KINDS`
+    seconds = 0.045  # about as a rig of JPEGs
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         end = time.thread_time() + self.seconds
@@ -126,12 +125,18 @@ def _processor_s() -> tuple[float, float]:
     return own, own + sum(times.user + times.system for times in below)
 
 
-def _race(provider: HeldProvider, seconds: float, warm_bytes: float = 0.0, **workers: Any) -> dict[str, float]:
-    """Load for a while, after a number of bytes and at least 8 batches."""
-    batch_bytes = BATCH_SIZE * provider.num_bytes
-    with DataLoader(provider, BATCH_SIZE, output_type="numpy", num_threads=1, **workers) as loader:
-        batches = iter(loader)
-        for _ in range(max(8, int(warm_bytes / batch_bytes))):
+def _bytes_of(batch: Any) -> int:
+    if isinstance(batch, Mapping):
+        return sum(map(_bytes_of, batch.values()))
+    return sum(map(_bytes_of, batch)) if isinstance(batch, list) else int(batch.nbytes)
+
+
+def _race(provider: DataProvider, seconds: float, warm_bytes: float = 0.0, **settings: Any) -> dict[str, float]:
+    """Load for a while, after a number of bytes and at least 5 batches."""
+    with DataLoader(provider, BATCH_SIZE, output_type="numpy", num_threads=1, **settings) as loader:
+        batches = itertools.chain.from_iterable(itertools.repeat(loader))
+        batch_bytes = _bytes_of(next(batches))
+        for _ in range(max(4, int(warm_bytes / batch_bytes))):
             next(batches)
         num_batches, began, cpu = 0, time.perf_counter(), _processor_s()
         while (spent_s := time.perf_counter() - began) < seconds or num_batches < 4:
@@ -145,6 +150,8 @@ def _race(provider: HeldProvider, seconds: float, warm_bytes: float = 0.0, **wor
         "core_s_per_gb": own_s / gigabytes,
         "core_s_per_gb_of_all": all_s / gigabytes,
         "core_s_per_sample_of_all": all_s / num_samples,
+        "core_s_per_sample_of_others": (all_s - own_s) / num_samples,
+        "bytes_per_sample": batch_bytes / BATCH_SIZE,
     }
 
 
@@ -212,23 +219,63 @@ def measure_both(is_quick: bool) -> dict[str, Any]:
     return {**{name: _summary(each) for name, each in turns.items()}, "actors to processes": _summary(ratios)}
 
 
+def measure_kinds(is_quick: bool, sending: Mapping[str, float]) -> dict[str, Any]:
+    """Real samples: what they cost, and what is predicted of that, next to what one actor delivers.
+
+    Args:
+        is_quick: Whether to measure for a moment only.
+        sending: Costs of a gigabyte that is sent.
+    """
+    seconds, kinds = 0.2 if is_quick else 3.0, {}
+    pool = RayPool(RayWorkers(num_actors=1, num_cpus=1))
+    with contextlib.closing(pool), tempfile.TemporaryDirectory() as folder:
+        for name, kind in write_kinds(Path(folder), is_quick).items():
+            turns: list[dict[str, float]] = []
+            for _ in range(1 if is_quick else 3):
+                here = _race(kind.provider, seconds, shuffle=True, num_workers=1, **kind.settings)
+                there = _race(kind.provider, seconds, shuffle=True, workers=RayWorkers(pool=pool), **kind.settings)
+                costs = Costs(here["core_s_per_sample_of_others"], here["bytes_per_sample"], **sending)
+                rate = samples_per_s(costs, 1, STORE_GB_PER_S)
+                turns.append(
+                    {
+                        "core_s_per_sample": costs.core_s_per_sample,
+                        "bytes_per_sample": costs.bytes_per_sample,
+                        "samples_per_s": there["samples_per_s"],
+                        "predicted": rate,
+                        "to predicted": there["samples_per_s"] / rate,
+                    }
+                )
+            kinds[name] = _summary(turns)
+    return kinds
+
+
+def predicted(kinds: Mapping[str, Any], sending: Mapping[str, float], is_quick: bool) -> dict[str, Any]:
+    """Samples per second of each kind, for some machines."""
+    rates: dict[str, Any] = {}
+    for name, figures in kinds.items():
+        costs = Costs(*(figures[each]["median"] for each in ("core_s_per_sample", "bytes_per_sample")), **sending)
+        rates[name] = {
+            f"{hosts} x {cores} cores, {gigabits} Gbit/s": round(
+                samples_per_s(costs, hosts * cores, gigabits / 8), 1
+            )
+            for hosts, cores, gigabits in MACHINES[: 1 if is_quick else None]
+        }
+    return rates
+
+
 def measure(is_quick: bool, store_bytes: float) -> dict[str, Any]:
     """Run all sections; Ray must be connected."""
-    measured = Costs(BusyProvider.seconds, 3.2e6)
-    predicted = {
-        name: {
-            f"{hosts} x {cores} cores, {gigabits} Gbit/s": round(
-                samples_per_s(costs, hosts * cores, gigabits / 8, num_batches=100 if is_quick else 400), 1
-            )
-            for hosts, cores, gigabits in ((1, 8, 10), (1, 32, 10), (4, 32, 10), (4, 32, 25), (4, 32, 100))
-        }
-        for name, costs in KINDS.items()
-    }
+    receiver = measure_receiver(is_quick, store_bytes)
+    large = [*receiver.values()][1]  # of the size of most batches of `cluster_kinds`
+    own, of_all = (large[figure]["median"] for figure in ("core_s_per_gb", "core_s_per_gb_of_all"))
+    sending = {"send_core_s_per_gb": of_all - own, "receive_core_s_per_gb": own}
+    end_to_end = measure_both(is_quick)
+    kinds = measure_kinds(is_quick, sending)
     return {
-        "receiver": measure_receiver(is_quick, store_bytes),
-        "end to end": measure_both(is_quick),
-        "predicted here": samples_per_s(measured, NUM_ACTORS, 2.0, BATCH_SIZE, batches_ahead=4),
-        "predicted": predicted,
+        "receiver": receiver,
+        "end to end": end_to_end,
+        "kinds": kinds,
+        "predicted": predicted(kinds, sending, is_quick),
     }
 
 
@@ -254,8 +301,9 @@ def report(results: Mapping[str, Any]) -> None:
     print(
         f"end to end, at least {LEAST_RATIO:g} of worker processes: {ratio:.3g}, {_is_met(ratio >= LEAST_RATIO)}"
     )
-    for section in ("predicted here", "predicted"):
-        print(f"{section}: {results[section]}")
+    for name, figures in results["kinds"].items():
+        print(f"{name}: " + ", ".join(f"{figure} {shown(value)}" for figure, value in figures.items()))
+        print(f"    predicted: {results['predicted'][name]}")
 
 
 def _is_met(is_met: bool) -> str:

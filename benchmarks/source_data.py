@@ -115,19 +115,31 @@ def make_frames(root: Path, picture: UInt8Array, num_frames: int, num_links: int
 
 
 def make_videos(
-    root: Path, picture: UInt8Array, kind: VideoKind, num_frames: int, num_drives: int = NUM_DRIVES
+    root: Path,
+    picture: UInt8Array,
+    kind: VideoKind,
+    num_frames: int,
+    num_drives: int = NUM_DRIVES,
+    frame_hw: tuple[int, int] = VIDEO_HW,
 ) -> list[Path]:
     """Videos of drives; each is a little longer than the one before."""
     root.mkdir()
     paths = []
     for number in range(num_drives):
         paths.append(root / f"drive_{number}{kind.suffix}")
-        frames = drive(picture, number, num_frames + 10 * number, VIDEO_HW)
-        write_video(paths[-1], frames, kind, kind.key_frames_every[number % len(kind.key_frames_every)])
+        frames = drive(picture, number, num_frames + 10 * number, frame_hw)
+        key_frame_every = kind.key_frames_every[number % len(kind.key_frames_every)]
+        write_video(paths[-1], frames, kind, key_frame_every, frame_hw)
     return paths
 
 
-def write_video(path: Path, frames: Iterator[UInt8Array], kind: VideoKind, key_frame_every: int) -> None:
+def write_video(
+    path: Path,
+    frames: Iterator[UInt8Array],
+    kind: VideoKind,
+    key_frame_every: int,
+    frame_hw: tuple[int, int] = VIDEO_HW,
+) -> None:
     import av
 
     options = {
@@ -137,7 +149,7 @@ def write_video(path: Path, frames: Iterator[UInt8Array], kind: VideoKind, key_f
     }[kind.codec]
     with av.open(str(path), "w") as container:
         stream = container.add_stream(kind.codec, rate=FRAMES_PER_SECOND, options=options)
-        stream.height, stream.width = VIDEO_HW
+        stream.height, stream.width = frame_hw
         stream.pix_fmt = "yuvj420p" if kind.codec == "mjpeg" else "yuv420p"
         stream.codec_context.time_base = Fraction(1, FRAMES_PER_SECOND)
         for pixels in frames:

@@ -48,6 +48,11 @@ def test_a_quick_run_reports_rates_and_processor_times(tmp_path: Path) -> None:
         assert all(figures[figure]["min"] > 0 for figures in results["receiver"].values())
     for name in ("worker processes", "actors", "actors to processes"):
         assert results["end to end"][name]["samples_per_s"]["median"] > 0
+    assert len(results["kinds"]) == 4
+    for name, figures in results["kinds"].items():
+        assert figures["core_s_per_sample"]["min"] > 0
+        assert figures["to predicted"]["median"] > 0
+        assert all(rate > 0 for rate in results["predicted"][name].values())
     printed = log.read_text()
     assert "receiver, 3 MB: " in printed
     assert "end to end, at least 0.9 of worker processes: " in printed

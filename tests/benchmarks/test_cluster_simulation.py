@@ -10,10 +10,14 @@ def test_processors_limit_the_rate() -> None:
     for num_actors in (1, 4, 16):
         rate = samples_per_s(Costs(0.05, 1e6), num_actors, network_gb_per_s=10)
         assert rate == pytest.approx(num_actors / 0.05, rel=0.1)
+    rate = samples_per_s(Costs(0.02, 1e8, send_core_s_per_gb=0.3), 2, network_gb_per_s=1000, step_s=0)
+    assert rate == pytest.approx(2 / 0.05, rel=0.1)
 
 
-def test_the_network_limits_the_rate() -> None:
-    assert samples_per_s(Costs(0.01, 5e6), 32, network_gb_per_s=1) == pytest.approx(200, rel=0.05)
+@pytest.mark.parametrize("num_actors", [32, 128])
+def test_the_network_limits_the_rate(num_actors: int) -> None:
+    rate = samples_per_s(Costs(0.01, 5e6), num_actors, network_gb_per_s=1)
+    assert rate == pytest.approx(200, rel=0.05)  # more actors do not lower it
 
 
 def test_the_loop_limits_the_rate() -> None:
