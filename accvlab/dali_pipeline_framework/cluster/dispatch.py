@@ -23,6 +23,7 @@ _MOST_IN_CALL = 64
 _BYTES_PER_CALL = 64e6  # above that, what a call costs is little next to copying
 _CALLS_PER_ACTOR = 2  # one is worked on, one waits: an actor never waits for the next
 _LEAST_PER_BLOCK = 4  # of batches; more where a call takes more of them
+_USUAL_SPREAD, _SHORT_S = 1.5, 1e-4  # of the times that equal actors need for a part; below that nobody is slow
 _LEAST_PATIENCE_S = 1.5
 _FIRST_PATIENCE_S = 30.0  # the first samples import modules
 _TIMES_P99 = 5
@@ -141,6 +142,7 @@ class Dispatch:
         self._end: Position | None = None  # the last position of the line
         self._together: list[list[Part]] = []  # what came as one object
         self._per_block = _LEAST_PER_BLOCK
+        self._usual_s = math.inf  # for a part; an actor that needs longer is slow
         self._times: collections.deque[float] = collections.deque(maxlen=_NUM_TIMED)  # of calls, in seconds
         self._owners: dict[Any, Any] = {}  # what was computed for the present actors
 
@@ -168,7 +170,8 @@ class Dispatch:
         for call in member.calls:
             for part in call.parts:
                 part.asked.discard(number)
-                part.is_due = part.is_due or not part.asked
+                # Of those who have it, some may be late: they are not waited for.
+                part.is_due = part.is_due or not any(map(self._is_in_time, part.asked))
         for part in self._worked_on(member):
             parts = self._line.get(part.position, [])
             if part in parts:
@@ -200,6 +203,9 @@ class Dispatch:
         """The batches of which an actor works on a part."""
         member = self._members.get(number)
         return [] if member is None else [part.position for part in self._worked_on(member)]
+
+    def _is_in_time(self, number: int) -> bool:
+        return number in self._members and not self._members[number].is_late
 
     @property
     def num_ready(self) -> int:
@@ -233,15 +239,17 @@ class Dispatch:
 
     # --- batches ----------------------------------------------------------------------------------
 
-    def begin(self, position: Position) -> None:
-        """The batch at a position is due: what does not come after it is forgotten."""
+    def begin(self, position: Position) -> bool:
+        """The batch at a position is due: what comes before it is forgotten; return whether that makes room."""
         if position in self._line:
-            while next(iter(self._line)) != position:
-                self.delivered(next(iter(self._line)))
-            return
+            makes_room = False
+            while (first := next(iter(self._line))) != position:
+                makes_room |= self.delivered(first)
+            return makes_room
         self._line.clear()
         self._complete.clear()
         self._add(position)
+        return True
 
     def forget(self) -> None:
         """What was asked for is not what is due any more, e.g. since the order was changed."""
@@ -289,8 +297,15 @@ class Dispatch:
 
     def _block_from(self, position: Position) -> int:
         """How many batches go together from here on: a whole block where one begins, else one."""
-        is_first = self._per_block > _LEAST_PER_BLOCK and position[1] % self._per_block == 0
-        return min(self._per_block, max(1, self.window // 2)) if is_first else 1
+        num, most = 1, min(self._per_block, self.window // 2)
+        if self._per_block == _LEAST_PER_BLOCK or position[1] % self._per_block:
+            return num
+        while num < most:
+            following = self._following(position)
+            if following is None or following[0] != position[0]:
+                break
+            position, num = following, num + 1
+        return num
 
     def _divided(self, position: Position) -> list[Part]:
         epoch, batch = position
@@ -332,12 +347,18 @@ class Dispatch:
                         member.calls.append(calls[-1])
         return calls
 
+    def _cuts(self, taken: Sequence[Part], part: Part, most: int) -> bool:
+        """Whether a call ends before a part: one that is requested alone, or a block that it could not hold."""
+        if part.is_alone or self._is_shared:  # where it is shared, an actor has no blocks
+            return part.is_alone
+        return len(taken) + self._block_from(part.position) > most
+
     def _parts_for(self, number: int, member: Member, due: Sequence[Part], helps: bool) -> list[Part]:
         most = self._most_in_call(member, len(self._line))
         taken: list[Part] = []
         for part in due:
             if part.is_due and self._may_take(number, part, helps):
-                if taken and (part.is_alone or len(taken) + self._block_from(part.position) > most):
+                if taken and self._cuts(taken, part, most):
                     break
                 taken.append(part)
                 if len(taken) == most or part.is_alone:
@@ -347,7 +368,9 @@ class Dispatch:
     def _most_in_call(self, member: Member, num_batches: int) -> int:
         if member.s_per_part is None:
             return 1
-        share = num_batches // (_CALLS_PER_ACTOR * (1 if self._num_slots else len(self._members)))
+        share = num_batches / _CALLS_PER_ACTOR
+        if not self._num_slots:  # a slow actor gets less, that the window does not wait for it
+            share /= len(self._members) * max(1.0, member.s_per_part / self._usual_s)
         in_time = WORK_PER_CALL_S / max(member.s_per_part, 1e-6)
         in_room = _BYTES_PER_CALL / max(self.part_bytes, 1)
         return max(1, int(min(share, _MOST_IN_CALL, in_time, in_room)))
@@ -404,6 +427,8 @@ class Dispatch:
     def _fit_blocks(self) -> None:
         """Have a block hold what a call takes, so that small batches need few calls."""
         known = [member for member in self._members.values() if member.s_per_part is not None]
+        quickest_s = min((cast(float, member.s_per_part) for member in known), default=0.0)
+        self._usual_s = max(_SHORT_S, _USUAL_SPREAD * quickest_s)
         most = min((self._most_in_call(member, self.window) for member in known), default=1)
         self._per_block = max(_LEAST_PER_BLOCK, 2 ** (most.bit_length() - 1))
 

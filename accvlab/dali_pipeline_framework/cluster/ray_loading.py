@@ -213,8 +213,7 @@ class RayLoading:
 
     def _awaited(self, position: Position) -> list[Part]:
         """Wait until all parts of a batch are there; called with the lock."""
-        self._dispatch.begin(position)
-        if not self._dispatch.is_complete(position):
+        if self._dispatch.begin(position) or not self._dispatch.is_complete(position):
             self._send()
         while self._fatal is None:
             if self._dispatch.is_complete(position):
@@ -340,6 +339,7 @@ class RayLoading:
             refs = [*self._asked]
             if not refs:
                 self._lock.wait(_POLL_S)
+                self._send()  # e.g. since nothing is held back any more
                 return True
         ready, rest = ray.wait(refs, num_returns=1, timeout=_POLL_S)
         if ready and rest:
