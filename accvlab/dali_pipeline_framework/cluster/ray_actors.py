@@ -13,8 +13,8 @@ from typing import Any
 
 import attrs
 
-from ..checks import whole_number
-from ..errors import MissingPackageError, WorkerStartError
+from ..checks import shown, whole_number
+from ..errors import ClosedError, MissingPackageError, SettingError, WorkerStartError
 from .actors import ActorFacts, LoadingActor, end_process, own_values
 from .dispatch import Position
 from .settings import RayWorkers
@@ -23,6 +23,8 @@ _logger = logging.getLogger(__name__)
 
 _LONGEST_CONNECT_S = 5.0
 _MOST_STARTS = 3
+_SENT_BY_JOBS = "py_modules", "working_dir"  # of a runtime environment: not by single actors
+_sent: Mapping[str, Any] = {}  # when this process was connected here
 
 
 def _imported_ray() -> Any:
@@ -36,14 +38,17 @@ def _imported_ray() -> Any:
     return ray
 
 
-def connected_ray(given: str | None) -> Any:
+def connected_ray(workers: RayWorkers) -> Any:
     """Connect this process to the cluster, unless it is connected; return Ray.
 
     Raises:
         MissingPackageError: Ray is not installed.
+        SettingError: The runtime environment has what is sent when a process connects, and this one has connected.
         WorkerStartError: There is no cluster at the address, or the process is connected by Ray Client.
     """
-    ray = _imported_ray()
+    global _sent
+    ray, given = _imported_ray(), workers.address
+    to_send = {name: value for name, value in (workers.runtime_env or {}).items() if name in _SENT_BY_JOBS}
     from ray.util.client import ray as client
 
     if client.is_connected():
@@ -53,25 +58,44 @@ def connected_ray(given: str | None) -> Any:
         )
     if ray.is_initialized():
         connected_to = str(ray.get_runtime_context().gcs_address)
-        if given not in (None, "auto", connected_to):
+        if given not in (None, "auto", connected_to) and _place_of(given, ray) != _place_of(connected_to, ray):
             raise WorkerStartError(
                 f"RayWorkers has the address {given!r}, and this process is connected to the cluster at "
                 f"{connected_to!r} already. Leave the address out, or connect to the other one before."
+            )
+        if to_send and to_send != _sent:
+            names = " and ".join(f"`{name}`" for name in to_send)
+            raise SettingError(
+                f"`runtime_env` has {names}, which Ray sends only when a process connects, and this one has "
+                f"connected already. Give it to `ray.init(runtime_env=...)`, or to the first RayWorkers."
             )
         return ray
     address = given or os.environ.get("RAY_ADDRESS") or "auto"
     try:
         _require_answer(address)
-        ray.init(address=address, logging_level=logging.WARNING)
+        ray.init(address=address, logging_level=logging.WARNING, runtime_env={**to_send})
+        _sent = to_send
     except (Exception, SystemExit) as error:  # Ray raises many kinds
+        if to_send and isinstance(error, TypeError | ValueError):
+            raise _refused(workers, error) from error
         where = "on this machine, and RAY_ADDRESS names none" if address == "auto" else f"at {address!r}"
         first_line = str(error).strip().partition("\n")[0]
+        # Something answers there, but Ray is refused.
+        token = " If it asks for a token, set RAY_AUTH_MODE=token here as well." * (type(error) is ConnectionError)
         raise WorkerStartError(
             f"RayWorkers has found no Ray cluster {where} ({type(error).__name__}: {first_line}). Start one "
             f"(`ray start --head`, and on the other machines `ray start --address=HOST:6379`), or call ray.init() "
-            f"before the loader starts."
+            f"before the loader starts.{token}"
         ) from error
     return ray
+
+
+def _place_of(address: str, ray: Any) -> tuple[str, str]:
+    """Host and port, with the host as a number, which is that of this machine for each of its names."""
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError):
+        host = socket.gethostbyname(host.strip("[]"))
+    return (str(ray.util.get_node_ip_address()) if host.startswith("127.") else host), port
 
 
 def _require_answer(address: str) -> None:
@@ -85,10 +109,28 @@ def made_actors(workers: RayWorkers, numbers: Iterable[int] | None = None) -> di
     """Have actors started in the cluster to which this process is connected; None: as many as the settings say."""
     ray = _imported_ray()
     options: dict[str, Any] = {"num_cpus": workers.num_cpus, "max_restarts": -1, "scheduling_strategy": "SPREAD"}
-    if workers.runtime_env is not None:
-        options["runtime_env"] = dict(workers.runtime_env)
-    remote = ray.remote(LoadingActor).options(**options)
-    return {number: remote.remote(number) for number in numbers or range(workers.num_actors)}
+    of_actors = {name: value for name, value in (workers.runtime_env or {}).items() if name not in _SENT_BY_JOBS}
+    if of_actors:
+        options["runtime_env"] = of_actors
+    try:
+        remote = ray.remote(LoadingActor).options(**options)
+        return {number: remote.remote(number) for number in numbers or range(workers.num_actors)}
+    except (TypeError, ValueError) as error:
+        raise _refused(workers, error) from error
+
+
+def _refused(workers: RayWorkers, error: Exception) -> SettingError:
+    return SettingError(f"Ray refuses `runtime_env={shown(workers.runtime_env)}`: {error}")
+
+
+def _of_pool(ask: Callable[[], Any]) -> Any:
+    """Get what the keeper of a pool answers."""
+    ray = _imported_ray()
+    try:
+        return ray.get(ask())
+    except ray.exceptions.ActorDiedError as error:
+        problem = "The RayPool was closed, or the process that has made it has ended"
+        raise ClosedError(f"{problem}. Make another one.") from error
 
 
 class PoolKeeper:
@@ -134,9 +176,12 @@ class RayPool:
             workers: How many actors, and which.
 
         Raises:
+            SettingError: It is something else, or the runtime environment cannot be used.
             WorkerStartError: There is no cluster at the address, or it starts nothing.
         """
-        ray = connected_ray(workers.address)
+        if not isinstance(workers, RayWorkers) or workers.pool is not None:
+            raise SettingError(f"`workers` must be a RayWorkers without a pool, got {shown(workers)}.")
+        ray = connected_ray(workers)
         # On the machine of this process: a machine that leaves the cluster takes the actors along that are on it.
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
@@ -159,10 +204,11 @@ class RayPool:
         """Add or end actors, so that there are so many.
 
         Raises:
+            ClosedError: The pool was closed.
             SettingError: It is no whole number of at least 1.
         """
         count = whole_number(num_actors, "num_actors", at_least=1)
-        _imported_ray().get(self._keeper.resize.remote(count))
+        _of_pool(lambda: self._keeper.resize.remote(count))
 
     def close(self) -> None:
         """End the actors."""
@@ -209,10 +255,10 @@ class Actors:
 
     def start(self) -> None:
         """Connect, and have the actors started, where that was not done before."""
-        self.ray = connected_ray(self.workers.address)
+        self.ray = connected_ray(self.workers)
         if not self.by_number:
             pool = self.workers.pool
-            self.set_members(made_actors(self.workers) if pool is None else self.ray.get(pool.members()))
+            self.set_members(made_actors(self.workers) if pool is None else _of_pool(pool.members))
 
     def set_members(self, handles: Mapping[int, Any]) -> tuple[set[int], set[int]]:
         """Set which actors there are; return the numbers of those that are new, and that are gone."""

@@ -152,8 +152,9 @@ class RayLoading:
                     reason = (
                         self._actors.waits_for() or "none has answered, for a reason that the logs of Ray may say"
                     )
+                    num_actors = len(self._actors.by_number)
                     self._fatal = WorkerStartError(
-                        f"None of {workers.num_actors} actors has started within {waited:.0f} s: {reason}. Give "
+                        f"None of {num_actors} actors has started within {waited:.0f} s: {reason}. Give "
                         f"RayWorkers fewer CPUs per actor (num_cpus), end what holds them, or add machines."
                     )
                 self._lock.wait(_POLL_S)
@@ -433,8 +434,8 @@ class RayLoading:
             report = WorkerReport.find(RuntimeError(facts))
             if report is not None and report.is_of_missing_package:
                 advice = (
-                    "The machines of the cluster lack a module that this process has. Name it in the runtime "
-                    'environment: RayWorkers(runtime_env={"py_modules": [...]}), or {"pip": [...]}.'
+                    "The machines of the cluster lack a module that this process has. Have it sent: "
+                    'RayWorkers(runtime_env={"py_modules": ["path/of/my_package"]}), or {"pip": [...]}.'
                 )
                 report = report.with_note(advice)
             self._fatal = WorkerStartError(facts) if report is None else report.to_error()

@@ -67,7 +67,8 @@ class RayWorkers:
         batches_ahead: How many batches are requested ahead at most; fewer where they would take more than half of
             the object store. None: four per actor, or more of small ones, up to 32.
         runtime_env: What the actors need, as a runtime environment of Ray, e.g.
-            ``{"py_modules": ["my_package"]}``.
+            ``{"py_modules": ["path/of/my_package"]}``, which is sent when this process connects, or
+            ``{"env_vars": {"NAME": "value"}}``.
         start_within_s: How many seconds to wait for the first actor.
         pool: Actors that other loaders use as well; then ``num_actors``, ``num_cpus``, ``address`` and
             ``runtime_env`` are those of the pool.

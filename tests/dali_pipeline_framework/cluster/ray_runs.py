@@ -202,12 +202,21 @@ def refusal(source: Any = None, **settings: Any) -> str:
     return "nothing"
 
 
+def closed_pool() -> RayPool:
+    with a_pool(1) as pool:
+        return pool
+
+
 @run
 def wrong_clusters() -> dict[str, str]:
     held = ray.remote(TimedProvider).options(num_cpus=4).remote(1, 0.0)
     ray.get(held.get_number_of_samples.remote())
     messages = {
         "another address": refusal(address="127.0.0.1:1"),
+        "another name": refusal(address=f"localhost:{CLUSTER.address.rpartition(':')[2]}", num_cpus=0),
+        "sent too late": refusal(runtime_env={"py_modules": ["a_folder"]}),
+        "no environment": refusal(runtime_env={"env_vars": 3}),
+        "closed pool": refusal(pool=closed_pool()),
         "too few": refusal(num_cpus=64),
         "all held": refusal(num_cpus=1, start_within_s=3),
     }
@@ -228,6 +237,36 @@ def what_cannot_be_sent(folder: str) -> dict[str, str]:
         "given": refusal(provider, runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}),
         "iterable": refusal(NumberIterable(10, 4)),
     }
+
+
+SENDING = """
+import sys
+sys.path.append(sys.argv[2])
+from only_here import Provider
+from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.cluster import RayPool, RayWorkers
+
+if __name__ == "__main__":
+    sent = {"py_modules": [sys.argv[2] + "/only_here.py"], "env_vars": {"PYTHONPATH": sys.argv[3]}}
+    alone = RayWorkers(num_actors=1, num_cpus=0.1, address=sys.argv[1], runtime_env=sent)
+    for workers in (alone, alone, RayWorkers(pool=RayPool(alone))):
+        with DataLoader(Provider(8), 4, output_type="numpy", workers=workers) as loader:
+            print(len(list(loader)))
+    try:
+        RayPool(RayWorkers(runtime_env={"py_modules": ["others"]}))
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+@run
+def modules_that_are_sent(folder: str) -> list[str]:
+    """By a process that connects to the cluster under another name, and what it says."""
+    (Path(folder) / "only_here.py").write_text("from support.providers import IndexProvider as Provider\n")
+    (Path(folder) / "sending.py").write_text(SENDING)
+    address = f"localhost:{CLUSTER.address.rpartition(':')[2]}"
+    command = [sys.executable, f"{folder}/sending.py", address, folder, os.pathsep.join(sys.path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100).stdout.splitlines()
 
 
 @run

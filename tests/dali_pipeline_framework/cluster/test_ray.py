@@ -135,6 +135,12 @@ def test_actors_that_are_killed_or_stopped_lose_nothing(ray_runs: RayRuns, how: 
 def test_wrong_clusters_are_named(ray_runs: RayRuns) -> None:
     said = ray_runs("wrong_clusters")
     assert said["another address"].startswith("WorkerStartError soon: RayWorkers has the address '127.0.0.1:1'")
+    assert said["another name"] == "nothing"
+    assert said["sent too late"].startswith(
+        "SettingError soon: `runtime_env` has `py_modules`, which Ray sends only when a process connects, and this"
+    )
+    assert said["no environment"].startswith("SettingError soon: Ray refuses `runtime_env={'env_vars': 3}`: ")
+    assert said["closed pool"].startswith("ClosedError soon: The RayPool was closed, or ")
     assert "num_cpus=64, and no machine of the cluster has so many: 1 machine(s) with 4 CPUs" in said["too few"]
     assert said["too few"].startswith("WorkerStartError soon: None of 1 actors has started within ")
     assert "num_cpus=1, and of the 4 CPUs of the cluster 0 are free" in said["all held"]
@@ -151,6 +157,13 @@ def test_what_cannot_be_sent_to_actors_is_named(ray_runs: RayRuns, tmp_path: Pat
     assert said["iterable"].startswith(
         "NotSupportedError soon: `workers` loads what is a function of the position"
     )
+
+
+@pytest.mark.wide
+def test_modules_are_sent_when_a_process_connects(ray_runs: RayRuns, tmp_path: Path) -> None:
+    *counts, refused = ray_runs("modules_that_are_sent", folder=str(tmp_path))
+    assert counts == ["2"] * 3
+    assert refused.startswith("SettingError `runtime_env` has `py_modules`, which Ray sends only when a process ")
 
 
 @pytest.mark.wide

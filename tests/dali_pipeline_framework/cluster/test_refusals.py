@@ -8,8 +8,8 @@ import pytest
 from support.providers import IndexProvider, UnpicklableProvider
 
 from accvlab.dali_pipeline_framework import DataLoader
-from accvlab.dali_pipeline_framework.cluster import RayWorkers
-from accvlab.dali_pipeline_framework.errors import SourcePicklingError, WorkerStartError
+from accvlab.dali_pipeline_framework.cluster import RayPool, RayWorkers
+from accvlab.dali_pipeline_framework.errors import SettingError, SourcePicklingError, WorkerStartError
 
 pytest.importorskip("ray")
 
@@ -22,6 +22,12 @@ def test_an_address_without_a_cluster_is_named_with_what_to_do() -> None:
         next(iter(loader))
     assert f"RayWorkers has found no Ray cluster at '{address}' (ConnectionRefusedError: " in str(caught.value)
     assert "Start one (`ray start --head`, " in str(caught.value)
+
+
+@pytest.mark.parametrize("workers", [4, None, RayWorkers])
+def test_a_pool_is_made_of_settings(workers: object) -> None:
+    with pytest.raises(SettingError, match="`workers` must be a RayWorkers without a pool, got "):
+        RayPool(workers)
 
 
 def test_the_part_of_a_provider_that_cannot_be_pickled_is_named() -> None:
