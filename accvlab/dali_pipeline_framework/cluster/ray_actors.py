@@ -23,7 +23,7 @@ _logger = logging.getLogger(__name__)
 
 _LONGEST_CONNECT_S = 5.0
 _MOST_STARTS = 3
-_SENT_BY_JOBS = "py_modules", "working_dir"  # of a runtime environment: not by single actors
+_SENT_BY_JOBS = "py_modules", "working_dir"  # of a runtime environment: files are not sent for single actors
 _sent: Mapping[str, Any] = {}  # when this process was connected here
 
 
@@ -48,7 +48,7 @@ def connected_ray(workers: RayWorkers) -> Any:
     """
     global _sent
     ray, given = _imported_ray(), workers.address
-    to_send = {name: value for name, value in (workers.runtime_env or {}).items() if name in _SENT_BY_JOBS}
+    to_send = _sent_by_job(workers)
     from ray.util.client import ray as client
 
     if client.is_connected():
@@ -90,6 +90,16 @@ def connected_ray(workers: RayWorkers) -> Any:
     return ray
 
 
+def _sent_by_job(workers: RayWorkers) -> dict[str, Any]:
+    """What of the runtime environment is sent when a process connects: files, not addresses of stored ones."""
+    environment = workers.runtime_env or {}
+    return {
+        name: environment[name]
+        for name in _SENT_BY_JOBS
+        if name in environment and "://" not in str(environment[name])
+    }
+
+
 def _place_of(address: str, ray: Any) -> tuple[str, str]:
     """Host and port, with the host as a number, which is that of this machine for each of its names."""
     host, _, port = address.rpartition(":")
@@ -109,7 +119,8 @@ def made_actors(workers: RayWorkers, numbers: Iterable[int] | None = None) -> di
     """Have actors started in the cluster to which this process is connected; None: as many as the settings say."""
     ray = _imported_ray()
     options: dict[str, Any] = {"num_cpus": workers.num_cpus, "max_restarts": -1, "scheduling_strategy": "SPREAD"}
-    of_actors = {name: value for name, value in (workers.runtime_env or {}).items() if name not in _SENT_BY_JOBS}
+    sent = _sent_by_job(workers)
+    of_actors = {name: value for name, value in (workers.runtime_env or {}).items() if name not in sent}
     if of_actors:
         options["runtime_env"] = of_actors
     try:
