@@ -118,11 +118,14 @@ class ReadyPool:
         return self._handles
 
 
-def _processor_s() -> tuple[float, float]:
-    """Processor time of this process, and of it with all that it has started."""
-    own = time.process_time()
-    below = [process.cpu_times() for process in psutil.Process().children(recursive=True)]
-    return own, own + sum(times.user + times.system for times in below)
+def _processor_s() -> dict[psutil.Process | None, float]:
+    """Processor time of this process (None), and of each that it has started and that runs."""
+    found: dict[psutil.Process | None, float] = {None: time.process_time()}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended just now
+            times = process.cpu_times()
+            found[process] = times.user + times.system
+    return found
 
 
 def _bytes_of(batch: Any) -> int:
@@ -142,7 +145,8 @@ def _race(provider: DataProvider, seconds: float, warm_bytes: float = 0.0, **set
         while (spent_s := time.perf_counter() - began) < seconds or num_batches < 4:
             next(batches)
             num_batches += 1
-        own_s, all_s = (after - before for after, before in zip(_processor_s(), cpu, strict=True))
+        spent = {process: after - cpu.get(process, 0.0) for process, after in _processor_s().items()}
+        own_s, all_s = spent[None], sum(spent.values())
     num_samples, gigabytes = num_batches * BATCH_SIZE, num_batches * batch_bytes * 1e-9
     return {
         "samples_per_s": num_samples / spent_s,
