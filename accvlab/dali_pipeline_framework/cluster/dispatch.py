@@ -79,8 +79,6 @@ class Member:
         num_answered: How many calls it has answered since it was ready.
         s_per_part: Seconds of work for a part; None: not known.
         is_late: Whether it was found to be late, and has not answered since.
-        work_s: Seconds of work in all.
-        way_s: Seconds in which it was awaited beyond that.
     """
 
     calls: collections.deque[Call] = attrs.Factory(collections.deque)
@@ -88,8 +86,6 @@ class Member:
     num_answered: int = 0
     s_per_part: float | None = None
     is_late: bool = False
-    work_s: float = 0.0
-    way_s: float = 0.0
 
 
 class Dispatch:
@@ -137,6 +133,7 @@ class Dispatch:
         self._num_slots = num_slots
         self._is_shared = is_shared
         self._members: dict[int, Member] = {}
+        self._spent: dict[int, tuple[float, float]] = {}
         self._line: dict[Position, list[Part]] = {}
         self._complete: set[Position] = set()  # of the line, of which all parts are there
         self._end: Position | None = None  # the last position of the line
@@ -213,9 +210,8 @@ class Dispatch:
         return len(self._members)
 
     def spent(self, number: int) -> tuple[float, float]:
-        """Seconds of work of an actor since it is ready, and seconds in which it was awaited beyond that."""
-        member = self._members.get(number, Member())
-        return member.work_s, member.way_s
+        """Seconds of work of an actor, however often it was started, and in which it was awaited beyond that."""
+        return self._spent.get(number, (0.0, 0.0))
 
     def owners(self, epoch: int) -> dict[int, tuple[int, ...]]:
         """The slots of each actor in an epoch: by rendezvous hashing, at most ``ceil(slots / actors)`` each."""
@@ -413,8 +409,8 @@ class Dispatch:
         if member.num_answered:  # not the first one, which imports
             spent_s = now - max(call.sent_at, member.answered_at)
             self._times.append(spent_s)
-            member.work_s += work_s
-            member.way_s += max(0.0, spent_s - work_s)
+            before_s, way_s = self.spent(call.member)
+            self._spent[call.member] = before_s + work_s, way_s + max(0.0, spent_s - work_s)
             work_s /= len(call.parts)
             old = member.s_per_part
             member.s_per_part = work_s if old is None else 0.7 * old + 0.3 * work_s

@@ -467,7 +467,9 @@ class RayLoading:
             text = " ".join(str(error).split())[-_LONGEST_TEXT:]
             self._fatal = WorkerStartError(f"An actor could not be made: {text}. {advice}".strip())
             return
-        if actor.facts is not None:
+        if is_dead and self._actors.workers.pool is not None:
+            _logger.info("Actor %d was ended by its pool.", number)
+        elif actor.facts is not None:
             kind = "it does not know its plan" if error is None else type(error).__name__
             self._count_loss(number, f"was lost ({kind})", None)
         self._forget(number)

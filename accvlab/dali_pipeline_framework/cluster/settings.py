@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ class Pool(Protocol):
         """Get a reference of Ray to the handles of its actors, by number."""
 
 
+_OF_THE_POOL = "num_actors", "num_cpus", "address", "runtime_env"
 _MOST_ACTORS = 4096
 _MOST_AHEAD = 4096
 _LEAST_PER_ACTOR, _MOST_PER_ACTOR, _BYTES_PER_ACTOR = 4, 32, 128e6
@@ -29,10 +31,10 @@ def check_address(settings: object, field: object, address: Any) -> None:
     """Check the address of a cluster.
 
     Raises:
-        SettingError: It is no text, or one of Ray Client.
+        SettingError: It is none, or one of Ray Client.
     """
-    if address is not None and (not isinstance(address, str) or not address):
-        raise SettingError(f"`address` must be the address of a Ray cluster, or None, got {shown(address)}.")
+    if address is None:
+        return
     if isinstance(address, str) and address.startswith("ray://"):
         raise SettingError(
             f"`address` must be that of a cluster whose object store this process can read, got {address!r}, "
@@ -40,6 +42,9 @@ def check_address(settings: object, field: object, address: Any) -> None:
             f"machine of the cluster (`ray start --address=HOST:6379` makes this one such a machine), and leave "
             f"`address` out."
         )
+    is_place = isinstance(address, str) and re.fullmatch(r".+:\d+|auto|local", address)
+    if not is_place:
+        raise SettingError(f"`address` must be HOST:PORT of a Ray cluster, or None, got {shown(address)}.")
 
 
 def _check_runtime_env(settings: object, field: object, value: Any) -> None:
@@ -70,13 +75,13 @@ class RayWorkers:
             ``{"py_modules": ["path/of/my_package"]}``, which is sent when this process connects, or
             ``{"env_vars": {"NAME": "value"}}``.
         start_within_s: How many seconds to wait for the first actor.
-        pool: Actors that other loaders use as well; then ``num_actors``, ``num_cpus``, ``address`` and
-            ``runtime_env`` are those of the pool.
+        pool: Actors that other loaders use as well; ``num_actors``, ``num_cpus``, ``address`` and ``runtime_env``
+            are those of the pool, and are left out here.
         shared_by: How many loaders load the same with this pool, e.g. those of ranks that are parallel by tensors
             and have the same shard: an actor then loads a batch once for all of them.
 
     Raises:
-        SettingError: A value is out of its range.
+        SettingError: A value is out of its range, or does not go with another one.
     """
 
     num_actors: int = attrs.field(default=8, validator=valid(whole_number, at_least=1, at_most=_MOST_ACTORS))
@@ -97,6 +102,13 @@ class RayWorkers:
             raise SettingError(
                 f"`shared_by={self.shared_by}` needs a `pool`, whose actors several loaders use: "
                 f"RayWorkers(pool=RayPool(...), shared_by={self.shared_by})."
+            )
+        fields = attrs.fields_dict(RayWorkers)
+        given = [name for name in _OF_THE_POOL if getattr(self, name) != fields[name].default]
+        if self.pool is not None and given:
+            raise SettingError(
+                f"`{given[0]}={shown(getattr(self, given[0]))}` does not go with `pool`, whose actors are there "
+                f"already. Give it to the pool: RayPool(RayWorkers({given[0]}=...))."
             )
 
     def most_ahead(self, num_actors: int, batch_bytes: int = 0) -> int:

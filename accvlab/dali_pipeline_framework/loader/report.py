@@ -449,13 +449,16 @@ class LoaderReport:
         yield ""
         yield from _table("the loop", self.loop)
         if self.workers:
-            kind = "actor" if self.actors else "worker"
-            yield from _table(f"{len(self.worker_uses)} {kind}{'s' * (len(self.worker_uses) != 1)}", self.workers)
-        for actor in self.actors:
-            place = f"{actor.host} (process {actor.pid})" if actor.pid else "not started"
+            plural = "s" * (len(self.worker_uses) != 1)
+            yield from _table(f"{len(self.worker_uses)} {_kind(self)}{plural}", self.workers)
+        known = [actor for actor in self.actors if actor.pid or actor.num_samples]
+        for actor in known:
+            place = f"{actor.host} (process {actor.pid})" if actor.pid else "not started again yet"
             spent = f"busy {actor.busy_s:.1f} s, awaited {actor.way_s:.1f} s more"
             replaced = f", started anew {actor.num_replaced} times" if actor.num_replaced else ""
             yield f"  actor {actor.number}, {place}: {actor.num_samples} samples, {spent}{replaced}"
+        if len(known) < len(self.actors):
+            yield f"  {len(self.actors) - len(known)} more: not started yet"
         if self.queue is not None:
             ahead = f"loaded ahead: {self.queue.mean:.1f} of up to {self.queue.depth} batches"
             yield f"{ahead}; none {_percent(self.queue.empty_share)} of the times"
@@ -516,6 +519,10 @@ _OF_THIS_PROCESS: dict[str, tuple[Bottleneck, str]] = {
 }
 
 
+def _kind(report: LoaderReport) -> str:
+    return "actor" if report.actors else "worker"
+
+
 def judge(report: LoaderReport) -> tuple[Bottleneck, str]:
     """Say what limits the rate of a loop: its name, and a sentence or two."""
     if not report.loop:
@@ -550,17 +557,18 @@ def _of_workers(report: LoaderReport, waiting: Stage) -> tuple[Bottleneck, str]:
     if 1 - idle.share < _BUSY_FROM and report.queue is not None and len(report.worker_uses) > 1:
         reason = "since a few slow samples hold up the batches that are loaded already"
         advice = f"Make these quicker, or load more than {report.queue.depth} batches ahead."
-        return "order", f"the workers, too, are idle {_percent(idle.share)} of theirs, {reason}. {advice}"
+        return "order", f"the {_kind(report)}s, too, are idle {_percent(idle.share)} of theirs, {reason}. {advice}"
     waits = not _computes(report)
-    read = f"the workers read too slowly, and mostly {'wait for it' if waits else 'compute'}"
+    kind = _kind(report)
+    read = f"the {kind}s read too slowly, and mostly {'wait for it' if waits else 'compute'}"
     names: dict[str, tuple[Bottleneck, str, str]] = {
         "reading": ("reading", read, "a local copy of the data" if waits else "a quicker get_data"),
         "steps on arrays": (
             "worker steps",
-            "the steps in the workers take too long",
+            f"the steps in the {kind}s take too long",
             'cheaper steps, or run="graph"',
         ),
-        "packing": ("packing", "the workers take long to put batches together", "fewer or smaller fields"),
+        "packing": ("packing", f"the {kind}s take long to put batches together", "fewer or smaller fields"),
     }
     bottleneck, what, otherwise = names[slowest.name]
     advice = _more_workers(report, found, waiting)
@@ -575,7 +583,7 @@ def _more_workers(report: LoaderReport, stages: list[Stage], waiting: Stage) -> 
     # Of a batch, without what waiting for workers costs.
     rest_ms = report.seconds * 1e3 / report.num_batches - waiting.ms_per_batch
     missing = math.ceil(loading_ms / max(rest_ms, loading_ms / _MOST_MORE_WORKERS)) - num_workers
-    kind = "actor" if report.actors else "worker"
+    kind = _kind(report)
     if _computes(report) and not report.actors:  # each takes a core
         missing = min(missing, math.floor(report.cores.usable - report.cores.total + 0.5))
     if missing < 1:

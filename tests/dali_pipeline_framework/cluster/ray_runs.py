@@ -190,7 +190,7 @@ def state_from_here_to_there_and_back() -> bool:
 
 def refusal(source: Any = None, **settings: Any) -> str:
     """What is said where a loader cannot start, or deliver its first batch; and how long that took."""
-    workers = RayWorkers(**{"num_actors": 1, "num_cpus": 0.1, **settings})
+    workers = RayWorkers(**settings if "pool" in settings else {"num_actors": 1, "num_cpus": 0.1, **settings})
     arguments: dict[str, Any] = {"output_type": "numpy", "num_threads": 1, "workers": workers}
     began = time.monotonic()
     try:
@@ -401,7 +401,8 @@ def actors_come_and_go(num_samples: int) -> dict[str, Any]:
                 used.append([actor.number for actor in report.actors])
                 ahead.append(report.queue.depth if report.queue is not None else None)
 
-        with make(num_samples=num_samples, workers=RayWorkers(pool=pool), **order) as loader:
+        none_lost = FaultPolicy(restarts=0)
+        with make(num_samples=num_samples, workers=RayWorkers(pool=pool), faults=none_lost, **order) as loader:
             got, _ = timed(loader, act)
             by_actor = {actor.number: actor.num_samples for actor in loader.report().actors}
     return {"same": got == want, "used": used, "ahead": ahead, "by_actor": by_actor}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 from support.providers import IndexProvider, UnpicklableProvider
@@ -35,3 +36,23 @@ def test_the_part_of_a_provider_that_cannot_be_pickled_is_named() -> None:
     with made as loader, pytest.raises(SourcePicklingError) as caught:
         next(iter(loader))
     assert "reader['cache'][0]` " in str(caught.value)
+
+
+class APool:
+    def members(self) -> None:
+        """Nothing is asked of it."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"address": "10.0.0.1"}, "`address` must be HOST:PORT of a Ray cluster, or None, got '10.0.0.1'."),
+        ({"address": 6379}, "`address` must be HOST:PORT of a Ray cluster, or None, got 6379."),
+        ({"pool": APool(), "num_actors": 3}, "`num_actors=3` does not go with `pool`, whose actors are there "),
+        ({"pool": APool(), "address": "10.0.0.1:6379"}, "Give it to the pool: RayPool(RayWorkers(address=...))."),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        RayWorkers(**arguments)
+    assert text in str(caught.value)

@@ -64,7 +64,15 @@ def test_a_network_that_is_slower_than_the_loop_is_named() -> None:
     assert found.bottleneck == "input"
     assert "answers of the actors are 5.0 s on their way, for 1.0 s of loading" in found.verdict
     assert "A quicker network, or less to send" in found.verdict
-    assert attrs.evolve(found, actors=(attrs.evolve(actor, way_s=0.9),)).bottleneck == "reading"
+    slow = attrs.evolve(found, actors=(attrs.evolve(actor, way_s=0.9), ActorUse(1), ActorUse(2)))
+    assert slow.bottleneck == "reading"
+    assert "the actors read too slowly" in slow.verdict
+    assert "workers" not in slow.verdict
+    lines = [line for line in str(slow).splitlines() if line.startswith("  actor ") or " more: " in line]
+    assert lines == [
+        "  actor 0, host (process 1): 60 samples, busy 1.0 s, awaited 0.9 s more",
+        "  2 more: not started yet",
+    ]
 
 
 def slowed(seconds: float) -> Callable[[Any], Any]:
