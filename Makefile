@@ -27,7 +27,8 @@ PY123D := py123d==0.7.0
 AV2 := av2==0.3.6
 # Tests run file by file, in the order of tests/conftest.py: the longest are not among the last. In more processes
 # than there are cores, since tests wait: for workers to start and to end, for other processes, for time to pass.
-PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Where one of these processes is lost, the run ends: several at once would end it without naming what they ran.
+PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 # Tests start hundreds of processes, and each would compile the package anew; pytest would compile the tests twice.
 unexport PYTHONDONTWRITEBYTECODE
