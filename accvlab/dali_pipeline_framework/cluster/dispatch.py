@@ -20,7 +20,7 @@ Position: TypeAlias = tuple[int, int]
 
 WORK_PER_CALL_S = 0.2  # below that, what a call costs would show
 _MOST_IN_CALL = 64
-_BYTES_PER_CALL = 64e6  # above that, what a call costs is little next to copying
+BYTES_PER_CALL = 64e6  # above that, what a call costs is little next to copying
 _CALLS_PER_ACTOR = 2  # one is worked on, one waits: an actor never waits for the next
 _LEAST_PER_BLOCK = 4  # of batches; more where a call takes more of them
 _USUAL_SPREAD, _SHORT_S = 1.5, 1e-4  # of the times that equal actors need for a part; below that nobody is slow
@@ -103,6 +103,7 @@ class Dispatch:
     Attributes:
         window: How many batches may be under way, with those that are loaded and not delivered.
         part_bytes: Size of what comes back for a part; 0: not known.
+        call_bytes: How large what comes back for a call may be, where it is of several parts.
         suspects: Batches at which actors were lost: how many, by slot, that worked on this slot alone.
         slowest_s: How long a sample may take.
     """
@@ -128,7 +129,7 @@ class Dispatch:
         self.slowest_s = 0.0
         self._batch_size = batch_size
         self.window = window
-        self.part_bytes = 0
+        self.part_bytes, self.call_bytes = 0, BYTES_PER_CALL
         self._following = following
         self._num_slots = num_slots
         self._is_shared = is_shared
@@ -138,6 +139,7 @@ class Dispatch:
         self._complete: set[Position] = set()  # of the line, of which all parts are there
         self._end: Position | None = None  # the last position of the line
         self._together: list[list[Part]] = []  # what came as one object
+        self._is_full = False  # since the window has become smaller
         self._per_block = _LEAST_PER_BLOCK
         self._usual_s = math.inf  # for a part; an actor that needs longer is slow
         self._times: collections.deque[float] = collections.deque(maxlen=_NUM_TIMED)  # of calls, in seconds
@@ -267,7 +269,7 @@ class Dispatch:
         self._complete.discard(position)
         line = self._line
         objects = [part.came_with for part in line.pop(position, ())]
-        return any(not any(other in line for other in reversed(held)) for held in objects)
+        return self._is_full or any(not any(other in line for other in reversed(held)) for held in objects)
 
     def ask_whole(self, position: Position) -> None:
         """Have a batch loaded as a whole, by any actor."""
@@ -278,7 +280,8 @@ class Dispatch:
     def _add(self, position: Position) -> None:
         self._line[position], self._end = [], position
 
-    def _fill(self) -> None:
+    def _fill(self) -> int:
+        """Append what fits into the window; return how many batches are delivered, but held by others."""
         line = self._line
         self._together = [parts for parts in self._together if any(part.position in line for part in parts)]
         held = {part.position for parts in self._together for part in parts if part.position not in line}
@@ -290,6 +293,7 @@ class Dispatch:
         for position, parts in line.items():
             if not parts:
                 parts += self._divided(position)
+        return len(held)
 
     def _block_from(self, position: Position) -> int:
         """How many batches go together from here on: a whole block where one begins, else one."""
@@ -326,8 +330,8 @@ class Dispatch:
         """What to ask whom for; it counts as asked."""
         if not self._members:
             return []
-        self._fill()
-        due = [part for parts in self._line.values() for part in parts if part.is_due and part.answer is None]
+        lines = self._with_room(self._fill())
+        due = [part for parts in lines for part in parts if part.is_due and part.answer is None]
         calls: list[Call] = []
         if not due:  # most often: this is called several times per batch
             return calls
@@ -342,6 +346,21 @@ class Dispatch:
                         calls.append(Call(number, parts, now))
                         member.calls.append(calls[-1])
         return calls
+
+    def _with_room(self, num_held: int) -> list[list[Part]]:
+        """The parts of the batches that may be asked for; others wait where the window has become smaller."""
+        room = self.window - num_held
+        self._is_full = len(self._line) > room
+        if not self._is_full:
+            return [*self._line.values()]
+        begun = [any(part.asked or part.answer is not None for part in parts) for parts in self._line.values()]
+        room -= sum(begun)
+        found = []
+        for parts, has_begun in zip(self._line.values(), begun, strict=True):
+            if has_begun or room > 0 or not found:  # the first is awaited
+                found.append(parts)
+                room -= not has_begun
+        return found
 
     def _cuts(self, taken: Sequence[Part], part: Part, most: int) -> bool:
         """Whether a call ends before a part: one that is requested alone, or a block that it could not hold."""
@@ -368,7 +387,7 @@ class Dispatch:
         if not self._num_slots:  # a slow actor gets less, that the window does not wait for it
             share /= len(self._members) * max(1.0, member.s_per_part / self._usual_s)
         in_time = WORK_PER_CALL_S / max(member.s_per_part, 1e-6)
-        in_room = _BYTES_PER_CALL / max(self.part_bytes, 1)
+        in_room = self.call_bytes / max(self.part_bytes, 1)
         return max(1, int(min(share, _MOST_IN_CALL, in_time, in_room)))
 
     def _may_take(self, number: int, part: Part, helps: bool) -> bool:

@@ -37,7 +37,7 @@ from ..errors import FrameworkError, NotSupportedError, OutputError, WorkerDiedE
 from ..sources.given_order import EpochIndices, GivenOrderSampler
 from ..sources.planned_input import PlannedInput
 from .actors import ActorFacts, ActorUse, Answer
-from .dispatch import Call, Dispatch, Part, Position, joined_slots
+from .dispatch import BYTES_PER_CALL, Call, Dispatch, Part, Position, joined_slots
 from .ray_actors import Actor, Actors, difference_of
 
 _logger = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ _LATE_EACH_S = 0.1
 _ROOM_AGAIN_S = 1.0
 _MEMBERS_EACH_S = 1.0
 _KEEPER = -1
+_CALLS_IN_STORE = 8
 _LONGEST_TEXT = 500
 
 
@@ -126,6 +127,8 @@ class RayLoading:
         actors.start()
         atexit.register(self.close)  # before Ray ends: after that, its functions would start a new cluster
         self._store_bytes = actors.store_sizes().get(actors.node(), 0)
+        # There is room for an object only where there is that much in one piece; Ray waits for it for seconds.
+        self._dispatch.call_bytes = min(BYTES_PER_CALL, self._store_bytes / _CALLS_IN_STORE)
         if len(payload) > self._store_bytes:
             raise WorkerStartError(
                 f"The input takes {len(payload) / 1e6:.0f} MB when it is pickled, and the object store of this "

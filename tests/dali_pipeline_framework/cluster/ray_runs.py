@@ -295,6 +295,23 @@ def no_room_in_the_store() -> dict[str, Any]:
 
 
 @run
+def large_batches(num_mb: int, batches_ahead: int) -> list[tuple[int, float, int]]:
+    """Where more are requested ahead than the store holds, as long as nobody knows how large they are."""
+    found = []
+    for _ in range(3):
+        workers, loaded = RayWorkers(num_actors=2, num_cpus=0.1, batches_ahead=batches_ahead), []
+        provider = TimedProvider(200, 0.0, (num_mb * 2**16,))
+        with DataLoader(provider, 4, output_type="numpy", workers=workers) as loader:
+            for _ in loader:
+                time.sleep(0.02)
+                loaded.append(loader.report().queue)
+            replaced = sum(actor.num_replaced for actor in loader.report().actors)
+        most = max(queue.mean for queue in loaded[len(loaded) // 2 :])
+        found.append((loaded[-1].depth, most, replaced))
+    return found
+
+
+@run
 def faults(folder: str) -> dict[str, Any]:
     """What is raised for a bad sample; and stream, failed samples and ledger where another one replaces it."""
     provider = FaultyProvider("value_error", bad_sample=2, num_samples=16)

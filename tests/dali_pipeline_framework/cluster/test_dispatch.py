@@ -170,6 +170,28 @@ def test_what_is_held_of_objects_counts_as_part_of_the_window(
         objects.append({part.position for part in call.parts})
 
 
+@settings(max_examples=examples(40, 400))
+@given(
+    seed=st.integers(0, 2**32),
+    num_actors=st.integers(1, 5),
+    smaller=st.integers(1, 31),
+    num_before=st.integers(0, 9),
+)
+def test_a_window_that_becomes_smaller_is_kept(seed: int, num_actors: int, smaller: int, num_before: int) -> None:
+    """It does where batches turn out to be large: what was not asked for by then has to wait."""
+    dispatch = with_small_batches(32, num_actors)
+    objects: list[set[Position]] = []
+    before: set[Position] = set()
+    for step, (line, calls, call) in enumerate(play(dispatch, 320, random.Random(seed).choice)):
+        objects = [each for each in objects if max(each) >= next(iter(line))]
+        in_store = {part.position for each in calls for part in each.parts}.union(*objects)
+        if step == num_before:
+            dispatch.window, before = smaller, in_store
+        elif step > num_before:
+            assert len(in_store) <= max(smaller, len(in_store & before)) + 1  # what is awaited is always requested
+        objects.append({part.position for part in call.parts})
+
+
 @pytest.mark.parametrize(
     ("num_actors", "follow", "least"),
     [(1, endless, 15), (2, endless, 15), (5, endless, 15), (1, epochs_of_three, 14)],
