@@ -24,7 +24,7 @@ BYTES_PER_CALL = 64e6  # above that, what a call costs is little next to copying
 _CALLS_PER_ACTOR = 2  # one is worked on, one waits: an actor never waits for the next
 _LEAST_PER_BLOCK = 4  # of batches; more where a call takes more of them
 _USUAL_SPREAD, _SHORT_S = 1.5, 1e-4  # of the times that equal actors need for a part; below that nobody is slow
-_LEAST_PATIENCE_S = 1.5
+LEAST_PATIENCE_S = 1.5
 _FIRST_PATIENCE_S = 30.0  # the first samples import modules
 _TIMES_P99 = 5
 _NUM_TIMED = 200
@@ -106,6 +106,7 @@ class Dispatch:
         call_bytes: How large what comes back for a call may be, where it is of several parts.
         suspects: Batches at which actors were lost: how many, by slot, that worked on this slot alone.
         slowest_s: How long a sample may take.
+        least_patience_s: How long an actor may take at least before others are asked.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Dispatch:
             batch_size: Slots of a batch.
         """
         self.suspects: dict[Position, collections.Counter[int]] = {}
-        self.slowest_s = 0.0
+        self.slowest_s, self.least_patience_s = 0.0, LEAST_PATIENCE_S
         self._batch_size = batch_size
         self.window = window
         self.part_bytes, self.call_bytes = 0, BYTES_PER_CALL
@@ -355,7 +356,7 @@ class Dispatch:
             return [*self._line.values()]
         begun = [any(part.asked or part.answer is not None for part in parts) for parts in self._line.values()]
         room -= sum(begun)
-        found = []
+        found: list[list[Part]] = []
         for parts, has_begun in zip(self._line.values(), begun, strict=True):
             if has_begun or room > 0 or not found:  # the first is awaited
                 found.append(parts)
@@ -455,7 +456,7 @@ class Dispatch:
         if not self._times:
             return _FIRST_PATIENCE_S
         ordered = sorted(self._times)
-        return max(_LEAST_PATIENCE_S, _TIMES_P99 * ordered[int(0.99 * (len(ordered) - 1))])
+        return max(self.least_patience_s, _TIMES_P99 * ordered[int(0.99 * (len(ordered) - 1))])
 
     def find_late(self, now: float) -> list[int]:
         """Have others asked for what late actors were asked for.

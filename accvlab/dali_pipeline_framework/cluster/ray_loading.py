@@ -15,6 +15,7 @@ import atexit
 import collections
 import hashlib
 import logging
+import math
 import pickle
 import threading
 import time
@@ -37,7 +38,7 @@ from ..errors import FrameworkError, NotSupportedError, OutputError, WorkerDiedE
 from ..sources.given_order import EpochIndices, GivenOrderSampler
 from ..sources.planned_input import PlannedInput
 from .actors import ActorFacts, ActorUse, Answer
-from .dispatch import BYTES_PER_CALL, Call, Dispatch, Part, Position, joined_slots
+from .dispatch import BYTES_PER_CALL, LEAST_PATIENCE_S, Call, Dispatch, Part, Position, joined_slots
 from .ray_actors import Actor, Actors, difference_of
 
 _logger = logging.getLogger(__name__)
@@ -48,6 +49,9 @@ _ROOM_AGAIN_S = 1.0
 _MEMBERS_EACH_S = 1.0
 _KEEPER = -1
 _CALLS_IN_STORE = 8
+_FREED_WITHIN_S = 1.2  # after it was received, by Ray
+_CROWDED_FROM, _WARN_FROM = 0.4, 0.5  # of a store
+_CROWDED_PATIENCE_S = 10.0  # where there is no room, Ray looks for some for seconds, and then takes the disk
 _LONGEST_TEXT = 500
 
 
@@ -87,12 +91,14 @@ class RayLoading:
         self._num_batches: dict[int, int | None] = {}
         self._work: dict[int, list[int]] = {}
         self._cpu_ns: collections.Counter[int] = collections.Counter()
-        self._is_closed = False
+        self._is_closed = self._has_warned = False
+        self._crowded_at = -math.inf
         self._late_at = 0.0
         self._members_at = time.monotonic()
         self._most_bytes = 0  # of an answer
         self._batch_bytes = 0
-        self._store_bytes = 0
+        self._store_bytes = self._least_store_bytes = 0
+        self._received: collections.deque[tuple[float, int]] = collections.deque()  # lately: when, and bytes
         self._plan = ""
         self._payload: Any = None
         data_input = source.data_input
@@ -126,7 +132,8 @@ class RayLoading:
         actors = self._actors
         actors.start()
         atexit.register(self.close)  # before Ray ends: after that, its functions would start a new cluster
-        self._store_bytes = actors.store_sizes().get(actors.node(), 0)
+        sizes = actors.store_sizes()
+        self._store_bytes, self._least_store_bytes = sizes.get(actors.node(), 0), min(sizes.values(), default=0)
         # There is room for an object only where there is that much in one piece; Ray waits for it for seconds.
         self._dispatch.call_bytes = min(BYTES_PER_CALL, self._store_bytes / _CALLS_IN_STORE)
         if len(payload) > self._store_bytes:
@@ -359,11 +366,31 @@ class RayLoading:
                     self._take(asked, value, error, now)
             if now - self._late_at > _LATE_EACH_S:
                 self._late_at = now
+                self._look_for_room(now)
                 for number in self._dispatch.find_late(now):
                     self._replace(number)
             self._send()
             self._lock.notify_all()
         return True
+
+    def _look_for_room(self, now: float) -> None:
+        """Have patience with actors whose answers may have to wait for room in an object store."""
+        while self._received and now - self._received[0][0] > _FREED_WITHIN_S:
+            self._received.popleft()
+        lately = sum(num_bytes for _, num_bytes in self._received)
+        if lately + self.window * self._batch_bytes > _CROWDED_FROM * self._least_store_bytes:
+            self._crowded_at = now
+        is_crowded = now - self._crowded_at < _CROWDED_PATIENCE_S
+        self._dispatch.least_patience_s = _CROWDED_PATIENCE_S if is_crowded else LEAST_PATIENCE_S
+        if lately > _WARN_FROM * self._least_store_bytes and not self._has_warned:
+            self._has_warned = True
+            _logger.warning(
+                "The actors send %.0f MB/s, and the smallest object store of the cluster has %.0f MB. Ray frees "
+                "what was received up to a second later, and actors may have to wait for room. Give it more "
+                "(`ray start --object-store-memory`).",
+                lately / _FREED_WITHIN_S / 1e6,
+                self._least_store_bytes / 1e6,
+            )
 
     def _ask_for_members(self, now: float) -> None:
         pool = self._actors.workers.pool
@@ -405,6 +432,7 @@ class RayLoading:
         elif value[0].has_no_plan:  # Ray has started it anew
             self._lost(number, None)
         else:
+            self._received.append((now, sum(answer.num_bytes for answer in value)))
             self._add_work(number, value)
             self._dispatch.answered(asked.call, value, sum(answer.seconds for answer in value), now)
 

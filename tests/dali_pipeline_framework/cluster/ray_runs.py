@@ -294,20 +294,29 @@ def no_room_in_the_store() -> dict[str, Any]:
     return messages
 
 
+def bytes_in_store() -> float:
+    """What the object store must keep, by the cluster's own account."""
+    name = "object_store_memory"
+    return float(ray.cluster_resources()[name] - ray.available_resources()[name])
+
+
 @run
-def large_batches(num_mb: int, batches_ahead: int) -> list[tuple[int, float, int]]:
+def large_batches(num_mb: int, batches_ahead: int) -> list[dict[str, float]]:
     """Where more are requested ahead than the store holds, as long as nobody knows how large they are."""
     found = []
     for _ in range(3):
-        workers, loaded = RayWorkers(num_actors=2, num_cpus=0.1, batches_ahead=batches_ahead), []
+        queues, in_store, before = [], [], bytes_in_store()
+        workers = RayWorkers(num_actors=2, num_cpus=0.1, batches_ahead=batches_ahead)
         provider = TimedProvider(200, 0.0, (num_mb * 2**16,))
         with DataLoader(provider, 4, output_type="numpy", workers=workers) as loader:
             for _ in loader:
                 time.sleep(0.02)
-                loaded.append(loader.report().queue)
+                queues.append(loader.report().queue)
+                in_store.append(bytes_in_store() - before)
             replaced = sum(actor.num_replaced for actor in loader.report().actors)
-        most = max(queue.mean for queue in loaded[len(loaded) // 2 :])
-        found.append((loaded[-1].depth, most, replaced))
+        loaded = max(queue.mean for queue in queues[len(queues) // 2 :])
+        window = queues[-1].depth
+        found.append({"window": window, "loaded": loaded, "in store": max(in_store), "replaced": replaced})
     return found
 
 
