@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,8 +32,8 @@ from accvlab.dali_pipeline_framework.url_secrets import cleaned, without_secrets
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos
 
 SECRET = "s3cr3tVALUE"
-ONCE = {"reading": RemoteReading(attempts=1, timeout_s=0.5)}
-AGAIN = {"reading": RemoteReading(attempts=2, first_wait_s=0.001, timeout_s=0.5)}
+ONCE = {"reading": RemoteReading(attempts=1, timeout_s=30)}
+AGAIN = {"reading": RemoteReading(attempts=2, first_wait_s=0.001, timeout_s=30)}
 
 QUERIES = {
     "S3": f"X-Amz-Signature={SECRET}&X-Amz-Credential={SECRET}%2Fus&part=1",
@@ -99,8 +100,9 @@ def test_errors_of_reading(server: FileServer, fault: str) -> None:
     make_url, error_class = FAULTS[fault]
     for query, options in ((QUERIES["S3"], ONCE), (QUERIES["Azure"], AGAIN)):
         url = f"{make_url(server)}?{query}"
+        reading = attrs.evolve(options["reading"], timeout_s=0.5) if fault == "stall" else options["reading"]
         server.lasting_fault = fault if fault.isdigit() or fault in ("cut", "stall") else ""
-        provider = FileDataProvider(files=[url], storage_options=options)
+        provider = FileDataProvider(files=[url], storage_options={"reading": reading})
         error = refused(lambda provider=provider: provider.get_data(0), error_class)
         assert "***" in str(error)
         if fault == "404":

@@ -257,7 +257,7 @@ def test_workers_that_end_by_themselves_while_they_start_are_not(
 
 class SlowToUnpickle(ImageProvider):
     def __setstate__(self, state: dict[str, Any]) -> None:
-        time.sleep(1)
+        time.sleep(3)
         vars(self).update(state)
 
 
