@@ -106,7 +106,7 @@ class Dispatch:
         call_bytes: How large what comes back for a call may be, where it is of several parts.
         suspects: Batches at which actors were lost: how many, by slot, that worked on this slot alone.
         slowest_s: How long a sample may take.
-        least_patience_s: How long an actor may take at least before others are asked.
+        least_patience_s: How long an actor may take at least before it is late.
     """
 
     def __init__(
@@ -349,7 +349,7 @@ class Dispatch:
         return calls
 
     def _with_room(self, num_held: int) -> list[list[Part]]:
-        """The parts of the batches that may be asked for; others wait where the window has become smaller."""
+        """The parts of the batches that may be requested; others wait where the window has become smaller."""
         room = self.window - num_held
         self._is_full = len(self._line) > room
         if not self._is_full:

@@ -445,3 +445,15 @@ def test_what_other_ranks_load_as_well_goes_to_the_same_actors(num_actors: int) 
     assert {each: owners[0][each] for each in common} == {each: owners[1][each] for each in common}
     numbers = [owners[0][(0, batch)] for batch in range(num_actors)]
     assert sorted(numbers) == list(range(num_actors))
+
+
+@pytest.mark.parametrize("least_s", [1.5, 10.0])
+def test_no_actor_is_late_before_the_least_patience(least_s: float) -> None:
+    """It is more where answers may have to wait for room in an object store."""
+    dispatch = warmed_up(2)
+    dispatch.least_patience_s = least_s
+    late = dispatch.due_calls(100.0)[0]
+    dispatch.find_late(100.0 + least_s - 0.1)
+    assert [part.num_late for part in late.parts] == [0] * len(late.parts)
+    dispatch.find_late(100.0 + least_s + 0.1)
+    assert [part.num_late for part in late.parts] == [1] * len(late.parts)
