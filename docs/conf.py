@@ -56,7 +56,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"UInt8Array|LabelArray|FileName|FilePath|StoragePath|(.*\.)?_T"),
     (
         r"py:.*",
-        r"NDArray|DALIDataType|DALIImageType|Int64Array|BoolArray|ClipTail|ShardArgument|Weights|Device|SmallFields",
+        r"NDArray|DALIDataType|DALIImageType|Int64Array|BoolArray|ClipTail|ShardArgument|Weights|Device",
     ),
     (
         r"py:.*",

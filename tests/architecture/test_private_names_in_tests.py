@@ -42,7 +42,6 @@ LEFT = {
     "dali_pipeline_framework/faults/test_set_up_of_workers.py",
     "dali_pipeline_framework/loader/test_loaders_on_gpu.py",
     "dali_pipeline_framework/loader/test_rank_agreement.py",
-    "dali_pipeline_framework/pipeline/test_output.py",
     "dali_pipeline_framework/processing_steps/test_affine_transformer.py",
     "dali_pipeline_framework/processing_steps/test_chains_keep_geometry.py",
     "dali_pipeline_framework/providers/files/test_columns.py",

@@ -14,7 +14,7 @@ import attrs
 from ..cluster.settings import RayWorkers
 from ..errors import NotSupportedError, SettingError
 from ..faults.fault_policy import FailedSample, FaultPolicy, SamplePolicy
-from ..pipeline.output_conversion import OutputType, RaggedArgument, SmallFields
+from ..pipeline.output_conversion import OutputType, RaggedArgument
 from ..pipeline.pipeline import PipelineDefinition, PipelineInput
 from ..pipeline.pipeline_arguments import Device
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
@@ -172,8 +172,6 @@ class DataLoader(TorchInterface):
             sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
         pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
             ``tensor.to(device, non_blocking=True)`` while the program continues. Without CUDA nothing changes.
-        small_fields: Where fields are delivered that no step in the graph touches: on the ``"cpu"``, or on the
-            ``"gpu"`` of ``device_id``, all of them by one copy from pinned memory; texts stay on the CPU.
         pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
         as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
             that checks it. What such code would change in a loader of PyTorch has no effect on this one.
@@ -238,7 +236,6 @@ class DataLoader(TorchInterface):
         post_process_func: Callable[[Any], Any] | None = None,
         worker_init_fn: Callable[[int], object] | None = None,
         pin_memory: bool = False,
-        small_fields: SmallFields = "cpu",
         pipeline_arguments: Mapping[str, Any] | None = None,
         as_torch_data_loader: bool = False,
         faults: FaultPolicy | SamplePolicy | None = None,

@@ -14,7 +14,7 @@ from ..cluster.settings import RayWorkers
 from ..errors import SettingError
 from ..faults.fault_policy import FaultPolicy, SamplePolicy
 from ..limits.file_limits import is_start_method
-from ..pipeline.output_conversion import OutputType, RaggedArgument, SmallFields
+from ..pipeline.output_conversion import OutputType, RaggedArgument
 from ..pipeline.pipeline_arguments import checked_device
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..sampling.arithmetic.last_batch import LastBatch
@@ -115,7 +115,6 @@ class LoaderSettings:
     output_type: OutputType
     ragged: RaggedArgument
     stack_arrays: bool
-    small_fields: SmallFields
     post_process_func: Callable[[Any], Any] | None = attrs.field(validator=_check_post_process)
     pin_memory: bool = attrs.field(validator=_check_bool)
     as_torch_data_loader: bool

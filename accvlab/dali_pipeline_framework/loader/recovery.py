@@ -95,10 +95,10 @@ class LoaderPipeline:
         """
         self._definition, self.bound, self._reports_samples = definition.evened_out(), bound, reports_samples
         self._arguments = settings.arguments_of_pipeline(bound.batch_size, num_workers, bound.keeps_checkpoints)
-        outputs: Any = {name: getattr(settings, name) for name in ("output_type", "ragged", "small_fields")}
         self._make_iterator = functools.partial(
             DALIStructuredOutputIterator,
-            **outputs,
+            output_type=settings.output_type,
+            ragged=settings.ragged,
             stack_arrays=settings.stack_arrays,
             post_process_func=with_pinning(settings.post_process_func, settings.pin_memory),
         )
@@ -119,7 +119,8 @@ class LoaderPipeline:
             delivery=self.pipeline.delivery,
             is_stacked=settings.stack_arrays,
             device_id=self.pipeline.device_id,
-            **outputs,
+            output_type=settings.output_type,
+            ragged=settings.ragged,
         )
 
     def _use(self, segments: EpochSegments, reader: ReaderState | None, made: _Made) -> None:

@@ -40,7 +40,6 @@ from ..sources.input_bases import CallableBase
 from ..sources.input_parts import InputParts
 from ..sources.shards import Shard
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
-from .field_flow import order_with_graph_steps_last
 
 # Folding an array costs for each entry of the batch of the pipeline; larger ones are left as they are.
 _MOST_ELEMENTS = 64
@@ -313,15 +312,6 @@ def _most(steps: Sequence[PipelineStepBase]) -> tuple[int, str]:
     return len(steps), "there are no steps"
 
 
-def _has_fields_of(one: SampleDataGroup, other: SampleDataGroup) -> bool:
-    """Whether two formats have the same fields in the same order; what is known of images does not count."""
-    return one.format.flat_paths == other.format.flat_paths and one.format.matches(other.format)
-
-
-def _is_of_graph(step: PipelineStepBase) -> bool:
-    return wish_of(step) == "graph" or not step.has_array_form
-
-
 def _named(number: int, step: PipelineStepBase) -> str:
     return f"step {number} ({step_name(step)})"
 
@@ -447,19 +437,17 @@ class ArraySteps:
         first_deferred: Number of the first step whose changes of pixels are left to the graph; None for none.
         deferred: For each of these changes, in their order, the position of the step, the path of the image and
             the types of the parameters.
-        numbers: Numbers of the steps, for people; None: as they are counted.
     """
 
     input_format: GroupFormat
     steps: Sequence[PipelineStepBase]
     first_deferred: int | None = None
     deferred: Sequence[tuple[int, FieldPath, Sequence[DType]]] = ()
-    numbers: Sequence[int] | None = None
     _prepared: _Prepared | None = attrs.field(default=None, init=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Draws are found again by the identity of the step, which is another one in another process.
-        return ArraySteps, (self.input_format, self.steps, self.first_deferred, self.deferred, self.numbers)
+        return ArraySteps, (self.input_format, self.steps, self.first_deferred, self.deferred)
 
     @property
     def draws(self) -> Sequence[PlannedDraw]:
@@ -562,8 +550,7 @@ class ArraySteps:
         sample = filled(SampleDataGroup.from_format(self.input_format), flat)
         yield "input", sample
         for position, step in enumerate(self.steps):
-            number = position if self.numbers is None else self.numbers[position]
-            name = f"step {number} ({step_name(step)})"
+            name = f"step {position} ({step_name(step)})"
             prepared.apply.defers_pixels = self.first_deferred is not None and position >= self.first_deferred
             try:
                 sample = prepared.apply(step, sample)
@@ -605,7 +592,6 @@ class Chain:
         replay_path: Path of the group of recorded draws in the samples of the input; None where they are drawn.
         folds_arrays: Whether arrays are folded.
         divides_steps: Whether steps may run in the workers, but for their changes of pixels.
-        numbers: Numbers of the steps, for people, where they are in another order than the user's.
     """
 
     data_input: Any
@@ -622,7 +608,6 @@ class Chain:
     replay_path: FieldPath | None
     folds_arrays: bool
     divides_steps: bool = True
-    numbers: Sequence[int] | None = None
 
     def __attrs_post_init__(self) -> None:
         """Refuse steps that cannot run where they should, as far as that is known without a format."""
@@ -701,26 +686,6 @@ class Chain:
         is_native = bool(self.parts.native)
         return "operators of DALI read the samples, or a part of them, so that workers have none" * is_native
 
-    def with_graph_steps_last(self, has_gpu: bool) -> Chain:
-        """Get the chain with steps for the graph only after those that do not depend on them.
-
-        These can run in the workers then. Formats, draws and results are the same; else the order stays.
-        """
-        is_divided = self.divides_steps and (self.run == "graph" or (self.run == "auto" and has_gpu))
-        if not is_divided or self._refusal or self.record_name is not None or self.replay_path is not None:
-            return self
-        blueprints: list[SampleDataGroup] = []
-        output = chain_format(self.blueprint_of_steps(), self.steps, lambda _, group: blueprints.append(group))
-        numbers = order_with_graph_steps_last(self.steps, blueprints, _is_of_graph, has_gpu)
-        steps = tuple([self.steps[number] for number in numbers])
-        if steps == self.steps or not _has_fields_of(chain_format(self.blueprint_of_steps(), steps), output):
-            return self
-        return attrs.evolve(self, steps=steps, numbers=numbers, prints_formats=False)
-
-    def number_of(self, position: int) -> int:
-        """Number of the step at a position, for people."""
-        return position if self.numbers is None else self.numbers[position]
-
     def array_steps(self, placement: Placement) -> ArraySteps | None:
         """Get the steps that run in the workers; None where all run in the graph."""
         count = placement.num_in_workers
@@ -730,8 +695,7 @@ class Chain:
         for change in placement.pixels:
             dtypes = [np.dtype(get_numpy_type_for_dali_type(each)) for each in change.parameters.values()]
             deferred.append((change.position, change.path, dtypes))
-        format, numbers = self.blueprint_of_steps().format, [*map(self.number_of, range(count))]
-        return ArraySteps(format, self.steps[:count], placement.first_deferred, deferred, numbers)
+        return ArraySteps(self.blueprint_of_steps().format, self.steps[:count], placement.first_deferred, deferred)
 
     def keyed_draws(
         self, plan: DrawPlan, seed: int, batch_size: int, array_steps: ArraySteps | None

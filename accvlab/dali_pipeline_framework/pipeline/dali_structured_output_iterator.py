@@ -22,7 +22,7 @@ from ..short_tracebacks import with_short_traceback
 from ..sources.input_adapter import InputAdapter
 
 if TYPE_CHECKING:
-    from .output_conversion import OutputType, RaggedArgument, SmallFields
+    from .output_conversion import OutputType, RaggedArgument
 
 
 class DALIStructuredOutputIterator:
@@ -93,7 +93,6 @@ class DALIStructuredOutputIterator:
         output_type: OutputType = "torch",
         ragged: RaggedArgument = "raise",
         stack_arrays: bool = False,
-        small_fields: SmallFields = "cpu",
     ) -> None:
         """Create the iterator.
 
@@ -119,12 +118,9 @@ class DALIStructuredOutputIterator:
                 ``batch["cameras"][0]["image"]`` and so on. Where a field is folded in the graph (see
                 `PipelineDefinition`), nothing is copied for it. With ``ragged="list"``, a field is a list with a
                 list of the elements for each sample.
-            small_fields: Where fields are delivered that no step in the graph touches. ``"gpu"``: on the GPU of
-                the pipeline, all of them by one copy from pinned memory, as views of it; texts stay on the CPU.
 
         Raises:
             SettingError: An argument is missing or has an unknown value.
-            DeviceError: ``small_fields="gpu"`` without a GPU.
             ClosedError: The pipeline was closed.
         """
         if isinstance(num_batches_in_epoch, Pipeline):
@@ -146,10 +142,9 @@ class DALIStructuredOutputIterator:
         self._has_ended = False
         self._foreign_iterator: Any = None
         if dali_generic_iterator_class is None:
-            self._set_up_conversion(output_type, ragged, stack_arrays, small_fields)
-        elif stack_arrays or small_fields != "cpu":
-            name = "stack_arrays" if stack_arrays else "small_fields"
-            raise SettingError(f"`{name}` does not go with `dali_generic_iterator_class`.")
+            self._set_up_conversion(output_type, ragged, stack_arrays)
+        elif stack_arrays:
+            raise SettingError("`stack_arrays` does not go with `dali_generic_iterator_class`.")
         else:
             self._foreign_iterator = dali_generic_iterator_class(pipeline, [*self._blueprint.field_names_flat])
         if self._structured is not None:  # last: a failure above leaves the pipeline as it was
@@ -165,9 +160,7 @@ class DALIStructuredOutputIterator:
         unknown = "one that was not made by a PipelineDefinition, or was made with debug=True"
         raise SettingError(f"{rule}: {unknown}.")
 
-    def _set_up_conversion(
-        self, output_type: OutputType, ragged: RaggedArgument, stack_arrays: bool, small_fields: SmallFields
-    ) -> None:
+    def _set_up_conversion(self, output_type: OutputType, ragged: RaggedArgument, stack_arrays: bool) -> None:
         """Read the pipeline directly: make the converter of its outputs, and build it."""
         from ..engine.transport import Delivery  # as late as they are needed: imports take time
         from .output_conversion import OutputConverter
@@ -192,7 +185,6 @@ class DALIStructuredOutputIterator:
             advice=advice,
             device_id=pipeline.device_id,
             is_bound=is_bound,
-            small_fields=small_fields,
         )
         if stack_arrays:
             self._format = self._convert.format

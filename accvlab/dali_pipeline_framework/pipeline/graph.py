@@ -227,7 +227,7 @@ class Graph:
 
     def stage_name(self, number: int) -> str:
         """Name of the step at a position, for people."""
-        return f"step {self.chain.number_of(number)} ({type(self.chain.steps[number]).__name__})"
+        return f"step {number} ({type(self.chain.steps[number]).__name__})"
 
     @do_not_convert
     def define(self) -> tuple[DataNode, ...]:

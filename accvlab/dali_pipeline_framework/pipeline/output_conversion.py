@@ -9,19 +9,17 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 from nvidia.dali.tensors import TensorCPU, TensorGPU
 
 from ..checks import bullets, choice, did_you_mean, flag, shown
 from ..engine.samples import Array
 from ..engine.transport import Delivery, FieldPlace, PackedBatch, Tensors
-from ..errors import DeviceError, OutputError, SettingError
+from ..errors import OutputError, SettingError
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.folded_formats import FoldedFormat, FoldedLeaf
 from ..sample_data.names import Name, Path, format_path
 
 OutputType: TypeAlias = Literal["torch", "numpy"]
-SmallFields: TypeAlias = Literal["cpu", "gpu"]
 RaggedPolicy: TypeAlias = Literal["raise", "list"]
 RaggedArgument: TypeAlias = RaggedPolicy | Mapping[Path, RaggedPolicy]
 OutputArray: TypeAlias = Any
@@ -91,7 +89,6 @@ class OutputConverter:
         advice: str = "",
         device_id: int | None = None,
         is_bound: bool = False,
-        small_fields: SmallFields = "cpu",
     ) -> None:
         """Set up.
 
@@ -105,21 +102,15 @@ class OutputConverter:
             advice: What to do about samples of different shapes; empty for what always helps.
             device_id: Number of the GPU of the pipeline; None for the CPU.
             is_bound: Whether PyTorch's stream waits for a batch, and not the host.
-            small_fields: Where packed fields are delivered.
 
         Raises:
-            SettingError: An argument has an unknown value, or PyTorch is needed and not installed, or small
-                fields cannot be brought to a GPU.
-            DeviceError: Small fields are to be on a GPU, and the pipeline has none.
+            SettingError: An argument has an unknown value, or PyTorch is needed and not installed.
         """
         is_torch = choice(output_type, "output_type", ("numpy", "torch")) == "torch"
         self._arrays = (_TorchArrays if is_torch else _NumpyArrays)(must_copy)
         self.stream: Callable[[], Any] | None = None
         if isinstance(self._arrays, _TorchArrays) and is_bound and device_id is not None:
             self.stream = functools.partial(self._arrays.current_stream, device_id)
-        self._packed_on = None
-        if choice(small_fields, "small_fields", ("cpu", "gpu")) == "gpu":
-            self._packed_on = _gpu_of_small_fields(is_torch, device_id)
         self._advice = advice
         self._paths = output_format.flat_paths
         self._delivery = delivery
@@ -146,10 +137,7 @@ class OutputConverter:
         Raises:
             OutputError: The shapes in a field differ and no list is wanted.
         """
-        of_numpy = self._arrays.of_numpy
-        batch = _Batch(outputs, self._delivery.packed_of(outputs), self._arrays, (of_numpy, of_numpy))
-        if batch.packed is not None and self._packed_on is not None:
-            batch.of_packed = MovedBuffer.to_gpu(batch.packed.buffer, self._packed_on).tensor, of_numpy
+        batch = _Batch(outputs, self._delivery.packed_of(outputs), self._arrays)
         values: list[OutputField] = []
         for make, leaf in self._makers:
             values.append(make(batch, leaf))
@@ -163,7 +151,7 @@ class OutputConverter:
 
     def _list_of_one(self, batch: _Batch, place: FieldPlace) -> list[OutputArray]:
         if batch.packed is not None and place.is_packed:
-            return list(map(batch.of_packed[place.is_text], batch.packed.arrays(place)))
+            return list(map(self._arrays.of_numpy, batch.packed.arrays(place)))
         tensors = batch.outputs[place.output]
         entries = self._delivery.entries_of(place, len(tensors) // place.count)
         return [self._arrays.of_tensor(tensors[index]) for index in entries]
@@ -191,7 +179,7 @@ class OutputConverter:
             return None
         if batch.packed is not None and first.is_packed:
             stack = batch.packed.stack(first)
-            return None if stack is None else batch.of_packed[first.is_text](stack)
+            return None if stack is None else self._arrays.of_numpy(stack)
         whole = batch.dense(first.output)
         return None if whole is None else whole.reshape(-1, len(places), *whole.shape[1:])
 
@@ -201,7 +189,7 @@ class OutputConverter:
         if batch.packed is not None and place.is_packed:
             array = batch.packed.array(place)
             if array is not None:
-                return batch.of_packed[place.is_text](array)
+                return self._arrays.of_numpy(array)
             shapes: Sequence[Sequence[int]] = [each.shape for each in batch.packed.arrays(place)]
         else:
             whole = batch.dense(place.output)
@@ -239,19 +227,6 @@ class OutputConverter:
         )
 
 
-def _gpu_of_small_fields(is_torch: bool, device_id: int | None) -> int:
-    if not is_torch:
-        raise SettingError(
-            "`small_fields='gpu'` delivers tensors of PyTorch, got output_type='numpy'. Leave one of the two out."
-        )
-    if device_id is None:
-        raise DeviceError(
-            "`small_fields='gpu'` needs a pipeline with a GPU: pass `device_id` on a machine where one is usable, "
-            "or leave `small_fields` out."
-        )
-    return device_id
-
-
 def _nested(elements: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
     """Arrange the elements of arrays in arrays as nested lists of these lengths."""
     if len(lengths) == 1:
@@ -271,13 +246,11 @@ class _Batch:
     Attributes:
         outputs: The outputs.
         packed: The packed fields.
-        of_packed: What converts an array of a packed field, and what converts one of a packed text.
     """
 
     outputs: Sequence[Tensors]
     packed: PackedBatch | None
     _arrays: _NumpyArrays | _TorchArrays
-    of_packed: tuple[Callable[[Array], OutputArray], Callable[[Array], OutputArray]]
     _dense: dict[int, OutputArray | None] = attrs.field(factory=dict, init=False)
 
     def dense(self, output: int) -> OutputArray | None:
@@ -291,39 +264,6 @@ class _Batch:
                     raise
                 self._dense[output] = None
         return self._dense[output]
-
-
-@attrs.frozen
-class MovedBuffer:
-    """A buffer of packed fields that was copied as a whole to another device.
-
-    Attributes:
-        buffer: The buffer on the CPU, ``(bytes,)`` uint8.
-        copy: Its copy, a tensor of PyTorch.
-    """
-
-    buffer: npt.NDArray[np.uint8]
-    copy: OutputArray
-
-    @classmethod
-    def to_gpu(cls, buffer: npt.NDArray[np.uint8], device_id: int) -> MovedBuffer:
-        """Copy a buffer to a GPU by way of pinned memory, on PyTorch's current stream; it may be used again."""
-        import torch
-
-        pinned = torch.from_numpy(buffer).pin_memory()
-        return cls(buffer, pinned.to(torch.device("cuda", device_id), non_blocking=True))
-
-    def tensor(self, array: Array) -> OutputArray:
-        """Get the tensor for an array: a view of the copy where the array is a view of the buffer."""
-        import torch
-
-        tensor = torch.from_numpy(array)
-        start = array.__array_interface__["data"][0] - self.buffer.__array_interface__["data"][0]
-        if not array.size or not np.may_share_memory(array, self.buffer):
-            return tensor.to(self.copy.device)
-        last = sum((length - 1) * stride for length, stride in zip(array.shape, array.strides, strict=True))
-        of_array = self.copy[start : start + last + array.itemsize].view(tensor.dtype)
-        return of_array.as_strided(tensor.shape, tensor.stride())
 
 
 class _NumpyArrays:

@@ -72,10 +72,6 @@ def make_pipeline(
         num_ahead = max(num_ahead, evening_depth(num_workers, batch_size))
     control = ControlBlock(batch_size, max_in_flight(arguments, num_ahead), num_workers)
     has_gpu = device_id is not None and not lacks_gpu
-    ordered = chain.with_graph_steps_last(has_gpu)
-    if ordered is not chain:
-        chain = ordered
-        output, plan, copier = chain.output()
     placement = chain.placement(has_gpu)
     steps = chain.array_steps(placement)
     draws = None if chain.replay_path is not None else chain.keyed_draws(plan, seed, batch_size, steps)
@@ -159,7 +155,7 @@ def _complete(
     chain, parts, placement = graph.chain, graph.chain.parts, graph.placement
     diagnosis = None
     if source is not None and not parts.native:
-        names = [f"{chain.number_of(each)}: {step_name(chain.steps[each])}" for each in graph.stages]
+        names = [f"{each}: {step_name(chain.steps[each])}" for each in graph.stages]
         paths = graph.blueprint.format.flat_paths
         diagnosis = FailureDiagnosis(source, control, paths, output.format, graph.delivery, define, names)
     num_drawn = 0 if steps is None else len(steps.draws)
@@ -237,7 +233,7 @@ def _lines_of_placement(chain: Chain, placement: Placement) -> list[str]:
     return [
         f"in the workers: {count} of {len(chain.steps)} steps ({placement.reason})",
         *(
-            f"step {chain.number_of(position)} ({step_name(step)}): on arrays, in the workers"
+            f"step {position} ({step_name(step)}): on arrays, in the workers"
             + (", but for pixels" if position in in_graph else "")
             for position, step in enumerate(chain.steps[:count])
         ),

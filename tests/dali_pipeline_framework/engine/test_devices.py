@@ -506,19 +506,6 @@ class TestWithGpu:
             stream.synchronize()
         assert [int(each) >> 16 for each in found] == [*range(1, 41)]
 
-    def test_small_fields_are_on_the_gpu_by_one_copy(self) -> None:
-        steps = [ImageDecoder("image", use_device_mixed=True)]
-        arguments = {"steps": steps, "num_workers": 0, "device_id": 0}
-        provider = ArrayProvider(
-            {**image_provider().fields, "pose": (DT.FLOAT, [np.eye(4) * index for index in range(4)])}
-        )
-        with DataLoader(provider, 4, small_fields="gpu", **arguments) as loader:
-            [batch] = [*loader]
-        assert {value.device.type for value in batch.values()} == {"cuda"}
-        assert batch["index"].untyped_storage().data_ptr() == batch["pose"].untyped_storage().data_ptr()
-        assert batch["index"].tolist() == [0, 1, 2, 3]
-        assert batch["pose"].tolist() == [(np.eye(4) * index).tolist() for index in range(4)]
-
 
 _CUDA = """
 #include <stdio.h>

@@ -398,6 +398,7 @@ class NamesImages(HorizontalFlipper):
 _HALVED = LambdaStep(
     lambda image: fn.cast(image, dtype=DT.FLOAT), input_names="image", output_types={"image": DT.FLOAT}
 )
+_TOUCHES_ANOTHER = LambdaStep(fn.copy, input_names="other", output_types={"other": DT.UINT8})
 _INVERTED = MapStep(inverted, input_names="image")
 _FLIPPER = HorizontalFlipper("image", prob=1.0)
 
@@ -410,6 +411,7 @@ _FLIPPER = HorizontalFlipper("image", prob=1.0)
         ([_DECODER, InGraph("image", prob=1.0), _FLIPPER], (1, 0)),
         ([_DECODER, NamesImages("image", prob=1.0), _FLIPPER], (3, 0)),
         ([_DECODER, _HALVED, _FLIPPER], (1, 0)),
+        ([_DECODER, _TOUCHES_ANOTHER, _FLIPPER], (1, 0)),
         ([_DECODER, _INVERTED, _FLIPPER], (3, 1)),
         ([_DECODER, _FLIPPER, _INVERTED], (3, 2)),
         ([_DECODER, _FLIPPER, UnneededFieldRemover(["image"])], (3, 0)),

@@ -23,14 +23,12 @@ from support.providers import IndexProvider, NumberProvider
 from support.scripts import messages
 from support.steps import Doubler
 
-from accvlab.dali_pipeline_framework.errors import DeviceError, OutputError, SettingError
-from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.errors import OutputError, SettingError
 from accvlab.dali_pipeline_framework.pipeline import (
     DALIStructuredOutputIterator,
     PipelineDefinition,
     SampleDataGroup,
 )
-from accvlab.dali_pipeline_framework.pipeline.output_conversion import MovedBuffer
 
 TORCH = {"iterator": {"output_type": "torch"}}
 IN_PROCESS = {"py_num_workers": 0}
@@ -234,83 +232,6 @@ class TestNoCopy:
         with make_iterator(shuffled(IndexProvider(8)), **TORCH, **IN_PROCESS) as iterator:
             batches = [batch["index"].add_(10) for batch in iterator]
         assert [batch.tolist() for batch in batches] == [[10, 11, 12, 13], [14, 15, 16, 17]]
-
-
-PACKED_FIELDS = {
-    "odd": (DT.UINT8, [np.arange(3) + index for index in range(4)]),
-    "flag": (DT.BOOL, [index % 2 == 0 for index in range(4)]),
-    "half": (DT.FLOAT16, [np.full((5,), index / 2) for index in range(4)]),
-    "long": (DT.INT64, [*range(4)]),
-    "double": (DT.FLOAT64, [np.eye(3) * index for index in range(4)]),
-    "nothing": (DT.FLOAT, [np.zeros((0, 4))] * 4),
-    "ragged": (DT.FLOAT, [np.full((index + 1, 2), index) for index in range(4)]),
-    "cameras": {
-        camera: {"matrix": (DT.FLOAT, [np.full((2, 3), 10 * camera + index) for index in range(4)])}
-        for camera in range(3)
-    },
-    "town": (DT.STRING, ["Ulm", "Aachen", "Bonn", "Köln"]),
-}
-
-
-class TestSmallFieldsOnAGpu:
-    """All packed fields are brought to the GPU by one copy, and are views of it."""
-
-    @pytest.mark.parametrize("is_stacked", [False, True])
-    def test_the_fields_are_views_of_the_copy(self, is_stacked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        copies: list[torch.Tensor] = []
-
-        def copied_here(buffer: np.ndarray, device_id: int) -> MovedBuffer:
-            copies.append(torch.from_numpy(buffer).clone())
-            return MovedBuffer(buffer, copies[-1])
-
-        monkeypatch.setattr(MovedBuffer, "to_gpu", copied_here)
-        iterator = {"output_type": "torch", "ragged": {"ragged": "list"}, "stack_arrays": is_stacked}
-        [plain] = batches_of(PACKED_FIELDS, 4, iterator=iterator)
-        with make_iterator(shuffled(ArrayProvider(PACKED_FIELDS), 4), iterator=iterator, **IN_PROCESS) as on_gpu:
-            on_gpu._convert._packed_on = 0
-            [found] = [*on_gpu]
-        [copy] = copies
-        assert found["town"] == plain["town"] == ["Ulm", "Aachen", "Bonn", "Köln"]
-        matrices = (
-            [found["cameras"]["matrix"]] if is_stacked else [found["cameras"][i]["matrix"] for i in range(3)]
-        )
-        names = ["odd", "flag", "half", "long", "double"]
-        views = {**{name: found[name] for name in names}, **dict(enumerate(matrices))}
-        for name, view in views.items():
-            assert view.untyped_storage().data_ptr() == copy.data_ptr()
-            assert (view.data_ptr() - copy.data_ptr()) % (16 if name not in (1, 2) else 4) == 0
-        for name in (*names, "nothing"):
-            assert (found[name].dtype, found[name].tolist()) == (plain[name].dtype, plain[name].tolist())
-        assert found["nothing"].shape == (4, 0, 4)
-        assert [each.tolist() for each in found["ragged"]] == [each.tolist() for each in plain["ragged"]]
-        assert {each.untyped_storage().data_ptr() for each in found["ragged"]} == {copy.data_ptr()}
-        expected = (
-            [plain["cameras"]["matrix"]] if is_stacked else [plain["cameras"][i]["matrix"] for i in range(3)]
-        )
-        assert [each.tolist() for each in matrices] == [each.tolist() for each in expected]
-
-    @pytest.mark.parametrize(
-        ("arguments", "error", "message"),
-        [
-            ({"small_fields": "gpu"}, DeviceError, "needs a pipeline with a GPU: pass `device_id` on a machine"),
-            ({"small_fields": "gpu", "output_type": "numpy"}, SettingError, "got output_type='numpy'"),
-            ({"small_fields": "cuda"}, SettingError, "`small_fields` must be one of 'cpu', 'gpu', got 'cuda'"),
-        ],
-    )
-    def test_what_does_not_go_is_refused(
-        self, arguments: dict[str, Any], error: type[Exception], message: str
-    ) -> None:
-        with pytest.raises(error, match=message):
-            DataLoader(NumberProvider(8), 4, num_workers=0, **arguments)
-        with pytest.raises(error, match=message):
-            make_iterator(
-                shuffled(NumberProvider(8)), iterator={"output_type": "torch", **arguments}, **IN_PROCESS
-            )
-
-    def test_iterators_of_dali_have_none(self) -> None:
-        arguments = {"small_fields": "gpu", "dali_generic_iterator_class": DALIGenericIterator}
-        with pytest.raises(SettingError, match="`small_fields` does not go with `dali_generic_iterator_class`"):
-            make_iterator(shuffled(NumberProvider(8)), iterator=arguments, **IN_PROCESS)
 
 
 class TestStreams:
