@@ -127,7 +127,7 @@ class LoaderRun:
         self.progress = LoopProgress(bound.is_endless, is_stream=is_stream)
         self.times = LoopTimes()
         self.recovery = Recovery(self.pipelines, self.progress, settings.faults)
-        self.agreement = RankAgreement()
+        self.agreement = RankAgreement(bound.shard)
         # The loop holds the loader, which without another reference to it is closed with its loop.
         self._loop: Callable[[], Loop | None] = _no_loop
         self._has_logged_counts = False
@@ -156,7 +156,7 @@ class LoaderRun:
             self.progress.end_setting()
             self.recovery.restore()
             self._forget_segments()
-            self.agreement.begin_loop(self.bound.shard, self._compared_settings)
+            self.agreement.begin_loop(self._compared_settings)
             self._begin()
             self.ledger.begin(self.progress.delivered)
             self.times.begin()

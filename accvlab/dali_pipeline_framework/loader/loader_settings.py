@@ -20,22 +20,21 @@ from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..sampling.arithmetic.last_batch import LastBatch
 from ..sampling.random_access_sampler import Description, SamplerBase
 from ..sources.given_order import GivenOrder
-from ..sources.shards import Shard, find_shard, is_mesh
+from ..sources.shards import Shard, find_shard
 
-# `Any`: a mesh of PyTorch or JAX
-ShardArgument: TypeAlias = Shard | tuple[int, int] | str | Any | None
+ShardArgument: TypeAlias = Shard | tuple[int, int] | str | None
 
 
 def _shard_of(shard: ShardArgument) -> Shard | None:
     if shard is None or isinstance(shard, Shard):
         return shard
-    if isinstance(shard, str) or is_mesh(shard):
+    if isinstance(shard, str):
         return find_shard(shard, "shard")
     if isinstance(shard, tuple | list) and len(shard) == 2:
         return Shard(*shard)
     raise SettingError(
         f"`shard` must be a Shard, a pair (shard id, number of shards), or the name of a source such as 'auto', "
-        f"or a mesh, got {shown(shard)}."
+        f"got {shown(shard)}. Of a mesh, pass shard=(mesh.get_local_rank('dp'), mesh['dp'].size())."
     )
 
 

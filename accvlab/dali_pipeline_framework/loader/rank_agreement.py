@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
-import collections
-import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from ..checks import bullets
 from ..errors import SettingError
@@ -25,54 +21,55 @@ from .progress import Position
 
 _logger = logging.getLogger(__name__)
 
-_PACKAGE = str(Path(__file__).parents[1])
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _WORD = re.compile(r"[\w.+-]+")
-_MOST_FRAMES = 64
+# Of the loaders of this process that deal their data to shards.
+_numbers = itertools.count()
 
 Settings: TypeAlias = Mapping[str, object]
 """What must be the same on all ranks, by its name in messages."""
 
 
-# `Any`: a store of PyTorch, or `_StoreOfJax`
-Store: TypeAlias = Any
-
-
 class RankAgreement:
     """Comparison of the settings of a loader between the ranks that share its data, once, in its first loop.
 
-    The first rank that begins puts its settings in the store that all ranks share, where the others compare their
-    own with them. One that differs raises, and leaves its own there for the first one to see at its first batch.
-    Nobody waits: where only some ranks run a loop, nothing happens. A loader is known by the place in the program
-    where it was made, so that one that only some ranks make is not taken for another.
+    The first rank that begins puts the digest of its settings, and these, in the store that all ranks share; the
+    others compare their own with it. One that differs raises, and leaves its own there for the first one to see at
+    its first batch. Nobody waits: where only some ranks run a loop, nothing happens. Loaders that deal their data
+    to shards are numbered in the order in which they are made, which must be the same on all ranks; others are not
+    compared.
 
     What an earlier start of the ranks has left in a store that a launcher keeps is recognised by the number of the
     restart.
     """
 
-    def __init__(self) -> None:
-        """Note where in the program the loader is made."""
-        place = _place_in_program()
-        with _lock:
-            number = _num_made[place]
-            _num_made[place] += 1
-        self._key = f"accvlab/loader/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/{place}/{number}"
-        self._own = ""
-        self._store: Store | None = None  # from the comparison to the first batch
+    def __init__(self, shard: Shard) -> None:
+        """Number the loader of a shard."""
+        self._shard = shard
+        self._key = ""
+        if shard.num_shards > 1:
+            restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
+            self._key = f"accvlab/loader/{restart}/{next(_numbers)}"
+        self._own: str | None = None
+        self._store: Any = None  # of PyTorch, from the comparison to the first batch
 
-    def begin_loop(self, shard: Shard, settings: Callable[[], Settings]) -> None:
+    def begin_loop(self, settings: Callable[[], Settings]) -> None:
         """Compare settings with those of the rank that was first, if this is the first loop.
 
         Raises:
             SettingError: The settings of two ranks differ.
         """
-        if self._own:
+        distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
+        if self._own is not None or distributed is None or not distributed.is_available():
             return
-        rank, num_ranks, self._store = _ranks()
-        if num_ranks == 1:
+        if not self._key or not distributed.is_initialized():
             return
-        is_dealt = shard.num_shards > 1 and (shard.num_shards == num_ranks or shard.source != "given")
-        self._own = json.dumps({"rank": rank, "is_dealt": is_dealt, "settings": settings()}, default=str)
+        num_ranks = distributed.get_world_size()
+        if num_ranks == 1 or (self._shard.source == "given" and self._shard.num_shards != num_ranks):
+            return
+        text = json.dumps([distributed.get_rank(), settings()], default=str)
+        self._own = f"{_digest(json.loads(text)[1])} {text}"
+        self._store = distributed.distributed_c10d._get_default_store()
         self._compare(self._store, has_begun=False)
 
     def look(self) -> None:
@@ -85,18 +82,20 @@ class RankAgreement:
         if store is not None:
             self._compare(store, has_begun=True)
 
-    def _compare(self, store: Store, has_begun: bool) -> None:
+    def _compare(self, store: Any, has_begun: bool) -> None:
+        own = cast(str, self._own)
         try:
             # Returns what is there, these settings where nothing was. Does not wait for another rank.
-            there = store.compare_set(self._key, "", self._own).decode()
-            first, other = (self._own, there) if has_begun else (there, self._own)
-            differences = _differences(json.loads(first), json.loads(other))
-            if differences and not has_begun:
-                store.compare_set(self._key, there, self._own)
+            there = store.compare_set(self._key, "", own).decode()
+            differs = there.partition(" ")[0] != own.partition(" ")[0]
+            if differs and not has_begun:
+                store.compare_set(self._key, there, own)
         except Exception as error:  # a store that cannot do it, or that has gone with its process
             _logger.debug("The settings of the ranks were not compared: %s", error)
             return
-        if differences:
+        if differs:
+            first, other = (own, there) if has_begun else (there, own)
+            differences = _differences(*(json.loads(each.partition(" ")[2]) for each in (first, other)))
             raise SettingError(
                 f"Ranks that share the data of a loader have different settings:\n{bullets(differences)}\n"
                 f"Give all of them the same, and load the same state on all of them."
@@ -128,70 +127,25 @@ def compared_settings(
     }
 
 
-def _differences(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    if not (first["is_dealt"] or other["is_dealt"]):
-        return []
-    firsts, others = first["settings"], other["settings"]
+def _digest(settings: Settings) -> str:
+    words = {name: _words(value) for name, value in settings.items()}
+    return hashlib.blake2b(json.dumps(words, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def _words(value: object) -> object:
+    """A value as it is compared: a set in a text is written in another order by each process."""
+    return sorted(_WORD.findall(value)) if isinstance(value, str) else value
+
+
+def _differences(first: tuple[int, Settings], other: tuple[int, Settings]) -> list[str]:
+    (first_rank, firsts), (other_rank, others) = first, other
     return [
-        f"{name}: {_shown(firsts, name)} on rank {first['rank']}, {_shown(others, name)} on rank {other['rank']}"
+        f"{name}: {_shown(firsts, name)} on rank {first_rank}, {_shown(others, name)} on rank {other_rank}"
         for name in dict.fromkeys([*firsts, *others])
-        if not _is_same(firsts.get(name), others.get(name))
+        if _words(firsts.get(name)) != _words(others.get(name))
     ]
-
-
-def _is_same(there: object, here: object) -> bool:
-    if isinstance(there, str) and isinstance(here, str):  # a set is written in another order by each process
-        return sorted(_WORD.findall(there)) == sorted(_WORD.findall(here))
-    return bool(there == here)
 
 
 def _shown(settings: Settings, name: str) -> str:
     value = settings.get(name)
     return "nothing" if value is None else str(value)
-
-
-# --- stores -----------------------------------------------------------------------------------------------
-
-
-def _ranks() -> tuple[int, int, Store]:
-    """The rank of this process, the number of those that PyTorch or JAX connects, and a store of all of them."""
-    distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        store = distributed.distributed_c10d._get_default_store()
-        return distributed.get_rank(), distributed.get_world_size(), store
-    of_jax: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
-    if getattr(of_jax, "client", None) is None:
-        return 0, 1, None
-    return of_jax.process_id, of_jax.num_processes, _StoreOfJax(of_jax.client)
-
-
-class _StoreOfJax:
-    """What is needed of a store of PyTorch, by the coordinator of ``jax.distributed``."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        """Set a value where there is none (``""``), or any; return what is there then."""
-        with contextlib.suppress(Exception):  # there is one; the class of jaxlib for that is not public
-            self._client.key_value_set(key, desired, allow_overwrite=bool(expected))
-        text: str = self._client.key_value_try_get(key)
-        return text.encode()
-
-
-# --- places in the program --------------------------------------------------------------------------------
-
-_num_made: collections.Counter[str] = collections.Counter()
-_lock = threading.Lock()
-
-
-def _place_in_program() -> str:
-    """A short text for the calls that led here from outside of the package, the same in all ranks of a program."""
-    calls: list[str] = []
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and len(calls) < _MOST_FRAMES:
-        code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):
-            calls.append(f"{Path(code.co_filename).name}:{code.co_name}:{frame.f_lineno}")
-        frame = frame.f_back
-    return hashlib.blake2b("\n".join(calls).encode(), digest_size=8).hexdigest()

@@ -6,34 +6,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import math
-import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import attrs
-import numpy as np
 
 from ..checks import check_shard, choice
 from ..errors import SettingError
 
 ShardSource: TypeAlias = Literal["auto", "accelerate", "torch", "torchrun", "openmpi", "slurm", "jax"]
-
-# Names of the dimensions of meshes, in lower case. Along the first, ranks get other samples; along the second,
-# each of which may end in `_parallel`, the same.
-# fmt: off
-_DATA_PARALLEL = {
-    "dp", "dp_replicate", "dp_shard", "dp_shard_mod_ep", "dp_shard_in_ep", "ddp", "fsdp", "hsdp", "zero",
-    "replica", "replicate", "shard", "data", "data_parallel", "batch",
-}
-_SAME_SAMPLES = {
-    "tp", "pp", "cp", "sp", "ep", "etp", "mp", "tensor", "pipe", "pipeline", "stage", "model", "context", "seq",
-    "sequence", "expert",
-}
-# fmt: on
 
 _logger = logging.getLogger(__name__)
 
@@ -98,46 +82,33 @@ def shard_of_input(data_input: object) -> Shard | None:
     raise SettingError(f"The property `shard` of {type(data_input).__name__} {rule}, got {known!r}.")
 
 
-def detect_shard(source: ShardSource | object = "auto", *, data_parallel: Sequence[str] | None = None) -> Shard:
+def detect_shard(source: ShardSource = "auto") -> Shard:
     """Detect which part of the data this process loads, and the number of parts.
 
     ``"auto"`` takes the first of these that is there, the others named in ``source`` only that one:
 
     ================  ==================================================================================
-    ``"accelerate"``  Accelerate, where the program has made an ``Accelerator``, or where ``accelerate
-                      launch`` has set sizes of parallel groups; ``"auto"`` leaves a single process out
+    ``"accelerate"``  Accelerate, where the program has made an ``Accelerator``; ``"auto"`` leaves a single
+                      process out
     ``"torch"``       ``torch.distributed``, where the program has imported and initialised it
     ``"torchrun"``    the variables ``RANK`` and ``WORLD_SIZE``
     ``"openmpi"``     the variables ``OMPI_COMM_WORLD_RANK`` and ``OMPI_COMM_WORLD_SIZE``
     ``"slurm"``       the variables ``SLURM_PROCID`` and ``SLURM_STEP_NUM_TASKS`` (or ``SLURM_NTASKS``)
-    ``"jax"``         ``jax.distributed``, or the processes of a backend of JAX that has been started
+    ``"jax"``         ``jax.distributed``, where the program has imported and initialised it
     ================  ==================================================================================
 
     What is closer to the program comes first: ``torchrun`` and ``mpirun`` may be started by SLURM, whose
     variables then count the launchers and not the ranks. SLURM is there for tasks that ``srun`` started; a
-    batch script, which has the variables too, is a single process. Neither torch nor JAX is imported, and no
-    backend of JAX is started.
+    batch script, which has the variables too, is a single process. Neither torch nor JAX is imported.
 
-    With a mesh, only the position of this process along its data-parallel dimensions counts: peers of a tensor-,
-    pipeline- or context-parallel group get the same samples. (Accelerate's parallel groups are taken like
-    that, too.) Dimensions are known by their names, whatever their case. Data-parallel are ``dp``,
-    ``dp_replicate``, ``dp_shard``, ``ddp``, ``fsdp``, ``hsdp``, ``zero``, ``replica``, ``replicate``, ``shard``,
-    ``data``, ``data_parallel``, ``batch``; not so are ``tp``, ``pp``, ``cp``, ``sp``, ``ep``, ``mp``, ``tensor``,
-    ``pipe``, ``pipeline``, ``stage``, ``model``, ``context``, ``seq``, ``sequence``, ``expert``, and these with
-    ``_parallel``. Of a mesh of JAX, a process gets the parts of all its devices.
-
-    .. code-block:: text
-
-        mesh (dp: 2, tp: 2)      tp 0      tp 1
-          dp 0                  rank 0    rank 1       Shard(0, 2)
-          dp 1                  rank 2    rank 3       Shard(1, 2)
+    With tensor, pipeline or context parallelism, ranks are not shards: peers need the same samples. Take the shard
+    from the mesh then, ``shard=(mesh.get_local_rank("dp"), mesh["dp"].size())``.
 
     Call it in the program itself, after ``init_process_group`` or ``jax.distributed.initialize``, and not in
     a worker process.
 
     Args:
-        source: Where to look; or a ``torch.distributed.device_mesh.DeviceMesh``, or a ``jax.sharding.Mesh``.
-        data_parallel: Names of the data-parallel dimensions of the mesh, in place of the names above.
+        source: Where to look.
 
     Returns:
         The shard, with the name of what was found as its source; ``Shard(0, 1)`` with the source
@@ -145,28 +116,14 @@ def detect_shard(source: ShardSource | object = "auto", *, data_parallel: Sequen
 
     Raises:
         SettingError: The requested source is unknown or not there; or only one of two variables is set, one
-            is not a number, or the rank is not one of the ranks; or this process is not in the mesh, or has
-            devices of several parts of it, or a dimension has an unknown name, or none.
+            is not a number, or the rank is not one of the ranks; or Accelerate has groups of processes that load
+            the same samples.
     """
-    if data_parallel is not None and not is_mesh(source):
-        raise SettingError(f"`data_parallel` names dimensions of a mesh, but the source is {source!r}.")
-    return find_shard(source, "source", data_parallel)
+    return find_shard(source, "source")
 
 
-def is_mesh(value: object) -> bool:
-    """Whether a value is a mesh of PyTorch or JAX; neither is imported."""
-    return _is_of(value, "torch.distributed.device_mesh", "DeviceMesh") or _is_of(value, "jax.sharding", "Mesh")
-
-
-def _is_of(value: object, module: str, name: str) -> bool:
-    known = getattr(sys.modules.get(module), name, None)
-    return isinstance(known, type) and isinstance(value, known)
-
-
-def find_shard(source: object, argument: str, data_parallel: Sequence[str] | None = None) -> Shard:
+def find_shard(source: object, argument: str) -> Shard:
     """Same as `detect_shard`, with the name of the argument that messages are about."""
-    if is_mesh(source):
-        return _shard_of_mesh(source, data_parallel)
     source = choice(source, argument, ("auto", *_SOURCES))
     shard = Shard(0, 1, "single process")
     for name in _SOURCES if source == "auto" else [source]:
@@ -227,65 +184,6 @@ def _log_once(shard_id: int, num_shards: int, source: str) -> None:
     _logger.info("This process loads shard %d of %d (source: %s).", shard_id, num_shards, source)
 
 
-# --- meshes ---------------------------------------------------------------------------------------------
-
-
-def _shard_of_mesh(mesh: Any, data_parallel: Sequence[str] | None) -> Shard:
-    """Get the part of the data that belongs to the position of this process in a mesh."""
-    if hasattr(mesh, "mesh_dim_names"):  # of PyTorch: the mesh is made of ranks
-        names, processes, own = mesh.mesh_dim_names, np.asarray(mesh.mesh.tolist()), mesh.get_rank()
-    else:
-        names, own = mesh.axis_names, mesh.devices.flat[0].client.process_index()
-        processes = np.vectorize(operator.attrgetter("process_index"))(mesh.devices)
-    counts = _data_parallel_dimensions(names, processes.ndim, data_parallel)
-    sizes = [processes.shape[number] for number in counts]
-    parts: dict[int, set[int]] = {}  # of each process, the parts of the data that its devices need
-    for index, process in np.ndenumerate(processes):
-        place = [index[number] for number in counts]
-        parts.setdefault(int(process), set()).add(int(np.ravel_multi_index(place, sizes)) if counts else 0)
-    if own not in parts:
-        advice = f"{mesh!r}. Make the loader only in processes of the mesh."
-        raise SettingError(f"This process, {own}, is not in the mesh, so it has no part of the data: {advice}")
-    shards = sorted({tuple(sorted(each)) for each in parts.values()})
-    is_dealt = sorted(part for each in shards for part in each) == [*range(math.prod(sizes))]
-    if len({*map(len, shards)}) > 1 or not is_dealt:
-        raise SettingError(
-            f"The processes do not have equal parts of the data, or parts that overlap: {parts} (data-parallel "
-            f"coordinates of the devices of each process). Make the mesh so that each process has whole rows of "
-            f"it, as `jax.make_mesh` does, or make the Shard yourself."
-        )
-    shard = Shard(shards.index(tuple(sorted(parts[own]))), len(shards), "mesh")
-    _log_once(shard.shard_id, shard.num_shards, shard.source)
-    return shard
-
-
-def _data_parallel_dimensions(
-    names: Sequence[str] | None, ndim: int, data_parallel: Sequence[str] | None
-) -> list[int]:
-    """Numbers of the dimensions of a mesh along which ranks load other samples."""
-    if names is None:
-        raise SettingError(
-            f"The {ndim} dimension(s) of the mesh have no names, so it is not known along which of them ranks "
-            f"load other samples. Give it names, e.g. mesh_dim_names=('dp', 'tp'), or make the Shard yourself, of "
-            f"`mesh.get_local_rank(...)` and `mesh.size(...)`."
-        )
-    counting = [data_parallel] if isinstance(data_parallel, str) else data_parallel
-    if counting is None:
-        counting = [name for name in names if name.lower() in _DATA_PARALLEL]
-        others = {name for name in names if name.lower().removesuffix("_parallel") in _SAME_SAMPLES}
-        unknown = [name for name in names if name not in counting and name not in others]
-        if unknown:
-            raise SettingError(
-                f"The dimensions of the mesh are {[*names]}, and whether ranks along {unknown} load other samples "
-                f"is not known. Say which dimensions are data-parallel: shard=detect_shard(mesh, "
-                f"data_parallel=[...]), with names of dimensions, or make the Shard yourself."
-            )
-    missing = [name for name in counting if name not in names]
-    if missing:
-        raise SettingError(f"`data_parallel` has {missing}, but the dimensions of the mesh are {[*names]}.")
-    return [number for number, name in enumerate(names) if name in counting]
-
-
 # --- the sources: each gives rank and number of ranks, or None where it is not available -----------------
 
 
@@ -293,26 +191,22 @@ def _accelerate() -> tuple[int, int] | None:
     state_module: Any = sys.modules.get("accelerate.state")
     if getattr(state_module, "AcceleratorState", None) is None:
         return None
+    _require_no_peers(state_module.AcceleratorState._shared_state.get("parallelism_config"))
     state: dict[str, Any] = state_module.PartialState._shared_state
-    if state:
-        config = state_module.AcceleratorState._shared_state.get("parallelism_config")
-        rank, count = state["process_index"], state["num_processes"]
-        num_peers = 1 if config is None else int(config.non_data_parallel_size)
-    elif os.environ.get("ACCELERATE_USE_PARALLELISM_CONFIG", "").lower() == "true":  # by `accelerate launch`
-        known = _from_variables("RANK", "WORLD_SIZE")
-        if known is None:
-            return None
-        rank, count = known
-        sizes = [_number_in(f"PARALLELISM_CONFIG_{name}_SIZE") or 1 for name in ("CP", "SP", "TP")]
-        num_peers = math.prod(sizes)
-    else:
-        return None
-    if count % num_peers:
+    return (state["process_index"], state["num_processes"]) if state else None
+
+
+def _require_no_peers(config: Any) -> None:
+    """Refuse Accelerate's groups of processes that load the same samples: their coordinates are not looked up."""
+    sizes = [1 if config is None else config.non_data_parallel_size]
+    if os.environ.get("ACCELERATE_USE_PARALLELISM_CONFIG", "").lower() == "true":  # by `accelerate launch`
+        sizes += [_number_in(f"PARALLELISM_CONFIG_{name}_SIZE") or 1 for name in ("CP", "SP", "TP")]
+    if max(sizes) > 1:
         raise SettingError(
-            f"{count} processes cannot be split into groups of {num_peers} that load the same samples, which "
-            f"Accelerate's settings of tensor, context and sequence parallelism ask for."
+            f"Accelerate has tensor, context or sequence parallelism: groups of {max(sizes)} or more processes "
+            f"load the same samples. Make the shard of the data-parallel coordinates: mesh = "
+            f"accelerator.torch_device_mesh, and shard=(mesh.get_local_rank('dp_shard'), mesh['dp_shard'].size())."
         )
-    return rank // num_peers, count // num_peers  # its data-parallel dimensions are the outer ones
 
 
 def _is_alone_in_accelerate() -> bool:
@@ -359,13 +253,7 @@ def _slurm() -> tuple[int, int] | None:
 def _jax() -> tuple[int, int] | None:
     # JAX has it in public only as `jax.process_index()`, which starts a backend that takes hold of the GPUs.
     state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
-    if getattr(state, "client", None) is not None:
-        return state.process_id, state.num_processes
-    has_backend: Any = getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", None)
-    jax: Any = sys.modules.get("jax")
-    if jax is None or has_backend is None or not has_backend():
-        return None
-    return jax.process_index(), jax.process_count()
+    return None if getattr(state, "client", None) is None else (state.process_id, state.num_processes)
 
 
 def _from_variables(rank_name: str, count_name: str) -> tuple[int, int] | None:
@@ -407,7 +295,6 @@ _SOURCES: dict[str, tuple[Callable[[], tuple[int, int] | None], str]] = {
     ),
     "jax": (
         _jax,
-        "jax.distributed is not initialised, and no backend of JAX started: call `jax.distributed.initialize` "
-        "first",
+        "jax.distributed is not initialised: call `jax.distributed.initialize` first",
     ),
 }

@@ -89,7 +89,7 @@ def main() -> None:
     settings: Any = {
         "batch_size": TOTAL_BATCH_SIZE // num_ranks,
         "num_workers": arguments.num_workers,
-        "shard": mesh,
+        "shard": (jax.process_index(), jax.process_count()),
         "output_type": "numpy",
     }
     weights = first_weights()

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
-import time
-import types
-from collections.abc import Callable, Iterator
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,16 +19,16 @@ from torch.utils.data import DistributedSampler
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader, rank_agreement
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.processing_steps import ArrayStep
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 from accvlab.dali_pipeline_framework.sources.shards import Shard
 
 AsRank = Callable[..., None]
 
-TESTS = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def as_rank() -> Iterator[AsRank]:
+def as_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[AsRank]:
     """Makes this process one of several ranks, which have only a store in common."""
     shared = dist.HashStore()
 
@@ -41,7 +36,7 @@ def as_rank() -> Iterator[AsRank]:
         if dist.is_initialized():
             dist.destroy_process_group()
         dist.init_process_group("fake", store=store or shared, rank=rank, world_size=num_ranks)
-        rank_agreement._num_made.clear()  # what another process has made
+        monkeypatch.setattr(rank_agreement, "_numbers", itertools.count())  # another process has made no loaders
 
     yield become
     if dist.is_initialized():
@@ -76,7 +71,6 @@ DIFFERENT: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"num_samples": 12},
         ["num_samples: 16 on rank 0, 12 on rank 1", "data_set_size: 16 on rank 0, 12 on rank 1"],
     ),
-    "number of shards": ({"shard": (0, 1)}, ["number of shards: 2 on rank 0, 1 on rank 1"]),
     "last batch": ({"last_batch": "pad"}, ["last_batch: drop on rank 0, pad on rank 1"]),
 }
 
@@ -87,7 +81,7 @@ def test_a_difference_is_named_on_both_ranks(what: str, as_rank: AsRank) -> None
     loaders = []
     for others in ({}, arguments):
         as_rank(len(loaders))
-        loaders.append(_at_one_place(others))
+        loaders.append(loader_of(**others))
     as_rank(0)
     loop = iter(loaders[0])  # has not seen the other one yet
     as_rank(1)
@@ -131,15 +125,11 @@ def test_orders_given_as_indices_are_compared(
         loader.close()
 
 
-def _at_one_place(arguments: dict[str, Any]) -> DataLoader:
-    return loader_of(**arguments)
-
-
 def test_the_other_order_of_ranks_is_named_alike(as_rank: AsRank) -> None:
     loaders = {}
     for rank, size in ((1, 3), (0, 2)):
         as_rank(rank)
-        loaders[rank] = _at_one_place({"batch_size": size})
+        loaders[rank] = loader_of(size)
     as_rank(1)
     loop = iter(loaders[1])
     as_rank(0)
@@ -156,7 +146,7 @@ def test_a_state_that_one_rank_has_loaded_is_seen(as_rank: AsRank) -> None:
     loaders = []
     for rank in range(2):
         as_rank(rank)
-        loaders.append(_at_one_place({}))
+        loaders.append(loader_of())
     as_rank(0)
     begin(loaders[0])
     state = loaders[0].state_dict()
@@ -168,13 +158,39 @@ def test_a_state_that_one_rank_has_loaded_is_seen(as_rank: AsRank) -> None:
         loader.close()
 
 
-def test_steps_are_compared_whatever_the_order_of_sets_and_addresses() -> None:
-    same = rank_agreement._is_same
-    assert same("Step(names={'a', 'b'}, x=1.5)", "Step(names={'b', 'a'}, x=1.5)")
-    assert not same("Step(x=1.5)", "Step(x=1.50001)")
-    assert not same("Step(x=[1, 2])", "Step(x=[1, -2])")
-    text = rank_agreement._ADDRESS.sub("", "Step(f=<function g at 0x7f00aa>)")
-    assert text == "Step(f=<function g>)"
+class Bounded(ArrayStep):
+    """Has settings whose text differs between processes: sets, functions."""
+
+    def __init__(self, names: Sequence[str], bounds: Sequence[float]) -> None:
+        self.settings = f"names={{{', '.join(names)}}}, key={object()}, bounds={[*bounds]}"
+
+    def __repr__(self) -> str:
+        return f"Bounded({self.settings})"
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+
+@pytest.mark.parametrize(
+    ("names", "bounds", "is_same"),
+    [("ba", [1, 2.5], True), ("ac", [1, 2.5], False), ("ab", [1, -2.5], False), ("ab", [1, 2.50001], False)],
+)
+def test_steps_are_compared_whatever_the_order_of_sets_and_addresses(
+    as_rank: AsRank, names: str, bounds: list[float], is_same: bool
+) -> None:
+    loaders = []
+    for rank, step in enumerate([Bounded("ab", [1, 2.5]), Bounded(names, bounds)]):
+        as_rank(rank)
+        loaders.append(loader_of(steps=[step]))
+    begin(loaders[1])
+    as_rank(0)
+    with contextlib.nullcontext() if is_same else pytest.raises(SettingError, match="step 0: Bounded"):
+        iter(loaders[0])
+    for loader in loaders:
+        loader.close()
 
 
 # --- starts of one job that share a store -------------------------------------------------------------------
@@ -211,9 +227,9 @@ def test_what_ranks_have_left_that_a_launcher_has_restarted_is_not_compared(
 # --- what is no difference --------------------------------------------------------------------------------
 
 
-def test_loaders_of_other_places_are_not_compared(as_rank: AsRank) -> None:
+def test_a_loader_of_all_data_that_only_one_rank_has_is_not_compared(as_rank: AsRank) -> None:
     as_rank(0)
-    with loader_of(num_samples=8) as validation:  # which only rank 0 has
+    with loader_of(num_samples=8, shard=None) as validation:
         begin(validation)
     with loader_of() as training:
         begin(training)
@@ -222,129 +238,33 @@ def test_loaders_of_other_places_are_not_compared(as_rank: AsRank) -> None:
         begin(training)
 
 
-def test_loaders_of_one_place_are_compared_by_their_number(as_rank: AsRank) -> None:
+def test_loaders_are_compared_by_their_number(as_rank: AsRank) -> None:
     for rank in range(2):
         as_rank(rank)
         for size in (2, 4):
-            with _at_one_place({"batch_size": size}) as loader:
+            with loader_of(size) as loader:
                 begin(loader)
 
 
 def test_each_rank_may_have_data_of_its_own(as_rank: AsRank) -> None:
     for rank in range(2):
         as_rank(rank)
-        with _at_one_place({"num_samples": 8 + rank, "shard": (0, 1)}) as loader:
+        with loader_of(num_samples=8 + rank, shard=(0, 1)) as loader:
             begin(loader)
 
 
 def test_groups_of_ranks_that_were_made_by_hand_may_differ(as_rank: AsRank) -> None:
     for rank in range(4):
         as_rank(rank, 4)
-        with _at_one_place({"seed": rank // 2, "shard": Shard(rank % 2, 2)}) as loader:
+        with loader_of(seed=rank // 2, shard=Shard(rank % 2, 2)) as loader:
             begin(loader)
 
 
 def test_a_store_that_cannot_compare_is_left_alone(as_rank: AsRank) -> None:
     for rank in range(2):
         as_rank(rank, store=FakeStore())
-        with _at_one_place({"batch_size": 2 + rank}) as loader:
+        with loader_of(2 + rank) as loader:
             begin(loader)
-
-
-def test_it_costs_microseconds_per_loop(as_rank: AsRank) -> None:
-    store = dist.TCPStore("127.0.0.1", 0, 2, True, wait_for_workers=False)
-    as_rank(0, store=store)
-    with loader_of() as loader:
-        begin(loader)
-        begun = time.thread_time()
-        for _ in range(100):
-            loader._run.agreement.begin_loop(loader.shard, dict)
-            loader._run.agreement.look()
-        assert (time.thread_time() - begun) / 100 < 2e-3
-
-
-class FakeClient:
-    """Stands for the client of the coordinator of `jax.distributed`."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, str] = {}
-
-    def key_value_set(self, key: str, value: str, allow_overwrite: bool = False) -> None:
-        if key in self._values and not allow_overwrite:
-            raise RuntimeError("ALREADY_EXISTS")
-        self._values[key] = value
-
-    def key_value_try_get(self, key: str) -> str:
-        if key not in self._values:
-            raise RuntimeError("NOT_FOUND")
-        return self._values[key]
-
-
-def test_processes_of_jax_are_compared_by_its_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = types.SimpleNamespace(client=FakeClient(), num_processes=2, process_id=0)
-    monkeypatch.setitem(sys.modules, "jax._src.distributed", types.SimpleNamespace(global_state=state))
-    loaders = []
-    for rank in range(2):
-        state.process_id = rank
-        rank_agreement._num_made.clear()
-        loaders.append(_at_one_place({"batch_size": 2 + rank, "shard": "jax"}))
-    state.process_id = 0
-    loop = iter(loaders[0])
-    state.process_id = 1
-    message = "batch_size: 2 on rank 0, 3 on rank 1"
-    with pytest.raises(SettingError, match=message):
-        iter(loaders[1])
-    state.process_id = 0
-    with pytest.raises(SettingError, match=message):
-        next(loop)
-    for loader in loaders:
-        loader.close()
-
-
-JAX_RANKS = """
-import sys
-import jax
-from jax._src import distributed
-from test_rank_agreement import found_by, loader_of
-
-rank, port = int(sys.argv[1]), sys.argv[2]
-jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
-client = distributed.global_state.client
-with loader_of(2 + rank, shard="jax") as loader:
-    print(found_by(loader, lambda: client.wait_at_barrier("begun", 30_000)))
-client.wait_at_barrier("found", 30_000)
-jax.distributed.shutdown()
-"""
-
-
-@pytest.mark.wide
-def test_two_processes_of_jax_see_it() -> None:
-    pytest.importorskip("jax")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", JAX_RANKS, str(rank), port],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=_environment(),
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [process.communicate(timeout=60)[0].strip() for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    a, b = ("batch_size: 2 on rank 0, 3 on rank 1", "batch_size: 3 on rank 1, 2 on rank 0")
-    assert outputs in ([f"- {a}"] * 2, [f"- {b}"] * 2)
-
-
-def _environment() -> dict[str, str]:
-    paths = os.pathsep.join([str(TESTS), str(TESTS / "dali_pipeline_framework" / "loader"), *sys.path])
-    return {**os.environ, "PYTHONPATH": paths, "GLOO_SOCKET_IFNAME": "lo", "JAX_PLATFORMS": "cpu"}
 
 
 def found_by(loader: DataLoader, wait_for_others: Callable[[], Any]) -> str:
@@ -369,7 +289,7 @@ def what_is_found() -> str:
     dist.init_process_group("gloo", timeout=timedelta(seconds=30))
     rank = dist.get_rank()
     if rank == 0:
-        with loader_of() as only_here:
+        with loader_of(shard=None) as only_here:
             begin(only_here)
     dist.barrier()
     with loader_of(2 + rank) as loader:

@@ -32,7 +32,7 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> SetVariables:
     for name in [*os.environ]:
         if name in TORCHRUN or name.startswith(("SLURM_", "OMPI_", "ACCELERATE_", "PARALLELISM_CONFIG_")):
             monkeypatch.delenv(name)
-    for name in ("torch", "jax", "jax._src.distributed", "jax._src.xla_bridge", "accelerate.state"):
+    for name in ("torch", "jax", "jax._src.distributed", "accelerate.state"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
     def set_variables(values: dict[str, str]) -> None:
@@ -278,15 +278,6 @@ def test_jax_counts_once_it_is_initialised(variables: SetVariables, monkeypatch:
     assert found() == (5, 6, "slurm")
 
 
-def test_jax_counts_where_a_backend_was_started(variables: SetVariables, monkeypatch: pytest.MonkeyPatch) -> None:
-    jax = types.SimpleNamespace(process_index=lambda: 1, process_count=lambda: 3)
-    monkeypatch.setitem(sys.modules, "jax", jax)
-    for is_started, shard in ((False, (0, 1, "single process")), (True, (1, 3, "jax"))):
-        bridge = types.SimpleNamespace(backends_are_initialized=lambda is_started=is_started: is_started)
-        monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
-        assert found() == shard
-
-
 def accelerate_state(config: Any = None, **process: int) -> Any:
     """Stands for `accelerate.state`."""
     shared = {"parallelism_config": config} if process else {}
@@ -307,29 +298,26 @@ def test_accelerate_counts_once_there_is_an_accelerator(
     assert (found(), found("accelerate")) == ((0, 1, "single process"), (0, 1, "accelerate"))
     variables(TORCHRUN)
     assert found() == (1, 4, "torchrun")
-    for rank, shard in enumerate([0, 0, 1, 1, 2, 2]):
-        peers = types.SimpleNamespace(non_data_parallel_size=2)
-        state = accelerate_state(peers, process_index=rank, num_processes=6)
-        monkeypatch.setitem(sys.modules, "accelerate.state", state)
-        assert found() == found("accelerate") == (shard, 3, "accelerate")
     state = accelerate_state(None, process_index=5, num_processes=6)
     monkeypatch.setitem(sys.modules, "accelerate.state", state)
     assert found() == (5, 6, "accelerate")
 
 
-def test_accelerate_counts_by_what_its_launcher_sets(
+def test_groups_of_accelerate_that_load_the_same_samples_are_refused(
     variables: SetVariables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    peers = types.SimpleNamespace(non_data_parallel_size=2)
+    state = accelerate_state(peers, process_index=1, num_processes=6)
+    monkeypatch.setitem(sys.modules, "accelerate.state", state)
+    message = r"groups of 2 or more processes load the same samples. .* shard=\(mesh.get_local_rank\('dp_shard'\)"
+    for source in ("auto", "accelerate"):
+        with pytest.raises(SettingError, match=message):
+            detect_shard(source)
     monkeypatch.setitem(sys.modules, "accelerate.state", accelerate_state())
-    sizes = {"PARALLELISM_CONFIG_TP_SIZE": "2", "PARALLELISM_CONFIG_DP_SHARD_SIZE": "2"}
-    variables({**TORCHRUN, **sizes})
+    variables({**TORCHRUN, "PARALLELISM_CONFIG_TP_SIZE": "3", "PARALLELISM_CONFIG_DP_SHARD_SIZE": "2"})
     assert found() == (1, 4, "torchrun")
     variables({"ACCELERATE_USE_PARALLELISM_CONFIG": "true"})
-    assert found() == (0, 2, "accelerate")
-    variables({"RANK": "3"})
-    assert found() == (1, 2, "accelerate")
-    variables({"PARALLELISM_CONFIG_CP_SIZE": "3"})
-    with pytest.raises(SettingError, match="4 processes cannot be split into groups of 6"):
+    with pytest.raises(SettingError, match="groups of 3 or more processes"):
         detect_shard()
 
 
