@@ -3,8 +3,9 @@
 
 The result is always a fresh array, so that callers may reuse their buffers (``bytes``, which never change, are not
 copied). Values that the type cannot represent are refused: text, ragged lists, masked and missing elements,
-numbers out of range, fractions in integer fields. Arrays of the field's type, or of one that always fits it, are
-only copied; the values of others are checked.
+numbers out of range, fractions in integer fields, integers that a float type would round, numbers other than 0
+and 1 in boolean fields. Arrays of the field's type, or of one that always fits it, are only copied; the values of
+others are checked. Only numbers that are floats already are rounded, to the precision of a float field.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def field_error(path: FieldPath, problem: str) -> FieldValueError:
 def converted(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FieldValue:
     """Convert ``value`` to a fresh array of ``dtype``; scalars become 0-d arrays.
 
-    Floats fit integer fields if they are whole numbers. Infinity and NaN fit float fields. CuPy arrays and PyTorch
+    Floats fit integer fields if they are whole numbers, integers fit float fields if they are not rounded, and
+    numbers fit boolean fields if they are 0 or 1. Infinity and NaN fit float fields. CuPy arrays and PyTorch
     tensors keep their class and device and get the right element type; arrays of other libraries on the CPU become
     NumPy arrays.
 
@@ -153,16 +155,20 @@ def _advice(value: object, dtype: _NumpyDtype) -> str:
 @functools.lru_cache(maxsize=1024)
 def _always_fits(source: _NumpyDtype, dtype: _NumpyDtype) -> bool:
     """Whether each value of a numeric type can be stored in another one, so that the values need no check."""
-    if source.kind == "b" or (source.kind in "iu" and dtype.kind == "b"):
-        return True
-    if source.kind in "iu" and dtype.kind == "f":
-        return np.iinfo(source).max <= _largest(dtype)
-    return source.kind in "iuf" and np.can_cast(source, dtype)
+    if source.kind in "iu" and dtype.kind == "f":  # NumPy calls int64 to float64 safe
+        return np.iinfo(source).max <= _largest_exact(dtype)
+    return source.kind == "b" or (source.kind in "iuf" and np.can_cast(source, dtype))
 
 
 @functools.cache
 def _largest(dtype: _NumpyDtype) -> float:
     return float(np.finfo(dtype).max)
+
+
+@functools.cache
+def _largest_exact(dtype: _NumpyDtype) -> int:
+    """Up to which number a float type holds all integers."""
+    return 1 << (np.finfo(dtype).nmant + 1)
 
 
 def _from_array(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
@@ -183,7 +189,11 @@ def _from_array(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
     if dtype.kind == "b":
         if np.isnan(array).any():
             raise field_error(path, "NaN is neither true nor false. Replace it first")
-        return array.astype(dtype)
+        result = array.astype(dtype)
+        _check_same(array, result, path)
+        return result
+    if dtype.kind == "f" and kind != "f":
+        return _from_integers(array, dtype, path)
     if dtype.kind == "f":
         try:
             with np.errstate(over="raise"):  # where finite numbers become infinite; infinity itself passes
@@ -194,7 +204,19 @@ def _from_array(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
     _check_range(array, dtype, path)
     result = array.astype(dtype)
     if kind == "f":
-        _check_whole(array, result, path)
+        _check_same(array, result, path)
+    return result
+
+
+def _from_integers(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
+    """Convert integers to a float type."""
+    if not array.size or (array.max() <= _largest_exact(dtype) and array.min() >= -_largest_exact(dtype)):
+        return array.astype(dtype)
+    with np.errstate(over="ignore"):
+        result = array.astype(dtype)
+    if not np.isfinite(result).all():
+        raise _out_of_range(array.min(), array.max(), dtype, path)
+    _check_same(array.astype(object), result.astype(object), path, dtype)  # Python compares them exactly
     return result
 
 
@@ -222,17 +244,36 @@ def _check_range(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> None:
     raise _out_of_range(lowest, highest, dtype, path)
 
 
-def _check_whole(array: _Array, stored: _Array, path: FieldPath) -> None:
-    """Check that nothing was cut off ``array`` when it was stored as integers."""
+def _check_same(array: _Array, stored: _Array, path: FieldPath, dtype: _NumpyDtype | None = None) -> None:
+    """Check that ``array`` did not change when it was stored as booleans, integers or, of integers, floats.
+
+    Args:
+        array: The values.
+        stored: The values as stored.
+        path: Path of the field.
+        dtype: Type of the field, where ``stored`` has another.
+    """
     differs = np.not_equal(array, stored)
-    if differs.any():
-        position = tuple(map(int, np.argwhere(differs)[0]))
-        where = f" at {[*position]}" if position else ""
-        more = int(np.count_nonzero(differs)) - 1
-        others = f" and {more} more such value(s)" if more else ""
-        got = f"{array[position].item()}{where}{others}"
+    if not differs.any():
+        return
+    dtype = dtype or stored.dtype
+    position = tuple(map(int, np.argwhere(differs)[0]))
+    where = f" at {[*position]}" if position else ""
+    more = int(np.count_nonzero(differs)) - 1
+    others = f" and {more} more such value(s)" if more else ""
+    got, became = (each[position].item() if each.dtype != object else each[position] for each in (array, stored))
+    if dtype.kind == "b":
+        rule = "holds true and false, and of numbers 0 and 1"
+        advice = "Write value != 0 where all other numbers mean true, or give the field an integer type"
+    elif dtype.kind == "f":
+        rule = f"holds whole numbers up to {_largest_exact(dtype)} exactly, and most larger ones not"
+        others = f", which would become {int(became)}{others}"
+        wider = "INT64" if dtype == np.float64 or abs(got) > 1 << 53 else "INT64 or FLOAT64"
+        advice = f"Give the field the type {wider}, or assign np.{dtype}(value) if rounded numbers will do"
+    else:
+        rule = "holds whole numbers"
         advice = "Scale or round them first, e.g. with np.round, or give the field a float type"
-        raise field_error(path, f"a field of type {stored.dtype} holds whole numbers, got {got}. {advice}")
+    raise field_error(path, f"a field of type {dtype} {rule}, got {got}{where}{others}. {advice}")
 
 
 def _out_of_range(lowest: FieldValue, highest: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FrameworkError:
@@ -250,15 +291,24 @@ def _out_of_range(lowest: FieldValue, highest: FieldValue, dtype: _NumpyDtype, p
 
 
 def _from_number(value: float, dtype: _NumpyDtype, path: FieldPath) -> _Array:
-    if dtype.kind == "f" and abs(value) <= _largest(dtype):
+    if dtype.kind == "f" and (
+        abs(value) <= _largest_exact(dtype) or (isinstance(value, float) and abs(value) <= _largest(dtype))
+    ):
         return np.array(value, dtype=dtype)
     if isinstance(value, float):
         if dtype.kind not in "iu" or not value.is_integer():
             return _from_array(np.array(value), dtype, path)
         value = int(value)
     try:
-        if dtype.kind != "f":
+        if dtype.kind in "iu" or isinstance(value, bool):
             return np.array(value, dtype=dtype)
+        exact = np.array(value)  # of type object beyond 64 bits
+        if exact.dtype.kind in "iu":
+            return _from_array(exact, dtype, path)
+        if dtype.kind == "f" and abs(value) <= _largest(dtype):
+            result = np.array(value, dtype=dtype)
+            _check_same(exact, result.astype(object), path, dtype)
+            return result
     except OverflowError:
         pass
     raise _out_of_range(value, value, dtype, path)
@@ -266,7 +316,8 @@ def _from_number(value: float, dtype: _NumpyDtype, path: FieldPath) -> _Array:
 
 def _from_other_number(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> _Array:
     try:
-        exact = int(value) if dtype.kind in "iu" and int(value) == value else float(value)
+        is_whole = int(value) == value and (dtype.kind in "iu" or abs(value) < 1 << 64)
+        exact = int(value) if is_whole else float(value)
     except (TypeError, ValueError, OverflowError):
         raise _refused(value, dtype, path, "Only real, finite numbers can be converted") from None
     return _from_number(exact, dtype, path)
@@ -294,9 +345,13 @@ def _from_sequence(values: _List, dtype: _NumpyDtype, path: FieldPath) -> _Array
         raise _refused(values, dtype, path, advice) from error
     except TypeError as error:
         raise _refused(values, dtype, path, f"NumPy says: {error}") from error
+    is_float = array.dtype.kind == "f"
+    if is_float and dtype.kind == "f" and array.size and np.abs(array).max() >= _largest_exact(dtype):
+        objects = np.array(values, dtype=object).flat  # integers among floats were rounded
+        converted([value for value in objects if isinstance(value, int)], dtype, path)
     if array.dtype == dtype:
         return array
-    if array.dtype.kind == "O" or (array.dtype.kind == "f" and dtype.kind in "iu" and dtype.itemsize == 8):
+    if array.dtype.kind == "O" or (is_float and dtype.kind in "iu" and dtype.itemsize == 8):
         # The second case: integers beyond int64 among smaller ones were rounded to floats.
         return _from_objects(np.array(values, dtype=object), dtype, path)
     return _from_array(array, dtype, path)

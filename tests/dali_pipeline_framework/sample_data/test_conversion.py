@@ -20,6 +20,8 @@ from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
 
+FORMS_OF_NUMBERS = [lambda x: x, lambda x: [x], lambda x: np.array([[x]]), np.array, fractions.Fraction]
+
 
 def stored(value, dtype):
     group = SampleDataGroup()
@@ -279,6 +281,58 @@ class TestRefused:
             stored(value, dtype)
         with pytest.raises(OverflowError):
             stored(value, dtype)
+
+    @pytest.mark.parametrize("form", FORMS_OF_NUMBERS)
+    @pytest.mark.parametrize(
+        ("value", "dtype", "message"),
+        [
+            (2, DALIDataType.BOOL, r"bool holds true and false, .* 0 and 1, got 2.* value != 0 .* integer type"),
+            (255, DALIDataType.BOOL, "got 255"),
+            (-1, DALIDataType.BOOL, "got -1"),
+            (0.5, DALIDataType.BOOL, r"got 0\.5"),
+            (2**24 + 1, DALIDataType.FLOAT, "up to 16777216 exactly.* got 16777217.* INT64 or FLOAT64"),
+            (-(2**24) - 1, DALIDataType.FLOAT, "got -16777217"),
+            (
+                1_700_000_000_000_001,
+                DALIDataType.FLOAT,
+                "would become 1699999998017536.*INT64 or FLOAT64",
+            ),
+            (2049, DALIDataType.FLOAT16, "up to 2048 exactly.* got 2049.*would become 2048"),
+            (1_700_000_000_000_000_001, DALIDataType.FLOAT64, "up to 9007199254740992.* type INT64,"),
+            (2**64 - 1, DALIDataType.FLOAT64, "would become 18446744073709551616"),
+        ],
+    )
+    def test_what_would_be_stored_as_another_number(self, value, dtype, message, form):
+        with pytest.raises(FieldValueError, match=f"^x: a field of type .*{message}"):
+            stored(form(value), dtype)
+
+    def test_the_place_of_such_a_number(self):
+        with pytest.raises(FieldValueError, match=r"got 255 at \[0, 1\] and 1 more such value\(s\)"):
+            stored(np.array([[0, 255, 1, 2]], np.uint8), DALIDataType.BOOL)
+        with pytest.raises(FieldValueError, match=r"got 16777217 at \[0\], which would become 16777216\. Give"):
+            stored([0.5, 2**24 + 1], DALIDataType.FLOAT)
+        with pytest.raises(FieldValueError, match="got 9007199254740993"):
+            stored([0.5, 2**53 + 1], DALIDataType.FLOAT64)
+
+    @pytest.mark.parametrize("form", FORMS_OF_NUMBERS)
+    @pytest.mark.parametrize(
+        ("value", "dtype"),
+        [
+            (1, DALIDataType.BOOL),
+            (1.0, DALIDataType.BOOL),
+            (2**24, DALIDataType.FLOAT),
+            (2**25, DALIDataType.FLOAT),
+            (-(2**60), DALIDataType.FLOAT),
+            (1e15 + 0.5, DALIDataType.FLOAT),
+            (2048, DALIDataType.FLOAT16),
+            (2**63, DALIDataType.FLOAT64),
+            (2**53 - 1, DALIDataType.FLOAT64),
+        ],
+    )
+    def test_numbers_that_are_the_same_and_fractions_that_are_rounded(self, value, dtype, form):
+        result = stored(form(value), dtype)
+        assert result.dtype == NUMPY_TYPES[dtype]
+        assert result.ravel()[0] == np.asarray(value, NUMPY_TYPES[dtype])
 
     def test_nothing_is_stored_then(self):
         group = SampleDataGroup()
