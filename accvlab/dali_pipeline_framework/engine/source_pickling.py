@@ -95,9 +95,8 @@ def _is_guard(test: ast.expr) -> bool | None:
 
 
 PICKLING_ADVICE = (
-    "pass cloudpickle as pickler (`py_callback_pickler=cloudpickle` to get_dali_pipeline, "
-    '`pipeline_arguments={"py_callback_pickler": cloudpickle}` to DataLoader), or fork the workers '
-    "(`py_start_method='fork'` to get_dali_pipeline, `start_method='fork'` to DataLoader)"
+    "or pass cloudpickle as pickler (`py_callback_pickler=cloudpickle` to get_dali_pipeline, "
+    '`pipeline_arguments={"py_callback_pickler": cloudpickle}` to DataLoader)'
 )
 
 Dumps = Callable[[Any], bytes]
@@ -206,15 +205,19 @@ def pickle_for_worker(value: Any, what: str, name: str, dumps: Dumps) -> bytes:
         return dumps(value)
     except Exception as error:
         path, culprit = _find_culprit(value, name, dumps, set())
-        advice = "Create it on first use instead of in the constructor, leave it out in `__getstate__`"
+        # Not `start_method="fork"`: what is open would be shared by all workers, and read at wrong places.
+        advice = (
+            "Create it on first use or in `worker_init_fn`, in each worker, instead of in the constructor, and "
+            "leave it out in `__getstate__`"
+        )
         if isinstance(error, _UnreachableError):
-            advice = error.advice
+            advice = f"{error.advice}, {PICKLING_ADVICE}"
         elif "<locals>" in type(culprit).__qualname__:
-            advice = "Define its class at the top level of a module, not in a function"
+            advice = f"Define its class at the top level of a module, not in a function, {PICKLING_ADVICE}"
         raise SourcePicklingError(
             f"{what} cannot be sent to a spawned worker process, because `{path}` "
             f"({type(culprit).__module__}.{type(culprit).__qualname__}) cannot be pickled: {error}\n"
-            f"{advice}, {PICKLING_ADVICE}."
+            f"{advice}."
         ) from error
 
 

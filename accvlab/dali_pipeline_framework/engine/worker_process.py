@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import os
 import random
 import signal
+import stat
 import sys
 import threading
 import time
@@ -162,7 +164,27 @@ def _after_fork_in_child() -> None:
     parent_pid, is_of_main_thread, collects_garbage = arguments
     if collects_garbage:
         gc.enable()
+    _open_again_what_is_read()
     prepare_worker_process(parent_pid, is_of_main_thread)
+
+
+def _open_again_what_is_read() -> None:
+    """Give this process its own positions in the files that its parent has open for reading.
+
+    Forked processes share them: between moving to a sample and reading it, another worker would move elsewhere.
+    """
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # it was the list, or may not be opened again
+            descriptor = int(name)
+            flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+            is_read = flags & os.O_ACCMODE == os.O_RDONLY and not flags & os.O_PATH
+            if is_read and stat.S_ISREG(os.fstat(descriptor).st_mode):
+                own = os.open(f"/proc/self/fd/{name}", os.O_RDONLY | os.O_CLOEXEC | flags & os.O_DIRECT)
+                try:
+                    os.lseek(own, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+                    os.dup2(own, descriptor, os.get_inheritable(descriptor))
+                finally:
+                    os.close(own)
 
 
 @attrs.frozen

@@ -50,9 +50,8 @@ from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 pytestmark = pytest.mark.timeout(30)  # nothing may hang
 
 ADVICE = re.escape(
-    "pass cloudpickle as pickler (`py_callback_pickler=cloudpickle` to get_dali_pipeline, "
-    '`pipeline_arguments={"py_callback_pickler": cloudpickle}` to DataLoader), or fork the workers '
-    "(`py_start_method='fork'` to get_dali_pipeline, `start_method='fork'` to DataLoader)."
+    "or pass cloudpickle as pickler (`py_callback_pickler=cloudpickle` to get_dali_pipeline, "
+    '`pipeline_arguments={"py_callback_pickler": cloudpickle}` to DataLoader).'
 )
 
 FAULTS = {
@@ -321,7 +320,10 @@ class TestSpawn:
     def test_an_input_that_cannot_be_pickled_is_refused_with_the_attribute(self) -> None:
         pipeline = PipelineDefinition(shuffled(UnpicklableProvider())).get_dali_pipeline(py_start_method="spawn")
         message = r"ShuffledShardedInputCallable\._loader\.provider\.reader\['cache'\]\[0\]` \(_thread\.lock\)"
-        with pytest.raises(SourcePicklingError, match=message):
+        advice = (
+            r"Create it on first use or in `worker_init_fn`, in each worker, .* leave it out in `__getstate__`\.$"
+        )
+        with pytest.raises(SourcePicklingError, match=f"{message}.*\n{advice}"):
             pipeline.build()
 
     def test_it_works_with_fork(self) -> None:

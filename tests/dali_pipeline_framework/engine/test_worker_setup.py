@@ -22,6 +22,7 @@ from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key
 from accvlab.dali_pipeline_framework.engine.watching import worker_watch
 from accvlab.dali_pipeline_framework.engine.worker_process import _is_running
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError, SourcePicklingError
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 
 
 def expected(seed: int, rank: int, worker: int) -> tuple[float, ...]:
@@ -39,6 +40,30 @@ def first_draws(num_workers: int = 2, **arguments: Any) -> set[tuple[float, ...]
         for batch in loader:
             first.setdefault(batch["pid"].item(), tuple(batch["drawn"][0].tolist()))
     return set(first.values())
+
+
+class OpenFileProvider(IndexProvider):
+    """Has opened its file, of one byte per sample, in the constructor."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(12)
+        self.file = path.open("rb", buffering=0)
+        self.file.seek(3)
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = super().get_data(sample_index)
+        self.file.seek(sample_index)
+        return sample
+
+
+def test_forked_workers_have_their_own_positions_in_open_files(tmp_path: Path) -> None:
+    path = tmp_path / "bytes"
+    path.write_bytes(bytes(range(12)))
+    provider = OpenFileProvider(path)
+    with provider.file, make_loader(shuffled(provider, 1), num_workers=2, start_method="fork") as loader:
+        assert len([*loader]) == 12
+        assert provider.file.tell() == 3
+        assert provider.file.read() == bytes(range(3, 12))
 
 
 class TestGenerators:
