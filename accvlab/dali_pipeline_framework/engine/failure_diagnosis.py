@@ -14,7 +14,7 @@ import numpy as np
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..limits.image_limits import decoded_already
+from ..limits.image_limits import no_image_file
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
@@ -223,7 +223,7 @@ class FailureDiagnosis:
         fields = ", ".join(paths[:_MAX_NAMED]) + (", ..." if len(paths) > _MAX_NAMED else "")
         about = description_of(InputAdapter(self.source.data_input), member.sample_index)
         where = f"{member.name}{f' ({about})' if about else ''}{', field ' if paths else ''}{fields}"
-        reason = f"{found}{self._step_of(flat, found)}{self._decoded_already(flat, found, paths)}"
+        reason = f"{found}{self._step_of(flat, found)}{self._no_image_file(flat, found, paths)}"
         return Culprit(member, f"  - {where}: {reason}", reason)
 
     def _step_of(self, flat: Flat, reason: str) -> str:
@@ -234,12 +234,12 @@ class FailureDiagnosis:
             low, high = (low, middle) if self._failure_of([flat], None, middle) == reason else (middle, high)
         return f" [in step {self.step_names[high - 1]}]" if high else ""
 
-    def _decoded_already(self, flat: Flat, reason: str, failing: Sequence[str]) -> str:
+    def _no_image_file(self, flat: Flat, reason: str, failing: Sequence[str]) -> str:
         """Say that images which could not be decoded are no files."""
         if not is_about_decoding(reason):
             return ""
         arrays = {format_path(path): array for path, array in zip(self.sent_paths, flat, strict=False)}
-        found = (decoded_already(arrays[path]) for path in failing if path in arrays)
+        found = (no_image_file(arrays[path]) for path in failing if path in arrays)
         return next((f"; {problem}" for problem in found if problem), "")
 
     def _failure_of(

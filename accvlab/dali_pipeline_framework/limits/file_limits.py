@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits on the size of files, and on their size after unpacking.
+"""Limits on the size of files, and on their size after unpacking; files that are only pointers of Git LFS.
 
 A table of 100 kilobytes can be unpacked to gigabytes. So the size that a file claims is checked first.
 """
@@ -24,6 +24,23 @@ from ..errors import SettingError
 
 class FileTooLargeError(OSError):
     """A file exceeds a limit."""
+
+
+class LfsPointerError(OSError):
+    """In place of a file there is the text by which Git LFS finds it."""
+
+
+_POINTER_START: Final = b"version https://git-lfs.github.com/spec/v1\n"
+_POINTER_BYTES: Final = 1024  # more than a pointer has
+
+
+def require_no_pointer(content: bytes | memoryview) -> None:
+    """Raise a `LfsPointerError` where the content of a file is a pointer of Git LFS."""
+    if len(content) < _POINTER_BYTES and bytes(content[: len(_POINTER_START)]) == _POINTER_START:
+        raise LfsPointerError(
+            f"it is a pointer of Git LFS, {len(content)} bytes of text in place of the file. Fetch the file: "
+            f"`git lfs pull` in its repository"
+        )
 
 
 @attrs.define(eq=False)
@@ -95,8 +112,8 @@ def opened_file(path: str | os.PathLike[str], *, is_limited: bool = True) -> tup
     """Open a local file for reading; returns its descriptor and status.
 
     Raises:
-        OSError: It cannot be opened, is too large (`FileTooLargeError`), or is not a regular file: reading a pipe
-            could block indefinitely.
+        OSError: It cannot be opened, is too large (`FileTooLargeError`), is a pointer of Git LFS
+            (`LfsPointerError`), or is not a regular file: reading a pipe could block indefinitely.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would block
     try:
@@ -107,6 +124,8 @@ def opened_file(path: str | os.PathLike[str], *, is_limited: bool = True) -> tup
             raise OSError(errno.EINVAL, "it is no regular file")
         if is_limited:
             FILE_BYTES.require(status.st_size, "it has {} bytes")
+        if status.st_size < _POINTER_BYTES:
+            require_no_pointer(os.pread(descriptor, status.st_size, 0))
     except BaseException:
         os.close(descriptor)
         raise

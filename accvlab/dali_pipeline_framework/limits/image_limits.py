@@ -11,8 +11,9 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from .file_limits import IMAGE_PIXELS
+from .file_limits import IMAGE_PIXELS, LfsPointerError, require_no_pointer
 
+_MOST_LOOKED_AT: Final = 2048
 _JPEG: Final = b"\xff\xd8"
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _MARKER: Final = re.compile(rb"\xff([^\x00\xff])")  # libjpeg skips all that is between segments
@@ -52,9 +53,13 @@ def claimed_size(encoded: npt.NDArray[np.uint8]) -> tuple[int, int] | None:
     return None if name is None else _by_pillow(content, name)
 
 
-def decoded_already(image: npt.NDArray[np.generic]) -> str:
-    """Explain that an image to decode is an array of pixels already; empty where it may be the bytes of a file."""
+def no_image_file(image: npt.NDArray[np.generic]) -> str:
+    """Explain that an image to decode is an array of pixels, or a pointer of Git LFS; else empty."""
     if image.ndim == 1:
+        try:
+            require_no_pointer(image[:_MOST_LOOKED_AT].tobytes())
+        except LfsPointerError as error:
+            return str(error)
         return ""
     return (
         f"it looks decoded already: the bytes of an image file have one dimension, this has the shape "

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FieldValueError
-from ..limits.image_limits import claimed_size, decoded_already, too_large, too_many_pixels
+from ..limits.image_limits import claimed_size, no_image_file, too_large, too_many_pixels
 from .array_packages import needed_package
 from .functions import Array, cast_array
 
@@ -69,7 +69,7 @@ def decoded_image(
         FieldValueError: It is no image, a broken one, or one that claims too many pixels.
         SettingError: A package is not installed.
     """
-    problem = decoded_already(encoded)
+    problem = no_image_file(encoded)
     if problem:
         raise FieldValueError(f"{problem[0].upper()}{problem[1:]}.")
     problem = too_large(encoded)

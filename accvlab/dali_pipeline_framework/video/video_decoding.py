@@ -16,7 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checks import whole_number
-from ..errors import FileError, FrameworkError, MissingPackageError, SettingError, VideoError, error_that_is_also
+from ..errors import (
+    FileError,
+    FrameworkError,
+    MissingPackageError,
+    SettingError,
+    VideoError,
+    error_that_is_also,
+    file_error,
+)
 from ..limits.file_limits import IMAGE_PIXELS
 from ..limits.image_limits import too_many_pixels
 from ..providers.files.remote_file import RemoteFile
@@ -188,6 +196,9 @@ class VideoStreamDecoder:
 
     def _open(self) -> InputContainer:
         source = file = self._source
+        pointer = video_file.pointer_error(source)  # FFmpeg opens some by the end of their name
+        if pointer is not None:
+            raise file_error(f"Cannot open the video {self.name}", pointer) from pointer
         if isinstance(source, (bytes, bytearray, memoryview)):
             file = io.BytesIO(source)
         elif isinstance(source, (str, os.PathLike)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import atexit
 import collections
-import errno
 import os
 import threading
 import weakref
@@ -23,7 +22,8 @@ from nvidia.dali.pipeline import Pipeline
 from .. import errors
 from ..checks import flag, one_of, whole_number
 from ..engine.dali.texts import NOTHING_FED, dali_cause
-from ..errors import FieldValueError, FileError, SettingError, VideoError, error_that_is_also
+from ..errors import FieldValueError, FileError, SettingError, VideoError, error_that_is_also, reason_of
+from ..providers.files.storage import open_regular_file
 from ..sample_data import SampleDataGroup
 from ..sample_data.formats import DECODED_CLIP
 from ..sample_data.names import Name
@@ -31,7 +31,7 @@ from ..sampling.arithmetic.last_batch import LastBatch
 from ..sampling.random_access_sampler import Description
 from ..sources.input_parts import NativeInput, NativeRun
 from ..unknown_arguments import explains_unknown_arguments
-from .files.video_file import is_file_or_missing, missing_bytes, path_advice
+from .files.video_file import missing_bytes, path_advice
 from .frame_converter import Colors, FrameConverter
 from .video_decoding import UInt8Array, VideoStreamDecoder, import_av
 from .video_index import make_index
@@ -97,9 +97,7 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
     if not isinstance(text, str):
         raise FieldValueError(f"The path of a video must be text, got {path!r}.")
     try:
-        if not is_file_or_missing(text):
-            raise OSError(errno.EINVAL, "it is no regular file")
-        with open(text, "rb") as file:
+        with open_regular_file(text) as file:
             is_empty = not file.read(1)
     except OSError as error:
         advice = path_advice(text) + (" Its encoded bytes can be fed, too." if "://" in text else "")
@@ -112,7 +110,7 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
 
 
 def _file_error(error: OSError, label: str, advice: str = "") -> Exception:
-    message = f"Cannot read the video {label}: {error.strerror}.{advice}"
+    message = f"Cannot read the video {label}: {reason_of(error)}.{advice}"
     return error_that_is_also(FileError, [type(error)], message)
 
 

@@ -13,7 +13,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -564,7 +564,7 @@ class ArrowLogProvider(DrivingProvider):
     - Lidar points must be stored as Arrow streams (``lidar_codec="ipc"``, ``"ipc_lz4"``, ``"ipc_zstd"``). Their
       ``timestamps`` are left out.
 
-    The files are mapped: they must not be cut short while they are in use.
+    The files are mapped: they must not be cut short while they are in use. One that is written again is an error.
 
     Example::
 
@@ -610,13 +610,15 @@ class ArrowLogProvider(DrivingProvider):
         sources = [source for folder in folders for source in LogFiles(folder).sources]
         key = {"reader": "arrow_logs 1", "folders": folders, **attrs.asdict(of_logs)}
         cache = settings.get("index_cache")
+        self._last_change_ns = max(changed_ns for _, _, changed_ns in tables.states_of(sources))
         index = tables.cached_index(lambda: make_index(folders, of_logs), sources, key, cache)
         super().__init__(index, os.path.sep, storage_options=storage_options, **settings)
         self._is_video  # noqa: B018 - refuses cameras of two forms
 
     @cached_property
     def _file(self) -> Callable[[str], ArrowFile]:
-        return lru_cache(maxsize=256)(ArrowFile)  # open files, of this process
+        # Open files, of this process.
+        return lru_cache(maxsize=256)(partial(ArrowFile, last_change_ns=self._last_change_ns))
 
     # --- images -----------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Logs of py123d."""
 
 import gc
+import os
 import pickle
 import re
 
@@ -161,6 +162,20 @@ class TestImages:
         gc.collect()
         (folder / "camera.pcam_f0.arrow").unlink()
         assert bytes(image) == log.images["pcam_f0"][0]
+
+    @pytest.mark.parametrize("is_open", [True, False])
+    def test_of_a_file_that_was_written_again_are_refused(self, tmp_path, is_open):
+        log = ArrowLog()
+        folder = log.write(tmp_path)
+        provider = ArrowLogProvider(tmp_path)
+        if is_open:
+            provider.get_data(0)
+        path = folder / "camera.pcam_f0.arrow"
+        log.images["pcam_f0"].reverse()
+        log.write(tmp_path)
+        os.utime(path, (0, 2**32))  # the clock of a file system has ticks
+        with pytest.raises(FileError, match=r"pcam_f0\.arrow' was written again after its rows were found"):
+            provider.get_data(1)
 
     def test_reach_a_loader(self, tmp_path):
         ArrowLog().write(tmp_path)

@@ -19,10 +19,21 @@ from typing import Any, BinaryIO, Final, TypeAlias
 import attrs
 from cachetools import LRUCache
 
-from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES
-from .remote_reading import ChangedFileError, FileSystem, FileVersion, RemoteReading, answer_of, is_http, part
+from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES, require_no_pointer
+from .remote_reading import (
+    ChangedFileError,
+    FileSystem,
+    FileVersion,
+    RemoteReading,
+    ReplacedFileError,
+    answer_of,
+    is_http,
+    part,
+    whole,
+)
 
 _TAR: Final = "tar"
+_ARCHIVES: Final = ("zip", "tar", "libarchive")  # file systems whose files may be compressed
 _PREFIX: Final = "accvlab-bounded-"
 _HEADER_BYTES: Final = 512
 _MEMORY_PER_BYTE: Final = 4  # what tarfile and fsspec keep of a header
@@ -122,23 +133,59 @@ class BoundedUnpacking(_SeekableFile):
         super().close()
 
 
-_HEADER: Final = struct.Struct("<4s22xHH")  # of a member of a ZIP file: signature, lengths of name and extra field
+# Of a member of a ZIP file: signature, flags, checksum, lengths of name and extra field.
+_HEADER: Final = struct.Struct("<4s2xH6xL8xHH")
 _IS_ENCRYPTED: Final = 1
+_HAS_CHECKSUM_BEHIND: Final = 8
+_NAME_IS_UTF8: Final = 0x800
 
 
-def stored_start(member: zipfile.ZipInfo) -> int | None:
-    """Find where a member of a ZIP file begins, with its header; None where it is compressed or encrypted."""
-    is_stored = member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & _IS_ENCRYPTED
-    return member.header_offset if is_stored else None
+def is_stored(member: zipfile.ZipInfo) -> bool:
+    """Whether a member of a ZIP file is neither compressed nor encrypted."""
+    return member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & _IS_ENCRYPTED
 
 
-def start_of_content(start: int, read: Callable[[int, int], bytes]) -> int:
-    """Find where the content of a member of a ZIP file begins, which follows its header at ``start``."""
+def start_of_content(member: zipfile.ZipInfo, read: Callable[[int, int], bytes]) -> int:
+    """Find where the content of a member of a ZIP file begins, which follows its header.
+
+    Args:
+        member: What the list of the members says.
+        read: Reads the bytes in ``[start, end)`` of the archive.
+
+    Raises:
+        ReplacedFileError: Its header is not there: the archive was written again after the list was read.
+    """
+    start = member.header_offset
     header = read(start, start + _HEADER.size)
     if len(header) < _HEADER.size or not header.startswith(b"PK\3\4"):
-        raise zipfile.BadZipFile(f"there is no member at byte {start}")
-    _, name_length, extra_length = _HEADER.unpack(header)
+        raise _written_again(member.filename, start, "no member")
+    _, flags, checksum, name_length, extra_length = _HEADER.unpack(header)
+    encoded = read(start + _HEADER.size, start + _HEADER.size + name_length)
+    name = encoded.decode("utf-8" if flags & _NAME_IS_UTF8 else "cp437", "backslashreplace")
+    is_same = name == member.orig_filename or not encoded.isascii()  # a ZIP file can be read in other encodings
+    if not is_same or (checksum != member.CRC and not flags & _HAS_CHECKSUM_BEHIND):
+        raise _written_again(member.filename, start, f"another {name!r}" if is_same else repr(name))
     return start + _HEADER.size + int(name_length) + int(extra_length)
+
+
+def _start_of_tarred(tar: tarfile.TarFile, member: tarfile.TarInfo, read: Callable[[int, int], bytes]) -> int:
+    """Find where the content of a member of a tar archive begins; raises as `start_of_content`."""
+    header, found = read(member.offset, member.offset_data), None
+    with contextlib.suppress(tarfile.TarError, OSError):
+        text: Any = {"encoding": tar.encoding, "errors": tar.errors}
+        with tarfile.open(fileobj=io.BytesIO(header), mode="r:", **text) as opened:
+            found = opened.next()
+    there = "no member" if found is None else f"{found.name!r} of {found.size} bytes"
+    if found is None or (found.name, found.size) != (member.name, member.size) or found.offset_data != len(header):
+        raise _written_again(member.name, member.offset, there)
+    return member.offset_data
+
+
+def _written_again(name: str, place: int, there: str) -> ReplacedFileError:
+    return ReplacedFileError(
+        f"its archive was written again after its list of members was read: at byte {place}, where {name!r} was, "
+        f"it has {there} now. Make the provider anew, and keep archives unchanged while they are in use"
+    )
 
 
 def start_of_member(file_system: FileSystem, path: str, read: Callable[[int, int], bytes]) -> int | None:
@@ -150,15 +197,60 @@ def start_of_member(file_system: FileSystem, path: str, read: Callable[[int, int
         file_system: fsspec's file system of the archive.
         path: The member.
         read: Reads the bytes in ``[start, end)`` of the archive.
+
+    Raises:
+        ReplacedFileError: The archive was written again after its list of members was read.
     """
     zipped, tarred = getattr(file_system, "zip", None), getattr(file_system, "tar", None)
     if isinstance(zipped, zipfile.ZipFile):
-        header = stored_start(zipped.getinfo(path))
-        return None if header is None else start_of_content(header, read)
+        zip_member = zipped.getinfo(path)
+        return start_of_content(zip_member, read) if is_stored(zip_member) else None
     if isinstance(tarred, tarfile.TarFile):
         member = tarred.getmember(file_system.index[path][2])
-        return member.offset_data if member.isreg() and not member.issparse() else None
+        if member.isreg() and not member.issparse():
+            return _start_of_tarred(tarred, member, read)
     return None
+
+
+def read_file(file_system: FileSystem, path: str, reading: RemoteReading) -> bytes:
+    """Read a remote file.
+
+    Raises:
+        Exception: The error of the last attempt.
+    """
+
+    def read() -> bytes:
+        if getattr(file_system, "protocol", None) in _ARCHIVES:
+            return _read_member(file_system, path)
+        return answer_of(file_system, whole, path) if is_http(file_system) else file_system.cat_file(path)
+
+    def read_checked() -> bytes:
+        content = read()
+        if reading.checks_length:
+            FileVersion(file_system, path).require_length(len(content))
+        require_no_pointer(content)
+        return content
+
+    return reading(read_checked)
+
+
+def _read_member(file_system: FileSystem, path: str) -> bytes:
+    # Its index has the size, without a request.
+    UNPACKED_BYTES.require(FileVersion(file_system, path).size or 0, "it has {} bytes")
+    tar = getattr(file_system, "tar", None)
+    with _lock_of(file_system):  # all members are read by one file
+        if isinstance(tar, tarfile.TarFile) and path in file_system.index:
+            file: Any = tar.fileobj
+            if isinstance(getattr(file, "f", None), io.BufferedReader):  # a local file
+                file.seek(0, io.SEEK_END)  # drops what was buffered: of an older content than what follows
+
+            def read_header(start: int, end: int) -> bytes:
+                file.seek(start)
+                return bytes(file.read(end - start))
+
+            _start_of_tarred(tar, tar.getmember(file_system.index[path][2]), read_header)
+        content: bytes = file_system.cat_file(path)
+    return content
 
 
 _BLOCK: Final = 1 << 18
@@ -367,10 +459,10 @@ class FileRange:
     size: int
 
     @classmethod
-    def of_member(cls, archive: RangeReader | LocalFile, start: int, size: int) -> FileRange:
-        """The content of a member of a ZIP file whose header is at a byte."""
+    def of_member(cls, archive: RangeReader | LocalFile, member: zipfile.ZipInfo) -> FileRange:
+        """The content of a member of a ZIP file that is stored as it is."""
         try:
-            return cls(archive, start_of_content(start, archive.read), size)
+            return cls(archive, start_of_content(member, archive.read), member.file_size)
         except BaseException:
             archive.close()
             raise

@@ -17,7 +17,7 @@ import attrs
 
 from ...checks import number, valid, whole_number
 from ...errors import FileError
-from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES, FileTooLargeError
+from ...limits.file_limits import FILE_BYTES, FileTooLargeError, LfsPointerError
 from ...threads import called_in_thread
 from ...url_secrets import cleaned
 
@@ -314,11 +314,12 @@ def _marks(answer: _Answer) -> dict[str, str]:
 
 # Another try would fail in the same way.
 _OF_NAMES = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
-_FINAL = (*_OF_NAMES, ReplacedFileError, io.UnsupportedOperation)
-_ARCHIVES = ("zip", "tar", "libarchive")  # file systems whose files may be compressed
+_FINAL = (*_OF_NAMES, ReplacedFileError, LfsPointerError, io.UnsupportedOperation)
 _FINAL_STATUS = range(400, 500)
 _PASSING_STATUS = (408, 425, 429)  # of them: time-out, too early, too many requests
-_jitter = random.Random()  # the global generator belongs to the data set
+# From the system: a generator that is forked would draw the same in all workers, and the global one belongs to the
+# data set.
+_jitter = random.SystemRandom()
 _CLIENTS = ("aiohttp", "botocore", "aiobotocore", "gcsfs", "google", "azure", "requests", "urllib3", "fsspec")
 
 
@@ -404,21 +405,3 @@ def within(seconds: float, action: Callable[[], _T]) -> _T:
     if not wait([future], seconds).done:
         raise TimeoutError(f"there was no answer within {seconds:g} s")
     return future.result()
-
-
-def read_file(file_system: FileSystem, path: str, reading: RemoteReading) -> bytes:
-    """Read a remote file.
-
-    Raises:
-        Exception: The error of the last attempt.
-    """
-
-    def read() -> bytes:
-        if getattr(file_system, "protocol", None) in _ARCHIVES:  # whose index has it, without a request
-            UNPACKED_BYTES.require(FileVersion(file_system, path).size or 0, "it has {} bytes")
-        content = answer_of(file_system, whole, path) if is_http(file_system) else file_system.cat_file(path)
-        if reading.checks_length:
-            FileVersion(file_system, path).require_length(len(content))
-        return content
-
-    return reading(read)

@@ -23,10 +23,10 @@ import numpy.typing as npt
 from ...checks import setting_error
 from ...errors import FileError, MissingPackageError, SettingError, error_that_is_also, file_error
 from ...errors import reason_of as reason_of
-from ...limits.file_limits import opened_file
+from ...limits.file_limits import LfsPointerError, opened_file
 from ...url_secrets import cleaned, repr_without_secrets
-from .remote_file import KnownFile, open_blocks, with_bounds
-from .remote_reading import FileSystem, FileVersion, RemoteReading, StorageOptions, bounded, read_file
+from .remote_file import KnownFile, open_blocks, read_file, with_bounds
+from .remote_reading import FileSystem, FileVersion, RemoteReading, StorageOptions, bounded
 
 UInt8Array = npt.NDArray[np.uint8]
 StoragePath = str | os.PathLike[str]
@@ -501,6 +501,12 @@ def _opened(root: str, options: StorageOptions, timeout_s: float) -> tuple[FileS
             f"pip install 'accvlab.dali_pipeline_framework[remote]', for S3: pip install s3fs."
         ) from error
     except Exception as error:
+        archive = root.rpartition("::")[2]
+        if not is_url(archive) and os.path.isfile(archive):
+            try:
+                open_regular_file(archive).close()
+            except LfsPointerError as pointer:
+                raise file_error(f"{root!r} cannot be opened", pointer) from pointer
         message = f"{root!r} cannot be opened: {str(error).rstrip('.')}."
         if isinstance(error, zipfile.BadZipFile):
             message += " It is no ZIP file, or cut short; copy it again."

@@ -32,6 +32,8 @@ from .reader_files import (
     is_on_s3,
     named_files,
     require_complete,
+    require_index_of_archive,
+    require_index_of_records,
     require_openable,
     type_of_argument,
     type_of_array_file,
@@ -309,13 +311,15 @@ class TFRecordReader(ReaderInput):
             **arguments: Other arguments of ``fn.readers.tfrecord``; ``path`` and ``index_path`` are required.
 
         Raises:
-            SettingError: An argument is unknown or missing, a file does not exist, or no record can be read.
+            SettingError: An argument is unknown or missing, a file does not exist, an index is not that of its
+                file, or no record can be read.
         """
         if not isinstance(features, Mapping) or not features:
             raise SettingError(f"`features` must be a dict of at least one feature, got {features!r}.")
         self.fields = [ReaderField(name, types.DALIDataType.UINT8) for name in features]
         super().__init__(fn.readers.tfrecord, {**arguments, "features": dict(features)})
         self._require_files("path", "index_path")
+        self._compare_indices("path", "index_path", require_index_of_records)
         found = self._find_dtypes() if dtypes is None else dtypes
         if found.keys() != features.keys():
             raise SettingError(
@@ -356,7 +360,7 @@ class WebDatasetReader(ReaderInput):
     def __init__(
         self, *, ext: str | Sequence[str], names: Sequence[Name | None] | None = None, **arguments: Any
     ) -> None:
-        """Set up; nothing is read.
+        """Set up; archives are compared with their indices, where these are given.
 
         Args:
             ext: Extensions, as in DALI: ``"jpg"``, or ``"jpg;png"`` for either.
@@ -364,7 +368,8 @@ class WebDatasetReader(ReaderInput):
             **arguments: Other arguments of ``fn.readers.webdataset``; ``paths`` is required.
 
         Raises:
-            SettingError: An argument is unknown or missing, or an archive does not exist.
+            SettingError: An argument is unknown or missing, an archive does not exist, or an index is not that of
+                its archive.
         """
         extensions = [ext] if isinstance(ext, str) else list(ext)
         names = [each.split(";")[0] for each in extensions] if names is None else list(names)
@@ -383,6 +388,7 @@ class WebDatasetReader(ReaderInput):
         self.fields = [ReaderField(name, dtype) for name, dtype in zip(names, dtypes, strict=True)]
         super().__init__(fn.readers.webdataset, {**arguments, "ext": extensions})
         self._require_files("paths", "index_paths")
+        self._compare_indices("paths", "index_paths", require_index_of_archive)
 
 
 class CocoReader(ReaderInput):

@@ -9,6 +9,8 @@ import logging
 import mmap
 import os
 import re
+import struct
+import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
@@ -22,7 +24,7 @@ from ...errors import FieldValueError, FrameworkError, SettingError, VideoError,
 from ...limits.image_limits import array_header
 from ...providers.files.storage import is_url, open_regular_file
 from ...sample_data.dtypes import get_dali_type_for_numpy_type
-from ...video.files.video_file import is_file_or_missing, missing_bytes
+from ...video.files.video_file import is_file_or_missing, missing_bytes, pointer_error
 from ...video.video_index import index_video
 from ...video.videos import Videos, listed_videos
 
@@ -100,7 +102,9 @@ def require_openable(operator: str, paths: Iterable[str], *, are_named: bool = F
     """
     unreadable = []
     try:
-        for path in paths:
+        for number, path in enumerate(paths):
+            if not number and are_named and not is_url(path):
+                require_no_pointer_file(path)  # where one is, all are
             if not is_file_or_missing(path):
                 unreadable.append(f"{path!r} is no regular file, but a pipe, a socket or a device")
             elif are_named and not is_url(path) and not os.access(path, os.R_OK):
@@ -116,6 +120,13 @@ def require_openable(operator: str, paths: Iterable[str], *, are_named: bool = F
             )
         listing = listed(unreadable, 5)
         raise SettingError(f"fn.{operator} cannot read {len(unreadable)} of its files: {listing}. {advice}.")
+
+
+def require_no_pointer_file(path: str) -> None:
+    """Raise a `FileError` where there is only a pointer of Git LFS in place of a file."""
+    pointer = pointer_error(path)
+    if pointer is not None:
+        raise file_error(f"Cannot read {path!r}", pointer) from pointer
 
 
 def is_on_s3(path: object) -> bool:
@@ -170,6 +181,77 @@ def images_of_annotations(annotations_file: str, root: str) -> Iterator[str]:
                     continue
 
 
+_NUM_COMPARED = 64
+_BLOCK = 512  # bytes, of tar archives
+_INDEXED_BLOCKS = {"v1.2": 4, "v1.1": 3}  # version of an index of wds2idx -> words per component
+_RECORD_FRAME = 16  # bytes around a record of TensorFlow: its length and two checksums
+
+
+def require_index_of_archive(path: str, index_path: str) -> None:
+    """Compare an index of ``wds2idx`` with the headers in its archive, up to 64 of them.
+
+    Raises:
+        SettingError: It is the index of another archive, or the archive was written again: DALI would read other
+            bytes.
+    """
+
+    def places(lines: list[str]) -> Iterator[tuple[int, int, str | None]]:
+        num_words = _INDEXED_BLOCKS.get(lines[0].split(" ")[0] if lines else "", 0)
+        for line in lines[1:] if num_words else ():
+            words = line.split(" ")
+            if len(words) % num_words == 0:
+                _, offset, size, *name = words[:num_words]
+                yield int(offset), int(size), name[0] if name else None
+
+    def is_there(file: Any, offset: int, size: int, name: str | None) -> bool:
+        file.seek(max(offset - _BLOCK, 0))
+        try:
+            found = tarfile.TarInfo.frombuf(file.read(_BLOCK), "utf-8", "surrogateescape")
+        except tarfile.TarError:
+            return False
+        is_short = name is not None and len(os.fsencode(name)) <= tarfile.LENGTH_NAME
+        return found.size == size and (not is_short or found.name == name)
+
+    _require_index(path, index_path, places, is_there, "wds2idx")
+
+
+def require_index_of_records(path: str, index_path: str) -> None:
+    """Compare an index of ``tfrecord2idx`` with up to 64 of its records, see `require_index_of_archive`."""
+
+    def places(lines: list[str]) -> Iterator[tuple[int, int]]:
+        for line in lines:
+            offset, size = line.split()
+            yield int(offset), int(size)
+
+    def is_there(file: Any, offset: int, size: int) -> bool:
+        file.seek(offset)
+        return bool(file.read(8) == struct.pack("<Q", max(size - _RECORD_FRAME, 0)))
+
+    _require_index(path, index_path, places, is_there, "tfrecord2idx")
+
+
+def _require_index(
+    path: str,
+    index_path: str,
+    places: Callable[[list[str]], Iterator[tuple[Any, ...]]],
+    is_there: Callable[..., bool],
+    tool: str,
+) -> None:
+    if is_url(path) or is_url(index_path):
+        return
+    with open_regular_file(index_path) as lines:
+        try:
+            indexed = [*places([os.fsdecode(line.strip()) for line in lines if not line.isspace()])]
+        except ValueError:  # DALI says what is wrong with it
+            return
+    with open_regular_file(path) as file:
+        for place in indexed[:: max(1, len(indexed) // _NUM_COMPARED)]:
+            if not is_there(file, *place):
+                problem = f"at byte {place[0]} there is nothing of {place[1]} bytes, as it says"
+                advice = f"Make it anew with `{tool}` when a file was written again"
+                raise SettingError(f"The index {index_path!r} is not one of {path!r}: {problem}. {advice}.")
+
+
 _NUM_THREADS = 8  # it is mostly waiting for storage
 _MOST_NAMED = 5
 _logger = logging.getLogger(__name__)
@@ -206,6 +288,8 @@ def require_complete(paths: Iterable[str]) -> None:
             raise file_error(f"Cannot open the video {path!r}", error)
     if not paths:
         return
+    for path in paths:
+        require_no_pointer_file(path)
     with ThreadPoolExecutor(min(_NUM_THREADS, len(paths))) as threads:
         counts = [*threads.map(missing_bytes, paths)]
     lacking = {path: count for path, count in zip(paths, counts, strict=True) if count}

@@ -33,7 +33,7 @@ from ...sampling.arithmetic.last_batch import LastBatch, check_last_batch
 from ...sampling.random_access_sampler import Description
 from ..input_parts import NativeInput, NativeRun, ReaderEpochs
 from ..shards import shard_given_once
-from .reader_files import ReaderArguments, is_on_s3
+from .reader_files import ReaderArguments, is_on_s3, require_no_pointer_file
 
 _Self = TypeVar("_Self", bound="ReaderInput")
 
@@ -146,6 +146,13 @@ class ReaderInput(NativeInput, ABC):
                     what = "is not a file" if os.path.exists(path) else "does not exist"
                     of = f"`{name}` of fn.{self.operator_name}"
                     raise SettingError(f"{of}: {str(path)!r} {what}.{self._advice_on(path)}")
+                require_no_pointer_file(path)
+
+    def _compare_indices(self, files: str, indices: str, require: Callable[[str, str], None]) -> None:
+        given = [self._arguments.get(name) or () for name in (files, indices)]
+        paths, index_paths = ([each] if isinstance(each, str) else each for each in given)
+        for path, index_path in zip(paths, index_paths, strict=False):  # DALI requires as many
+            require(path, index_path)
 
     def _advice_on(self, path: object) -> str:
         if not is_url(str(path)):

@@ -15,7 +15,7 @@ import attrs
 from ...checks import did_you_mean, shown
 from ...errors import FileError, VideoError, error_that_is_also, file_error
 from ...limits.file_limits import opened_file
-from ...providers.files.remote_file import FileRange, KnownFile, LocalFile, RemoteFile, stored_start
+from ...providers.files.remote_file import FileRange, KnownFile, LocalFile, RemoteFile, is_stored
 from ...providers.files.remote_reading import FileVersion
 from ...providers.files.storage import Storage, is_url, members_url, parent_of
 from ...url_secrets import repr_without_secrets, without_secrets
@@ -132,7 +132,7 @@ def is_remote_video(source: object) -> bool:
 def is_compressed(version: FileVersion) -> bool:
     """Whether a file is a compressed member of a ZIP file."""
     archive = getattr(version.file_system, "zip", None)
-    return isinstance(archive, zipfile.ZipFile) and stored_start(archive.getinfo(version.path)) is None
+    return isinstance(archive, zipfile.ZipFile) and not is_stored(archive.getinfo(version.path))
 
 
 @attrs.frozen
@@ -166,12 +166,11 @@ class ZippedVideo(StoredVideo):
             there = f"It has {len(members)} others."
             message = f"There is no {shown(self.member)} in the ZIP file {self.archive!r}.{hint} {there}"
             raise error_that_is_also(FileError, [FileNotFoundError], message)
-        place = stored_start(info)
-        if place is None:
+        if not is_stored(info):
             raise self._refuse_compressed()
         try:
             file = LocalFile(opened_file(self.archive, is_limited=False)[0])
-            return cast(BinaryIO, RemoteFile(FileRange.of_member(file, place, info.file_size)))
+            return cast(BinaryIO, RemoteFile(FileRange.of_member(file, info)))
         except OSError as error:
             raise file_error(f"Cannot open the video {self.name!r}", error) from error
 

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ...errors import FileError, VideoError, error_that_is_also
+from ...limits.file_limits import LfsPointerError, require_no_pointer
+
+_MOST_LOOKED_AT = 2048
 
 
 @contextlib.contextmanager
@@ -48,6 +51,20 @@ def is_empty(source: Any) -> bool:
             return file.seek(0, os.SEEK_END) == 0
     except (OSError, ValueError, AttributeError):
         return False
+
+
+def pointer_error(source: Any) -> LfsPointerError | None:
+    """Return the error where a path, bytes, or an open binary file is only a pointer of Git LFS; else None."""
+    try:
+        with opened(source) as file:
+            if file.seek(0, os.SEEK_END) < _MOST_LOOKED_AT:
+                file.seek(0)
+                require_no_pointer(file.read(_MOST_LOOKED_AT))
+    except LfsPointerError as error:
+        return error
+    except (OSError, ValueError, AttributeError):
+        return None
+    return None
 
 
 def path_advice(path: Any) -> str:

@@ -309,16 +309,20 @@ def _lists_as_numpy(
 class ArrowFile:
     """An IPC file of Apache Arrow, mapped: what is read of it is not copied, where it is not compressed.
 
-    Arrays made of it keep the mapping alive. The file must not be changed or cut short while it is open. What is
-    missing in it, or cannot be read, is a `FileError`.
+    Arrays made of it keep the mapping alive. The file must not be cut short while it is open. What is missing in
+    it, or cannot be read, is a `FileError`, and so are cells of a file that was written again.
 
     Attributes:
         path: Its path.
         names: Names of the columns.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, last_change_ns: int | None = None) -> None:
         """Map the file.
+
+        Args:
+            path: The file.
+            last_change_ns: Up to when it may have been changed, since its rows were found then; None for now.
 
         Raises:
             SettingError: pyarrow is missing.
@@ -326,7 +330,9 @@ class ArrowFile:
         """
         self.path = path
         with _reading(path) as self._arrow:
-            open_table(path).close()
+            with open_table(path) as file:
+                status = os.fstat(file.fileno())
+            self._state = status.st_size, min(status.st_mtime_ns, last_change_ns or status.st_mtime_ns)
             self._source = self._arrow.memory_map(path, "r")
             self._schema = self._arrow.ipc.open_file(self._source).schema
             self.names: list[str] = list(self._schema.names)
@@ -389,11 +395,21 @@ class ArrowFile:
         """Number of rows."""
         return int(self._first_row[-1])
 
+    def _require_same(self) -> None:
+        with _reading(self.path):
+            status = os.stat(self.path)
+        if (status.st_size, status.st_mtime_ns) != self._state:
+            raise FileError(
+                f"The file {self.path!r} was written again after its rows were found, so they may be others. "
+                f"Make the provider anew, and keep files unchanged while they are in use."
+            )
+
     def content(self, name: str, row: int) -> UInt8 | None:
         """Get the bytes in a cell, ``(num_bytes,)`` uint8, read-only and not copied; None where it is empty."""
         if not 0 <= row < self.num_rows:
             raise FileError(f"The file {self.path!r} has {self.num_rows} rows: there is no row {row}.")
         self.type_of(name)
+        self._require_same()
         number = int(np.searchsorted(self._first_row, row, side="right")) - 1
         try:
             if self._last is None or self._last[0] != number:

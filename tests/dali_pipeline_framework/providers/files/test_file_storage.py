@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
+import re
 import signal
 import stat
 import subprocess
 import sys
+import tarfile
 import textwrap
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -388,3 +391,50 @@ def test_a_writer_that_fails_leaves_the_old_file_alone(tmp_path: Path) -> None:
         replace_file(str(path), [b"new", "no bytes"])  # type: ignore[list-item]
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == [path.name]
+
+
+LONG = "folder/" * 20
+
+
+def write_archive(path: Path, names: Iterable[str], kind: str) -> None:
+    """Write an archive again in place, with files of 20,000 bytes, more than is buffered."""
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as zipped:
+            for name in names:
+                zipped.writestr(name, f"{name[-5:]:20000}")
+        return
+    with tarfile.open(path, "w", format=getattr(tarfile, kind)) as archive:
+        for name in names:
+            entry = tarfile.TarInfo(name)
+            entry.size = 20000
+            archive.addfile(entry, io.BytesIO(f"{name[-5:]:20000}".encode()))
+
+
+@pytest.mark.parametrize("kind", ["USTAR_FORMAT", "GNU_FORMAT", "PAX_FORMAT", "zip"])
+@pytest.mark.parametrize("folder", ["", LONG])
+def test_an_archive_that_is_written_again_in_place_is_an_error(tmp_path: Path, kind: str, folder: str) -> None:
+    names = [f"{folder}{number}.bin" for number in range(4)]
+    path = tmp_path / "all.archive"
+    write_archive(path, names, kind)
+    storage = Storage(f"{'zip' if kind == 'zip' else 'tar'}://::{path}")
+    assert [storage.read_bytes(name).tobytes()[:5] for name in names] == [b"0.bin", b"1.bin", b"2.bin", b"3.bin"]
+    write_archive(path, names[::-1], kind)
+    for name in names:
+        with pytest.raises(FileError, match=re.escape(name)):
+            storage.read_bytes(name)
+        with pytest.raises(FileError, match="written again after its list of members was read"):
+            storage.open_blocks(name, storage.version(name))
+    assert storage.elsewhere(storage.root).read_bytes(names[0]).tobytes()[:6] == b"0.bin "
+
+
+def test_the_message_of_an_archive_that_was_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "all.tar"
+    write_archive(path, ["cat.bin", "dog.bin"], "GNU_FORMAT")
+    storage = Storage(f"tar://::{path}")
+    assert storage.exists("dog.bin")
+    write_archive(path, ["dog.bin", "cat.bin"], "GNU_FORMAT")
+    message = (
+        "at byte 20992, where 'dog.bin' was, it has 'cat.bin' of 20000 bytes now. Make the provider anew, and keep"
+    )
+    with pytest.raises(FileError, match=message):
+        storage.read_bytes("dog.bin")

@@ -167,6 +167,28 @@ def test_waits_grow(store: Any) -> None:
     assert 0.05 + 0.1 + 0.2 <= time.monotonic() - begin_s < 30
 
 
+def waits_of_a_child(store: Any) -> str:
+    """How long a forked process waits between attempts."""
+    receiver, sender = os.pipe()
+    if not os.fork():
+        waits: list[float] = []
+        time.sleep = waits.append  # type: ignore[assignment]
+        store.faults[:] = [fails(OSError("busy"))] * 3
+        of(store, first_wait_s=0.5).read_bytes("a.bin")
+        os.write(sender, repr(waits).encode())
+        os._exit(0)
+    os.close(sender)
+    with open(receiver) as file:
+        os.wait()
+        return file.read()
+
+
+def test_forked_workers_wait_for_other_times(store: Any) -> None:
+    first, second = waits_of_a_child(store), waits_of_a_child(store)
+    assert first.count(",") == second.count(",") == 2
+    assert first != second
+
+
 def test_a_file_that_changes_while_it_is_read(store: Any) -> None:
     store.faults[:] = [rewritten(100)]
     assert of(store).read_bytes("a.bin").tobytes() == b"n" * 100  # the new one, as a whole

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 import socket
-from collections.abc import Callable
+import tarfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 from nvidia.dali import tfrecord as tfrec
+from nvidia.dali import types
 from support.reader_data import frame_folders, numbered_files, record_file, tar_archive, video
+from wds2idx import IndexCreator
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.sources import (
@@ -178,3 +182,34 @@ class TestVideosThatBreakOff:
         caplog.set_level(logging.WARNING)
         VideoReader(filenames=[path], sequence_length=2)
         assert f"{str(path)!r} lacks " in caplog.text
+
+
+def write_archive(path: Path, numbers: Iterable[int]) -> Path:
+    """Write an archive with a file for each number, of as many bytes."""
+    with tarfile.open(path, "w") as archive:
+        for number in numbers:
+            entry = tarfile.TarInfo(f"{number}.bin")
+            entry.size = number
+            archive.addfile(entry, io.BytesIO(bytes(number)))
+    return path
+
+
+def test_an_index_of_an_archive_that_was_written_again_is_refused(tmp_path: Path) -> None:
+    archive, index = write_archive(tmp_path / "a.tar", range(1, 200)), tmp_path / "a.idx"
+    with IndexCreator(str(archive), str(index), verbose=False) as creator:
+        creator.create_index()
+    WebDatasetReader(paths=archive, index_paths=index, ext="bin")
+    write_archive(archive, range(199, 0, -1))
+    message = r"The index '.*a\.idx' is not one of '.*a\.tar': at byte 512 there is nothing of 1 bytes.*`wds2idx`"
+    with pytest.raises(SettingError, match=message):
+        WebDatasetReader(paths=[archive], index_paths=[index], ext="bin")
+
+
+def test_an_index_of_other_records_is_refused(tmp_path: Path) -> None:
+    path, index = record_file(tmp_path / "records", 200)
+    given = {"index_path": index, "dtypes": {"number": types.DALIDataType.INT64}}
+    features = {"number": tfrec.FixedLenFeature((), tfrec.int64, 0)}
+    assert TFRecordReader(path=path, features=features, **given).fields
+    path.write_bytes(path.read_bytes()[8:])
+    with pytest.raises(SettingError, match=r"at byte 0 there is nothing of \d+ bytes.*`tfrecord2idx`"):
+        TFRecordReader(path=path, features=features, **given)
