@@ -1,15 +1,24 @@
 """``python -m accvlab.dali_pipeline_framework``: commands that look at a provider, a definition or a loader."""
 
 import functools
+import shutil
 import subprocess
 import sys
 
 import pytest
+from driving_support.argoverse import ArgoverseData
+from driving_support.arrow_logs import ArrowLog
+from driving_support.kitti import write_odometry, write_tracking
+from driving_support.lerobot import write_lerobot
 from driving_support.nuscenes_data import write_nuscenes
+from driving_support.physical_ai import LEFT, TELE, unpacked, write_published
+from navsim_data import CAMERAS, write_navsim
 from PIL import Image
+from support.optional_packages import has
 
 from accvlab.dali_pipeline_framework.testing import check_provider, provider_contract
 from accvlab.driving_data.command_line import main
+from accvlab.driving_data.datasets import recognition
 
 MODULE = """
 from pathlib import Path
@@ -133,6 +142,29 @@ def folder(tmp_path_factory):
 def _in_folder(folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+def _one_camera(root):
+    """Clips of PhysicalAI-AV without the cameras that lack images at the ends of clips."""
+    write_published(root)
+    for camera in (LEFT, TELE):
+        shutil.rmtree(root / "camera" / camera)
+    return root
+
+
+FOLDERS = {
+    "NuScenesProvider": functools.partial(write_nuscenes, frames_per_keyframe=1),
+    "LeRobotProvider v3.0": write_lerobot,
+    "LeRobotProvider v2.1": functools.partial(write_lerobot, version="v2.1"),
+    "ArgoverseProvider": lambda root: ArgoverseData().write(root).parent,
+    "ArgoverseProvider log": lambda root: ArgoverseData().write(root),
+    "KittiOdometryProvider": write_odometry,
+    "KittiTrackingProvider": write_tracking,
+    "ArrowLogProvider": lambda root: ArrowLog().write(root).parent,
+    "PhysicalAiProvider": _one_camera,
+    "PhysicalAiProvider unpacked": lambda root: unpacked(_one_camera(root.parent / "packed"), root),
+    "NavsimProvider": functools.partial(write_navsim, cameras=tuple(CAMERAS)),
+}
 
 
 class TestDescribe:
@@ -298,12 +330,20 @@ class TestSubject:
         assert main(["describe", subject]) == 0
         assert "image: UINT8" in capsys.readouterr().out
 
-    @pytest.mark.parametrize("command", ["describe", "show", "check"])
-    def test_may_be_the_folder_of_a_data_set(self, command, tmp_path, capsys):
-        write_nuscenes(tmp_path, frames_per_keyframe=1)
-        output = ["--output", str(tmp_path / "sample.png")] if command == "show" else []
-        assert main([command, str(tmp_path), *output]) == 0
-        assert ("sample.png" if command == "show" else "NuScenesProvider(") in capsys.readouterr().out
+    @pytest.mark.skipif(not (has("pyarrow") and has("av")), reason="needs pyarrow and PyAV")
+    @pytest.mark.parametrize("kind", FOLDERS)
+    def test_may_be_the_folder_of_a_data_set(self, kind, tmp_path, capsys, monkeypatch):
+        monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "indices"))
+        root, picture = FOLDERS[kind](tmp_path / "data"), tmp_path / "sample.png"
+        for command in ("describe", "show", "check"):
+            output = ["--output", str(picture)] if command == "show" else []
+            assert main([command, str(root), *output]) == 0
+            assert (str(picture) if command == "show" else f"{kind.split()[0]}(") in capsys.readouterr().out
+        with Image.open(picture) as image:
+            assert len(image.getcolors(1 << 24)) > 50
+
+    def test_each_recognised_data_set_has_been_tried(self):
+        assert {kind.split()[0] for kind in FOLDERS} == {name for _, _, name, _ in recognition.KINDS}
 
     def test_may_be_a_recipe_of_a_data_set(self, tmp_path, capsys):
         write_nuscenes(tmp_path, frames_per_keyframe=1)
@@ -337,6 +377,14 @@ class TestSubject:
         assert main(["check", str(tmp_path), "--recipe", "bevformer"]) == 1
         assert capsys.readouterr().err == (
             "check: The data set lacks what is requested:\n  - can_bus: the data set has none.\n"
+        )
+
+    def test_of_several_splits_one_must_be_named(self, tmp_path, capsys):
+        logs = write_navsim(tmp_path) / "navsim_logs"
+        shutil.copytree(logs / "mini", logs / "test")
+        assert main(["describe", str(tmp_path)]) == 1
+        assert (
+            f"Name a function that returns NavsimProvider({str(tmp_path)!r}, 'mini')." in capsys.readouterr().err
         )
 
     def test_of_several_versions_one_must_be_named(self, tmp_path, capsys):

@@ -11,8 +11,11 @@ from typing import Any, Final
 from accvlab.dali_pipeline_framework.errors import SettingError
 
 from .driving.driving_provider import DrivingProvider
+from .navsim.navsim_provider import NavsimSettings
 
 _Open = Callable[..., DrivingProvider]
+
+_NAVSIM: Final = "navsim_logs/*/*.pkl"
 
 
 def _of_nuscenes(provider: Any, root: Path, **fields: Any) -> DrivingProvider:
@@ -22,6 +25,20 @@ def _of_nuscenes(provider: Any, root: Path, **fields: Any) -> DrivingProvider:
         advice = f"Name a function that returns NuScenesProvider({str(root)!r}, {versions[0]!r})."
         raise SettingError(f"{problem}. {advice}")
     found: DrivingProvider = provider(root, versions[0], **fields)
+    return found
+
+
+def _of_navsim(provider: Any, root: Path, **fields: Any) -> DrivingProvider:
+    splits = sorted({path.parent.name for path in root.glob(_NAVSIM)})
+    if len(splits) > 1:
+        problem = f"The folder {str(root)!r} has several splits of NAVSIM ({', '.join(splits)})"
+        raise SettingError(
+            f"{problem}. Name a function that returns NavsimProvider({str(root)!r}, {splits[0]!r})."
+        )
+    known = NavsimSettings.__annotations__
+    found: DrivingProvider = provider(
+        root, splits[0], **{name: value for name, value in fields.items() if name in known}
+    )
     return found
 
 
@@ -35,9 +52,9 @@ def _of_lerobot(provider: Any, root: Path, **_: Any) -> DrivingProvider:
 
 
 # A file that only this data set has, the class and its module, and how it is made.
-_KINDS: Final[tuple[tuple[str, str, str, _Open], ...]] = (
+KINDS: Final[tuple[tuple[str, str, str, _Open], ...]] = (
     ("v1.*/sample_data.json", "nuscenes.nuscenes_provider", "NuScenesProvider", _of_nuscenes),
-    ("meta/info.json", "lerobot", "LeRobotProvider", _of_lerobot),
+    ("meta/info.json", "lerobot.lerobot_provider", "LeRobotProvider", _of_lerobot),
     ("city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
     ("*/city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
     ("*/*/city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
@@ -45,7 +62,8 @@ _KINDS: Final[tuple[tuple[str, str, str, _Open], ...]] = (
     ("calib/*.txt", "kitti", "KittiTrackingProvider", _of_root),
     ("*.arrow", "arrow_logs", "ArrowLogProvider", _of_root),
     ("*/*.arrow", "arrow_logs", "ArrowLogProvider", _of_root),
-    ("clip_index.parquet", "physical_ai", "PhysicalAiProvider", _of_root),
+    ("clip_index.parquet", "physical_ai.physical_ai_provider", "PhysicalAiProvider", _of_root),
+    (_NAVSIM, "navsim.navsim_provider", "NavsimProvider", _of_navsim),
 )
 
 
@@ -60,10 +78,10 @@ def provider_of_folder(root: Path, **fields: Any) -> DrivingProvider:
         SettingError: It is not that of a data set that is known here, or holds several.
         FileError: A file of the data set cannot be read.
     """
-    for pattern, module, name, make in _KINDS:
+    for pattern, module, name, make in KINDS:
         if next(root.glob(pattern), None) is not None:
             return make(getattr(importlib.import_module(f"{__package__}.{module}"), name), root, **fields)
-    known = ", ".join(dict.fromkeys(name.removesuffix("Provider") for _, _, name, _ in _KINDS))
+    known = ", ".join(dict.fromkeys(name.removesuffix("Provider") for _, _, name, _ in KINDS))
     raise SettingError(
         f"The folder {str(root)!r} is not recognised as a data set ({known}). Give the folder that its provider "
         f"takes, or a function that returns the provider, as module:function or file.py:function."
