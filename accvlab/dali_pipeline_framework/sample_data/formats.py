@@ -68,7 +68,7 @@ class ImageContent:
             may be out of date.
         codecs: For the bytes of videos, each codec with its format of pixels, as FFmpeg calls them, and its color
             matrix where that is not BT.601: ``("h264 yuv420p bt709",)``, see `VideoIndex.kind`. Empty for images,
-            and where it is not known.
+            and where it is not known. ``bt601`` says how streams without a matrix are converted.
         origins: For encoding, layout and range the step that left it so; empty for the input. Does not count in
             comparisons.
 

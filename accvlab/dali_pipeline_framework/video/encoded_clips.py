@@ -48,7 +48,7 @@ class FileOfClip(np.ndarray[Any, np.dtype[np.uint8]]):
     Views of it, also as plain arrays, refer to it by their ``base``.
 
     Attributes:
-        colors: How colors are converted on that way.
+        colors: How colors are converted on that way. ``"bt601"`` is what ``"stream"`` means for the file.
         decoded: Gets the frames of the clip, ``(F, H, W, 3)``, from the decoders that this process keeps open;
             None where the file is decoded.
     """
@@ -205,6 +205,7 @@ def _fail(pending: dict[int, list[int]], why: str) -> NoReturn:
 def _short_way(file: Any, colors: Colors) -> Callable[[], UInt8Array] | None:
     while file is not None:  # a view refers to what it shows
         if isinstance(file, FileOfClip) and file.decoded is not None:
-            return file.decoded if file.colors == colors else None
+            is_same = file.colors == colors or (file.colors == "bt601" and colors == "stream")
+            return file.decoded if is_same else None
         file = getattr(file, "base", None)
     return None

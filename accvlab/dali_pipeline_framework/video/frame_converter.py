@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from nvidia.dali import types
 
 from ..checks import choice, shown
@@ -16,7 +17,8 @@ from .video_decoding import UInt8Array, import_av
 if TYPE_CHECKING:
     import av
 
-Colors: TypeAlias = Literal["stream", "dali"]
+PixelArray: TypeAlias = npt.NDArray[Any]  # uint8; codes uint16
+Colors: TypeAlias = Literal["stream", "bt601", "dali"]
 
 _PIXEL_FORMATS = {
     types.DALIImageType.RGB: ("rgb24", 3),
@@ -53,16 +55,32 @@ class FrameConverter:
     is limited (of gray and RGB: full). The pixels are those of ``ffmpeg -pix_fmt rgb24``, except that
     FFmpeg takes BT.601 where the stream states no matrix, and always a full range for gray.
 
+    ``colors="bt601"`` is the same but for streams without a matrix: these are converted by BT.601 whatever their
+    size, as PyAV, OpenCV and FFmpeg write and read them. Recordings of robots and vehicles are such videos.
+
     With ``colors="dali"`` the pixels are those of DALI's decoding on the CPU: BT.601 coefficients, the value range
     of the stream, and chroma samples in the middle of their pixels, whatever else the stream says. RGB frames are
     bit-equal to those of ``fn.experimental.readers.video``, which can make no other type on the CPU. To convert
     takes more than ten times as long.
+
+    Gray videos of more than 8 bits, such as depth, are refused: as 8 bits they would lose what they were made for.
+    ``as_codes`` gives the values of gray videos as they are coded.
     """
 
     def __init__(
-        self, image_type: types.DALIImageType = types.DALIImageType.RGB, colors: Colors = "stream"
+        self,
+        image_type: types.DALIImageType = types.DALIImageType.RGB,
+        colors: Colors = "stream",
+        *,
+        as_codes: bool = False,
     ) -> None:
-        """Choose the channels: ``RGB``, ``BGR``, or ``GRAY`` (the luma, in [0, 255]); and the colors.
+        """Choose what frames become.
+
+        Args:
+            image_type: ``RGB``, ``BGR``, or ``GRAY`` (the luma, in [0, 255]).
+            colors: How colors are converted, see the class.
+            as_codes: In place of both: the values of gray videos as they are coded, uint16 of one channel,
+                whatever range of values the stream states.
 
         Raises:
             SettingError: There is no such choice.
@@ -70,30 +88,40 @@ class FrameConverter:
         if not isinstance(image_type, types.DALIImageType) or image_type not in _PIXEL_FORMATS:
             raise SettingError(f"`image_type` must be RGB, BGR or GRAY of DALIImageType, got {shown(image_type)}.")
         self._pixel_format, self.num_channels = _PIXEL_FORMATS[image_type]
-        self._is_as_dali = choice(colors, "colors", ("stream", "dali")) == "dali"
+        self._colors: Colors = choice(colors, "colors", ("stream", "bt601", "dali"))
+        self._as_codes = as_codes
+        self.dtype = np.dtype(np.uint16 if as_codes else np.uint8)
+        if as_codes:
+            self.num_channels = 1
         self._reformatter: Any = None
         self._copy: av.VideoFrame | None = None
 
-    def convert(self, frame: av.VideoFrame, out: UInt8Array | None = None) -> UInt8Array:
-        """Convert a frame to ``(height, width, C)`` uint8; ``C`` is 3, or 1 with ``GRAY``.
+    def convert(self, frame: av.VideoFrame, out: PixelArray | None = None) -> PixelArray:
+        """Convert a frame to ``(height, width, C)`` uint8; ``C`` is 3, or 1 with ``GRAY``. Codes are uint16.
 
         It is written to ``out``, of that shape with contiguous pixels. Without it the array is a new one, whose
         rows can have padding between them.
 
         Raises:
-            VideoError: The stream states a color matrix or range that is not known.
+            VideoError: The stream states a color matrix or range that is not known, or is gray of more than 8
+                bits, or is not gray where codes are requested.
         """
         if self._reformatter is None:
             let_malloc_keep_frames()
             self._reformatter = import_av().video.reformatter.VideoReformatter()
-        pixels = self._as_dali(frame) if self._is_as_dali else self._as_stated(frame)
+        pixels: PixelArray
+        if self._as_codes:
+            pixels = _codes(frame)
+        else:
+            _require_8_bits(frame)
+            pixels = self._as_dali(frame) if self._colors == "dali" else self._as_stated(frame)
         if out is None:
             return pixels
         np.copyto(out, pixels)
         return out
 
     def _as_stated(self, frame: av.VideoFrame) -> UInt8Array:
-        matrix = _matrix_of(frame)
+        matrix = _matrix_of(frame, self._colors)
         if matrix is not None and self.num_channels == 1:
             # The luma as it is. With another matrix libswscale computes that of BT.601 from RGB.
             matrix = _MATRICES[_BT601]
@@ -146,27 +174,55 @@ class FrameConverter:
         return copy
 
 
-def matrix_name(number: int, pixel_format: str, width: int, height: int) -> str:
+def _codes(frame: av.VideoFrame) -> PixelArray:
+    name, bits = frame.format.name, frame.format.components[0].bits
+    if not name.startswith("gray") or not bits <= 16:
+        raise VideoError(
+            f"codes of depth must be gray of at most 16 bits, but its pixels are {name}. What is no depth must not "
+            f"be declared as such; depth in colors has to be encoded anew, e.g. as gray12le."
+        )
+    rows = _rows(frame.planes[0])
+    if bits > 8:
+        rows = rows.view(">u2" if frame.format.is_big_endian else "<u2")
+    return rows[: frame.height, : frame.width, np.newaxis].astype(np.uint16)
+
+
+def _require_8_bits(frame: av.VideoFrame) -> None:
+    name, bits = frame.format.name, frame.format.components[0].bits
+    if name.startswith(("gray", "ya")) and bits > 8:
+        raise VideoError(
+            f"its pixels are gray of {bits} bits ({name}), as those of depth, and 8 bits would lose {bits - 8} of "
+            f"them. Read its codes: FrameReader(..., as_codes=True); or encode it anew with 8 bits."
+        )
+
+
+def matrix_name(number: int, pixel_format: str, width: int, height: int, colors: Colors = "stream") -> str:
     """Name the color matrix by which frames are converted; empty for BT.601, where it is not known, and of RGB.
+
+    It is ``"bt601"`` where only ``colors`` decides that, so that who decodes the frames elsewhere knows it.
 
     Args:
         number: What the stream states.
         pixel_format: FFmpeg's name for the format of the pixels.
         width: Width of the frames.
         height: Height of the frames.
+        colors: How colors are converted, see `FrameConverter`.
     """
     if not pixel_format.startswith(("yuv", "nv", "p0")):
         return ""
-    return _NAMES.get(_assumed(number, width, height), "")
+    name = _NAMES.get(_assumed(number, width, height, "stream"), "")
+    return "bt601" if name and colors == "bt601" and number == _UNSPECIFIED else name
 
 
-def _assumed(matrix: int, width: int, height: int) -> int:
+def _assumed(matrix: int, width: int, height: int, colors: Colors) -> int:
     if matrix != _UNSPECIFIED:
         return matrix
+    if colors == "bt601":
+        return _BT601
     return _BT601 if width <= _LARGEST_BT601[0] and height <= _LARGEST_BT601[1] else _BT709
 
 
-def _matrix_of(frame: av.VideoFrame) -> int | None:
+def _matrix_of(frame: av.VideoFrame, colors: Colors) -> int | None:
     """Get libswscale's number of a frame's color matrix; None where its pixels are RGB."""
     matrix, color_range = frame.colorspace, frame.color_range
     advice = 'Correct what the stream states, or pass colors="dali", which converts all by BT.601.'
@@ -174,7 +230,7 @@ def _matrix_of(frame: av.VideoFrame) -> int | None:
         raise VideoError(f"its range of values must be limited (1) or full (2), got {color_range}. {advice}")
     if frame.format.is_rgb or frame.format.has_palette:
         return None
-    matrix = _assumed(matrix, frame.width, frame.height)
+    matrix = _assumed(matrix, frame.width, frame.height, colors)
     if matrix not in _MATRICES:
         known = ", ".join(map(str, _MATRICES))
         raise VideoError(f"its color matrix must be one of {known} of ISO/IEC 23091-2, got {matrix}. {advice}")

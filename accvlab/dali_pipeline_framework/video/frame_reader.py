@@ -29,9 +29,9 @@ from .encoded_clips import EncodedClip, cut_clip
 from .files.byte_map import ByteMap
 from .files.stored_videos import RemoteVideo, StoredVideo, is_remote_video, located
 from .files.video_file import FileState
-from .frame_converter import Colors, FrameConverter
+from .frame_converter import Colors, FrameConverter, PixelArray
 from .frame_memory import FrameMemory
-from .video_decoding import UInt8Array, VideoSource, VideoStreamDecoder, import_av, source_name
+from .video_decoding import VideoSource, VideoStreamDecoder, import_av, source_name
 from .video_index import VideoIndex, cached_video_index, make_index
 from .videos import Videos
 
@@ -84,6 +84,7 @@ class FrameReader:
         num_threads: int = 1,
         image_type: types.DALIImageType = types.DALIImageType.RGB,
         colors: Colors = "stream",
+        as_codes: bool = False,
         kept: KeptFrames = KeptFrames(),
         name: str | None = None,
     ) -> None:
@@ -96,6 +97,7 @@ class FrameReader:
             num_threads: Number of threads that decode.
             image_type: ``RGB``, ``BGR`` or ``GRAY``.
             colors: How colors are converted, see `FrameConverter`.
+            as_codes: In place of colors, the values of gray videos as they are coded, uint16 of one channel: depth.
             kept: Which frames are kept: for clips that overlap or are repeated.
             name: What messages call the video; None for its path.
         """
@@ -110,10 +112,10 @@ class FrameReader:
         self._new_decoder = functools.partial(
             VideoStreamDecoder, source, stream=stream, num_threads=num_threads, name=name, size=size
         )
-        self._converter = FrameConverter(image_type, colors)
+        self._converter = FrameConverter(image_type, colors, as_codes=as_codes)
         self._keeps = kept
         self._keeps_pixels = kept.pixels and kept.number > 0
-        self._kept: LRUCache[int, UInt8Array | av.VideoFrame] = LRUCache(kept.number)
+        self._kept: LRUCache[int, PixelArray | av.VideoFrame] = LRUCache(kept.number)
         # A seek flushes the frames in the decoder, so it pays only for more frames than these.
         self._worth_a_seek = index.num_reordered + num_threads - 1
         self._num_decoded_before = 0
@@ -150,8 +152,8 @@ class FrameReader:
         key = self._index.key_before(frame)
         return ahead <= self._worth_a_seek or key is None or key <= int(self._index.pts[self.next_frame])
 
-    def frames(self, numbers: npt.ArrayLike, memory: FrameMemory | None = None) -> UInt8Array:
-        """Get frames: ``(n, height, width, C)`` uint8.
+    def frames(self, numbers: npt.ArrayLike, memory: FrameMemory | None = None) -> PixelArray:
+        """Get frames: ``(n, height, width, C)`` uint8; codes ``(n, height, width, 1)`` uint16.
 
         Args:
             numbers: Numbers of the frames, ``(n,)``, in [0, number of frames), in any order, repeated or not.
@@ -170,7 +172,8 @@ class FrameReader:
             out = np.ascontiguousarray(self._get(int(wanted[0])))[None]  # a copy only if there is padding
         else:
             shape = (len(wanted), self._index.height, self._index.width, self._converter.num_channels)
-            out = np.empty(shape, np.uint8) if memory is None else memory.array(shape)
+            in_memory = memory is not None and self._converter.dtype == np.uint8
+            out = memory.array(shape) if memory and in_memory else np.empty(shape, self._converter.dtype)
             for frame, place in zip(distinct.tolist(), places.tolist(), strict=True):
                 out[place] = self._get(frame)
         self.num_delivered += len(distinct)
@@ -237,7 +240,7 @@ class FrameReader:
         why = "its packets are not there; the file is damaged, or was changed after it was indexed."
         raise VideoError(f"{self._frame_text(last)} cannot be cut out: {why}")
 
-    def _get(self, number: int) -> UInt8Array:
+    def _get(self, number: int) -> PixelArray:
         frame = self._kept.get(number)
         if isinstance(frame, np.ndarray):
             return frame
@@ -254,7 +257,7 @@ class FrameReader:
         self._keep(number, pixels if self._keeps_pixels else frame)
         return pixels
 
-    def _keep(self, number: int, frame: UInt8Array | av.VideoFrame) -> None:
+    def _keep(self, number: int, frame: PixelArray | av.VideoFrame) -> None:
         if self._keeps.number:
             self._kept[number] = frame
 
@@ -424,7 +427,7 @@ class FrameReaderPool:
             self._finalizer.detach()
             self._start()
 
-    def read(self, video: int, numbers: npt.NDArray[np.int64]) -> UInt8Array:
+    def read(self, video: int, numbers: npt.NDArray[np.int64]) -> PixelArray:
         """Get frames of a video, see `FrameReader.frames`."""
         return self._lent(video, int(numbers.min()), lambda reader: reader.frames(numbers, self._memory))
 
@@ -555,7 +558,7 @@ class SharedFrames:
                 groups = [_SharedGroup(np.unique(np.concatenate(of_video)), len(of_video))]
             self._groups[video] = [group for group in groups if group.num_clips > 1]
 
-    def read(self, video: int, numbers: npt.NDArray[np.int64]) -> UInt8Array:
+    def read(self, video: int, numbers: npt.NDArray[np.int64]) -> PixelArray:
         """Get frames of a video, see `FrameReader.frames`."""
         for group in self._groups.get(video, ()):
             if np.isin(numbers, group.numbers).all():
@@ -571,13 +574,13 @@ class _SharedGroup:
 
     numbers: npt.NDArray[np.int64]  # sorted, each once
     num_clips: int = 1
-    _frames: UInt8Array | None = None
+    _frames: PixelArray | None = None
     _has_failed: bool = False
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     def read(
-        self, numbers: npt.NDArray[np.int64], decode: Callable[[npt.NDArray[np.int64]], UInt8Array]
-    ) -> UInt8Array | None:
+        self, numbers: npt.NDArray[np.int64], decode: Callable[[npt.NDArray[np.int64]], PixelArray]
+    ) -> PixelArray | None:
         with self._lock:
             if self._frames is None and not self._has_failed and self.num_clips > 1:
                 try:

@@ -21,7 +21,7 @@ from .files.byte_map import ByteMap
 from .files.h264 import FieldPictureSearch, begins_refresh
 from .files.stored_videos import RemoteVideo, StoredVideo, located
 from .files.video_file import FileState
-from .frame_converter import matrix_name
+from .frame_converter import Colors, matrix_name
 from .video_decoding import VideoSource, VideoStreamDecoder, source_name
 
 _NUM_NEIGHBOURS = 4  # intervals on each side of a gap
@@ -180,7 +180,14 @@ class VideoIndex:
 
         Codec and format of pixels; the color matrix if it is not BT.601; ``hidden`` if packets show no frame.
         """
-        matrix = matrix_name(self.color_matrix, self.pixel_format, self.width, self.height)
+        return self.kind_by("stream")
+
+    def kind_by(self, colors: Colors) -> str:
+        """Get `kind` for a conversion of colors, see `FrameConverter`.
+
+        With ``"bt601"``, the matrix is ``bt601`` where the stream has none and ``"stream"`` would assume another.
+        """
+        matrix = matrix_name(self.color_matrix, self.pixel_format, self.width, self.height, colors)
         words = self.codec_name, self.pixel_format, matrix, "hidden" * self.hides_packets
         return " ".join(filter(None, words))
 

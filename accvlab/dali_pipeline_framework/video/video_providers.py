@@ -503,7 +503,7 @@ def _encoded_content(videos: Videos, windows: VideoWindows, indexed: IndexedVide
             raise SettingError(f"{what}: {NOT_CUT}. {advice}.")
         warn_user(f"{what}, so their samples fail when they are loaded: {NOT_CUT}. {advice}.")
     able = [index for index in indexed.indices if index.has_packet_per_frame]
-    return ImageContent(is_encoded=True, codecs=tuple(sorted({index.kind for index in able})))
+    return ImageContent(is_encoded=True, codecs=tuple(sorted({index.kind_by(videos.colors) for index in able})))
 
 
 _COUNTERPARTS = {

@@ -145,8 +145,9 @@ class Videos(CameraRig):
             begins after it; ``"bridge"`` continues; ``"raise"`` refuses the data set.
         stream: Number of the video stream in the containers.
         image_type: ``RGB``, ``BGR`` or ``GRAY``.
-        colors: ``"stream"`` for the colors that each stream states; ``"dali"`` for the pixels of DALI's readers on
-            the CPU, which is slower. See `FrameConverter`.
+        colors: ``"stream"`` for the colors that each stream states, or players assume; ``"bt601"`` for BT.601
+            where a stream states none; ``"dali"`` for the pixels of DALI's readers on the CPU, which is slower.
+            See `FrameConverter`.
         index_cache: Local folder that keeps the indices of the videos.
         num_decoder_threads: Threads of each decoder.
         num_batch_threads: How many samples of a batch are decoded at once in a worker.

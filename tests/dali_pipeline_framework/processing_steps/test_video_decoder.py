@@ -183,6 +183,52 @@ def test_colors_of_the_graph_are_those_that_the_stream_states(matrix: int, name:
     assert np.array_equal(np.concatenate([batch["image"] for batch in plain]), as_dali)
 
 
+class Copies(DataProvider):
+    """Files that do not know where they are from, as after a way between processes."""
+
+    def __init__(self, source: DataProvider) -> None:
+        self.source = source
+
+    @property
+    def sample_data_structure(self) -> Any:
+        return self.source.sample_data_structure
+
+    def get_number_of_samples(self) -> int:
+        return self.source.get_number_of_samples()
+
+    def get_data(self, sample_index: int) -> Any:
+        sample = self.source.get_data(sample_index)
+        sample["image"] = np.array(sample["image"])
+        return sample
+
+
+@pytest.mark.parametrize("run", ["auto", "graph"])
+def test_a_video_without_a_matrix_is_decoded_as_its_provider_does(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "large.webm"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libvpx-vp9", rate=25, options={"deadline": "realtime"})
+        stream.width, stream.height, stream.pix_fmt = 1280, 32, "yuv420p"
+        for _ in range(4):
+            image = np.full((32, 1280, 3), (20, 220, 130), np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode(None))
+    kinds = {"stream": "vp9 yuv420p bt709", "bt601": "vp9 yuv420p bt601", "dali": "vp9 yuv420p bt709"}
+    for colors, kind in kinds.items():
+        videos = Videos(path, colors=colors)  # type: ignore[arg-type]
+        source = VideoFrameDataProvider(videos, images="encoded")
+        assert source.sample_data_structure.format.at(("image",)).content.codecs == (kind,)
+        if colors == "dali":
+            continue
+        expected = np.concatenate([batch["image"] for batch in loaded(VideoFrameDataProvider(videos))])
+        found = np.concatenate([batch["image"] for batch in loaded(source, VideoDecoder("image"), run=run)])
+        assert np.abs(found.astype(int) - expected).max() <= (3 if run == "graph" else 0)
+        assert (np.abs(expected.astype(int) - (20, 220, 130)).max() <= 3) == (colors == "bt601")
+        copied = np.concatenate(
+            [batch["image"] for batch in loaded(Copies(source), VideoDecoder("image"), run=run)]
+        )
+        assert np.array_equal(copied, found)
+
+
 def test_videos_of_different_matrices_are_decoded_in_the_workers(tmp_path: Path) -> None:
     paths = [make_colored(tmp_path / f"{matrix}.webm", matrix) for matrix in (1, 5)]
     source = VideoFrameDataProvider(paths, images="encoded")

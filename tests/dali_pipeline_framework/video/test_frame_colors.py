@@ -159,6 +159,20 @@ def test_without_a_matrix_the_size_decides(size: tuple[int, int], matrix: int) -
             np.testing.assert_array_equal(FrameConverter().convert(frame), stated)
 
 
+@pytest.mark.parametrize("size", [(64, 32), (1280, 32), (1920, 1080)])
+def test_without_a_matrix_bt601_can_be_chosen(size: tuple[int, int]) -> None:
+    converter = FrameConverter(colors="bt601")
+    for rgb in COLORS:
+        for matrix in (BT601, BT709, BT2020):  # what the stream states counts
+            frame = plain_frame(encoded(rgb, matrix, LIMITED), "yuv420p", matrix, LIMITED, size)
+            np.testing.assert_array_equal(converter.convert(frame), FrameConverter().convert(frame))
+        levels = encoded(rgb, BT601, LIMITED)
+        stated = FrameConverter().convert(plain_frame(levels, "yuv420p", BT601, LIMITED, size))
+        for color_range in (0, LIMITED):
+            frame = plain_frame(levels, "yuv420p", UNSPECIFIED, color_range, size)
+            np.testing.assert_array_equal(converter.convert(frame), stated)
+
+
 @pytest.mark.parametrize("image_type", [types.DALIImageType.RGB, GRAY])
 def test_gray_by_its_range(image_type: types.DALIImageType) -> None:
     levels = np.arange(256).reshape(16, 16)
@@ -172,9 +186,64 @@ def test_gray_by_its_range(image_type: types.DALIImageType) -> None:
         np.testing.assert_array_equal(found, np.repeat(expected[..., None], found.shape[2], axis=2))
         found[:] = 7  # memory of its own
         assert frame.to_ndarray()[3, 3] == 51
-    for color_range, expected in ((LIMITED, 98), (FULL, 100)):  # of 10 bits
-        found = FrameConverter(image_type).convert(plain_frame(400, "gray10le", BT709, color_range))
-        assert np.abs(found.astype(int) - expected).max() <= 1  # it is dithered
+
+
+@pytest.mark.parametrize("image_type", [types.DALIImageType.RGB, types.DALIImageType.BGR, GRAY])
+@pytest.mark.parametrize("colors", ["stream", "bt601", "dali"])
+def test_gray_of_more_than_8_bits_is_refused(image_type: types.DALIImageType, colors: Colors) -> None:
+    for pixel_format, lost in (("gray10le", 2), ("gray12le", 4), ("gray16be", 8), ("ya16le", 8)):
+        with pytest.raises(VideoError) as failed:
+            FrameConverter(image_type, colors).convert(av.VideoFrame(64, 32, pixel_format))
+        assert str(failed.value) == (
+            f"its pixels are gray of {8 + lost} bits ({pixel_format}), as those of depth, and 8 bits would lose "
+            f"{lost} of them. Read its codes: FrameReader(..., as_codes=True); or encode it anew with 8 bits."
+        )
+
+
+@pytest.mark.parametrize(
+    ("pixel_format", "num_bits"),
+    [("gray", 8), ("gray9le", 9), ("gray10le", 10), ("gray12le", 12), ("gray14le", 14), ("gray16be", 16)],
+)
+@pytest.mark.parametrize("width", [64, 61])
+def test_codes_are_those_of_the_stream(pixel_format: str, num_bits: int, width: int) -> None:
+    frame = av.VideoFrame(width, 32, pixel_format)
+    frame.color_range = LIMITED  # does not count
+    codes = np.random.default_rng(num_bits).integers(0, 1 << num_bits, (32, width)).astype(np.uint16)
+    plane = frame.planes[0]
+    dtype = np.dtype(np.uint8 if num_bits == 8 else ">u2" if pixel_format.endswith("be") else "<u2")
+    np.frombuffer(plane, dtype).reshape(-1, plane.line_size // dtype.itemsize)[:32, :width] = codes
+    found = FrameConverter(as_codes=True).convert(frame)
+    assert found.dtype == np.uint16
+    np.testing.assert_array_equal(found, codes[..., np.newaxis])
+
+
+def test_codes_of_what_is_not_gray_are_refused() -> None:
+    for pixel_format in ("yuv420p", "rgb24", "grayf32le"):
+        message = f"codes of depth must be gray of at most 16 bits, but its pixels are {pixel_format}\\."
+        with pytest.raises(VideoError, match=message):
+            FrameConverter(as_codes=True).convert(av.VideoFrame(64, 32, pixel_format))
+
+
+def test_codes_of_videos_are_read_in_any_order(tmp_path: Path) -> None:
+    path, codes = tmp_path / "depth.mkv", [64, 66, 2048, 2050, 4040]
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "gray12le"
+        for code in codes:
+            image = np.full((64, 96), code, np.uint16)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="gray12le")))
+        container.mux(stream.encode(None))
+    reader = FrameReader(path, index_video(path), as_codes=True, kept=KeptFrames(2))
+    for numbers in ([4, 0, 1, 1], [2], [3, 2]):
+        found = reader.frames(numbers)
+        assert (found.dtype, found.shape) == (np.uint16, (len(numbers), 64, 96, 1))
+        np.testing.assert_array_equal(
+            found, np.broadcast_to(np.take(codes, numbers)[:, None, None, None], found.shape)
+        )
+    with pytest.raises(
+        VideoError, match=r"Frame 0 of the video .* at 0\.000 s, cannot be converted: its pixels are"
+    ):
+        FrameReader(path, index_video(path)).frames([0])
 
 
 # --- streams ----------------------------------------------------------------------------------------------
@@ -331,9 +400,9 @@ def test_values_that_are_none(properties: tuple[int, int], image_type: types.DAL
 
 def test_settings() -> None:
     for wrong in ("DALI", "bt709", None, 1):
-        with pytest.raises(SettingError, match="`colors` must be one of 'stream', 'dali', got"):
+        with pytest.raises(SettingError, match="`colors` must be one of 'stream', 'bt601', 'dali', got"):
             Videos("a.mp4", colors=wrong)  # type: ignore[arg-type]
-        with pytest.raises(SettingError, match="`colors` must be one of 'stream', 'dali', got"):
+        with pytest.raises(SettingError, match="`colors` must be one of 'stream', 'bt601', 'dali', got"):
             FrameConverter(colors=wrong)  # type: ignore[arg-type]
 
 

@@ -685,7 +685,7 @@ class TestSettings:
             ({"num_threads": 0}, "`num_threads`"),
             ({"num_batches_ahead": 0}, "`num_batches_ahead`"),
             ({"image_type": types.YCbCr}, "`image_type`"),
-            ({"colors": "bt709"}, "`colors` must be one of 'stream', 'dali', got 'bt709'"),
+            ({"colors": "bt709"}, "`colors` must be one of 'stream', 'bt601', 'dali', got 'bt709'"),
         ],
     )
     def test_that_break_a_rule(self, arguments: dict[str, Any], message: str) -> None:

@@ -60,8 +60,8 @@ class VideoDecoder(PixelStep):
             device: ``"auto"``: on the GPU where the graph has one that decodes all codecs of the fields, see
                 `DECODED_ON_GPU`; else in the workers. ``"gpu"``: on the GPU, where the graph has one, whatever the
                 codec. ``"cpu"``: in the workers. ``with_run`` and ``run`` put it into the graph without a GPU.
-            colors: ``"stream"`` for colors as the streams state, ``"dali"`` for BT.601 whatever they state, see
-                `FrameConverter`.
+            colors: ``"stream"`` for colors as the streams state, and as the provider of the field converts streams
+                that state none; ``"dali"`` for BT.601 whatever they state, see `FrameConverter`.
 
         Raises:
             SettingError: ``device`` or ``colors`` is something else.
@@ -145,7 +145,8 @@ class VideoDecoder(PixelStep):
     def _on_array(
         self, image: npt.NDArray[np.uint8], leaf: LeafFormat, numbers: npt.NDArray[np.int32], *, is_clip: bool
     ) -> npt.NDArray[np.uint8]:
-        frames = decoded_clip(image, numbers, self._colors)
+        is_bt601 = self._colors == "stream" and any("bt601" in codec.split() for codec in leaf.content.codecs)
+        frames = decoded_clip(image, numbers, "bt601" if is_bt601 else self._colors)
         return frames if is_clip else frames[0]
 
     def _noted(

@@ -15,6 +15,7 @@ from cachetools import LRUCache
 
 from accvlab.dali_pipeline_framework.errors import FileError, VideoError
 from accvlab.dali_pipeline_framework.extension import (
+    Colors,
     FileOfClip,
     FrameReaderPool,
     KeptFrames,
@@ -25,7 +26,7 @@ from accvlab.dali_pipeline_framework.extension import (
 from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.video import DecodingStatistics, FrameReader, VideoIndex, cached_video_index
 
-from .array_types import Float64, Int32, Int64, UInt8
+from .array_types import Array, Float64, Int32, Int64, UInt8
 from .poses import half_period
 
 FrameKey: TypeAlias = tuple[str, int]
@@ -41,17 +42,21 @@ class VideoFrames:
     What is found about a video is kept in files, for other processes.
     """
 
-    def __init__(self, index_folder: Path, storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, index_folder: Path, storage_options: Mapping[str, Any] | None = None, colors: Colors = "bt601"
+    ) -> None:
         """Set up; nothing is opened.
 
         Args:
             index_folder: Folder of what is found; it is made when it is needed.
             storage_options: Arguments of the remote file system, for videos that are named by URLs.
+            colors: How colors are converted, see `FrameConverter`.
         """
+        self._colors: Colors = colors
         self._index_folder = index_folder
         self._storage_options = storage_options
         self._storages: dict[str, Storage] = {}
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[tuple[str, bool], int] = {}
         self._indices: LRUCache[str, VideoIndex] = LRUCache(_MOST_INDICES)
         self._times: LRUCache[str, tuple[Float64, float]] = LRUCache(_MOST_INDICES)
         self._pool = FrameReaderPool(self._opened, _MOST_OPEN)
@@ -59,8 +64,10 @@ class VideoFrames:
         self._decoders: FrameReaderPool | SharedFrames = self._pool
 
     def _opened(self, video: int) -> FrameReader:
-        path = [*self._numbers][video]
-        return FrameReader(self._located(path), self.index(path), kept=KeptFrames(1, passed=False, pixels=False))
+        path, as_codes = [*self._numbers][video]
+        kept = KeptFrames(1, passed=False, pixels=False)
+        source, index = self._located(path), self.index(path)
+        return FrameReader(source, index, colors=self._colors, as_codes=as_codes, kept=kept)
 
     def _located(self, path: str) -> Any:
         return located(path, self._storage_options, self._storages)
@@ -98,9 +105,12 @@ class VideoFrames:
         decoded: UInt8 = self.frames(path, [number])[0]
         return decoded
 
-    def frames(self, path: str, numbers: npt.ArrayLike) -> UInt8:
-        """Get frames of one video, ``(n, H, W, 3)``, in any order, in one pass; see `frame`."""
-        return self._decoders.read(*self._place(path, numbers))
+    def frames(self, path: str, numbers: npt.ArrayLike, *, as_codes: bool = False) -> Array:
+        """Get frames of one video, ``(n, H, W, 3)``, in any order, in one pass; see `frame`.
+
+        ``as_codes`` gives the values of gray videos as they are coded, ``(n, H, W, 1)`` uint16.
+        """
+        return self._decoders.read(*self._place(path, numbers, as_codes=as_codes))
 
     def encoded_frames(self, path: str, numbers: Sequence[int], kinds: Sequence[str]) -> tuple[UInt8, Int32]:
         """Get a small video file that holds frames, ``(num_bytes,)`` uint8, and their numbers in it, ``(n,)``.
@@ -118,11 +128,11 @@ class VideoFrames:
         clip = self._cutters.cut(*place)
         # Of remote videos, another decoder would request the same bytes again.
         decoded = None if is_remote_video(self._located(path)) else partial(self._decoders.read, *place)
-        return FileOfClip.of(clip.file, "stream", decoded), clip.numbers
+        return FileOfClip.of(clip.file, self._colors, decoded), clip.numbers
 
     def kind(self, path: str) -> str:
         """What decides where a video can be decoded, see `VideoIndex.kind`; for errors see `index`."""
-        return self.index(path).kind
+        return self.index(path).kind_by(self._colors)
 
     def kinds(self, of_cameras: Iterable[Iterable[str]]) -> tuple[str, ...]:
         """Get the kinds of videos, of the first of each camera that can be read: of few, since each is read."""
@@ -137,7 +147,7 @@ class VideoFrames:
                         break
         return tuple(sorted(kinds))
 
-    def _place(self, path: str, numbers: npt.ArrayLike) -> tuple[int, Int64]:
+    def _place(self, path: str, numbers: npt.ArrayLike, *, as_codes: bool = False) -> tuple[int, Int64]:
         """Get the number of a video, and those of frames in it."""
         wanted = np.asarray(numbers, np.int64)
         num_frames = self.index(path).num_frames
@@ -148,7 +158,7 @@ class VideoFrames:
                 f"0 to {num_frames - 1}: the video was cut short, or is not the one that the data set was made "
                 f"with."
             )
-        return self._numbers.setdefault(path, len(self._numbers)), wanted
+        return self._numbers.setdefault((path, as_codes), len(self._numbers)), wanted
 
     @contextmanager
     def shared(self, keys: Iterable[FrameKey]) -> Iterator[None]:
