@@ -178,8 +178,8 @@ def _codes(frame: av.VideoFrame) -> PixelArray:
     name, bits = frame.format.name, frame.format.components[0].bits
     if not name.startswith("gray") or not bits <= 16:
         raise VideoError(
-            f"codes of depth must be gray of at most 16 bits, but its pixels are {name}. What is no depth must not "
-            f"be declared as such; depth in colors has to be encoded anew, e.g. as gray12le."
+            f"codes of depth must be gray of at most 16 bits, but its pixels are {name}. Correct what declares it "
+            f"as depth, or encode it anew, e.g. as gray12le."
         )
     rows = _rows(frame.planes[0])
     if bits > 8:

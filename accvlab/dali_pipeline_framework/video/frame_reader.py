@@ -97,7 +97,7 @@ class FrameReader:
             num_threads: Number of threads that decode.
             image_type: ``RGB``, ``BGR`` or ``GRAY``.
             colors: How colors are converted, see `FrameConverter`.
-            as_codes: In place of colors, the values of gray videos as they are coded, uint16 of one channel: depth.
+            as_codes: In place of colors, the values of gray videos, such as depth, as they are coded: uint16.
             kept: Which frames are kept: for clips that overlap or are repeated.
             name: What messages call the video; None for its path.
         """

@@ -36,6 +36,8 @@ pytestmark = pytest.mark.skipif(not has("fsspec"), reason="needs fsspec")
 
 FAST: dict[str, Any] = {"reading": RemoteReading(attempts=2, first_wait_s=0.001, timeout_s=60)}
 VERSIONS = ("v3.0", "v2.1")
+LEAVE_OUT = "Copy the file again, or leave the episode (`episodes`) or the camera (`fields`) out."
+OF_LAST = f"videos/chunk-000/{FEATURE}/episode_000002.mp4"
 
 
 @pytest.fixture(autouse=True)
@@ -493,7 +495,7 @@ OF_FIRST = "Line 1 of {} must have whole numbers of at least 0 for"
             _of_column("observation.state", ROWS, _ragged),
             "The column 'observation.state' of {} must hold float32 of the shape (2,) in each row, as its data "
             "set says, got 7 rows of list<element: float> with 14 values and 0 empty cells, not the same number "
-            "in each.",
+            "in each. Name the fields that are wanted (`fields`): others are not read.",
         ),
     ],
 )
@@ -533,18 +535,356 @@ def test_the_end_of_an_episode_may_be_the_time_of_its_last_frame(tmp_path: Path)
     assert numbers([provider.get_data(row) for row in rows]) == [*rows]
 
 
+# --- less than the data set says of itself ------------------------------------------------------------------
+
+TOTALS = {"total_episodes": 3, "total_frames": 12}
+AGAIN = "Copy the data set again, or name the episodes that are wanted (`episodes`)."
+
+
+def _without_last_episode(root: Path) -> None:
+    if (root / EPISODES).exists():
+        (root / EPISODES).unlink()
+    else:
+        _of_lines("episodes", lambda lines: lines.pop())(root)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_missing_episodes_are_named(tmp_path: Path, version: str) -> None:
+    root = write_lerobot(tmp_path, version, cameras=(), **TOTALS)
+    assert LeRobotProvider(root).sequence_lengths.tolist() == [*LENGTHS]
+    _without_last_episode(root)
+    tables = root / ("meta/episodes.jsonl" if version == "v2.1" else "meta/episodes")
+    following = f" The first table that is not there is '{root / EPISODES}'." * (version == "v3.0")
+    with pytest.raises(FileError) as failed:
+        LeRobotProvider(root)
+    assert str(failed.value) == (
+        f"'{tables}' must have 3 episodes and 12 frames, as '{root}/meta/info.json' says, got 2 episodes and 7 "
+        f"frames. Episodes are missing: 2.{following} {AGAIN}"
+    )
+    assert LeRobotProvider(root, episodes=[1, 0]).sequence_lengths.tolist() == [4, 3]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rows_are_as_many_as_the_data_set_says(tmp_path: Path, version: str) -> None:
+    root = write_lerobot(tmp_path, version, cameras=(), total_episodes=3, total_frames=13)
+    with pytest.raises(FileError, match=r"got 3 episodes and 12 frames\. A 'length' is wrong\. Copy"):
+        LeRobotProvider(root)
+    more = write_lerobot(tmp_path / "more", version, cameras=(), total_episodes=2, total_frames=7)
+    with pytest.warns(
+        UserWarning, match=r"must have 2 episodes and 7 frames, .* got 3 episodes and 12 frames\. All"
+    ):
+        assert len(LeRobotProvider(more)) == 12
+
+
+@pytest.mark.parametrize("length", [0, 2, 4])
+def test_a_length_is_that_of_the_rows(tmp_path: Path, length: int) -> None:
+    first = EPISODES.replace("001", "000")
+    root = write_lerobot(tmp_path / "set", cameras=())
+    _of_column("length", first, lambda column: [[4, length]])(root)
+    with pytest.raises(FileError) as failed:
+        LeRobotProvider(root)
+    assert str(failed.value) == (
+        f"'length' of the episode 1 in the tables of episodes of '{root}' must be 3, from its "
+        f"'dataset_from_index' to 'dataset_to_index', got {length}. {CUT}"
+    )
+    assert len(LeRobotProvider(root, episodes=[0, 2])) == 9
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rows_of_an_episode_without_any_are_refused(tmp_path: Path, version: str) -> None:
+    root = write_lerobot(tmp_path, version, cameras=(), left_out=["dataset_to_index"])
+    table = ROWS if version == "v3.0" else "data/chunk-000/episode_000001.parquet"
+    if version == "v3.0":
+        _of_column("length", EPISODES.replace("001", "000"), lambda column: [[4, 0]])(root)
+    else:
+        _of_lines("episodes", lambda lines: lines[1].update(length=0))(root)
+    rule = "must have 0 rows of the episode 1, as its 'length' says, got 3"
+    for episodes in (None, [0, 1]):
+        with pytest.raises(FileError) as failed:
+            LeRobotProvider(root, episodes=episodes)
+        assert str(failed.value) == f"'{root / table}' {rule}. {CUT}"
+
+
+def test_rows_of_an_unknown_episode_are_refused(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path, cameras=())  # without totals
+    for part in (0, 1):
+        path = root / f"data/chunk-000/file-00{part}.parquet"
+        if not part:
+            rows = path.read_bytes()
+            continue
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        both = pa.concat_tables([pq.read_table(io.BytesIO(rows)), pq.read_table(path)])
+        pq.write_table(both, root / ROWS)
+    (root / EPISODES).unlink()
+    with pytest.raises(FileError) as failed:
+        LeRobotProvider(root)
+    rule = "must have rows of the episodes that the tables of episodes list for it, got 5 of episode 2"
+    assert str(failed.value) == f"'{root / ROWS}' {rule}. {CUT}"
+    assert len(LeRobotProvider(root, episodes=[1])) == 3
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_missing_videos_are_named_when_a_folder_is_opened(tmp_path: Path, version: str) -> None:
+    root = write_lerobot(tmp_path, version)
+    videos = sorted(root.rglob("*.mp4"))
+    gone = [path for path in videos if REAR in str(path)]
+    for path in gone:
+        path.unlink()
+    with pytest.raises(FileNotFoundError) as failed:
+        LeRobotProvider(root)
+    assert str(failed.value) == (
+        f"The video '{gone[0]}' of '{REAR}' in the episode 0 and {len(gone) - 1} other videos cannot be read: "
+        "there is none. Copy the data set again, or leave the episodes (`episodes`) or the camera (`fields`) out."
+    )
+    assert numbers([LeRobotProvider(root, fields=[FEATURE]).get_data(11)]) == [11]
+
+
+# --- what is not wanted -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_fields_that_are_not_wanted_are_not_read(tmp_path: Path, version: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {"note": np.array(["a"] * 12), "gains": np.arange(24.0).reshape(12, 2)}
+    root = write_lerobot(tmp_path, version, columns=columns)
+    info = json.loads((root / "meta/info.json").read_text())
+    info["features"]["gone"] = {"dtype": "float32", "shape": [3]}
+    info["features"]["odd"] = {"dtype": "float32", "shape": None}
+    info["features"]["observation.images.gone"] = {"dtype": "video", "shape": [64, 96, 3]}
+    (root / "meta/info.json").write_text(json.dumps(info))
+    for path in (root / "data").rglob("*.parquet"):
+        table = pq.read_table(path)
+        for name in ("note", "gains", "task_index"):
+            cells = [None, *table[name].to_pylist()[1:]]
+            table = table.set_column(table.schema.get_field_index(name), name, pa.array(cells, table[name].type))
+        pq.write_table(table, path)
+    (root / ("meta/tasks.jsonl" if version == "v2.1" else "meta/tasks.parquet")).unlink()
+    provider = LeRobotProvider(root, fields=["action", FEATURE])
+    assert provider.get_data(7)["action"].tolist() == [0, 0, 2]
+    assert numbers([provider.get_data(7)]) == [7]
+    advice = r"Name the fields that are wanted \(`fields`\): others are not read\."
+    for fields, message in (
+        (["note"], rf"The column 'note' of .* has 1 cells without a value\. {advice}"),
+        (["gains"], rf"The column 'gains' of .* and 1 empty cells.*\. {advice}"),
+        (["gone"], rf"has no column 'gone'\. .*\. {advice}"),
+        (["odd"], "'shape' of the feature 'odd' in"),
+        (["observation.images.gone"], "observation.images.gone"),
+        (["task"], "meta/tasks"),
+    ):
+        with pytest.raises(FileError, match=message):
+            LeRobotProvider(root, fields=fields)
+
+
+def test_fields_of_one_data_set_have_indices_of_their_own(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path, cameras=())
+    for fields in (["action"], ["observation.state"], ["action", "task"], None):
+        sample = LeRobotProvider(root, fields=fields).get_data(9)
+        assert fields is None or [*sample.contained_top_level_field_names] == fields
+        if fields is None or "action" in fields:
+            assert sample["action"].tolist() == [2, -2, 2]
+        if fields is None or "task" in fields:
+            assert sample["task"] == TASKS[0]
+
+
+# --- depth and colors ---------------------------------------------------------------------------------------
+
+DEPTH = "observation.images.depth"
+
+
+def _add_depth(root: Path, *, pixel_format: str = "gray12le", **info: Any) -> None:
+    """Make the rear camera one of depth, whose codes are 100 times the number of the row, and its place."""
+    import av
+
+    path = root / "meta/info.json"
+    head = json.loads(path.read_text())
+    head["features"][REAR] |= {"shape": [64, 96, 1], "info": info}
+    path.write_text(json.dumps(head))
+    for file, rows in enumerate([range(7), range(7, 12)]):
+        video = root / f"videos/{REAR}/chunk-000/file-00{file}.mp4"
+        with av.open(str(video), "w", format="matroska") as container:
+            stream = container.add_stream("ffv1", rate=FPS)
+            stream.width, stream.height, stream.pix_fmt = 96, 64, pixel_format
+            for row in rows:
+                codes = np.add.outer(np.zeros(64), np.arange(96)).astype(np.uint16) + 100 * row
+                frame = av.VideoFrame.from_ndarray(codes, format="gray12le").reformat(format=pixel_format)
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode(None))
+
+
+@pytest.mark.parametrize("key", ["is_depth_map", "video.is_depth_map"])
 @pytest.mark.parametrize("images", ["decoded", "encoded"])
-@pytest.mark.parametrize(("num_frames", "rate"), [(1, 25), (3, 10)])
-def test_a_video_of_fewer_frames_than_rows_is_refused_where_there_is_none(
-    tmp_path: Path, num_frames: int, rate: int, images: Any
+def test_depth_is_delivered_as_its_codes(tmp_path: Path, key: str, images: Any) -> None:
+    root = write_lerobot(tmp_path)
+    _add_depth(root, **{key: True, "video.depth_min": 0.01, "depth_max": 10.0})
+    provider = LeRobotProvider(root, images=images)
+    assert provider.depth_cameras == {REAR: {"is_depth_map": True, "depth_min": 0.01, "depth_max": 10.0}}
+    windows = TimeWindows(provider, {REAR: [-1 / FPS, 0], "action": [0]})
+    for source, rows in (
+        (provider, [[row] for row in range(12)]),
+        (windows, [[max(row - 1, 4), row] for row in (4, 5)]),
+    ):
+        for of_sample in rows:
+            found = source.get_data(of_sample[-1])[REAR]
+            assert found.dtype == np.uint16
+            assert found[..., 5, 7, 0].reshape(-1).tolist() == [100 * row + 7 for row in of_sample]
+            assert found.shape[-3:] == (64, 96, 1)
+    check_provider(provider, start_method="fork", num_samples=3)
+    steps = [VideoDecoder(FEATURE)] if images == "encoded" else []
+    with DataLoader(windows, 3, shuffle=False, steps=steps, output_type="numpy", num_workers=0) as loader:
+        batch = next(iter(loader))
+    assert np.stack(batch[REAR])[:, :, 3, 0, 0].tolist() == [[0, 0], [0, 100], [100, 200]]
+    if images == "decoded":
+        assert show(provider.get_data(3), 0).pixels().shape[2] == 3
+
+
+def test_depth_in_colors_is_refused(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path)
+    _add_depth(root, pixel_format="yuv420p", is_depth_map=True)
+    provider = LeRobotProvider(root)
+    message = (
+        rf"'{REAR}' of episode 0, frame 0, .* codes of depth must be gray of at most 16 bits, but .* yuv420p\."
+    )
+    with pytest.raises(VideoError, match=message):
+        provider.get_data(0)
+    assert numbers([LeRobotProvider(root, fields=[FEATURE]).get_data(0)]) == [0]
+
+
+def test_gray_of_12_bits_that_is_not_declared_is_refused(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path)
+    _add_depth(root)
+    provider = LeRobotProvider(root)
+    assert provider.depth_cameras == {}
+    with pytest.raises(VideoError, match=rf"'{REAR}' of episode 0, frame 0, .* its pixels are gray of 12 bits"):
+        provider.get_data(0)
+
+
+def test_depth_in_files_of_pictures_is_refused(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path, cameras=(), images=[b"a"] * 12)
+    path = root / "meta/info.json"
+    info = json.loads(path.read_text())
+    info["features"]["observation.images.top"]["info"] = {"is_depth_map": True}
+    path.write_text(json.dumps(info))
+    with pytest.raises(
+        SettingError, match=r"Depth maps must be of dtype 'video', but 'observation\.images\.top' is"
+    ):
+        LeRobotProvider(root)
+    assert len(LeRobotProvider(root, fields=["action"])) == 12
+
+
+@pytest.mark.parametrize("images", ["decoded", "encoded"])
+def test_untagged_videos_have_the_colors_that_were_written(tmp_path: Path, images: Any) -> None:
+    import av
+
+    root = write_lerobot(tmp_path, "v2.1", cameras=[FEATURE])
+    path = root / "meta/info.json"
+    info = json.loads(path.read_text())
+    info["features"][FEATURE]["shape"] = [64, 1280, 3]
+    path.write_text(json.dumps(info))
+    for episode, length in enumerate(LENGTHS):
+        with av.open(str(root / f"videos/chunk-000/{FEATURE}/episode_{episode:06d}.mp4"), "w") as container:
+            stream = container.add_stream("libx264", rate=FPS, options={"g": "2", "bf": "0", "qp": "4"})
+            stream.width, stream.height, stream.pix_fmt = 1280, 64, "yuv420p"
+            for _ in range(length):
+                image = np.full((64, 1280, 3), (20, 220, 130), np.uint8)
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+            container.mux(stream.encode(None))
+    for colors, expected in ((None, [19, 219, 129]), ("bt601", [19, 219, 129]), ("stream", [2, 195, 128])):
+        settings: dict[str, Any] = {} if colors is None else {"colors": colors}
+        provider = LeRobotProvider(root, images=images, **settings)
+        steps = [VideoDecoder(FEATURE)] if images == "encoded" else []
+        with DataLoader(provider, 4, shuffle=False, steps=steps, output_type="numpy", num_workers=0) as loader:
+            found = np.stack(next(iter(loader))[FEATURE])
+        assert np.abs(found[:, 30, 600].astype(int) - expected).max() <= 1
+    with pytest.raises(SettingError, match="`colors` must be one of 'stream', 'bt601', 'dali', got 'bt709'"):
+        LeRobotProvider(root, colors="bt709")  # type: ignore[arg-type]
+
+
+# --- rows and frames --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("images", ["decoded", "encoded"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_video_of_fewer_frames_than_rows_is_refused_as_a_whole(
+    tmp_path: Path, version: str, images: Any
 ) -> None:
-    root = write_lerobot(tmp_path / "set", cameras=[FEATURE])
-    make_video(root / VIDEO, num_frames, "libx264", rate=rate)
-    windows = TimeWindows(LeRobotProvider(root, images=images), {FEATURE: [-1 / FPS, 0]})
-    windows.get_data(0)
-    with pytest.raises(FileError, match=r"episode 0, frame 1.* no frame at 0\.040 s") as failed:
-        next(windows.load_batch([0, 1, 2], [0, 1, 2]))
-    assert failed.value.sample_index_in_data_set == 1  # type: ignore[attr-defined]
+    root = write_lerobot(tmp_path / "set", version, cameras=[FEATURE])
+    video = root / ("videos/chunk-000/" + FEATURE + "/episode_000001.mp4" if version == "v2.1" else VIDEO)
+    make_video(video, 2 if version == "v2.1" else 6, "libx264", first_number=4 if version == "v2.1" else 0)
+    provider = LeRobotProvider(root, images=images)
+    for row in (4, 5, 6):  # frame 1 may be the one that is missing, and all others at constant rate
+        with pytest.raises(FileError) as failed:
+            provider.get_data(row)
+        start = "0.160" if version == "v3.0" else "0.000"
+        assert str(failed.value) == (
+            f"'{FEATURE}' of episode 1, frame {row - 4}, at {(row - 4) / FPS:.3f} s: the episode has 3 rows, "
+            f"and the video '{video}' has 2 frames for them, from {start} s on: frames are missing, and which "
+            f"rows they are of is not known. A `tolerance_s` of 0.02 takes the nearest ones. {LEAVE_OUT}"
+        )
+        assert failed.value.sample_index_in_data_set == row  # type: ignore[attr-defined]
+    if images == "decoded":
+        assert numbers([provider.get_data(row) for row in (0, 3, 7, 11)]) == [0, 3, 7, 11]
+        tolerant = LeRobotProvider(root, tolerance_s=0.04)
+        with pytest.warns(UserWarning, match=r"not as many in episode 1: the episode has 3 rows, and .* 2 frames"):
+            assert numbers([tolerant.get_data(row) for row in (4, 5, 6)]) == [4, 5, 5]
+
+
+def test_more_frames_than_rows_are_a_warning(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path / "set", "v2.1", cameras=[FEATURE])
+    for episode, length in ((0, 4), (2, 5)):
+        name = f"videos/chunk-000/{FEATURE}/episode_{episode:06d}.mp4"
+        make_video(root / name, length + 2, "libx264", first_number=50)
+    provider = LeRobotProvider(root)
+    with pytest.warns(UserWarning, match="not as many in episode 0") as warned:
+        assert numbers([provider.get_data(row) for row in (0, 3, 7, 11)]) == [50, 53, 50, 54]
+    assert [str(each.message) for each in warned] == [
+        f"Rows and frames are not as many in episode 0: the episode has 4 rows, and the video "
+        f"'{root}/videos/chunk-000/{FEATURE}/episode_000000.mp4' has 6 frames for them, from 0.000 s on. Are they "
+        "of one recording? Frames are taken by their times. (Other episodes are not named.)"
+    ]
+
+
+@pytest.mark.parametrize("images", ["decoded", "encoded"])
+@pytest.mark.parametrize("rate", [24, 26])
+def test_frames_that_drift_are_refused(tmp_path: Path, rate: int, images: Any) -> None:
+    root = write_lerobot(tmp_path / "set", "v2.1", cameras=[FEATURE])
+    make_video(root / OF_LAST, 5, "libx264", first_number=7, rate=rate)
+    provider = LeRobotProvider(root, images=images)
+    provider.get_data(7)
+    for row in (8, 11):
+        wanted_s, found_s = (row - 7) / FPS, (row - 7) / rate
+        with pytest.raises(FileError) as failed:
+            provider.get_data(row)
+        assert str(failed.value) == (
+            f"'{FEATURE}' of episode 2, frame {row - 7}, at {wanted_s:.3f} s: there is no frame at "
+            f"{wanted_s:.3f} s of the video '{root / OF_LAST}', which has 5 frames from 0.000 to {4 / rate:.3f} "
+            f"s, where the episode begins at 0.000 s: the nearest, frame {row - 7}, is at {found_s:.4f} s, "
+            f"{abs(wanted_s - found_s):.4f} s away, and `tolerance_s` is 0.0001. {LEAVE_OUT}"
+        )
+    tolerant = LeRobotProvider(root, tolerance_s=0.01)
+    assert numbers([tolerant.get_data(row) for row in range(7, 12)]) == [*range(7, 12)]
+
+
+@pytest.mark.parametrize(("shift_s", "is_near"), [(9e-5, True), (-9e-5, True), (1.2e-4, False), (-1.2e-4, False)])
+def test_frames_are_as_near_as_lerobot_wants_them(tmp_path: Path, shift_s: float, is_near: bool) -> None:
+    root = write_lerobot(tmp_path / "set", "v2.1", cameras=[FEATURE])
+    times = (np.arange(5) / FPS + shift_s).astype(np.float32)
+    _of_column("timestamp", "data/chunk-000/episode_000002.parquet", lambda column: [times])(root)
+    provider = LeRobotProvider(root)
+    if is_near:
+        assert numbers([provider.get_data(row) for row in (7, 11)]) == [7, 11]
+    else:
+        with pytest.raises(FileError, match=r"0\.0001 s away, and `tolerance_s` is 0\.0001"):
+            provider.get_data(9)
+
+
+@pytest.mark.parametrize("wrong", [0, -1e-4, float("nan"), "1e-4", None])
+def test_a_tolerance_is_a_number_above_0(tmp_path: Path, wrong: Any) -> None:
+    with pytest.raises(SettingError, match="`tolerance_s` must be"):
+        LeRobotProvider(write_lerobot(tmp_path, cameras=()), tolerance_s=wrong)
 
 
 def test_a_start_that_is_no_number_is_named_where_a_frame_is_wanted(tmp_path: Path) -> None:
@@ -553,7 +893,8 @@ def test_a_start_that_is_no_number_is_named_where_a_frame_is_wanted(tmp_path: Pa
     first = EPISODES.replace("001", "000")
     _of_column(name, first, lambda starts: [[0.0, float("nan")]])(root)
     provider = LeRobotProvider(root)
-    assert numbers([provider.get_data(row) for row in (0, 3)]) == [0, 3]
+    with pytest.warns(UserWarning, match=r"not as many in episode 0: the episode has 4 rows, and .* has 7 frames"):
+        assert numbers([provider.get_data(row) for row in (0, 3)]) == [0, 3]
     with pytest.raises(FileError, match=r"episode 1, frame 0.* no frame at nan s .* begins at nan s\."):
         provider.get_data(4)
 
@@ -658,17 +999,17 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
             "end",
         ),
     ),
-    "time outside of the episode": (
+    "fewer frames than rows": (
         lambda root: make_video(root / VIDEO, 6, "libx264"),
         IN_FRONT.format(
-            "1, frame 2, at 0.080 s",
-            "there is no frame at 0.240 s of the video {video}, which has 6 frames from 0.000 to 0.200 s, where "
-            "the episode begins at 0.160 s",
+            "1, frame 0, at 0.000 s",
+            "the episode has 3 rows, and the video {video} has 2 frames for them, from 0.160 s on: frames are "
+            "missing, and which rows they are of is not known. A `tolerance_s` of 0.02 takes the nearest ones",
         ),
     ),
     "missing video": (
         lambda root: (root / VIDEO).unlink(),
-        IN_FRONT.format(FIRST, "{no_video}"),
+        "{no_video}",
     ),
     "missing table": (lambda root: (root / TABLE).unlink(), "{no_table}"),
     "cut table": (
@@ -710,7 +1051,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-OF_VIDEOS = [fault for fault, (_, expected) in FAULTS.items() if expected.startswith(IN_FRONT[:3])]
+OF_VIDEOS = [fault for fault, (_, expected) in FAULTS.items() if expected.startswith((IN_FRONT[:3], "{no_video}"))]
 
 
 @pytest.mark.parametrize(
@@ -735,11 +1076,11 @@ def test_what_is_wrong_is_named(
         return repr(storage.path(name))
 
     cannot = {"folder": f"{named(TABLE)} cannot be read: No such file or directory."}
-    no_video = {
-        "folder": f"Cannot open the video {named(VIDEO)}: No such file or directory",
-        "zip": f"There is no '{VIDEO}' in the ZIP file '{root}'. Did you mean '{VIDEO[:-5]}1.mp4'? It has "
-        "20 others",
-    }
+    no_video = (
+        f"The video {named(VIDEO)} of {FEATURE!r} in the episode 0 cannot be read: there is none. Copy the data "
+        "set again, or leave the episodes (`episodes`) or the camera (`fields`) out."
+    )
+    on_use = IN_FRONT.format(FIRST, f"The file {named(VIDEO)} cannot be read: there is none")
     names = {
         "video": named(VIDEO),
         "table": named(TABLE),
@@ -750,7 +1091,7 @@ def test_what_is_wrong_is_named(
         "root": repr(storage.root),
         "pyav": av.__version__,
         "no_table": cannot.get(place, f"The file {named(TABLE)} cannot be read: there is none."),
-        "no_video": no_video.get(place, f"The file {named(VIDEO)} cannot be read: there is none"),
+        "no_video": on_use if place == "url" else no_video,
     }
 
     def read() -> None:

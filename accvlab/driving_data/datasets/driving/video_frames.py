@@ -27,7 +27,6 @@ from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.video import DecodingStatistics, FrameReader, VideoIndex, cached_video_index
 
 from .array_types import Array, Float64, Int32, Int64, UInt8
-from .poses import half_period
 
 FrameKey: TypeAlias = tuple[str, int]
 
@@ -58,7 +57,7 @@ class VideoFrames:
         self._storages: dict[str, Storage] = {}
         self._numbers: dict[tuple[str, bool], int] = {}
         self._indices: LRUCache[str, VideoIndex] = LRUCache(_MOST_INDICES)
-        self._times: LRUCache[str, tuple[Float64, float]] = LRUCache(_MOST_INDICES)
+        self._times: LRUCache[str, Float64] = LRUCache(_MOST_INDICES)
         self._pool = FrameReaderPool(self._opened, _MOST_OPEN)
         self._cutters = FrameReaderPool(self._opened, _MOST_OPEN)  # they seek each time, so they are no decoders
         self._decoders: FrameReaderPool | SharedFrames = self._pool
@@ -86,13 +85,13 @@ class VideoFrames:
             index.warn_of_doubts(repr(path))
         return index
 
-    def times_s(self, path: str) -> tuple[Float64, float]:
-        """Get the times at which frames are shown, and how far from one a time may be; for errors see `index`."""
+    def times_s(self, path: str) -> Float64:
+        """Get the times at which frames are shown; for errors see `index`."""
         known = self._times.get(path)
         if known is None:
             index = self.index(path)
             times_s = np.asarray(index.pts * float(index.time_base), np.float64)
-            known = self._times[path] = times_s, min(half_period(times_s), 0.5)
+            known = self._times[path] = times_s
         return known
 
     def frame(self, path: str, number: int) -> UInt8:

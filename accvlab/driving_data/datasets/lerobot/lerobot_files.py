@@ -13,9 +13,10 @@ import attrs
 import numpy as np
 
 from accvlab.dali_pipeline_framework.checks import listed, shown
-from accvlab.dali_pipeline_framework.errors import FileError
+from accvlab.dali_pipeline_framework.errors import FileError, error_that_is_also
 from accvlab.dali_pipeline_framework.extension import StoragePath, StoredFile, parse_json
 from accvlab.dali_pipeline_framework.providers import Storage
+from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from ..driving.array_types import Float64, Int64
 from ..driving.arrow_files import read_columns, read_tensors, refused
@@ -30,6 +31,8 @@ _INFO, _STATS, _TASKS = "meta/info.json", "meta/stats.json", "meta/tasks.parquet
 _OF_V21 = tuple(f"meta/{name}.jsonl" for name in ("episodes", "tasks", "episodes_stats"))
 _NUMBERS = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)")
 _MOST_AXES = 8
+_MOST_NUMBERS = 1 << 24  # of episodes that are looked for by their numbers
+CUT = "The data set is incomplete, or files of it are of another one: copy it again"
 
 
 @attrs.frozen
@@ -40,11 +43,13 @@ class Feature:
         name: Its name.
         dtype: ``"video"``, ``"image"``, ``"string"``, or what NumPy calls it.
         shape: Shape of its values in a row; of what has the shape (1,), ``()``.
+        depth: Of a depth camera, what the data set says of its video; else None.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    depth: Mapping[str, Any] | None = None
 
     @property
     def is_number(self) -> bool:
@@ -64,6 +69,8 @@ class Episodes:
         video: By feature, the name of its video.
         start_s: By feature, where it starts in the video.
         end_s: By feature, where the next episode starts in the video; infinity for the last one.
+        span: Number of rows from its first to its last one by their numbers in the data set; None where the tables
+            of episodes do not have them.
     """
 
     number: Int64
@@ -73,6 +80,7 @@ class Episodes:
     video: Mapping[str, Sequence[str]]
     start_s: Mapping[str, Float64]
     end_s: Mapping[str, Float64]
+    span: Int64 | None = None
 
 
 def _next_starts(videos: Sequence[str], start_s: Float64) -> Float64:
@@ -152,23 +160,24 @@ class LeRobotFiles:
         """``"v3"`` or ``"v2.1"``."""
         return next(version for version in _PLACES if self.info["codebase_version"].startswith(version))
 
-    @cached_property
-    def features(self) -> dict[str, Feature]:
-        """The features by their names, in the order of ``info.json``."""
-        found = {}
-        for name, one in self.info["features"].items():
-            shape, dtype = one.get("shape"), str(one.get("dtype"))
-            is_shape = isinstance(shape, list) and len(shape) <= _MOST_AXES
-            if not is_shape or not all(isinstance(size, int) and 0 <= size < 1 << 31 for size in shape):
-                where = self._where(_INFO)
-                raise FileError(f"'shape' of the feature {name!r} in {where} must be sizes, got {shown(shape)}.")
-            found[name] = Feature(name, dtype, () if shape == [1] else tuple(shape))
-        return found
-
     @property
-    def video_features(self) -> list[str]:
-        """Names of the features that are videos."""
-        return [name for name, feature in self.features.items() if feature.dtype == "video"]
+    def feature_names(self) -> list[str]:
+        """Names of the features, in the order of ``info.json``."""
+        return [*self.info["features"]]
+
+    def feature(self, name: str) -> Feature:
+        """Read what ``info.json`` says of a feature."""
+        one, where = self.info["features"][name], self._where(_INFO)
+        shape, dtype = one.get("shape"), str(one.get("dtype"))
+        is_shape = isinstance(shape, list) and len(shape) <= _MOST_AXES
+        if not is_shape or not all(isinstance(size, int) and 0 <= size < 1 << 31 for size in shape):
+            raise FileError(f"'shape' of the feature {name!r} in {where} must be sizes, got {shown(shape)}.")
+        more = one.get("info") or one.get("video_info") or {}
+        if not isinstance(more, dict):
+            raise FileError(f"'info' of the feature {name!r} in {where} must be an object, got {shown(more)}.")
+        more = {key.removeprefix("video."): value for key, value in more.items()}
+        is_depth = bool(more.get("is_depth_map"))
+        return Feature(name, dtype, () if shape == [1] else tuple(shape), more if is_depth else None)
 
     def named(self, field: str, feature: str = "", **numbers: int) -> str:
         """Name of a table of frames (``"data_path"``) or of a video (``"video_path"``)."""
@@ -200,8 +209,7 @@ class LeRobotFiles:
         """Names of the tables of episodes; they are numbered without gaps, so that nothing is to be listed."""
         names: list[str] = []
         while True:
-            chunk, file = divmod(len(names), self._chunk_size)
-            name = f"meta/episodes/chunk-{chunk:03d}/file-{file:03d}.parquet"
+            name = self._episode_table(len(names))
             if not self.storage.exists(name):
                 break
             names.append(name)
@@ -209,24 +217,97 @@ class LeRobotFiles:
             raise FileError(f"There are no tables of episodes: {self._where(name)} is missing.")
         return names
 
-    @cached_property
-    def episodes(self) -> Episodes:
-        """The episodes."""
-        found = self._episodes_of_v3() if self.version == "v3" else self._episodes_of_v21()
+    def episodes(self, cameras: Sequence[str]) -> Episodes:
+        """Read the episodes, with the videos of some features."""
+        found = self._episodes_of_v3(cameras) if self.version == "v3" else self._episodes_of_v21(cameras)
         repeated = found.number[1:][np.diff(found.number) == 0]
         if len(repeated):
             rule = f"must have each episode once, got {repeated[0]} several times"
             raise FileError(f"The tables of episodes of {self.storage.root!r} {rule}. Copy them again.")
         return found
 
-    def _episodes_of_v3(self) -> Episodes:
+    def require_whole(self, found: Episodes) -> None:
+        """Compare the episodes with the totals of ``info.json``: warn of more of them, refuse fewer."""
+        counts = {"total_episodes": len(found.number), "total_frames": int(found.length.sum())}
+        stated = {name: count for name in counts if isinstance(count := self.info.get(name), int)}
+        if all(counts[name] == count for name, count in stated.items()):
+            return
+        tables = "meta/episodes" if self.version == "v3" else _OF_V21[0]
+        said, got = (
+            " and ".join(f"{numbers[name]} {name.partition('_')[2]}" for name in stated)
+            for numbers in (stated, counts)
+        )
+        rule = f"{self._where(tables)} must have {said}, as {self._where(_INFO)} says, got {got}."
+        if all(counts[name] >= count for name, count in stated.items()):
+            warn_user(f"{rule} All of them are loaded; correct {_INFO!r}.")
+            return
+        missing = np.setdiff1d(np.arange(min(stated.get("total_episodes", 0), _MOST_NUMBERS)), found.number)
+        lacking = "A 'length' is wrong."
+        if len(missing):
+            lacking = f"Episodes are missing: {listed(missing.tolist())}."
+            if self.version == "v3":
+                following = self._episode_table(len(self._episode_tables))
+                lacking += f" The first table that is not there is {self._where(following)}."
+        raise FileError(
+            f"{rule} {lacking} Copy the data set again, or name the episodes that are wanted (`episodes`)."
+        )
+
+    def require_ranges(self, found: Episodes, places: Int64) -> None:
+        """Refuse episodes whose number of rows is another one than that of the numbers that their rows have."""
+        if found.span is None:
+            return
+        wrong = places[found.span[places] != found.length[places]]
+        if len(wrong):
+            number, span, length = (int(each[wrong[0]]) for each in (found.number, found.span, found.length))
+            raise FileError(
+                f"'length' of the episode {number} in the tables of episodes of {self.storage.root!r} must be "
+                f"{span}, from its 'dataset_from_index' to 'dataset_to_index', got {length}. {CUT}."
+            )
+
+    def require_videos(self, found: Episodes, places: Int64) -> None:
+        """Refuse videos of some episodes that are not there, where to look costs no requests: on this machine."""
+        if self.storage.is_remote and not self.storage.path("").startswith("zip://"):
+            return
+        listings: dict[str, set[str]] = {}
+        missing: dict[str, str] = {}
+        for camera, videos in found.video.items():
+            for place in places.tolist():
+                folder, _, name = videos[place].rpartition("/")
+                if folder not in listings:
+                    listings[folder] = self._names_in(folder)
+                if name not in listings[folder]:
+                    missing.setdefault(videos[place], f"of {camera!r} in the episode {found.number[place]}")
+        if missing:
+            name, use = next(iter(missing.items()))
+            others = f" and {len(missing) - 1} other videos" * (len(missing) > 1)
+            message = (
+                f"The video {self._where(name)} {use}{others} cannot be read: there is none. Copy the data set "
+                f"again, or leave the episodes (`episodes`) or the camera (`fields`) out."
+            )
+            raise error_that_is_also(FileError, [FileNotFoundError], message)
+
+    def _names_in(self, folder: str) -> set[str]:
+        try:
+            return {entry.name for entry in self.storage.list_folder(folder) if not entry.is_folder}
+        except FileNotFoundError:
+            return set()
+
+    def _episodes_of_v3(self, cameras: Sequence[str]) -> Episodes:
         rows = ("episode_index", "length", "dataset_from_index", "data/chunk_index", "data/file_index")
         kinds = dict.fromkeys(rows, "whole")
-        for video in (f"videos/{feature}" for feature in self.video_features):
+        kinds["dataset_to_index"] = "whole"
+        for video in (f"videos/{feature}" for feature in cameras):
             kinds |= {f"{video}/chunk_index": "whole", f"{video}/file_index": "whole"}
             kinds[f"{video}/from_timestamp"] = "number"
-        parts = [read_columns(StoredFile(self.storage, name), kinds) for name in self._episode_tables]
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in kinds}
+        parts = [
+            read_columns(StoredFile(self.storage, name), kinds, or_none=["dataset_to_index"])
+            for name in self._episode_tables
+        ]
+        columns = {
+            name: np.concatenate([part[name] for part in parts])
+            for name in kinds
+            if all(name in part for part in parts)
+        }
         order = np.argsort(columns["episode_index"], kind="stable")
         columns = {name: column[order] for name, column in columns.items()}
 
@@ -236,8 +317,9 @@ class LeRobotFiles:
             )
             return [self.named(field, feature, chunk_index=chunk, file_index=file) for chunk, file in places]
 
-        videos = {each: names("video_path", f"videos/{each}", each) for each in self.video_features}
-        start_s = {each: columns[f"videos/{each}/from_timestamp"] for each in self.video_features}
+        videos = {each: names("video_path", f"videos/{each}", each) for each in cameras}
+        start_s = {each: columns[f"videos/{each}/from_timestamp"] for each in cameras}
+        ends = columns.get("dataset_to_index")
         return Episodes(
             number=columns["episode_index"],
             first=columns["dataset_from_index"],
@@ -246,10 +328,11 @@ class LeRobotFiles:
             video=videos,
             start_s=start_s,
             # Not `to_timestamp`: some data sets have the time of the last frame there, others when it ends.
-            end_s={each: _next_starts(videos[each], start_s[each]) for each in self.video_features},
+            end_s={each: _next_starts(videos[each], start_s[each]) for each in cameras},
+            span=None if ends is None else ends - columns["dataset_from_index"],
         )
 
-    def _episodes_of_v21(self) -> Episodes:
+    def _episodes_of_v21(self, cameras: Sequence[str]) -> Episodes:
         lines = self._lines(_OF_V21[0], ["episode_index", "length"])
         pairs = sorted((line["episode_index"], line["length"]) for line in lines)
         number, length = np.array(pairs, np.int64).reshape(-1, 2).T
@@ -259,16 +342,20 @@ class LeRobotFiles:
             first=np.cumsum(length) - length,
             length=length,
             table=[self.named("data_path", **place) for place in places],
-            video={
-                each: [self.named("video_path", each, **place) for place in places] for each in self.video_features
-            },
-            start_s=dict.fromkeys(self.video_features, np.zeros(len(number))),
-            end_s=dict.fromkeys(self.video_features, np.full(len(number), np.inf)),
+            video={each: [self.named("video_path", each, **place) for place in places] for each in cameras},
+            start_s=dict.fromkeys(cameras, np.zeros(len(number))),
+            end_s=dict.fromkeys(cameras, np.full(len(number), np.inf)),
         )
 
-    def sources(self, tables: Sequence[str]) -> list[StoredFile]:
-        """Files that an index depends on, with some tables of rows."""
-        meta = [*self._episode_tables, _TASKS] if self.version == "v3" else [*_OF_V21[:2]]
+    def _episode_table(self, number: int) -> str:
+        chunk, file = divmod(number, self._chunk_size)
+        return f"meta/episodes/chunk-{chunk:03d}/file-{file:03d}.parquet"
+
+    def sources(self, tables: Sequence[str], *, has_tasks: bool) -> list[StoredFile]:
+        """Files that an index depends on, with some tables of rows, and with the texts of the tasks."""
+        of_v3 = self.version == "v3"
+        meta = [*self._episode_tables] if of_v3 else [_OF_V21[0]]
+        meta += [_TASKS if of_v3 else _OF_V21[1]] * has_tasks
         return [StoredFile(self.storage, name) for name in (_INFO, *meta, *tables)]
 
     # --- rows ---------------------------------------------------------------------------------------------
@@ -279,7 +366,12 @@ class LeRobotFiles:
         numbers = {each.name: (np.dtype(each.dtype), each.shape) for each in features if each.is_number}
         images = [each.name for each in features if each.dtype == "image"]
         texts = [each.name for each in features if each.dtype == "string"]
-        return read_tensors(path, numbers, texts=texts, images=images)
+        try:
+            return read_tensors(path, numbers, texts=texts, images=images)
+        except FileError as error:
+            if error.__cause__ is not None:  # the file as a whole cannot be read
+                raise
+            raise FileError(f"{error} Name the fields that are wanted (`fields`): others are not read.") from error
 
     # --- tasks and statistics -----------------------------------------------------------------------------
 
@@ -307,10 +399,10 @@ class LeRobotFiles:
             raise FileError(f"{self._where(file)} must have statistics by feature, got {shown(given)}.")
         found: dict[str, dict[str, Float64]] = {}
         for name, of_feature in given.items():
-            feature = self.features.get(name)
-            if feature is None:
-                known = listed([*self.features])
+            if name not in self.feature_names:
+                known = listed(self.feature_names)
                 raise FileError(f"{self._where(file)} has statistics of {name!r}, which is no feature: {known}.")
+            feature = self.feature(name)
             is_picture = feature.dtype in ("video", "image")
             num_channels = min(feature.shape, default=3)  # before or after height and width
             shape = (num_channels, 1, 1) if is_picture else feature.shape or (1,)

@@ -19,6 +19,7 @@ from accvlab.dali_pipeline_framework.checks import (
     did_you_mean,
     index_in,
     listed,
+    number,
     shown,
     whole_number,
 )
@@ -33,26 +34,31 @@ from accvlab.dali_pipeline_framework.extension import (
     DECODED_IMAGE,
     UNPACKED_BYTES,
     BlueprintProvider,
+    Colors,
     StoragePath,
     get_dali_type_for_numpy_type,
     nearest,
     numbers_name,
 )
 from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
-from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
+from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE, ImageContent
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
+from accvlab.dali_pipeline_framework.user_warnings import warn_user
 from accvlab.dali_pipeline_framework.video import DecodingStatistics
 
 from ..driving.array_types import Array, Float64, Int32, Int64, UInt8
 from ..driving.driving_index import SETTING, cache_folder, first_column, numbers_column, states_of
 from ..driving.video_frames import VideoFrames
-from .lerobot_files import Episodes, Feature, LeRobotFiles
+from .lerobot_files import CUT, Episodes, Feature, LeRobotFiles
 
 _KIND = "index of rows of LeRobot"
 _TASK = "task"
 _EPSILON = 1e-8
 _ROUNDING_S = 1e-6  # of the ends of episodes
-_NEEDED = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+_TOLERANCE_S = 1e-4  # of LeRobotDataset
+_NEEDED = ("timestamp", "frame_index", "episode_index", "index")
+_OF_TASK = "task_index"
+_DEPTH = ImageContent(is_encoded=False, layout="HWC")
 _DT = types.DALIDataType
 _OF_OTHERS = {
     "delta_timestamps": "TimeWindows(provider, {...})",
@@ -62,7 +68,6 @@ _OF_OTHERS = {
     "calibration": "DrivingProvider(DrivingIndex(...))",
 }
 _LEAVE_OUT = "Copy the file again, or leave the episode (`episodes`) or the camera (`fields`) out."
-_CUT = "The data set is incomplete, or files of it are of another one: copy it again"
 
 
 class LeRobotProvider(BlueprintProvider):
@@ -73,6 +78,7 @@ class LeRobotProvider(BlueprintProvider):
 
         observation.images.front     UINT8 (H, W, 3)     of dtype "video": RGB
         observation.images.rear      UINT8 (num_bytes,)  of dtype "image": a file; `ImageDecoder` decodes it
+        observation.images.depth     UINT16 (H, W, 1)    of dtype "video", declared as a depth map: codes of depth
         observation.state            FLOAT (8,)          numbers, with their type and shape; a shape of (1,) is ()
         timestamp                    FLOAT ()            seconds since the start of the episode
         frame_index, episode_index   INT64 ()
@@ -82,10 +88,17 @@ class LeRobotProvider(BlueprintProvider):
     Windows in seconds (``delta_timestamps``) are `TimeWindows`, for which numbers are read without pictures, and
     the frames of a camera in one pass. Each episode is a sequence for samplers.
 
-    **What is read.** Tables are read once, and numbers kept in ``index_cache``: all processes map them. They are
-    rebuilt if the tables have changed. A frame of a video is found by its exact time: the start of the
-    episode in the video, and the ``timestamp`` of the row. Each video is indexed when one of its frames is
+    **What is read.** Tables are read once, and the fields that are wanted kept in ``index_cache``: all processes
+    map them. They are rebuilt if the tables have changed. A frame of a video is found by its exact time: the start
+    of the episode in the video, and the ``timestamp`` of the row. Each video is indexed when one of its frames is
     first needed; one that changes afterwards is an error.
+
+    **What is compared.** When all episodes are wanted, the totals of ``info.json`` with the tables; of each
+    episode that is wanted its rows, and whether its videos exist (at a URL, when they are needed). A row whose
+    frame is more than ``tolerance_s`` away is an error, and so is each row of an episode of which the video has
+    fewer frames than rows: which ones are missing cannot be known. More frames are a warning.
+
+    **Depth.** `depth_cameras` has what the data set says of the codes of its depth maps, such as their limits.
 
     Example::
 
@@ -101,6 +114,8 @@ class LeRobotProvider(BlueprintProvider):
         episodes: Sequence[int] | None = None,
         fields: Sequence[str] | None = None,
         images: Literal["decoded", "encoded"] = "decoded",
+        colors: Colors = "bt601",
+        tolerance_s: float = _TOLERANCE_S,
         index_cache: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -110,16 +125,22 @@ class LeRobotProvider(BlueprintProvider):
             root: Folder, ZIP file or URL of the data set.
             episodes: Numbers of the episodes that are loaded, in the order of the data set; None for all. Those
                 without rows are left out.
-            fields: Names of the fields of a sample; None for all.
+            fields: Names of the fields of a sample; None for all. Others are neither read nor checked.
             images: ``"decoded"``, or ``"encoded"``: of each camera that is a video, a small video file,
                 ``(num_bytes,)`` uint8, and next to it ``<name>_to_decode``, the number of the frame in it, for
-                `VideoDecoder`.
+                `VideoDecoder`. Depth maps are decoded in both.
+            colors: How videos that state no color matrix are converted: by BT.601, as LeRobot writes and reads
+                them; or with ``"stream"`` as players do. See `FrameConverter`.
+            tolerance_s: How far the frame of a row may be from its time, in seconds. For data sets whose rows and
+                videos are known to drift apart: with half the time between rows or more, the nearest frame is
+                taken, however many there are.
             index_cache: Folder where indices are kept, also those of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
                 else ``accvlab/driving`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
             storage_options: Arguments of the remote file system, see `FileDataProvider`.
 
         Raises:
-            FileError: A file is missing, cannot be read, or is not as it should be.
+            FileError: A file is missing, cannot be read, or is not as it should be; or there are fewer episodes or
+                rows than ``info.json`` says.
             SettingError: pyarrow is missing, or the data set lacks what is requested.
         """
         self._files = files = LeRobotFiles(root, storage_options)
@@ -127,15 +148,25 @@ class LeRobotProvider(BlueprintProvider):
         self._features = _chosen_features(files, fields)
         self._has_task = fields is None or _TASK in fields
         self._is_encoded = choice(images, "images", ("decoded", "encoded")) == "encoded"
-        chosen = _chosen_episodes(files.episodes, episodes)
-        tables = [*dict.fromkeys(files.episodes.table[each] for each in chosen.tolist())]
-        key: list[Any] = [_KIND, files.storage.root, None if episodes is None else chosen.tolist()]
-        states = states_of(files.sources(tables))
+        self._colors: Colors = choice(colors, "colors", ("stream", "bt601", "dali"))
+        self._tolerance_s = number(tolerance_s, "tolerance_s", above=0)
+        self._has_warned = False
+        found = files.episodes([name for name in self._features if self._is_video(name)])
+        places = _chosen_episodes(found, episodes)
+        if episodes is None:
+            files.require_whole(found)
+        files.require_ranges(found, places)
+        chosen = _with_rows(found, places)
+        files.require_videos(found, chosen)
+        stored = _stored_features(files, self._features, has_task=self._has_task)
+        tables = [*dict.fromkeys(found.table[each] for each in chosen.tolist())]
+        key: list[Any] = [_KIND, files.storage.root, None if episodes is None else places.tolist(), [*stored]]
+        states = states_of(files.sources(tables, has_tasks=self._has_task))
         self._folder = load_or_make(
             self._cache,
             [*key, states],
             lambda folder: str(Columns.open(folder, _KIND, is_verified=False).folder),
-            lambda: _made(files, chosen),
+            lambda: _made(files, found, places, stored, is_whole=episodes is None, has_task=self._has_task),
             setting=SETTING,
         )
         self._blueprint = self._make_blueprint()
@@ -149,7 +180,9 @@ class LeRobotProvider(BlueprintProvider):
     def _make_blueprint(self) -> SampleDataGroup:
         sample = SampleDataGroup()
         for name, feature in self._features.items():
-            if feature.dtype in ("video", "image"):
+            if feature.depth is not None:
+                sample.add_data_field(name, _DT.UINT16, ndim=3, content=_DEPTH)
+            elif feature.dtype in ("video", "image"):
                 is_video = feature.dtype == "video"
                 content = DECODED_IMAGE if is_video and not self._is_encoded else ENCODED_IMAGE
                 if is_video and self._is_encoded:
@@ -179,7 +212,7 @@ class LeRobotProvider(BlueprintProvider):
 
     @cached_property
     def _video_frames(self) -> VideoFrames:
-        return VideoFrames(self._cache / "videos", self._storage_options)
+        return VideoFrames(self._cache / "videos", self._storage_options, self._colors)
 
     @cached_property
     def _kinds(self) -> dict[str, tuple[str, ...]]:
@@ -205,12 +238,19 @@ class LeRobotProvider(BlueprintProvider):
 
     @property
     def camera_names(self) -> tuple[str, ...]:
-        """Names of the fields that are pictures."""
+        """Names of the fields that are pictures, with `depth_cameras`."""
         return tuple(name for name, feature in self._features.items() if feature.dtype in ("video", "image"))
+
+    @property
+    def depth_cameras(self) -> Mapping[str, Mapping[str, Any]]:
+        """Names of the fields that are depth maps, with what ``info.json`` says of each, such as ``depth_min``."""
+        return {name: one.depth for name, one in self._features.items() if one.depth is not None}
 
     @cached_property
     def tasks(self) -> Mapping[int, str]:
         """Texts of all tasks, by ``task_index``."""
+        if not self._has_task:
+            return self._files.tasks
         return {int(number): text for number, text in self._columns.notes["tasks"]}
 
     @cached_property
@@ -333,7 +373,7 @@ class LeRobotProvider(BlueprintProvider):
     def _encoded(self) -> dict[str, str]:
         """Cameras whose videos are delivered encoded, by the field of the numbers of frames."""
         cameras = [name for name in self.camera_names if self._is_encoded and self._is_video(name)]
-        return {numbers_name(name): name for name in cameras}
+        return {numbers_name(name): name for name in cameras if self._features[name].depth is None}
 
     def load_clips(self, path: Any, samples: Int64) -> Sequence[tuple[UInt8, Int32]] | None:
         """Cut frames of a camera out, those of each row, which are of one episode, as one file."""
@@ -371,7 +411,7 @@ class LeRobotProvider(BlueprintProvider):
         text = self.tasks.get(number)
         if text is None:
             raise FileError(
-                f"There is no task {number} in the table of tasks of {self._files.storage.root!r}. {_CUT}."
+                f"There is no task {number} in the table of tasks of {self._files.storage.root!r}. {CUT}."
             )
         return np.frombuffer(text.encode(), np.uint8)
 
@@ -393,7 +433,8 @@ class LeRobotProvider(BlueprintProvider):
             try:
                 path = self._files.storage.path(file)
                 numbers = self._numbers(name, path, rows[of_video], episodes[of_video])
-                decoded = self._video_frames.frames(path, numbers)
+                is_depth = self._features[name].depth is not None
+                decoded = self._video_frames.frames(path, numbers, as_codes=is_depth)
             except (FileError, VideoError) as error:
                 raise self._with_place(error, name, int(rows[of_video[0]])) from error
             if len(of_video) == len(rows):
@@ -421,23 +462,62 @@ class LeRobotProvider(BlueprintProvider):
         """Find the frames of rows in their video, by time."""
         arrays, place = self._columns.arrays, self._place_of[name]
         start_s, end_s = (arrays[f"{what}.{place}"][episodes] for what in ("start", "end"))
-        wanted_s = start_s + self._column("timestamp")[rows].astype(np.float64)
-        times_s, half_period_s = self._video_frames.times_s(path)
-        tolerance_s = min(half_period_s, 0.5 / self.fps)  # of a frame alone, or of few, it would be seconds
-        found = nearest(times_s, wanted_s, tolerance_s)
-        # The frame at the end of an episode is the first one of the next.
-        wrong = np.flatnonzero((found < 0) | (times_s[found] > end_s - _ROUNDING_S))
+        stated_s = self._column("timestamp")[rows]
+        wanted_s = start_s + stated_s.astype(np.float64)
+        times_s = self._video_frames.times_s(path)
+        self._compare_counts(path, times_s, rows, episodes, start_s, end_s)
+        found = nearest(times_s, wanted_s, np.inf)
+        # What is stored of a time is rounded to its type. The frame at the end of an episode is the first one of
+        # the next.
+        is_near = np.abs(times_s[found] - wanted_s) <= self._tolerance_s + np.spacing(np.abs(stated_s))
+        wrong = np.flatnonzero(~is_near | (times_s[found] > end_s - _ROUNDING_S))
         if len(wrong):
             first = wrong[0]
             following = f", and the next one at {end_s[first]:.3f} s" * bool(np.isfinite(end_s[first]))
-            error = FileError(
+            nearest_s = times_s[found[first]]
+            off_s = abs(nearest_s - wanted_s[first])
+            of_nearest = (
+                f": the nearest, frame {found[first]}, is at {nearest_s:.4f} s, {off_s:.4f} s away, and "
+                f"`tolerance_s` is {self._tolerance_s:g}"
+            )
+            raise _of_row(
+                rows[first],
                 f"there is no frame at {wanted_s[first]:.3f} s of the video {path!r}, which has {len(times_s)} "
                 f"frames from {times_s[0]:.3f} to {times_s[-1]:.3f} s, where the episode begins at "
-                f"{start_s[first]:.3f} s{following}."
+                f"{start_s[first]:.3f} s{following}{of_nearest * bool(found[first] >= 0 and not is_near[first])}.",
             )
-            error.sample_index_in_data_set = int(rows[first])  # type: ignore[attr-defined]
-            raise error
         return found
+
+    def _compare_counts(
+        self, path: str, times_s: Float64, rows: Int64, episodes: Int64, start_s: Float64, end_s: Float64
+    ) -> None:
+        """Compare how many rows and how many frames each episode has: where some are missing, all may be wrong."""
+        period_s = 1 / self.fps
+        slack_s = min(self._tolerance_s, period_s / 4)
+        first = self._columns.arrays["first"]
+        num_rows = first[episodes + 1] - first[episodes]
+        num_frames = times_s.searchsorted(end_s - slack_s) - times_s.searchsorted(start_s - slack_s)
+        takes_nearest = self._tolerance_s >= period_s / 2
+        wrong = np.flatnonzero(np.isfinite(start_s) & (num_frames != num_rows))
+        if not len(wrong) or (takes_nearest and self._has_warned):
+            return
+        lacking = wrong[num_frames[wrong] < num_rows[wrong]]
+        first = int(lacking[0] if len(lacking) else wrong[0])
+        text = (
+            f"the episode has {num_rows[first]} rows, and the video {path!r} has {num_frames[first]} frames for "
+            f"them, from {start_s[first]:.3f} s on"
+        )
+        if len(lacking) and not takes_nearest:
+            advice = f"A `tolerance_s` of {period_s / 2:.3g} takes the nearest ones"
+            why = f"frames are missing, and which rows they are of is not known. {advice}"
+            raise _of_row(rows[first], f"{text}: {why}.")
+        if not self._has_warned:
+            self._has_warned = True
+            number = self.episode_numbers[int(episodes[first])]
+            warn_user(
+                f"Rows and frames are not as many in episode {number}: {text}. Are they of one recording? Frames "
+                f"are taken by their times. (Other episodes are not named.)"
+            )
 
     @property
     def statistics_of_decoding(self) -> DecodingStatistics:
@@ -467,12 +547,27 @@ class Normalization:
         return ((values - center) / scale).astype(np.float32)
 
 
+def _of_row(row: int, message: str) -> FileError:
+    error = FileError(message)
+    error.sample_index_in_data_set = int(row)  # type: ignore[attr-defined]
+    return error
+
+
+def _stored_features(files: LeRobotFiles, chosen: Mapping[str, Feature], *, has_task: bool) -> dict[str, Feature]:
+    """The features that an index has: those that are chosen, and those by which rows are found."""
+    known, stored = files.feature_names, dict[str, Feature]()
+    needed = [*_NEEDED, *[_OF_TASK] * has_task]
+    for name in needed:
+        feature = files.feature(name) if name in known else None
+        if feature is None or not feature.is_number or feature.shape:
+            rule = "must be a feature of one number in each row"
+            raise FileError(f"{name!r} {rule} in {files.storage.path('meta/info.json')!r}. {CUT}.")
+        stored[name] = feature
+    return stored | chosen
+
+
 def _chosen_features(files: LeRobotFiles, fields: Sequence[str] | None) -> dict[str, Feature]:
-    known = files.features
-    missing = [name for name in _NEEDED if name not in known or not known[name].is_number or known[name].shape]
-    if missing:
-        rule = "must be features of one number in each row"
-        raise FileError(f"{listed(missing)} {rule} in {files.storage.path('meta/info.json')!r}. {_CUT}.")
+    known = files.feature_names
     if isinstance(fields, str):
         raise SettingError(f"`fields` must be a list of names, got one: write [{fields!r}].")
     names = [*known, _TASK]
@@ -483,8 +578,8 @@ def _chosen_features(files: LeRobotFiles, fields: Sequence[str] | None) -> dict[
         problem = f"{shown(wrong[0])}.{did_you_mean(wrong[0], names)}" if wrong else "none."
         raise SettingError(f"`fields` must be fields of the data set, got {problem} There are: {listed(names)}.")
     # As in `LeRobotDataset`, the text of the task takes the place of a feature of its name.
-    own = {name: feature for name, feature in known.items() if name != _TASK}
-    chosen = {name: feature for name, feature in own.items() if fields is None or name in fields}
+    own = [name for name in known if name != _TASK]
+    chosen = {name: files.feature(name) for name in own if fields is None or name in fields}
     kinds = ("video", "image", "string")
     odd = [
         f"{name!r} of dtype {one.dtype!r}"
@@ -494,13 +589,19 @@ def _chosen_features(files: LeRobotFiles, fields: Sequence[str] | None) -> dict[
     if odd:
         rule = f"Fields must be numbers, or of dtype {listed(kinds)}, but these are not:\n{bullets(odd)}"
         raise SettingError(f"{rule}\nName the others by `fields`.")
+    lossy = [name for name, one in chosen.items() if one.depth is not None and one.dtype != "video"]
+    if lossy:
+        raise SettingError(
+            f"Depth maps must be of dtype 'video', but {listed(map(repr, lossy))} is of another one, and "
+            f"`ImageDecoder` would make 8 bits of its codes. Name the other fields by `fields`."
+        )
     return chosen
 
 
 def _chosen_episodes(episodes: Episodes, given: Sequence[int] | None) -> Int64:
-    """Places of the episodes that are loaded: not of those without rows."""
+    """Places of the episodes that are wanted."""
     if given is None:
-        return _with_rows(episodes, np.arange(len(episodes.number)))
+        return np.arange(len(episodes.number))
     if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray) or not len(given):
         raise SettingError(f"`episodes` must be numbers of episodes, or None for all, got {shown(given)}.")
     numbers = np.unique([whole_number(number, "episodes", at_least=0) for number in given])
@@ -509,26 +610,38 @@ def _chosen_episodes(episodes: Episodes, given: Sequence[int] | None) -> Int64:
         first, last, count = episodes.number[0], episodes.number[-1], len(episodes.number)
         rule = f"{count} episodes, numbered {first} to {last}"
         raise SettingError(f"`episodes` must be episodes of the data set, which has {rule}, got {missing[0]}.")
-    return _with_rows(episodes, np.flatnonzero(np.isin(episodes.number, numbers)))
+    return np.flatnonzero(np.isin(episodes.number, numbers))
 
 
 def _with_rows(episodes: Episodes, places: Int64) -> Int64:
     found: Int64 = places[episodes.length[places] != 0]
     if not len(found):
-        raise FileError(f"There are no episodes with rows. {_CUT}.")
+        raise FileError(f"There are no episodes with rows. {CUT}.")
     return found
 
 
-def _made(files: LeRobotFiles, chosen: Int64) -> Columns:
-    """Read the rows of some episodes."""
-    episodes, features = files.episodes, [one for one in files.features.values() if _is_in_tables(one)]
+def _made(
+    files: LeRobotFiles,
+    episodes: Episodes,
+    places: Int64,
+    stored: Mapping[str, Feature],
+    *,
+    is_whole: bool,
+    has_task: bool,
+) -> Columns:
+    """Read the rows of some episodes; whole tables of rows must be of these where all are wanted."""
+    features = [one for one in stored.values() if _is_in_tables(one)]
     parts: dict[str, list[Any]] = {feature.name: [] for feature in features}
     tables: dict[str, list[int]] = {}
-    for place in chosen.tolist():
+    for place in places.tolist():
         tables.setdefault(episodes.table[place], []).append(place)
     rows_of: dict[int, dict[str, Any]] = {}
-    for table, places in tables.items():
-        rows_of |= _rows_of_table(files, table, places, features)
+    for table, of_table in tables.items():
+        if not episodes.length[of_table].any():
+            of_table = of_table if files.storage.exists(table) else []
+        if of_table:
+            rows_of |= _rows_of_table(files, episodes, table, of_table, features, is_whole=is_whole)
+    chosen = _with_rows(episodes, places)
     for place in chosen.tolist():
         for name, values in rows_of[place].items():
             parts[name].append(values)
@@ -536,7 +649,7 @@ def _made(files: LeRobotFiles, chosen: Int64) -> Columns:
         "number": episodes.number[chosen],
         "first": first_column(episodes.length[chosen]),
     }
-    for place, feature in enumerate(files.features.values()):
+    for place, feature in enumerate(stored.values()):
         if feature.name in parts and feature.is_number:
             arrays[f"rows.{place}"] = np.concatenate(parts[feature.name])
         elif feature.name in parts:
@@ -545,19 +658,19 @@ def _made(files: LeRobotFiles, chosen: Int64) -> Columns:
             arrays[f"rows.{place}"] = np.frombuffer(b"".join(contents) or b"\0", np.uint8)
             arrays[f"ends.{place}"] = first_column([*map(len, contents)])
     videos: dict[str, None] = {}
-    for name in files.video_features:
+    for name in episodes.video:
         of_chosen = [episodes.video[name][place] for place in chosen.tolist()]
         videos |= dict.fromkeys(of_chosen)
-    for place, name in enumerate(files.features):
+    for place, name in enumerate(stored):
         if name in episodes.video:
             of_chosen = [episodes.video[name][each] for each in chosen.tolist()]
             arrays[f"video.{place}"] = numbers_column(of_chosen, [*videos])
             arrays[f"start.{place}"] = episodes.start_s[name][chosen]
             arrays[f"end.{place}"] = episodes.end_s[name][chosen]
     notes = {
-        "features": [*files.features],
+        "features": [*stored],
         "fps": files.info["fps"],
-        "tasks": sorted(files.tasks.items()),
+        "tasks": sorted(files.tasks.items()) if has_task else [],
         "videos": [*videos],
     }
     return Columns(_KIND, arrays, notes)
@@ -568,23 +681,33 @@ def _is_in_tables(feature: Feature) -> bool:
 
 
 def _rows_of_table(
-    files: LeRobotFiles, table: str, places: Sequence[int], features: Sequence[Feature]
+    files: LeRobotFiles,
+    episodes: Episodes,
+    table: str,
+    places: Sequence[int],
+    features: Sequence[Feature],
+    *,
+    is_whole: bool,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Read the rows of some episodes in a table, which must be complete and in order."""
-    columns, episodes, where = files.rows(table, features), files.episodes, repr(files.storage.path(table))
+    columns, where = files.rows(table, features), repr(files.storage.path(table))
+    strange = columns["episode_index"][~np.isin(columns["episode_index"], episodes.number[[*places]])]
+    if is_whole and len(strange):
+        rule = f"{where} must have rows of the episodes that the tables of episodes list for it"
+        raise FileError(f"{rule}, got {np.count_nonzero(strange == strange[0])} of episode {strange[0]}. {CUT}.")
     for place in places:
         number, length = int(episodes.number[place]), int(episodes.length[place])
         rows = np.flatnonzero(columns["episode_index"] == number)
         if len(rows) != length:
             rule = f"{where} must have {length} rows of the episode {number}, as its 'length' says"
-            raise FileError(f"{rule}, got {len(rows)}. {_CUT}.")
+            raise FileError(f"{rule}, got {len(rows)}. {CUT}.")
         expected = {"frame_index": np.arange(length), "index": int(episodes.first[place]) + np.arange(length)}
         for name, numbers in expected.items():
             wrong = np.flatnonzero(columns[name][rows] != numbers)
             if len(wrong):
                 got, want = columns[name][rows[wrong[0]]], numbers[wrong[0]]
                 at = f"row {wrong[0]} of the episode {number} in {where}"
-                raise FileError(f"{name!r} must be {want} in {at}, got {got}. {_CUT}.")
+                raise FileError(f"{name!r} must be {want} in {at}, got {got}. {CUT}.")
         yield place, {name: _chosen_rows(values, rows) for name, values in columns.items()}
 
 
