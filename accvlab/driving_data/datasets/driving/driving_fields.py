@@ -15,7 +15,7 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework import SampleDataGroup, checks
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown, valid
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, numbers_name
+from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, Colors, numbers_name
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
 
 from .driving_index import LENS, DrivingIndex
@@ -28,6 +28,7 @@ class DrivingFieldSettings(TypedDict, total=False):
 
     cameras: Sequence[str] | None
     images: Literal["decoded", "encoded"]
+    colors: Colors
     lidar: bool
     num_sweeps: int
     boxes: bool | None
@@ -61,6 +62,8 @@ class DrivingFields:
         cameras: Names of the cameras, in the order wanted; None for all, () for none.
         images: Of videos: ``"decoded"`` for their frames, or ``"encoded"`` for small video files, for
             `VideoDecoder`. Files of images are delivered as they are.
+        colors: How videos that state no color matrix are converted: by BT.601, as programs that record pictures
+            write them, or with ``"stream"`` as players do. See `FrameConverter`.
         lidar: Whether lidar points are loaded.
         num_sweeps: Number of earlier lidar sweeps in a sample; those before the start of a scene
             have no points.
@@ -91,6 +94,9 @@ class DrivingFields:
     cameras: Sequence[str] | None = None
     images: Literal["decoded", "encoded"] = attrs.field(
         default="decoded", validator=valid(checks.choice, allowed=("decoded", "encoded"))
+    )
+    colors: Colors = attrs.field(
+        default="bt601", validator=valid(checks.choice, allowed=("stream", "bt601", "dali"))
     )
     lidar: bool = attrs.field(default=False, validator=valid(checks.flag))
     num_sweeps: int = attrs.field(default=0, validator=valid(checks.whole_number, at_least=0))

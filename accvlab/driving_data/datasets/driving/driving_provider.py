@@ -171,7 +171,8 @@ class DrivingProvider(DataProvider):
 
     @cached_property
     def _video_frames(self) -> VideoFrames:
-        return VideoFrames(tables.cache_folder(self._index_cache) / "videos", self._storage_options)
+        folder = tables.cache_folder(self._index_cache) / "videos"
+        return VideoFrames(folder, self._storage_options, self._fields.colors)
 
     # --- what there is ----------------------------------------------------------------------------------
 

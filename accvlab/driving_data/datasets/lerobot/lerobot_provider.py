@@ -494,8 +494,8 @@ class LeRobotProvider(BlueprintProvider):
         """Compare how many rows and how many frames each episode has: where some are missing, all may be wrong."""
         period_s = 1 / self.fps
         slack_s = min(self._tolerance_s, period_s / 4)
-        first = self._columns.arrays["first"]
-        num_rows = first[episodes + 1] - first[episodes]
+        first_of_episode = self._columns.arrays["first"]
+        num_rows = first_of_episode[episodes + 1] - first_of_episode[episodes]
         num_frames = times_s.searchsorted(end_s - slack_s) - times_s.searchsorted(start_s - slack_s)
         takes_nearest = self._tolerance_s >= period_s / 2
         wrong = np.flatnonzero(np.isfinite(start_s) & (num_frames != num_rows))
@@ -563,7 +563,7 @@ def _stored_features(files: LeRobotFiles, chosen: Mapping[str, Feature], *, has_
             rule = "must be a feature of one number in each row"
             raise FileError(f"{name!r} {rule} in {files.storage.path('meta/info.json')!r}. {CUT}.")
         stored[name] = feature
-    return stored | chosen
+    return {**stored, **chosen}
 
 
 def _chosen_features(files: LeRobotFiles, fields: Sequence[str] | None) -> dict[str, Feature]:
