@@ -43,16 +43,9 @@ from types import MappingProxyType
 
 import attrs
 
-from .url_secrets import without_secrets
-
 
 class FrameworkError(Exception):
     """Base class of all errors that this package raises on purpose."""
-
-    def __init__(self, *args: object) -> None:
-        """Set the message, without passwords and signatures of URLs."""
-        super().__init__(*args)
-        self.args = tuple(without_secrets(value) if isinstance(value, str) else value for value in args)
 
     def __str__(self) -> str:
         # KeyError would print the `repr` of its argument: one long line with escaped line breaks.
@@ -266,7 +259,7 @@ def _combined_class(error_class: type[FrameworkError], also: type[Exception]) ->
 
     def __init__(self: FrameworkError, *args: object) -> None:  # noqa: N807
         # The other class's own __init__ may want arguments that nobody has here.
-        self.args = tuple(without_secrets(value) if isinstance(value, str) else value for value in args)
+        self.args = args
 
     def __new__(cls: type[FrameworkError], *args: object) -> FrameworkError:  # noqa: N807
         # Python accepts only the __new__ of the base with the largest memory layout (e.g. OSError's).

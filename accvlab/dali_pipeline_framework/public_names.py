@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from .installation import explained, warn_of_two_wheels
+from .installation import explained
 
 
 def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -48,8 +48,6 @@ def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
                 value = getattr(__import__(module_of()[name], fromlist=[name]), name)
             except ImportError as error:
                 raise explained(error) from None
-            if "nvidia.dali" in sys.modules:
-                warn_of_two_wheels()
         setattr(sys.modules[package], name, value)  # the next time it is found without this function
         return value
 

@@ -7,50 +7,30 @@ import difflib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
-import attrs
-
 from .errors import UnknownArgumentError
-from .short_tracebacks import with_short_traceback
 
 _Init = TypeVar("_Init", bound=Callable[..., Any])
 
 
-def in_settings(settings: type) -> dict[str, str | None]:
-    """Get the counterparts of arguments that are fields of a class of settings."""
-    return {field.name: f"{settings.__name__}({field.name}=...)" for field in attrs.fields(settings)}
+def explains_unknown_arguments(init: _Init) -> _Init:
+    """Decorate an ``__init__``, or a class, so that the error for an unknown argument names a similar one."""
+    if isinstance(init, type):
+        cast(Any, init).__init__ = explains_unknown_arguments(cast(Any, init).__init__)
+        return init
+    parameters = inspect.signature(init).parameters
 
+    @functools.wraps(init)
+    def checked_init(self: Any, /, *args: Any, **arguments: Any) -> None:
+        for name in arguments:
+            if name not in parameters:
+                hint = _argument_meant(name, parameters)
+                raise UnknownArgumentError(f"`{name}` is not an argument of {type(self).__name__}.{hint}")
+        init(self, *args, **arguments)
 
-def explains_unknown_arguments(counterparts: Mapping[str, str | None] | None = None) -> Callable[[_Init], _Init]:
-    """Decorate an ``__init__``, or a class, so that the error for an unknown argument names the one meant.
-
-    Args:
-        counterparts: Arguments of other libraries, and their replacements here; None for one that is not needed.
-    """
-
-    def decorate(init: _Init) -> _Init:
-        if isinstance(init, type):
-            cast(Any, init).__init__ = decorate(cast(Any, init).__init__)
-            return init
-        parameters = inspect.signature(init).parameters
-
-        @with_short_traceback
-        @functools.wraps(init)
-        def checked_init(self: Any, /, *args: Any, **arguments: Any) -> None:
-            for name in arguments:
-                if name not in parameters:
-                    hint = _argument_meant(name, parameters)
-                    if counterparts and name in counterparts:
-                        counterpart = counterparts[name]
-                        hint = " It is not needed." if counterpart is None else f" Use `{counterpart}`."
-                    raise UnknownArgumentError(f"`{name}` is not an argument of {type(self).__name__}.{hint}")
-            init(self, *args, **arguments)
-
-        return cast(_Init, checked_init)
-
-    return decorate
+    return cast(_Init, checked_init)
 
 
 def _argument_meant(name: str, known: Iterable[str]) -> str:

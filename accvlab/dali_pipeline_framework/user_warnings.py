@@ -10,8 +10,6 @@ from pathlib import Path
 
 import nvidia.dali
 
-from .url_secrets import without_secrets
-
 # All packages of the namespace: those on top of this one warn, too.
 _NAMESPACE = f"{Path(__file__).parents[1]}/"
 _NOT_THE_USER = (_NAMESPACE, str(Path(nvidia.dali.__file__).parent), contextlib.__file__)
@@ -25,4 +23,4 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith((*_NOT_THE_USER, _IMPORTING)):
         level += not frame.f_code.co_filename.startswith(_IMPORTING)  # Python does not count these either
         frame = frame.f_back
-    warnings.warn(without_secrets(message), category, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)

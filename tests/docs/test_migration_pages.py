@@ -16,7 +16,6 @@ from nvidia.dali.plugin.pytorch import DALIClassificationIterator, DALIGenericIt
 
 import accvlab.dali_pipeline_framework as package
 from accvlab.dali_pipeline_framework import processing_steps, providers, sampling, sources, video
-from accvlab.dali_pipeline_framework.loader.input_binding import LOADER_COUNTERPARTS
 from accvlab.driving_data import datasets, recipes, steps
 
 DOCS = ROOT / "docs" / "dali_pipeline_framework"
@@ -48,13 +47,6 @@ def test_each_argument_has_a_place(page: str, functions: list[Callable[..., Any]
     missing = set().union(*map(parameters, functions)) - first_cells(DOCS / page)
     # FILL, PARTIAL and DROP have a row each.
     assert missing - {"last_batch_policy"} == set()
-
-
-def test_the_loader_names_the_same_places() -> None:
-    """Whoever gives an argument of PyTorch's loader to this one is told what takes its place."""
-    assert {*LOADER_COUNTERPARTS} & parameters(torch.utils.data.DataLoader.__init__) <= first_cells(
-        DOCS / "migration_torch.md"
-    )
 
 
 def test_each_transform_of_the_quoted_pipeline_has_a_place() -> None:

@@ -22,7 +22,6 @@ from ..errors import ClosedError, FrameworkError, OutputError, SettingError, Wor
 from ..sample_data import SampleDataGroup
 from ..sources.input_adapter import InputAdapter
 from ..sources.input_parts import NativeInput, NativeRun, ReaderEpochs
-from ..url_secrets import cleaned
 from ..user_warnings import warn_user
 from . import interrupts
 from .control_block import ControlBlock, Work
@@ -315,7 +314,7 @@ class StructuredPipeline(Pipeline):
             explained = setup_error(self.native.values(), error)
             if explained is None:
                 raise
-            raise explained from cleaned(error)
+            raise explained from error
         self._threads = threads_of_process() - threads_before
         self.start_s = {**self.start_s, "graph": (perf_counter_ns() - began) * 1e-9}
         self._first_in_epoch = self._consumer_iter
@@ -748,7 +747,7 @@ class StructuredPipeline(Pipeline):
         if report is not None:
             explained: Exception = report.to_error()
             if isinstance(error, ReportedFailure):  # it happened in this process, so the original is here
-                explained.__cause__ = None if error.__cause__ is None else cleaned(error.__cause__)
+                explained.__cause__ = error.__cause__
             return explained
         if WORKER_LOST in str(error) or NO_WORKER_TAKES_TASKS in str(error):
             from .watching.worker_watch import worker_died_error

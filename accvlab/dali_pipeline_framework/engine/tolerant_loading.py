@@ -27,7 +27,6 @@ from ..draws.random_draws import KeyedDraws
 from ..errors import is_of_missing_package
 from ..faults.fault_policy import SamplePolicy
 from ..sources.planned_input import PlannedInput
-from ..url_secrets import without_secrets
 from .control_block import close_files
 from .dali.texts import is_about_device
 from .samples import Array, Flat, LoadingBatch, OddSampleError, SampleFailureError
@@ -413,5 +412,5 @@ def description_of(source: Any, sample_index: int | None) -> str:
     """Get the description of a sample by its data provider; empty where it has none."""
     if sample_index is not None:
         with decorating():
-            return without_secrets(str(source.describe_sample(sample_index)))
+            return str(source.describe_sample(sample_index))
     return ""

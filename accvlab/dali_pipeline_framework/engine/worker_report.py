@@ -30,7 +30,6 @@ from ..errors import (
 )
 from ..sample_data.names import FieldPath, format_path
 from ..sample_data.sample_data_group import SampleDataGroup, place_of
-from ..url_secrets import without_secrets
 from .dali.texts import is_about_device
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
@@ -62,10 +61,10 @@ class ReportedFailure(RuntimeError):  # noqa: N818 (a messenger, not an error th
 class WorkerReport:
     """A failure while a sample was loaded."""
 
-    message: str = attrs.field(converter=without_secrets)
+    message: str
     sample_index: int | None
     exception_types: tuple[tuple[str, str], ...]  # (module, qualified name), most derived first
-    traceback: str = attrs.field(converter=without_secrets)
+    traceback: str
     worker: int | None = None
     is_of_missing_package: bool = False
     is_about_device: bool = False

@@ -18,7 +18,6 @@ from attrs.validators import optional
 from ..checks import bullets, choice, file_path, file_paths, number, probability, shown, valid, whole_number
 from ..errors import QuarantineError, SettingError, TooManyFailedError
 from ..limits.file_limits import open_table
-from ..url_secrets import without_secrets
 
 SamplePolicy: TypeAlias = Literal["raise", "skip", "replace"]
 """Handling of samples that fail, see `FaultPolicy`."""
@@ -258,15 +257,15 @@ class FailedSample:
     """
 
     sample_index: int
-    reason: str = attrs.field(converter=without_secrets)
+    reason: str
     stage: Stage
     outcome: str
-    file: str = attrs.field(default="", converter=without_secrets)
+    file: str = ""
     epoch: int = 0
     batch: int = 0
     slot: int = 0
     substitute: int | None = None
-    message: str = attrs.field(default="", repr=False, converter=without_secrets)
+    message: str = attrs.field(default="", repr=False)
 
 
 class FailedSamples:

@@ -22,12 +22,10 @@ from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.random_access_sampler import SamplerBase
-from ..short_tracebacks import with_short_traceback
 from ..sources.given_order import GivenOrder
 from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard, detect_shard
 from ..unknown_arguments import explains_unknown_arguments
-from .input_binding import LOADER_COUNTERPARTS
 from .loader_run import LoaderRun
 from .loader_settings import LoaderSettings, ShardArgument
 from .report import LoaderReport, make_report
@@ -211,7 +209,7 @@ class DataLoader(TorchInterface):
 
     _was_prepared = False  # by Accelerate
 
-    @explains_unknown_arguments(LOADER_COUNTERPARTS)
+    @explains_unknown_arguments
     def __init__(
         self,
         source: DataProvider | PipelineDefinition | PipelineInput,
@@ -251,7 +249,6 @@ class DataLoader(TorchInterface):
         """Get another loader of the same settings, at its beginning."""
         return type(self)(**copy.deepcopy(attrs.asdict(self._settings, recurse=False), memo))
 
-    @with_short_traceback
     def start(self) -> None:
         """Start the worker processes now, e.g. before CUDA is initialised in this process, for forked ones."""
         self._run.start()
@@ -273,7 +270,6 @@ class DataLoader(TorchInterface):
 
     # --- iterating --------------------------------------------------------------------------------
 
-    @with_short_traceback
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch: the next one, or the one that was set or loaded."""
         return self._run.begin_loop(self)

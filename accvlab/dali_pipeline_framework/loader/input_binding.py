@@ -328,26 +328,6 @@ def check_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> None:
         raise SettingError(f"{problem}, which last_batch={sampler.last_batch!r} does not allow. {advice}")
 
 
-# Arguments of PyTorch's loader and of DALI's readers, and those that take their place.
-LOADER_COUNTERPARTS = {
-    "dataset": "source",
-    "drop_last": "last_batch",
-    "pad_last_batch": "last_batch",
-    "random_shuffle": "shuffle",
-    "batch_sampler": "sampler",
-    "shard_id": "shard",
-    "num_shards": "shard",
-    "collate_fn": "post_process_func",
-    "prefetch_factor": "pipeline_arguments={'prefetch_queue_depth': ...}",
-    "multiprocessing_context": "start_method",
-    "generator": "seed",
-    "timeout": "faults=FaultPolicy(blocked_after=...)",
-    "transform": "steps",
-    "transforms": "steps",
-    "persistent_workers": None,  # they always are
-}
-
-
 def composed_definition(settings: LoaderSettings) -> PipelineDefinition:
     """Make the definition of a loader: of a data provider, an input, or a definition.
 

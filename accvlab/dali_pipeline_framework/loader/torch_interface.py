@@ -12,7 +12,6 @@ from typing import Any
 
 from ..checks import flag
 from ..pipeline._dali_structured_output_iterator_data_loader_wrapper import counted_as
-from ..short_tracebacks import with_short_traceback
 
 _logger = logging.getLogger(__name__)
 
@@ -30,7 +29,6 @@ class TorchInterface(ABC):
     remainder = -1
     """How many samples of the last batch Accelerate is to take for the last ones of the data; not known."""
 
-    @with_short_traceback
     def __new__(cls, *args: Any, as_torch_data_loader: bool = False, **arguments: Any) -> Any:
         """Make the object, of a class that counts as PyTorch's where that is wanted.
 

@@ -18,7 +18,6 @@ from ..errors import ClosedError, SettingError
 from ..sample_data import SampleDataGroup
 from ..sample_data.batches import as_batch
 from ..sample_data.sample_data_group import nested_dictionary
-from ..short_tracebacks import with_short_traceback
 from ..sources.input_adapter import InputAdapter
 
 if TYPE_CHECKING:
@@ -79,7 +78,6 @@ class DALIStructuredOutputIterator:
             """Number of batches per epoch."""
             return len(self._obj)
 
-    @with_short_traceback
     def __init__(
         self,
         num_batches_in_epoch: int | None = None,

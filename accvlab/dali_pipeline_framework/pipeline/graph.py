@@ -25,7 +25,6 @@ from ..engine.dali.graph_definition import (
     GraphInspection,
     SourceOutputs,
     define_graph,
-    each_line_looked_up_once,
     is_random,
     original_of,
     origins_from_here,
@@ -37,7 +36,6 @@ from ..engine.dali.graph_definition import (
 from ..engine.dali.texts import NO_CONDITIONALS
 from ..engine.transport import Delivery, TransportLayout
 from ..errors import FrameworkError, GraphError, error_that_is_also
-from ..garbage import no_garbage_collected
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.sample_loading import add_note
 from ..sample_data import FieldPath, SampleDataGroup
@@ -543,14 +541,13 @@ def define_pipeline(graph: Graph, arguments: PipelineArguments, pipeline_class: 
             return graph.define()
 
     try:
-        with each_line_looked_up_once(), no_garbage_collected():  # a tenth of the time or more
-            if arguments.get("debug"):
-                debugged: _PipelineT = cast(Any, dali_pipeline).experimental.pipeline_def(define)(**arguments)
-                return debugged
-            has_conditionals = bool(arguments.pop("enable_conditionals", False))
-            pipeline = pipeline_class(**{name: value for name, value in arguments.items() if name != "debug"})
-            define_graph(pipeline, define, has_conditionals)
-            return pipeline
+        if arguments.get("debug"):
+            debugged: _PipelineT = cast(Any, dali_pipeline).experimental.pipeline_def(define)(**arguments)
+            return debugged
+        has_conditionals = bool(arguments.pop("enable_conditionals", False))
+        pipeline = pipeline_class(**{name: value for name, value in arguments.items() if name != "debug"})
+        define_graph(pipeline, define, has_conditionals)
+        return pipeline
     except Exception as error:
         explained = graph.explained(original_of(error))
         if explained is error:

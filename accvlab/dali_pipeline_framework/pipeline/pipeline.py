@@ -21,7 +21,6 @@ from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase,
 from ..providers.data_provider import summary
 from ..sample_data import SampleDataGroup
 from ..sample_data.names import Name, Path, normalized_path
-from ..short_tracebacks import with_short_traceback
 from ..sources.input_adapter import InputAdapter
 from ..sources.input_bases import CallableBase, IterableBase
 from ..sources.input_parts import JoinedInput, NativeInput
@@ -45,7 +44,7 @@ class PipelineDefinition:
         pipeline = definition.get_dali_pipeline(num_threads=2, py_num_workers=2, py_start_method="spawn")
     """
 
-    @explains_unknown_arguments(dict.fromkeys(("steps", "transforms"), "preprocess_functors"))
+    @explains_unknown_arguments
     def __init__(
         self,
         data_loading_callable_iterable: PipelineInput,
@@ -188,7 +187,6 @@ class PipelineDefinition:
         """Get the same definition, in which draws need not be declared, and steps are divided or not."""
         return self._with(divides_steps=divides_steps, must_declare_draws=False)
 
-    @with_short_traceback
     def check_and_get_output_data_structure(self) -> SampleDataGroup:
         """Check the steps against the format of the input, and get the format of the output.
 
@@ -198,7 +196,6 @@ class PipelineDefinition:
         """
         return self._chain.output()[0]
 
-    @with_short_traceback
     def describe(self) -> str:
         """Describe input, output, and what each step adds (+), removes (-) and changes (~), field by field.
 
@@ -268,7 +265,6 @@ class PipelineDefinition:
         except SampleStepError as error:
             raise error.__cause__ or error from None
 
-    @with_short_traceback
     def get_dali_pipeline(
         self, *args: Any, worker_init_fn: Callable[[int], object] | None = None, **kwargs: Any
     ) -> Pipeline:

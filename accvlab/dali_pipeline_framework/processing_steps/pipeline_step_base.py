@@ -371,7 +371,7 @@ class PipelineStepBase(ABC):
             cls.treats_elements_alike = False
         own = inspect.signature(cls.__init__).parameters.values() if "__init__" in vars(cls) else ()
         if own and all(one.kind is not one.VAR_KEYWORD for one in own):
-            cls.__init__ = explains_unknown_arguments({})(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = explains_unknown_arguments(cls.__init__)  # type: ignore[method-assign]
 
     @abstractmethod
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:

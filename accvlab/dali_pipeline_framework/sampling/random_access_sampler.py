@@ -14,7 +14,6 @@ import numpy as np
 from ..checks import whole_number
 from ..draws.keyed_draws import digest
 from ..errors import NotSupportedError, SettingError
-from ..short_tracebacks import construct_with_short_traceback
 from .arithmetic.last_batch import LastBatch, SampleCounts, check_last_batch
 from .plans.tracks import Int64Array, PlannedBatch
 
@@ -24,11 +23,6 @@ class SamplerBase(ABC):
 
     A sampler may keep a state, but it must be deterministic: worker processes replay copies of it.
     """
-
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        """Shorten the tracebacks of the constructor."""
-        super().__init_subclass__(**arguments)
-        construct_with_short_traceback(cls)
 
     @abstractmethod
     def get_next_batch_indices(self) -> Sequence[int]:

@@ -38,7 +38,7 @@ class SamplerInputCallable(PlannedInput):
 
     _known_left: tuple[int, int] | None  # an epoch, and how many batches of the maximum are left when it begins
 
-    @explains_unknown_arguments()
+    @explains_unknown_arguments
     def __init__(
         self,
         data_provider: DataProvider,
@@ -129,7 +129,7 @@ class SamplerInputIterable(IterableBase):
 
     shard: tuple[int, int]
 
-    @explains_unknown_arguments()
+    @explains_unknown_arguments
     def __init__(
         self, data_provider: DataProvider, sampler: SamplerBase, shard_id: int = 0, num_shards: int = 1
     ) -> None:

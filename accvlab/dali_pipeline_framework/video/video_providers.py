@@ -23,7 +23,7 @@ from ..sample_data import FieldPath, ImageContent, SampleDataGroup
 from ..sample_data.conversion import encoded
 from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE, numbers_name
 from ..sample_data.names import Name
-from ..unknown_arguments import explains_unknown_arguments, in_settings
+from ..unknown_arguments import explains_unknown_arguments
 from ..user_warnings import warn_user
 from .encoded_clips import FileOfClip
 from .frame_converter import FrameConverter
@@ -506,13 +506,6 @@ def _encoded_content(videos: Videos, windows: VideoWindows, indexed: IndexedVide
     return ImageContent(is_encoded=True, codecs=tuple(sorted({index.kind_by(videos.colors) for index in able})))
 
 
-_COUNTERPARTS = {
-    "pad_mode": "tail",
-    "enable_frame_num": "first_frame_number_name",
-    "enable_timestamps": "timestamps_name",
-}
-
-
 class VideoDataProvider(VideoProviderBase):
     """Sample ``n`` is sequence ``n`` of DALI's ``fn.experimental.readers.video``, of any codec, decoded here.
 
@@ -543,7 +536,7 @@ class VideoDataProvider(VideoProviderBase):
         data_input = ShuffledShardedInputCallable(provider, batch_size=4, shuffle=True)
     """
 
-    @explains_unknown_arguments({**in_settings(Videos), **_COUNTERPARTS})
+    @explains_unknown_arguments
     def __init__(
         self,
         videos: Videos | VideoPaths,
@@ -663,7 +656,7 @@ class VideoFrameDataProvider(VideoProviderBase):
         data_input = SamplerInputCallable(provider, sampler)
     """
 
-    @explains_unknown_arguments(in_settings(Videos))
+    @explains_unknown_arguments
     def __init__(
         self,
         videos: Videos | VideoPaths,

@@ -538,7 +538,7 @@ class VideoStreamInput(NativeInput):
     )
     place_advice = "Its arguments `video_name` and `first_frame_name` add fields that tell video and frame."
 
-    @explains_unknown_arguments()
+    @explains_unknown_arguments
     def __init__(
         self,
         sequence_length: int,

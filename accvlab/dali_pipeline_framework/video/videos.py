@@ -108,7 +108,7 @@ def _image_type(value: types.DALIImageType) -> types.DALIImageType:
     return value
 
 
-@explains_unknown_arguments()
+@explains_unknown_arguments
 @attrs.frozen
 class Videos(CameraRig):
     """Video files, and how they are decoded.
@@ -246,7 +246,7 @@ def frame_range(video: ListedVideo, index: VideoIndex, videos: Videos) -> tuple[
     first_s, last_s = (float(index.pts[place] * index.time_base) for place in (0, -1))
     raise SettingError(
         f"A range of a video must have at least one frame, but {video.where} has {video.start:g}{rest} "
-        f"{'frames' if is_frames else 's'} of {video.path!r}, which is from frame {start} to "
+        f"{'frames' if is_frames else 's'} of {repr_without_secrets(video.path)}, which is from frame {start} to "
         f"before frame {end}. The video has {index.num_frames} frames, at {first_s:g} to {last_s:g} s."
     )
 
@@ -281,7 +281,7 @@ def expanded(paths: Iterable[str], videos: Videos) -> list[str]:
         matching = _matching(path, storage, videos)
         if matching is not None:
             if not matching:
-                message = f"No file matches the pattern {path!r}."
+                message = f"No file matches the pattern {repr_without_secrets(path)}."
                 raise error_that_is_also(FileError, [FileNotFoundError], message)
             found += sorted(matching, key=os.fsencode)
         # A server of HTTP would begin to send the file, to tell that it is no folder.
@@ -311,7 +311,7 @@ def _in_folder(storage: Storage, accepted: NameFilter) -> list[str]:
     names = [name for name, is_folder in storage.list_folder() if not is_folder and accepted.matches(name)]
     if not names:
         why = "no name in it matches `file_filters`. Folders of labels, with the videos in them, are `file_root`."
-        raise SettingError(f"There is no video in the folder {storage.root!r}: {why}")
+        raise SettingError(f"There is no video in the folder {storage.shown()}: {why}")
     return [storage.path(name) for name in sorted(names, key=os.fsencode)]
 
 
@@ -326,7 +326,7 @@ def checked_labels(videos: Videos, count: int, argument: str) -> tuple[int | Non
 def _in_folders(storage: Storage, patterns: Iterable[str]) -> list[ListedVideo]:
     table = scan_folders(storage, NameFilter(patterns, case_sensitive=False, argument="file_filters"))
     return [
-        ListedVideo(storage.path(table.name(position)), table.label(position), f"folder {storage.root!r}")
+        ListedVideo(storage.path(table.name(position)), table.label(position), f"folder {storage.shown()}")
         for position in range(len(table))
     ]
 
@@ -340,15 +340,17 @@ def _in_list(path: str, is_frames: bool, storage_options: Mapping[str, Any] | No
     except FileError:
         raise
     except OSError as error:
-        message = f"Cannot read the list of videos {path!r}: {reason_of(error)}.{path_advice(path)}"
+        message = (
+            f"Cannot read the list of videos {repr_without_secrets(path)}: {reason_of(error)}.{path_advice(path)}"
+        )
         raise error_that_is_also(FileError, [type(error)], message) from error
     videos = [
-        _on_line(line, f"line {number} of {path!r}", is_frames)
+        _on_line(line, f"line {number} of {repr_without_secrets(path)}", is_frames)
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
     if not videos:
-        raise SettingError(f"The list of videos {path!r} is empty.")
+        raise SettingError(f"The list of videos {repr_without_secrets(path)} is empty.")
     return [attrs.evolve(video, path=folder.path(video.path)) for video in videos]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,11 +9,8 @@ import pytest
 from support.loaders import make_loader
 from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework import FaultPolicy
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
-from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.loader.input_binding import LOADER_COUNTERPARTS
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.providers import (
     FileDataProvider,
@@ -24,7 +20,6 @@ from accvlab.dali_pipeline_framework.providers import (
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 from accvlab.dali_pipeline_framework.video import (
     VideoDataProvider,
-    VideoFrameDataProvider,
     Videos,
     VideoStreamInput,
 )
@@ -41,15 +36,11 @@ from accvlab.dali_pipeline_framework.video import (
         (FrameSequenceDataProvider, {"folders": "x"}, "timestamp_name", ""),  # not frames_name
         (FileDataProvider, {"files": ["a.jpg"]}, "timestamp_name", ""),  # not data_name
         (FrameDataProvider, {"folders": "x"}, "image", " Did you mean 'image_name'?"),
-        (VideoDataProvider, {"videos": "x"}, "pad_mode", " Use `tail`."),
-        (VideoFrameDataProvider, {}, "filenames", " Use `Videos(filenames=...)`."),
-        (FrameDataProvider, {}, "cameras", " Use `FrameFolders(cameras=...)`."),
         (Videos, {"filenames": "x"}, "file_filter", " Did you mean 'file_filters'?"),
         (SamplerInputCallable, {}, "zzz", ""),
         (SamplerInputIterable, {}, "zzz", ""),
         (VideoStreamInput, {}, "frame_name", " Did you mean 'frames_name'?"),
-        (PipelineDefinition, {}, "steps", " Use `preprocess_functors`."),
-        (PipelineDefinition, {}, "transforms", " Use `preprocess_functors`."),
+        (PipelineDefinition, {}, "preprocess_functor", " Did you mean 'preprocess_functors'?"),
     ],
 )
 def test_each_class_names_what_is_meant(
@@ -61,33 +52,10 @@ def test_each_class_names_what_is_meant(
     assert isinstance(caught.value, SettingError)
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("drop_last", "Use `last_batch`."),
-        ("prefetch_factor", "Use `pipeline_arguments={'prefetch_queue_depth': ...}`."),
-        ("transform", "Use `steps`."),
-        ("dataset", "Use `source`."),
-        ("collate_fn", "Use `post_process_func`."),
-        ("persistent_workers", "It is not needed."),
-        ("num_worker", "Did you mean 'num_workers'?"),
-    ],
-)
-def test_the_loader_knows_the_names_of_other_loaders(name: str, hint: str) -> None:
+def test_an_argument_of_the_loader() -> None:
     with pytest.raises(TypeError) as caught:
-        make_loader(SamplerInputCallable(IndexProvider(4), ShuffledSampler(4)), 2, **{name: 1})
-    assert str(caught.value) == f"`{name}` is not an argument of DataLoader. {hint}"
-
-
-def test_the_names_of_other_loaders_are_up_to_date() -> None:
-    own = inspect.signature(DataLoader).parameters.keys()
-    assert not LOADER_COUNTERPARTS.keys() & own
-    policy = inspect.signature(FaultPolicy).parameters.keys()
-    for counterpart in {*LOADER_COUNTERPARTS.values()} - {None}:
-        name, _, value = counterpart.partition("=")
-        assert name in own
-        if value.startswith("FaultPolicy("):
-            assert value.removeprefix("FaultPolicy(").removesuffix("=...)") in policy
+        make_loader(SamplerInputCallable(IndexProvider(4), ShuffledSampler(4)), 2, num_worker=1)
+    assert str(caught.value) == "`num_worker` is not an argument of DataLoader. Did you mean 'num_workers'?"
 
 
 class _OwnFiles(FileDataProvider):

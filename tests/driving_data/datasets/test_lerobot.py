@@ -196,20 +196,6 @@ def test_workers_that_are_fresh_processes_deliver_the_same(tmp_path: Path, start
             np.testing.assert_array_equal(np.stack(batch[name]), np.stack(other[name]))
 
 
-@pytest.mark.parametrize(
-    ("argument", "counterpart"),
-    [
-        ("delta_timestamps", "TimeWindows(provider, {...})"),
-        ("pose_feature", "DrivingProvider(DrivingIndex(...))"),
-        ("scenes", "episodes"),
-    ],
-)
-def test_arguments_of_others_are_explained(tmp_path: Path, argument: str, counterpart: str) -> None:
-    message = f"`{argument}` is not an argument of LeRobotProvider. Use `{counterpart}`."
-    with pytest.raises(TypeError, match=re.escape(message)):
-        LeRobotProvider(tmp_path, **{argument: None})
-
-
 @pytest.mark.parametrize("by", ["mean_std", "min_max"])
 def test_numbers_are_normalized_by_the_statistics(tmp_path: Path, by: Any) -> None:
     provider = LeRobotProvider(write_lerobot(tmp_path), fields=["action", "index", "observation.state"])

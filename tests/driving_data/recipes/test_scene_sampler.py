@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -48,11 +45,8 @@ def test_slots_without_a_scene_are_padding() -> None:
 
 
 def test_lengths_are_checked() -> None:
-    with pytest.raises(SettingError, match="sequence_lengths") as caught:
+    with pytest.raises(SettingError, match="sequence_lengths"):
         SceneSampler([3, 0])
-    # The line of the user, and one of the packages.
-    paths = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
-    assert [Path(path).name for path in paths] == [Path(__file__).name, "short_tracebacks.py"]
 
 
 def test_it_depends_on_the_lengths() -> None:

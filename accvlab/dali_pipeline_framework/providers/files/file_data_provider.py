@@ -52,7 +52,7 @@ class FileDataProvider(BlueprintProvider):
         definition = PipelineDefinition(data_input, [ImageDecoder("data", use_device_mixed=True)])
     """
 
-    @explains_unknown_arguments()
+    @explains_unknown_arguments
     def __init__(
         self,
         file_root: StoragePath | None = None,

@@ -317,7 +317,7 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
         SettingError: A line is not as described, with its number, or there is none.
     """
     builder = FileTableBuilder()
-    path = storage.path(list_name)
+    path = storage.shown(list_name)
     with storage.open_binary(list_name) as lines:
         for number, line in enumerate(lines, start=1):
             if number == 1:
@@ -327,13 +327,13 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
                 continue
             if len(parts) != 2 or not parts[1].isdigit() or b"\0" in line:
                 found = f"a label (a whole number of at least 0), got {_shown(line)}."
-                raise SettingError(f"{path!r}, line {number}: expected a file name, white space, and {found}")
+                raise SettingError(f"{path}, line {number}: expected a file name, white space, and {found}")
             if len(parts[1].lstrip(b"0")) > 10 or int(parts[1]) > _LARGEST_LABEL:
                 rule = f"a label must be at most {_LARGEST_LABEL}"
-                raise SettingError(f"{path!r}, line {number}: {rule}, got {_shown(parts[1])}.")
+                raise SettingError(f"{path}, line {number}: {rule}, got {_shown(parts[1])}.")
             builder.add(parts[0], int(parts[1]))
     if not len(builder):
-        raise SettingError(f"The list {path!r} names no file: it must have one name and label per line.")
+        raise SettingError(f"The list {path} names no file: it must have one name and label per line.")
     return builder.finish()
 
 
@@ -375,7 +375,7 @@ def _why_nothing_is_found(
     num_seen: int,
     num_at_top: int,
 ) -> str:
-    text = f"No file is found in {storage.root!r}. "
+    text = f"No file is found in {storage.shown()}. "
     if not folders and not num_at_top:
         return text + "It is empty, and must have a subfolder for each label."
     if not folders:
@@ -395,7 +395,7 @@ def _why_nothing_is_found(
         folder, name = found
         return text + (
             f"Its {len(classes)} subfolder(s) have no files, but folders, e.g. {f'{folder}/{name}'!r}. If these "
-            f"are the labels, the root is one level deeper: {storage.path(folder)!r}."
+            f"are the labels, the root is one level deeper: {storage.shown(folder)}."
         )
     return text + (
         f"{len(classes)} label folder(s) have {num_seen} file(s), and none matches the `file_filters`: "

@@ -122,8 +122,12 @@ class Storage:
             self._refuse("The file", name, error)
         if not len(content):
             # DALI's decoders fail on an empty file with a message that does not name it.
-            raise FileError(f"The file {self.path(name)!r} is empty: it has 0 bytes.")
+            raise FileError(f"The file {self.shown(name)} is empty: it has 0 bytes.")
         return content
+
+    def shown(self, name: str = "") -> str:
+        """Get the path of a name as messages show it, in quotes and without secrets."""
+        return repr_without_secrets(self.path(name))
 
     def list_folder(self, name: str = "", *, follows_links: bool = True) -> Iterator[FolderEntry]:
         """List a folder, in no particular order. All entries but folders count as files, also a pipe.
@@ -271,13 +275,15 @@ class Storage:
             raise error
         if isinstance(error, ImportError):  # e.g. of a compression
             reason = f"{str(error).rstrip('.')}. Install it with pip."
-            raise MissingPackageError(f"{what} {self.path(name)!r} cannot be read: {reason}") from error
+            raise MissingPackageError(f"{what} {self.shown(name)} cannot be read: {reason}") from error
         path = self.path(name)
         reason = reason_of(error)
         if isinstance(error, FileNotFoundError):  # fsspec's own text is only the path
             is_link = not self._is_url(name) and os.path.islink(path)
             reason = "it is a link that leads nowhere" if is_link else "there is none"
-        refused = error_that_is_also(FileError, [type(error)], f"{what} {path!r} cannot be read: {reason}.")
+        refused = error_that_is_also(
+            FileError, [type(error)], f"{what} {self.shown(name)} cannot be read: {reason}."
+        )
         try:
             raise refused from error
         finally:
@@ -497,8 +503,9 @@ def _opened(root: str, options: StorageOptions, timeout_s: float) -> tuple[FileS
         file_system, path = fsspec.core.url_to_fs(root, **bounds)
     except ImportError as error:  # of what fsspec needs for this protocol
         raise MissingPackageError(
-            f"{root!r} cannot be opened: {str(error).rstrip('.')}. Install what its protocol needs, for HTTP: "
-            f"pip install 'accvlab.dali_pipeline_framework[remote]', for S3: pip install s3fs."
+            f"{repr_without_secrets(root)} cannot be opened: {str(error).rstrip('.')}. Install what its "
+            f"protocol needs, for HTTP: pip install 'accvlab.dali_pipeline_framework[remote]', for S3: "
+            f"pip install s3fs."
         ) from error
     except Exception as error:
         archive = root.rpartition("::")[2]
@@ -507,7 +514,7 @@ def _opened(root: str, options: StorageOptions, timeout_s: float) -> tuple[FileS
                 open_regular_file(archive).close()
             except LfsPointerError as pointer:
                 raise file_error(f"{root!r} cannot be opened", pointer) from pointer
-        message = f"{root!r} cannot be opened: {str(error).rstrip('.')}."
+        message = f"{repr_without_secrets(root)} cannot be opened: {str(error).rstrip('.')}."
         if isinstance(error, zipfile.BadZipFile):
             message += " It is no ZIP file, or cut short; copy it again."
         if root.startswith(_ARCHIVES) and "::" not in root:

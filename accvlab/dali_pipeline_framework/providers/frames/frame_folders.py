@@ -45,7 +45,7 @@ def _cameras(cameras: Mapping[str, str] | Sequence[str] | None) -> dict[str, str
     return dict(pairs)
 
 
-@explains_unknown_arguments()
+@explains_unknown_arguments
 @attrs.frozen
 class FrameFolders(rigs.CameraRig):
     r"""Folders of frames, one for each recording, or one for each recording and camera.
@@ -150,7 +150,7 @@ class RecordingFolders:
             folders = self.cameras.values()
             missing = [repr(folder) for folder in folders if not self.storage.is_folder(folder)]
             if missing:
-                where = f"{', '.join(missing)} (`cameras`) in {self.storage.root!r}"
+                where = f"{', '.join(missing)} (`cameras`) in {self.storage.shown()}"
                 raise SettingError(f"There is no folder {where}. There {_listed(top)}.")
             names = [*{recording for folder in folders for recording in self._folders(folder)}]
         # DALI sorts whole paths, in which a "/" follows the folder.
@@ -209,7 +209,8 @@ class RecordingFolders:
         elif files:
             advice = f"{min(files)!r}: put the frames of each recording into a folder of its own."
             found = f"The root itself has {len(files)} file(s), e.g. {advice}"
-        return f"There is no recording in {self.storage.root!r}: frames must lie as {self.expected()!r}. {found}"
+        expected = repr_without_secrets(self.expected())
+        return f"There is no recording in {self.storage.shown()}: frames must lie as {expected}. {found}"
 
     def why_there_is_no_frame(self, recordings: Sequence[str]) -> str:
         """Explain why no recording has a frame."""
@@ -228,8 +229,8 @@ class RecordingFolders:
         elif within:
             advice = f"`cameras` are {[*(self.cameras or {}).values()]!r}; in {recording!r} {_listed(within)}."
         skipped = f" {self.num_skipped} other file(s) or folder(s), e.g. {self.skipped!r}." if self.skipped else ""
-        why = f"frames must lie as {self.expected()!r}.{skipped} {advice}"
-        return f"There is no frame in the {len(recordings)} recording(s) of {self.storage.root!r}: {why}"
+        why = f"frames must lie as {repr_without_secrets(self.expected())}.{skipped} {advice}"
+        return f"There is no frame in the {len(recordings)} recording(s) of {self.storage.shown()}: {why}"
 
 
 def has_image_extension(name: str) -> bool:
@@ -319,8 +320,7 @@ class FrameIndex:
     def summary(self, samples: str) -> str:
         """Summarise the index: ``'train': 9 frames of 2 cameras in 3 recording(s)``."""
         cameras = f" of {len(self.camera_names)} cameras" if self.camera_names else ""
-        root, num_recordings = without_secrets(self.storage.root), len(self.recording_names)
-        return f"{root!r}: {samples}{cameras} in {num_recordings} recording(s)"
+        return f"{self.storage.shown()}: {samples}{cameras} in {len(self.recording_names)} recording(s)"
 
     def read(self, frame: int, camera: int) -> npt.NDArray[np.uint8]:
         """Read a file."""
@@ -360,13 +360,13 @@ class _Scan:
             self._add_recording(recording)
         if self._folders.num_skipped:
             _logger.warning(
-                "%d file(s) or folder(s) among the frames of %r do not have the extension of an image and are "
+                "%d file(s) or folder(s) among the frames of %s do not have the extension of an image and are "
                 "left out, e.g. %r.",
                 self._folders.num_skipped,
-                without_secrets(self._storage.root),
+                self._storage.shown(),
                 self._folders.skipped,
             )
-        self._account.report(self._settings, not self._numbers, f" in {self._storage.root!r}")
+        self._account.report(self._settings, not self._numbers, f" in {self._storage.shown()}")
         if not len(self._numbers):
             raise SettingError(self._folders.why_there_is_no_frame(recordings))
         timestamps = rigs.as_times(self._timestamps).reshape(-1, len(self._cameras)) if self._timestamps else None

@@ -18,7 +18,7 @@ from ...sample_data import FieldPath, FieldValue, SampleDataGroup
 from ...sample_data.formats import ENCODED_IMAGE, ENCODED_NAME
 from ...sample_data.names import Name
 from ...sampling.plans.clips import Clips, ClipTail, PlayedClips
-from ...unknown_arguments import explains_unknown_arguments, in_settings
+from ...unknown_arguments import explains_unknown_arguments
 from ..data_provider import FieldColumns, WantedFields
 from ..files.storage import StoragePath
 from ..sample_loading import add_note
@@ -77,7 +77,7 @@ class FrameDataProvider(FrameProviderBase):
         )
     """
 
-    @explains_unknown_arguments(in_settings(FrameFolders))
+    @explains_unknown_arguments
     def __init__(
         self,
         folders: FrameFolders | StoragePath,
@@ -210,7 +210,7 @@ class FrameSequenceDataProvider(FrameProviderBase):
         definition = PipelineDefinition(data_input, [FrameSequenceDecoder("frames", on_gpu=True)])
     """
 
-    @explains_unknown_arguments(in_settings(FrameFolders))
+    @explains_unknown_arguments
     def __init__(
         self,
         folders: FrameFolders | StoragePath,

@@ -122,7 +122,7 @@ class DrivingProvider(DataProvider):
     folder of the index: each process maps it, and files are read in the workers.
     """
 
-    @explains_unknown_arguments()
+    @explains_unknown_arguments
     @has_settings(DrivingFieldSettings, DrivingFields)
     def __init__(
         self,
@@ -778,7 +778,7 @@ class ProviderSettings(DrivingFieldSettings, total=False):
 
 def with_provider_settings(init: _Init) -> _Init:
     """Decorate an ``__init__`` that passes on `ProviderSettings`; errors for unknown arguments say so."""
-    return explains_unknown_arguments()(has_settings(ProviderSettings, DrivingProvider)(init))
+    return explains_unknown_arguments(has_settings(ProviderSettings, DrivingProvider)(init))
 
 
 def _elements(first: Int64, place: int) -> slice:

@@ -6,14 +6,15 @@ Pickles name files by the paths of the machine where they were made.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from accvlab.dali_pipeline_framework.errors import FileError, file_error
 from accvlab.dali_pipeline_framework.extension import open_table
-from accvlab.dali_pipeline_framework.garbage import no_garbage_collected
 from accvlab.dali_pipeline_framework.providers import Storage
 
 from .pickled_values import LimitError, NotPlainError, loaded_in_thread, try_to_load, unpickled
@@ -107,7 +108,7 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
         raise file_error(f"The pickle {text!r} cannot be read", error) from error
     try:
         try_to_load(data)
-        with no_garbage_collected():
+        with _no_garbage_collected():
             return loaded_in_thread(lambda: unpickled(data))
     except LimitError as error:
         raise FileError(f"The pickle {text!r} is not loaded: {error}.") from error
@@ -126,6 +127,18 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
         raise FileError(
             f"The pickle {text!r} is cut short, damaged, or no pickle ({reason}). Copy or make it again."
         ) from error
+
+
+@contextlib.contextmanager
+def _no_garbage_collected() -> Iterator[None]:
+    """Let Python not look for reference cycles: among a million new objects that takes most of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _is_text(data: bytes) -> bool:

@@ -60,13 +60,6 @@ _NEEDED = ("timestamp", "frame_index", "episode_index", "index")
 _OF_TASK = "task_index"
 _DEPTH = ImageContent(is_encoded=False, layout="HWC")
 _DT = types.DALIDataType
-_OF_OTHERS = {
-    "delta_timestamps": "TimeWindows(provider, {...})",
-    "cameras": "fields",
-    "scenes": "episodes",
-    "pose_feature": "DrivingProvider(DrivingIndex(...))",
-    "calibration": "DrivingProvider(DrivingIndex(...))",
-}
 _LEAVE_OUT = "Copy the file again, or leave the episode (`episodes`) or the camera (`fields`) out."
 
 
@@ -106,7 +99,7 @@ class LeRobotProvider(BlueprintProvider):
         windows = TimeWindows(provider, {"observation.images.front": [-0.2, 0], "action": [0, 0.1, 0.2]})
     """
 
-    @explains_unknown_arguments(_OF_OTHERS)
+    @explains_unknown_arguments
     def __init__(
         self,
         root: StoragePath,

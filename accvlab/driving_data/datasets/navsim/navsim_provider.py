@@ -85,7 +85,7 @@ class NavsimProvider(DrivingProvider):
         provider = NavsimProvider("/data/openscene", "trainval", scenes, sensors={"cam_f0": [3], "lidar_pc": [3]})
     """
 
-    @explains_unknown_arguments()
+    @explains_unknown_arguments
     @has_settings(NavsimSettings, DrivingProvider)
     def __init__(
         self,
