@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 # Up to the first "/"; or, where no port follows the colon, up to the last "@": passwords that nobody encoded.
 _USER = re.compile(r"(?<=://)(?:[^/\s]+@|[^\s/@:]*:(?![:/]|\d+(?:[/?#\s'\"]|$))\S*@)")
@@ -38,9 +39,10 @@ def cleaned(error: BaseException) -> BaseException:
 
     Where its texts have secrets, it is replaced by one of the builtin class from which its own derives.
     """
-    clean, texts = error, f"{error} {error!r} {getattr(error, '__notes__', '')}"
+    clean: BaseException = error
+    texts = f"{error} {error!r} {getattr(error, '__notes__', '')}"
     if without_secrets(texts) != texts:
-        base = next(each for each in type(error).__mro__ if each.__module__ == "builtins")
+        base: Any = next(each for each in type(error).__mro__ if each.__module__ == "builtins")
         clean = base.__new__(base, without_secrets(f"{type(error).__name__}: {error}"))
     cause, context, is_suppressed = error.__cause__, error.__context__, error.__suppress_context__
     clean.__cause__ = None if cause is None else cleaned(cause)

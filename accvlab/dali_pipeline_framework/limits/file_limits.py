@@ -6,14 +6,12 @@ A table of 100 kilobytes can be unpacked to gigabytes. So the size that a file c
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import json
 import os
 import stat
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeGuard
 
 import attrs
@@ -162,9 +160,6 @@ def parse_json(text: str | bytes) -> Any:
 
 
 _MOST: Final = 1024
-# Memory of a worker at least, next to the shared memory: of one that only passes on numbers, without PyTorch.
-_FORKED_BYTES: Final = 8 * 2**20
-_OWN_BYTES: Final = 48 * 2**20
 
 
 def is_start_method(value: object) -> TypeGuard[str]:
@@ -172,31 +167,16 @@ def is_start_method(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and str.__str__(value) in ("fork", "spawn", "forkserver")
 
 
-def checked_worker_count(value: object, name: str, start_method: object, *, at_least: int = 0) -> int:
-    """Check a number of worker processes: at most 1024, and as many as fit into the memory.
+def checked_worker_count(value: object, name: str, *, at_least: int = 0) -> int:
+    """Check a number of worker processes, at most 1024.
 
     Raises:
         SettingError: It is not a whole number of at least ``at_least``, or too large.
     """
     count = whole_number(value, name, at_least=at_least)
-    least_bytes = (
-        _FORKED_BYTES if is_start_method(start_method) and str.__str__(start_method) == "fork" else _OWN_BYTES
-    )
-    memory = all_memory()
-    most = max(1, min(_MOST, memory // least_bytes))
-    if count <= most:
+    if count <= _MOST:
         return count
-    cores = len(os.sched_getaffinity(0))
     raise SettingError(
-        f"`{name}` must be at most {most} here, got {shown(count)}: each worker is a process that takes at least "
-        f"{least_bytes >> 20} MiB, of {memory >> 20} MiB in all, and there may be no more than {_MOST}. Usually a "
-        f"worker for each core that this process can use ({cores}) is the most that is of use."
+        f"`{name}` must be at most {_MOST}, got {shown(count)}. Usually a worker for each core that this process "
+        f"can use ({len(os.sched_getaffinity(0))}) is the most that is of use."
     )
-
-
-def all_memory() -> int:
-    """Get the bytes of memory that this process could have at most: of the machine, or of its control group."""
-    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return min(found)

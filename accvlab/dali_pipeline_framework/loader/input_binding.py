@@ -277,7 +277,7 @@ def checked_num_workers(settings: LoaderSettings, definition: PipelineDefinition
     None was given: as many as this rank has usable cores, at most 8; 1 where one loads all.
 
     Raises:
-        SettingError: It is no whole number of at least 0, or there is no memory for so many.
+        SettingError: It is no whole number of at least 0, or more than 1024.
     """
     value = settings.num_workers
     if settings.workers is not None:
@@ -289,7 +289,7 @@ def checked_num_workers(settings: LoaderSettings, definition: PipelineDefinition
         raise SettingError(
             f"`num_workers` must be a whole number of at least 0, or {default}; got {shown(value)}."
         )
-    count = checked_worker_count(value, "num_workers", settings.start_method)
+    count = checked_worker_count(value, "num_workers")
     if definition.uses_workers and not bound.is_read_natively:
         warn_of_many_workers(count, "num_workers")
     return count

@@ -395,5 +395,5 @@ class LoaderRun:
         )
 
     @functools.cached_property
-    def _saved_fields(self) -> str:
+    def _saved_fields(self) -> dict[str, str]:
         return fields_for_state(self.bound.parts.whole.used_sample_data_structure.format)

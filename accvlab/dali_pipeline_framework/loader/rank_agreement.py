@@ -103,7 +103,7 @@ class RankAgreement:
 
 
 def compared_settings(
-    bound: LoaderInput, seed: int, chain_lines: Sequence[str], fields: str, start: Position
+    bound: LoaderInput, seed: int, chain_lines: Sequence[str], fields: Mapping[str, str], start: Position
 ) -> Settings:
     """Get what must be the same on all ranks that share the data of a loader.
 
@@ -111,7 +111,7 @@ def compared_settings(
         bound: The input.
         seed: Seed of the random draws.
         chain_lines: A line for each step, with its name before a colon.
-        fields: The fields of the samples, see `fields_for_state`.
+        fields: Types of the fields of the samples, by their paths.
         start: Where the first loop starts.
     """
     lines = dict(line.split(": ", 1) for line in chain_lines)
@@ -120,7 +120,7 @@ def compared_settings(
         "number of shards": bound.shard.num_shards,
         "seed of the random draws": seed,
         **bound.description,
-        "fields of the samples (fingerprint)": fields.partition(" ")[0],
+        "fields of the samples (fingerprint)": _digest(fields),
         **{name: _ADDRESS.sub("", line) for name, line in lines.items()},
         "epoch of the first loop": start.epoch,
         "first batch of the first loop": start.batch,

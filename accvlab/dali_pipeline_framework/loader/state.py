@@ -24,61 +24,20 @@ from ..sampling.random_access_sampler import Description, EpochSegment
 from ..sources.planned_input import PlannedInput
 from ..user_warnings import warn_user
 
-_MOST_BYTES_OF_FIELDS = 1 << 20
 _MOST_LINES = 10
-# What packed texts need not repeat. States are read with it, so it must not change.
-_COMMON = b"""\
-: FLOAT64
-: UINT16
-: INT16
-: INT32
-: BOOL
-: STRING
-projection: FLOAT
-intrinsics: FLOAT
-boxes: FLOAT
-labels: INT32
-cameras[0].image: UINT8
-position.epoch: INT64
-position.batch: INT64
-position.slot: INT64
-position.sample_index: INT64
-position.sequence: INT64
-position.frame: INT64
-position.clip: INT64
-position.is_first: BOOL
-position.is_last: BOOL
-position.is_padding: BOOL"""
-_RAW = -zlib.MAX_WBITS  # a state has a checksum of its own
 _PART_OF_PATH = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
-def fields_for_state(blueprint: GroupFormat) -> str:
-    """The fields of a format as they are in a state: fingerprint, and packed names and types."""
+def fields_for_state(blueprint: GroupFormat) -> dict[str, str]:
+    """The fields of a format as they are in a state: the names of their types, by their paths, in order."""
     leaves = zip(blueprint.flat_paths, blueprint.flat_dtypes, strict=True)
-    text = "\n".join(f"{format_path(path)}: {dtype.name}" for path, dtype in leaves)
-    packing = zlib.compressobj(9, zlib.DEFLATED, _RAW, zdict=_COMMON)
-    packed = packing.compress(text.encode()) + packing.flush()
-    return f"{_mark_of(text)} {base64.b85encode(packed).decode()}"
+    return {format_path(path): dtype.name for path, dtype in leaves}
 
 
-def is_fields(text: str) -> bool:
-    """Whether a text of a state can be read."""
-    try:
-        _types_of(text)
-    except (ValueError, zlib.error):
-        return False
-    return True
-
-
-def difference_of_fields(saved: str, own: str) -> str:
+def difference_of_fields(there: Mapping[str, str], here: Mapping[str, str]) -> str:
     """Say how the fields in a state and those of a loader differ; empty where they do not."""
-    there, here = _types_of(saved), _types_of(own)
-    marks = [text.partition(" ")[0] for text in (saved, own)]
-    if marks[0] == marks[1]:
+    if [*there.items()] == [*here.items()]:
         return ""
-    if not there or not here:
-        return f"fingerprint {marks[0]} in the state, {marks[1]} here"
     more, less = ([path for path in one if path not in other] for one, other in ((here, there), (there, here)))
     lines = [
         f"{len(paths)} field{'s' * (len(paths) > 1)} {word} than when the state was saved: "
@@ -95,23 +54,6 @@ def difference_of_fields(saved: str, own: str) -> str:
     if len(lines) > _MOST_LINES:
         lines = [*lines[: _MOST_LINES - 1], f"and {len(lines) - _MOST_LINES + 1} more"]
     return "; ".join(lines)
-
-
-def _mark_of(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-
-
-def _types_of(text: str) -> dict[str, str]:
-    """Types by the paths of fields, as far as a text of a state has them."""
-    mark, _, packed = text.partition(" ")
-    if not packed:
-        return {}
-    unpacking = zlib.decompressobj(_RAW, zdict=_COMMON)
-    content = unpacking.decompress(base64.b85decode(packed), _MOST_BYTES_OF_FIELDS).decode()
-    if _mark_of(content) != mark:
-        raise ValueError("it is cut short, or too long, or belongs to another fingerprint")
-    lines = (line.rpartition(": ") for line in content.split("\n"))
-    return {path: dtype for path, _, dtype in lines}
 
 
 def _path_of(text: str) -> FieldPath:
@@ -161,7 +103,7 @@ class LoaderState:
         segments: What was delivered of this epoch with other batch sizes, before the present one.
         seed: Seed of the random draws.
         plan: What the order depends on.
-        blueprint: Fingerprint of the format of the samples, and the fields, see `fields_for_state`.
+        fields: Types of the fields of the samples, by their paths.
         reader: State of native readers; None where there are none, or they have not begun.
     """
 
@@ -172,7 +114,7 @@ class LoaderState:
     segments: tuple[EpochSegment, ...]
     seed: int
     plan: Description
-    blueprint: str
+    fields: Mapping[str, str]
     reader: ReaderState | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -211,7 +153,7 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
         problem = "is another one" if _CHECKSUM in state else "is missing"
         raise damaged(f"its checksum {problem}: it was edited, or changed on its way")
     values: dict[str, Any] = {name: state[name] for name in rules}
-    values["plan"] = dict(state["plan"])
+    values.update(plan=dict(state["plan"]), fields=dict(state["fields"]))
     values["segments"] = tuple(EpochSegment(*segment) for segment in state["segments"])
     if has_reader:
         epoch, batch, checkpoint = state["reader"]
@@ -299,10 +241,10 @@ def _problem_of_plan(value: object) -> str:
     return "" if fits_json else f"must be a dict that JSON can hold, got {_short_repr(value)}"
 
 
-def _problem_of_blueprint(value: object) -> str:
-    if not isinstance(value, str):
-        return f"must be a text, got {_short_repr(value)}"
-    return "" if is_fields(value) else f"must be a fingerprint and packed fields, got {_short_repr(value)}"
+def _problem_of_fields(value: object) -> str:
+    if isinstance(value, Mapping) and all(isinstance(text, str) for item in value.items() for text in item):
+        return ""
+    return f"must be a dict of the types of fields by their paths, got {_short_repr(value)}"
 
 
 def _problem_of_reader(value: object) -> str:
@@ -324,7 +266,7 @@ _RULES: dict[str, Callable[[object], str]] = {
     "seed": _count_rule(0, 63),
     "segments": _problem_of_segments,
     "plan": _problem_of_plan,
-    "blueprint": _problem_of_blueprint,
+    "fields": _problem_of_fields,
     "reader": _problem_of_reader,
 }
 
@@ -389,7 +331,7 @@ def require_same_run(saved: LoaderState, own: LoaderState) -> None:
     ]
     if saved.seed != own.seed:
         differences.append(f"seed of the random draws: {saved.seed} in the state, {own.seed} here")
-    of_fields = difference_of_fields(saved.blueprint, own.blueprint)
+    of_fields = difference_of_fields(saved.fields, own.fields)
     if of_fields:
         differences.append(f"fields of the samples (names, types, order): {of_fields}")
     if differences:

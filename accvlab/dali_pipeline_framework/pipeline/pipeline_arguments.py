@@ -157,7 +157,7 @@ def complete_arguments(arguments: PipelineArguments, data_input: Any, is_paralle
         raise SettingError(
             f"`py_start_method` must be 'fork', 'spawn' or 'forkserver', got {shown(start_method)}."
         )
-    checked_worker_count(arguments.get("py_num_workers", 1), "py_num_workers", start_method)
+    checked_worker_count(arguments.get("py_num_workers", 1), "py_num_workers")
     if not is_parallel:
         return
     if not callable(data_input):

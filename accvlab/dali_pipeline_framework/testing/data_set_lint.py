@@ -286,7 +286,7 @@ def run_lint(
     time_limit_s = number(time_limit_s, "--timeout", above=0)
     count = len(os.sched_getaffinity(0))
     if num_workers is not None:
-        count = checked_worker_count(num_workers, "--workers", _START_METHOD, at_least=1)
+        count = checked_worker_count(num_workers, "--workers", at_least=1)
     make_subject = functools.partial(_subject_found, find)
     opened = functools.cache(make_subject)  # in this process only where a sample is to be named
     quarantine = None if output is None else Quarantine(file_path(output, "--output"))

@@ -351,7 +351,7 @@ def test_a_state_is_a_small_value() -> None:
     with ORDERS["shuffled"].loader(seed=7) as loader:
         loop(loader, 2)
         state = loader.state_dict()
-    assert {name: value for name, value in state.items() if name not in ("blueprint", "checksum")} == {
+    assert {name: value for name, value in state.items() if name not in ("fields", "checksum")} == {
         "version": 1,
         "epoch": 0,
         "batch": 2,
@@ -504,7 +504,7 @@ DIFFERENT: dict[str, tuple[Any, list[str]]] = {
     ),
     "data set": (streams(provider=IndexProvider(23)), ["data_set_size: 22 in the state, 23 here"]),
     "policy": (streams(last_batch="drop"), ["last_batch: 'pad' in the state, 'drop' here"]),
-    "blueprint": (streams(provider=NumberProvider(22)), ["fields of the samples (names, types, order): "]),
+    "fields": (streams(provider=NumberProvider(22)), ["fields of the samples (names, types, order): "]),
     "context": (
         by_sampler(StreamingSequenceSampler(LENGTHS, seed=1), None, None),
         ["fields of the samples (names, types, order): "],
@@ -601,7 +601,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "a batch beyond the epoch": ({"batch": 9}, "only"),
     "no plan": ({"plan": None}, "`plan` must be a dict, got None"),
     "a plan of another kind": ({"plan": [1]}, "`plan` must be a dict"),
-    "a blueprint of another kind": ({"blueprint": 3}, "`blueprint` must be a text, got 3"),
+    "fields of another kind": (
+        {"fields": {"a": 3}},
+        "`fields` must be a dict of the types of fields by their paths, got {'a': 3}",
+    ),
 }
 
 
@@ -620,10 +623,10 @@ def test_an_empty_state_is_refused() -> None:
 @pytest.mark.parametrize("name", ["epoch", "batch", "num_shards", "total_batch_size", "segments", "seed", "plan"])
 def test_missing_entries_are_named(name: str) -> None:
     state = saved_state(streams())
-    del state[name], state["blueprint"]
+    del state[name], state["fields"]
     error = refusal(make_loader(streams(), 4), state)
     assert f"  - `{name}` is missing" in str(error)
-    assert "  - `blueprint` is missing" in str(error)
+    assert "  - `fields` is missing" in str(error)
 
 
 @pytest.mark.parametrize("text", ['{"version": 1, "epo', "", b"\xff\xfe{}", "nothing"])

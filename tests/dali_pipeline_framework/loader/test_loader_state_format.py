@@ -36,7 +36,7 @@ def state_of(plan: Description, **changes: Any) -> LoaderState:
         "num_shards": 1,
         "total_batch_size": 4,
         "seed": 7,
-        "blueprint": "0" * 12,
+        "fields": {"cameras[0].image": "UINT8"},
         **changes,
     }
     return LoaderState(plan=plan, **values)
@@ -174,7 +174,7 @@ def test_text_that_is_no_state_is_refused(text: str) -> None:
         parse_state(text)
 
 
-@pytest.mark.parametrize("name", ["version", "epoch", "segments", "plan", "blueprint"])
+@pytest.mark.parametrize("name", ["version", "epoch", "segments", "plan", "fields"])
 def test_nested_values_are_refused(name: str) -> None:
     nested: list[Any] = []
     for _ in range(DEEP):

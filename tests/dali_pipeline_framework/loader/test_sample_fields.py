@@ -1,4 +1,4 @@
-"""States that are loaded with other fields: which ones differ is named, with those of earlier releases as well."""
+"""States that are loaded with other fields: which ones differ is named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from support.loaders import edited
 
 from accvlab.dali_pipeline_framework import DataLoader, TorchDatasetProvider
 from accvlab.dali_pipeline_framework.errors import StateError
-from accvlab.dali_pipeline_framework.loader.state import is_fields
 
 PREFIX = "fields of the samples (names, types, order): "
 
@@ -79,44 +78,20 @@ def test_many_differences_are_cut() -> None:
     assert difference.endswith("; and 6 more")
 
 
-def test_a_state_of_an_earlier_release_has_a_fingerprint_only() -> None:
-    state = state_of(PLAIN)
-    early = edited(state, {"blueprint": state["blueprint"].partition(" ")[0]})
-    assert early["blueprint"] == "d49d4c766e46"
-    with loader_of(PLAIN) as loader:
-        loader.load_state_dict(early)
-        assert len([*loader]) == 1
-    with loader_of(DEPTH) as loader, pytest.raises(StateError, match="fingerprint d49d4c766e46 in the state, "):
-        loader.load_state_dict(early)
+def test_fields_are_plain_values_in_the_state() -> None:
+    state = state_of(item(2, more={"y": 1.5}))
+    assert [*state["fields"].items()] == [
+        ("cameras[0].image", "UINT8"),
+        ("cameras[1].image", "UINT8"),
+        ("name", "UINT8"),
+        ("y", "FLOAT64"),
+    ]
 
 
-def test_states_of_many_fields_are_small() -> None:
-    camera = {name: np.float32(0) for name in ("image", "depth", "mask", "ego_from_camera", "projection", "time")}
-    camera |= {f"boxes_{name}": np.float32(0) for name in ("center", "size", "yaw", "velocity", "category", "id")}
-    rest = {
-        name: np.float32(0) for name in ("scene", "time", "ego_pose", "command", "weather", "map", "lidar", "x")
-    }
-    state = state_of({"cameras": [camera] * 6, **rest})
-    assert len(state["blueprint"]) < 500
-    assert len(json.dumps(state)) < 1024
-
-
-@pytest.mark.parametrize("packed", ["no", "c$", "\u00e9", None])
-def test_damaged_fields_are_refused(packed: str | None) -> None:
-    text = state_of(PLAIN)["blueprint"][:-4] if packed is None else f"{'0' * 12} {packed}"
-    assert not is_fields(text)
+@pytest.mark.parametrize("fields", [None, "no", ["a"], {"a": 1}])
+def test_damaged_fields_are_refused(fields: Any) -> None:
     with (
         loader_of(PLAIN) as loader,
-        pytest.raises(StateError, match="`blueprint` must be a fingerprint and packed"),
+        pytest.raises(StateError, match="`fields` must be a dict of the types of fields by their paths"),
     ):
-        loader.load_state_dict(edited(state_of(PLAIN), {"blueprint": text}))
-
-
-def test_packed_fields_can_be_read_by_later_releases() -> None:
-    packed = "d49d4c766e46 !xaKBaYG#9Mrh)BU<ZTQ00"
-    state = edited(state_of(PLAIN), {"blueprint": packed})
-    with (
-        loader_of(DEPTH) as loader,
-        pytest.raises(StateError, match=r"3 fields more than .*: cameras\[0..2\].depth"),
-    ):
-        loader.load_state_dict(state)
+        loader.load_state_dict(edited(state_of(PLAIN), {"fields": fields}))
