@@ -90,7 +90,7 @@ def frozen(value: Any) -> Any:
 def json_copy(state: Mapping[str, Any]) -> dict[str, Any]:
     """The state as it is read from a file."""
     text = json.dumps(state)
-    assert len(text.encode()) <= 1024
+    assert len(text.encode()) <= 4096
     return json.loads(text)
 
 

@@ -369,15 +369,15 @@ class TestSpawn:
 
     @pytest.mark.timeout(60)
     @pytest.mark.parametrize(
-        ("loop", "most_lines"),
+        "loop",
         [
             pytest.param(
-                'make_iterator(shuffled(IndexProvider()), py_start_method="spawn")', 30, marks=pytest.mark.wide
+                'make_iterator(shuffled(IndexProvider()), py_start_method="spawn")', marks=pytest.mark.wide
             ),
-            ('make_loader(shuffled(IndexProvider()), num_workers=2, start_method="spawn")', 12),
+            'make_loader(shuffled(IndexProvider()), num_workers=2, start_method="spawn")',
         ],
     )
-    def test_a_missing_main_guard_is_named(self, loop: str, most_lines: int, tmp_path: Path) -> None:
+    def test_a_missing_main_guard_is_named(self, loop: str, tmp_path: Path) -> None:
         script = tmp_path / "no_guard.py"
         script.write_text(
             textwrap.dedent(f"""
@@ -396,7 +396,6 @@ class TestSpawn:
         assert "The main script starts worker processes when it is imported" in last_error
         assert 'if __name__ == "__main__":' in last_error
         assert result.stderr.count("Traceback") == 1
-        assert len(messages(result.stderr)) <= most_lines
         assert "{" not in result.stdout
 
 
