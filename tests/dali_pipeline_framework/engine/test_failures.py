@@ -21,7 +21,6 @@ from support.laws import each_value
 from support.pipelines import indices, shuffled
 from support.providers import CustomError, FaultyProvider, IndexProvider, NumberProvider, UnpicklableProvider
 from support.samplers import EpochSampler
-from support.scripts import messages
 from support.start_methods import START_METHODS
 from support.steps import ImageUser, WrongTypeStep
 
