@@ -65,6 +65,9 @@ class FrameConverter:
 
     Gray videos of more than 8 bits, such as depth, are refused: as 8 bits they would lose what they were made for.
     ``as_codes`` gives the values of gray videos as they are coded.
+
+    Attributes:
+        quarter_turns: How many times frames are turned clockwise by 90 degrees.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class FrameConverter:
         self.dtype = np.dtype(np.uint16 if as_codes else np.uint8)
         if as_codes:
             self.num_channels = 1
+        self.quarter_turns = 0
         self._reformatter: Any = None
         self._copy: av.VideoFrame | None = None
 
@@ -115,6 +119,8 @@ class FrameConverter:
         else:
             _require_8_bits(frame)
             pixels = self._as_dali(frame) if self._colors == "dali" else self._as_stated(frame)
+        if self.quarter_turns:
+            pixels = np.rot90(pixels, -self.quarter_turns)
         if out is None:
             return pixels
         np.copyto(out, pixels)

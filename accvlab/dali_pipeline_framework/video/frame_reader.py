@@ -32,7 +32,7 @@ from .files.video_file import FileState
 from .frame_converter import Colors, FrameConverter, PixelArray
 from .frame_memory import FrameMemory
 from .video_decoding import VideoSource, VideoStreamDecoder, import_av, source_name
-from .video_index import VideoIndex, cached_video_index, make_index
+from .video_index import ADVICE, VideoIndex, cached_video_index, make_index, quarter_turns
 from .videos import Videos
 
 if TYPE_CHECKING:
@@ -80,26 +80,28 @@ class FrameReader:
         source: VideoSource,
         index: VideoIndex,
         *,
-        stream: int = 0,
+        stream: int | None = None,
         num_threads: int = 1,
         image_type: types.DALIImageType = types.DALIImageType.RGB,
         colors: Colors = "stream",
         as_codes: bool = False,
         kept: KeptFrames = KeptFrames(),
         name: str | None = None,
+        upright: bool = False,
     ) -> None:
         """Open the video; for errors see `VideoStreamDecoder`.
 
         Args:
             source: Path, URL, bytes, or an open binary file.
             index: Its index.
-            stream: Number of the video stream, that of the index.
+            stream: Number of the video stream, as for the index.
             num_threads: Number of threads that decode.
             image_type: ``RGB``, ``BGR`` or ``GRAY``.
             colors: How colors are converted, see `FrameConverter`.
             as_codes: In place of colors, the values of gray videos, such as depth, as they are coded: uint16.
             kept: Which frames are kept: for clips that overlap or are repeated.
             name: What messages call the video; None for its path.
+            upright: Whether frames are turned as players do.
         """
         source = located(source)
         self._bytes: ByteMap | None = None
@@ -113,6 +115,8 @@ class FrameReader:
             VideoStreamDecoder, source, stream=stream, num_threads=num_threads, name=name, size=size
         )
         self._converter = FrameConverter(image_type, colors, as_codes=as_codes)
+        self._converter.quarter_turns = quarter_turns(index) if upright else 0
+        self._hw = size if self._converter.quarter_turns % 2 else size[::-1]
         self._keeps = kept
         self._keeps_pixels = kept.pixels and kept.number > 0
         self._kept: LRUCache[int, PixelArray | av.VideoFrame] = LRUCache(kept.number)
@@ -171,7 +175,7 @@ class FrameReader:
         if len(wanted) == 1 and not self._keeps_pixels:
             out = np.ascontiguousarray(self._get(int(wanted[0])))[None]  # a copy only if there is padding
         else:
-            shape = (len(wanted), self._index.height, self._index.width, self._converter.num_channels)
+            shape = (len(wanted), *self._hw, self._converter.num_channels)
             in_memory = memory is not None and self._converter.dtype == np.uint8
             out = memory.array(shape) if memory and in_memory else np.empty(shape, self._converter.dtype)
             for frame, place in zip(distinct.tolist(), places.tolist(), strict=True):
@@ -639,6 +643,7 @@ class IndexedVideos:
             "num_threads": settings.num_decoder_threads,
             "image_type": settings.image_type,
             "colors": settings.colors,
+            "upright": bool(settings.upright),
             "kept": kept,
         }
         self.paths = tuple(dict.fromkeys(paths))
@@ -648,8 +653,14 @@ class IndexedVideos:
         self._sources = [located(path, settings.storage_options, storages) for path in self.paths]
         import_av(self.paths[0])
         self.indices = _indices_of(self._sources, settings.stream, settings.index_cache)
+        warned: set[str] = set()  # each advice once: all videos of a camera may be alike
         for video, index in enumerate(self.indices):
-            index.warn_of_doubts(repr(self.name(video)))
+            advice = {what: text for what, text in ADVICE.items() if what not in warned}
+            if settings.upright is not None:
+                advice.pop("rotation", None)
+            index.warn_of_doubts(repr(self.name(video)), advice)
+            warned |= {"rotation"} if index.rotation_deg else set()
+            warned |= {"streams"} if index.num_candidates > 1 else set()
         self.pool = FrameReaderPool(self._open, settings.max_open_decoders)
         self.cutters = FrameReaderPool(self._open, settings.max_open_decoders)
 
@@ -665,7 +676,7 @@ class IndexedVideos:
         return FrameReader(self._sources[video], self.indices[video], **self._settings)
 
 
-def _indices_of(sources: Sequence[Any], stream: int, cache: str | None) -> tuple[VideoIndex, ...]:
+def _indices_of(sources: Sequence[Any], stream: int | None, cache: str | None) -> tuple[VideoIndex, ...]:
     def index(source: Any) -> VideoIndex | FrameworkError:
         try:
             return make_index(source, stream) if cache is None else cached_video_index(cache, source, stream)

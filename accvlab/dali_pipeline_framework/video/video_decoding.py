@@ -7,7 +7,7 @@ import collections
 import contextlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
@@ -81,6 +81,21 @@ def video_codec(source: VideoSource) -> str | None:
         return None
 
 
+def _area_of(stream: Any) -> int:
+    context = stream.codec_context
+    return 0 if context is None else int(context.width * context.height)
+
+
+def _kind_of(stream: Any) -> str:
+    context = stream.codec_context
+    return "of an unknown codec" if context is None else f"{context.name} {context.width} x {context.height}"
+
+
+def rotation_of(frame: av.VideoFrame) -> int:
+    """By how many degrees players turn a frame clockwise, in [0, 360)."""
+    return int(-frame.rotation % 360)
+
+
 def source_name(source: VideoSource) -> str:
     """Name of a video in messages: its path or URL, or a substitute."""
     if isinstance(source, stored_videos.StoredVideo):
@@ -121,13 +136,17 @@ class VideoStreamDecoder:
         stored_file: The open file in remote storage or in an archive; None of others.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
         is_size_known: Whether width and height are those of a decoded frame, or were given.
+        rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360); 0 until one was decoded.
+        other_streams: Which video streams there are and which one was chosen; empty where there is one, or the
+            caller has chosen.
+        num_candidates: Between how many streams the choice was.
     """
 
     def __init__(
         self,
         source: VideoSource,
         *,
-        stream: int = 0,
+        stream: int | None = None,
         num_threads: int = 1,
         name: str | None = None,
         size: tuple[int, int] | None = None,
@@ -137,7 +156,9 @@ class VideoStreamDecoder:
         Args:
             source: Path or URL of a file, its bytes, or an open binary file that can seek. The encoded bytes must
                 not change while the decoder is open.
-            stream: Number of the video stream, counted from 0 among the video streams of the container.
+            stream: Number of the video stream, counted from 0 among the video streams of the container. None for
+                the one with the largest frames: of several, the one that the container marks as default, else the
+                first. Cover pictures do not count.
             num_threads: Number of threads that decode this stream, at least 1. With more than one the codec
                 works on several frames at once: more throughput, and as many frames more in memory.
             name: What messages call the video; None for its path.
@@ -151,7 +172,10 @@ class VideoStreamDecoder:
         source = stored_videos.located(source)
         self.name = source_name(source) if name is None else name
         self.num_decoded = 0
-        self._stream_number = whole_number(stream, "stream", at_least=0)
+        self._stream_number = None if stream is None else whole_number(stream, "stream", at_least=0)
+        self.other_streams = ""
+        self.num_candidates = 1
+        self.rotation_deg = 0
         num_threads = whole_number(num_threads, "num_threads", at_least=1)
         self._av = import_av(source)
         stored_file = source.open() if isinstance(source, stored_videos.StoredVideo) else None
@@ -248,13 +272,35 @@ class VideoStreamDecoder:
             num_missing = video_file.missing_bytes(self._source)
             lacking = f", and {num_missing} bytes are missing at its end" if num_missing else ""
             raise VideoError(f"There is no video stream in {self.name}; its streams are: {kinds}{lacking}.")
-        if self._stream_number >= len(videos):
+        if self._stream_number is None:
+            chosen = self._best_of(videos)
+        elif self._stream_number < len(videos):
+            chosen = videos[self._stream_number]
+        else:
             rule = f"the number of a video stream, 0 to {len(videos) - 1} in {self.name}"
             raise SettingError(f"`stream` must be {rule}, got {self._stream_number}.")
-        chosen = videos[self._stream_number]
         if chosen.codec_context is None:
             raise VideoError(f"PyAV {self._av.__version__} does not know the codec of {self.name}.")
         return cast("VideoStream", chosen)
+
+    def _best_of(self, videos: Sequence[Any]) -> Any:
+        kinds = self._av.stream.Disposition
+        pictures, default = kinds.attached_pic | kinds.timed_thumbnails, kinds.default
+        candidates = [stream for stream in videos if not stream.disposition & pictures]
+        listed = ", ".join(
+            f"{number}: {_kind_of(stream)}{'' if stream in candidates else ', a cover picture'}"
+            for number, stream in enumerate(videos)
+        )
+        if not candidates:
+            raise VideoError(
+                f"There is no video in {self.name}, only a cover picture (stream {listed}). Name it with "
+                f"`stream` if it is meant."
+            )
+        best = max(candidates, key=lambda stream: (_area_of(stream), bool(stream.disposition & default)))
+        if len(videos) > 1:
+            self.other_streams = f"{listed}; {videos.index(best)} is read"
+            self.num_candidates = len(candidates)
+        return best
 
     def has_sample_tables(self) -> bool:
         """Whether a remote file is an MP4 whose tables have all its frames, so that they need not be read.
@@ -358,6 +404,7 @@ class VideoStreamDecoder:
 
     def _take_size(self, frame: av.VideoFrame) -> None:
         if not self.is_size_known:  # the container can state another one than the frames have
+            self.rotation_deg = rotation_of(frame)
             self.pixel_format, self.color_matrix = frame.format.name, int(frame.colorspace)
             self.width, self.height, self.is_size_known = frame.width, frame.height, True
 

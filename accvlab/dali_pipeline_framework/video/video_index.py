@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -30,6 +31,25 @@ _NUM_NEIGHBOURS = 4  # intervals on each side of a gap
 OF_TIME, OF_COUNTERS = 2.5, 1.5
 _MOST_GAPS = 0.05  # of all intervals: where there are more, the rate varies
 _MOST_LISTED = 3
+
+
+ADVICE = {
+    "rotation": "Turn them with `upright=True`, or say with `upright=False` that they are meant as stored",
+    "streams": "Name the one that is meant with `stream`",
+}
+_logger = logging.getLogger(__name__)
+
+
+def quarter_turns(video: Any) -> int:
+    """How many times frames of a video, an index or an open decoder, are to be turned clockwise by 90 degrees.
+
+    Raises:
+        VideoError: It is to be turned by another angle.
+    """
+    if video.rotation_deg % 90:
+        rule = "frames can only be turned by multiples of 90 degrees"
+        raise VideoError(f"With `upright`, {rule}, and the video states {video.rotation_deg}. Set it to False.")
+    return int(video.rotation_deg // 90)
 
 
 def describe_gaps(pts: Int64Array, time_base: Fraction, end_pts: int, rate: Fraction | None) -> list[str]:
@@ -147,6 +167,11 @@ class VideoIndex:
             codec, so that frames can be cut out.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
         hides_packets: Whether some packets show no frame, and are only referred to.
+        rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360). They are delivered as
+            stored.
+        other_streams: Which video streams the file has and which one is read; empty where it has one, or the
+            stream was named.
+        num_candidates: Between how many streams the choice was, cover pictures aside.
         own_bytes: Where a remote file has what is read of it, where the index was not read from a folder.
     """
 
@@ -167,6 +192,9 @@ class VideoIndex:
     has_packet_per_frame: bool = False
     color_matrix: int = 2
     hides_packets: bool = False
+    rotation_deg: int = 0
+    other_streams: str = ""
+    num_candidates: int = 1
     own_bytes: ByteMap | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
@@ -220,8 +248,25 @@ class VideoIndex:
         position = int(self.key_pts.searchsorted(self.pts[frame], side="right")) - 1
         return int(self.key_pts[position]) if position >= 0 else None
 
-    def warn_of_doubts(self, name: str) -> None:
-        """Warn that frames seem to be missing; the message calls the video ``name``."""
+    def warn_of_doubts(self, name: str, advice_on: Mapping[str, str] = ADVICE) -> None:
+        """Warn that frames seem to be missing, are to be turned, or that there are other streams.
+
+        Args:
+            name: What the messages call the video.
+            advice_on: What to do about ``"rotation"`` and ``"streams"``; no warning where it is not there.
+        """
+        if self.num_candidates > 1 and "streams" in advice_on:
+            warn_user(
+                f"The video {name} has several video streams ({self.other_streams}: the largest, of equal ones "
+                f"the default or first one). {advice_on['streams']}."
+            )
+        elif self.other_streams:
+            _logger.info("The video %s has several video streams: %s.", name, self.other_streams)
+        if self.rotation_deg and "rotation" in advice_on:
+            warn_user(
+                f"Frames of the video {name} are delivered as they are stored, but players turn them by "
+                f"{self.rotation_deg} degrees clockwise. {advice_on['rotation']}."
+            )
         if self.doubts:
             warn_user(
                 f"Frames of the video {name} seem to be missing: {'; '.join(self.doubts)}. Either the file is "
@@ -280,7 +325,7 @@ def _loaded_bytes(folder: str, checksum: str) -> ByteMap | None:
 
 def index_video(
     source: VideoSource,
-    stream: int = 0,
+    stream: int | None = None,
     *,
     name: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -299,7 +344,9 @@ def index_video(
 
     Args:
         source: Path, URL, bytes, or an open binary file.
-        stream: Number of the video stream among the video streams of the container.
+        stream: Number of the video stream among the video streams of the container. None for the one with the
+            largest frames: of several, the default one of the container, else the first. Cover pictures do not
+            count. Where there are several, a warning names them.
         name: What messages call the video; None for its path.
         storage_options: Arguments of a remote file system, see `FileDataProvider`.
 
@@ -315,7 +362,7 @@ def index_video(
 
 
 def make_index(
-    source: VideoSource, stream: int = 0, name: str | None = None, num_decoded: int | None = None
+    source: VideoSource, stream: int | None = None, name: str | None = None, num_decoded: int | None = None
 ) -> VideoIndex:
     """Do what `index_video` does, without the warning.
 
@@ -371,7 +418,8 @@ def _index(
         raise VideoError(f"There are no frames in the video {decoder.name}.")
     frames = decoder.time_base, decoder.width, decoder.height, decoder.codec_name, decoder.average_rate
     order = num_reordered, is_seekable
-    seen: dict[str, Any] = {"pixel_format": decoder.pixel_format, "color_matrix": decoder.color_matrix}
+    names = "pixel_format", "color_matrix", "rotation_deg", "other_streams", "num_candidates"
+    seen: dict[str, Any] = {name: getattr(decoder, name) for name in names}
     return VideoIndex(pts, key_pts, seek_points, *frames, *order, **seen)
 
 
@@ -596,11 +644,12 @@ def _index_without_times(decoder: VideoStreamDecoder, num_frames: int) -> VideoI
 _VALUES = (
     *("time_base", "width", "height", "codec_name", "average_rate", "num_reordered", "is_seekable", "doubts"),
     *("pixel_format", "has_packet_per_frame", "color_matrix", "hides_packets"),
+    *("rotation_deg", "other_streams", "num_candidates"),
 )
 
 
 def cached_video_index(
-    cache: str | os.PathLike[str], path: str | os.PathLike[str] | StoredVideo, stream: int = 0
+    cache: str | os.PathLike[str], path: str | os.PathLike[str] | StoredVideo, stream: int | None = None
 ) -> VideoIndex:
     """Get the index of a video from a cache; its arrays are read-only.
 
@@ -610,7 +659,7 @@ def cached_video_index(
     Args:
         cache: The folder; it is made if it is not there.
         path: The video.
-        stream: Number of the video stream among the video streams of the container.
+        stream: Number of the video stream among the video streams of the container; None as for `index_video`.
 
     Raises:
         SettingError: PyAV is missing, there is no such stream, or the folder cannot be written to.
@@ -642,5 +691,5 @@ def cached_video_index(
             arrays["head"] = np.frombuffer(b"".join(content for _, content in file.head), np.uint8)
         return Columns(INDEX_KIND, arrays, notes)
 
-    key = ["video with colors", os.fsdecode(place), stream]
+    key = ["video with streams", os.fsdecode(place), stream]
     return load_or_make(cache, key, load_index, make, is_current=lambda index: index.file_state == state)

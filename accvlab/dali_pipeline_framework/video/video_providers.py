@@ -491,6 +491,8 @@ def _encoded_content(videos: Videos, windows: VideoWindows, indexed: IndexedVide
             f"`images='encoded'` goes with the image type RGB only, got {videos.image_type.name}: VideoDecoder "
             f"makes RGB, and ImageColorSpaceConverter others of it."
         )
+    if videos.upright:
+        raise SettingError("`upright=True` turns decoded frames, so it needs `images='decoded'`.")
     if windows.tail == "constant":
         raise SettingError("`tail='constant'` has frames that are in no video, so it needs `images='decoded'`.")
     names = [

@@ -34,7 +34,7 @@ from ..unknown_arguments import explains_unknown_arguments
 from .files.video_file import missing_bytes, path_advice
 from .frame_converter import Colors, FrameConverter
 from .video_decoding import UInt8Array, VideoStreamDecoder, import_av
-from .video_index import make_index
+from .video_index import ADVICE, make_index, quarter_turns
 
 EncodedVideo: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array"
 LastSequencePolicy: TypeAlias = Literal["partial", "pad"]
@@ -114,11 +114,17 @@ def _file_error(error: OSError, label: str, advice: str = "") -> Exception:
     return error_that_is_also(FileError, [type(error)], message)
 
 
-def require_video(video: FedVideo, stream: int) -> None:
-    """Raise a `VideoError` if a file is no video or incomplete, as far as can be seen without decoding."""
-    VideoStreamDecoder(video.source, stream=stream, name=video.label).close()
+def require_video(video: FedVideo, stream: int | None) -> bool:
+    """Raise a `VideoError` if a file is no video or incomplete, as far as can be seen without decoding.
+
+    Returns:
+        Whether the stream was chosen among several.
+    """
+    with VideoStreamDecoder(video.source, stream=stream, name=video.label) as decoder:
+        has_others = bool(decoder.other_streams)
     if missing_bytes(video.source):  # frames, or only an index behind them
         make_index(video.source, stream, video.label)
+    return has_others
 
 
 def _whole(name: str, least: int) -> Any:
@@ -132,9 +138,19 @@ class SequenceSettings:
     last_sequence_policy: LastSequencePolicy = attrs.field(validator=one_of(LastSequencePolicy))
     image_type: types.DALIImageType
     sequence_length: int = _whole("sequence_length", 1)
-    stream: int = _whole("stream", 0)
+    stream: int | None = attrs.field(
+        converter=lambda value: None if value is None else whole_number(value, "stream", at_least=0)
+    )
     num_threads: int = _whole("num_threads", 1)
     colors: Colors = attrs.field(default="stream", validator=one_of(Colors))
+    upright: bool | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(bool))
+    )
+
+    @property
+    def advice(self) -> dict[str, str]:
+        """Advice on videos, see `VideoIndex.warn_of_doubts`."""
+        return {what: text for what, text in ADVICE.items() if what != "rotation" or self.upright is None}
 
 
 @attrs.frozen(eq=False)
@@ -181,9 +197,9 @@ class SequenceDecoder:
             FileError: The file cannot be read.
             VideoError: It is not a video, is damaged, incomplete, or has no frames.
         """
-        require_video(video, self.settings.stream)
+        has_others = require_video(video, self.settings.stream)
         num_frames = 0
-        for batch in self._decoded(video):
+        for batch in self._by_pyav(video) if has_others else self._decoded(video):
             num_frames += sum(batch.lengths)
             yield batch
         if not self.is_stopped:
@@ -208,7 +224,7 @@ class SequenceDecoder:
         if num_decoded < index.num_frames:
             found = f"{num_decoded} of its {index.num_frames} frames can be decoded"
             raise VideoError(f"The video {video.label} is damaged: {found}.")
-        index.warn_of_doubts(video.label)
+        index.warn_of_doubts(video.label, self.settings.advice)
 
     # --- DALI -----------------------------------------------------------------------------------------
 
@@ -281,7 +297,9 @@ class SequenceDecoder:
             if frame.is_corrupt:
                 raise VideoError(f"The frame {decoder.num_decoded - 1} of the video {decoder.name} is damaged.")
             if not num_frames:
-                frames = np.empty((most, frame.height, frame.width, converter.num_channels), np.uint8)
+                converter.quarter_turns = quarter_turns(decoder) if self.settings.upright else 0
+                hw = (frame.height, frame.width)[:: -1 if converter.quarter_turns % 2 else 1]
+                frames = np.empty((most, *hw, converter.num_channels), np.uint8)
             try:
                 converter.convert(frame, frames[num_frames])
             except VideoError as error:
@@ -551,7 +569,8 @@ class VideoStreamInput(NativeInput):
         blocking: bool = True,
         image_type: types.DALIImageType = types.DALIImageType.RGB,
         colors: Colors = "stream",
-        stream: int = 0,
+        stream: int | None = None,
+        upright: bool | None = None,
         num_threads: int = 1,
         num_batches_ahead: int = 2,
     ) -> None:
@@ -573,8 +592,10 @@ class VideoStreamInput(NativeInput):
                 `close`, or with False a `NothingFedError`, after which the loop can be begun again.
             image_type: ``RGB``, ``BGR`` or ``GRAY``. Others than ``RGB`` are decoded on the CPU in any case.
             colors: How PyAV's frames are converted on the CPU, see `FrameConverter`.
-            stream: Number of the video stream in files with several of them. Others than 0 are decoded on the CPU
-                in any case.
+            stream: Number of the video stream; None for the one with the largest frames, see `index_video`. Of
+                files with several, and others than 0, are decoded on the CPU in any case.
+            upright: Whether frames are turned by the angle that their video states, as players do; these are
+                decoded on the CPU in any case. None: no, with a warning where there is one.
             num_threads: Threads that decode a video on the CPU.
             num_batches_ahead: Batches that are decoded ahead of those in the pipeline, at least 1.
 
@@ -582,7 +603,7 @@ class VideoStreamInput(NativeInput):
             SettingError: An argument breaks a rule, or PyAV is not installed.
         """
         self._settings = SequenceSettings(
-            last_sequence_policy, image_type, sequence_length, stream, num_threads, colors
+            last_sequence_policy, image_type, sequence_length, stream, num_threads, colors, upright
         )
         FrameConverter(image_type)  # complains about other types
         import_av()
@@ -689,7 +710,8 @@ class VideoStreamInput(NativeInput):
 
     def _is_on_gpu(self, device_id: int | None) -> bool:
         # DALI's operator decodes the first video stream as RGB.
-        is_usual = self._settings.image_type == types.DALIImageType.RGB and self._settings.stream == 0
+        settings = self._settings
+        is_usual = settings.image_type == types.DALIImageType.RGB and not settings.stream and not settings.upright
         return device_id is not None and is_usual
 
     def begin(self, name: str, pipeline: Any) -> VideoStreamRun:

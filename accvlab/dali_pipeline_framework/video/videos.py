@@ -143,7 +143,10 @@ class Videos(CameraRig):
         time_offsets_s: By camera, what is added to the times of its container; one number, or one per recording.
         missing: At points in time at which a camera has no frame, ``"drop"`` ends a sequence, and the next one
             begins after it; ``"bridge"`` continues; ``"raise"`` refuses the data set.
-        stream: Number of the video stream in the containers.
+        stream: Number of the video stream in the containers. None for the one with the largest frames, see
+            `index_video`; where there are several, a warning names them.
+        upright: Whether frames are turned by the angle that their video states, as players do. None: no, with a
+            warning where there is one. Not with ``images="encoded"``.
         image_type: ``RGB``, ``BGR`` or ``GRAY``.
         colors: ``"stream"`` for the colors that each stream states, or players assume; ``"bt601"`` for BT.601
             where a stream states none; ``"dali"`` for the pixels of DALI's readers on the CPU, which is slower.
@@ -176,7 +179,12 @@ class Videos(CameraRig):
     time_offsets_s: dict[str, float | tuple[float, ...]] = attrs.field(
         default=None, converter=_time_offsets_s, kw_only=True
     )
-    stream: int = attrs.field(default=0, validator=valid(whole_number, at_least=0), kw_only=True)
+    stream: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(valid(whole_number, at_least=0)), kw_only=True
+    )
+    upright: bool | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(bool)), kw_only=True
+    )
     image_type: types.DALIImageType = attrs.field(
         default=types.DALIImageType.RGB, converter=_image_type, kw_only=True
     )

@@ -60,6 +60,7 @@ def cut_video(video: Callable[[str], Path], tmp_path_factory: pytest.TempPathFac
     return get
 
 
+@pytest.mark.filterwarnings("ignore:.*several video streams")
 @pytest.mark.filterwarnings("ignore:Frames of the video")
 @pytest.mark.parametrize("kind", [*(kind for kind in KINDS if kind not in NOT_CUT), *MORE_KINDS])
 def test_a_clip_that_was_cut_out_has_the_pixels_of_the_video(kind: str, cut_video: Callable[[str], Path]) -> None:

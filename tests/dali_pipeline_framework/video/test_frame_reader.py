@@ -34,6 +34,7 @@ def all_frames(path: Path, stream: int = 0) -> npt.NDArray[np.uint8]:
         return np.stack([converter.convert(frame) for frame in decoder])
 
 
+@pytest.mark.filterwarnings("ignore:.*several video streams")
 @each_value(kind=sorted(KINDS), num_threads=[1, 2])
 def test_frames_are_those_of_decoding_from_the_start(
     video: Callable[[str], Path], kind: str, num_threads: int

@@ -242,6 +242,7 @@ def test_image_types(folder: Path, image_type: types.DALIImageType) -> None:
     assert read_numbers(frames) == [4, 5, 6, 7]
 
 
+@pytest.mark.filterwarnings("ignore:.*several video streams")
 @pytest.mark.parametrize("kind", ["h264_b.mp4", "hevc_open.mkv", "h264_irregular.mp4", "two_streams.mkv"])
 def test_codecs_beyond_those_of_dali(video: Callable[[str], Path], kind: str) -> None:
     provider = VideoDataProvider(video(kind), sequence_length=3, step=2, timestamps_name="timestamps")

@@ -36,6 +36,7 @@ def decoded_times(path: Path, stream: int = 0) -> list[int | None]:
         return [frame.pts for frame in container.decode(video=stream)]
 
 
+@pytest.mark.filterwarnings("ignore:.*several video streams")
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_frames_are_those_that_decoding_gives(video: Callable[[str], Path], kind: str) -> None:
     path = video(kind)
@@ -69,6 +70,7 @@ def test_times_begin_with_the_first_frame(tmp_path: Path) -> None:
     assert index.times_s.tolist() == pytest.approx([0, 0.04, 0.1])
 
 
+@pytest.mark.filterwarnings("ignore:.*several video streams")
 def test_containers_that_tell_all_are_not_decoded(
     video: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

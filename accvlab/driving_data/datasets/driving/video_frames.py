@@ -30,6 +30,10 @@ from .array_types import Array, Float64, Int32, Int64, UInt8
 
 FrameKey: TypeAlias = tuple[str, int]
 
+_ADVICE = {  # where readers have no settings for it: calibration is that of the stored frames
+    "rotation": "Turn them in a step of your own, or encode the video anew without that angle",
+    "streams": "If another one is meant, write a file with that stream only",
+}
 _MOST_OPEN = 32
 _MOST_INDICES = 4096
 _MOST_TRIED = 3  # videos of a camera
@@ -82,7 +86,7 @@ class VideoFrames:
         index = self._indices.get(path)
         if index is None:
             self._indices[path] = index = cached_video_index(self._index_folder, self._located(path))
-            index.warn_of_doubts(repr(path))
+            index.warn_of_doubts(repr(path), _ADVICE)
         return index
 
     def times_s(self, path: str) -> Float64:
