@@ -273,6 +273,136 @@ class TestMoments:
             assert [batch["timestamp"].tolist() for batch in loader] == [[0.9], [0.9]]
 
 
+AT_1 = Moments(at=[1.0])
+
+
+class TestClips:
+    """Which clips there are: what publishers say of them, and those that lack files."""
+
+    def test_those_of_the_split_that_are_valid(self, copied):
+        write_clip_index(copied, split=["train", "val", "train"], clip_is_valid=[True, True, False])
+        settings = {"moments": AT_1, "cameras": [FRONT]}
+        names = {
+            ("clip-a",): {},
+            ("clip-a", "clip-c"): {"valid_only": False},
+            ("clip-b",): {"split": "val"},
+            ("clip-a", "clip-b"): {"split": None},
+            ("clip-a", "clip-b", "clip-c"): {"split": None, "valid_only": False},
+        }
+        for expected, wanted in names.items():
+            assert PhysicalAiProvider(copied, **settings, **wanted).scene_names == expected
+            plain = unpacked(copied, copied.parent / "plain")
+            assert PhysicalAiProvider(plain, **settings, **wanted).scene_names == expected
+        for wanted, message in (
+            (
+                {"split": "test"},
+                "no clips of the split 'test' that are wanted. The chunks have: 1 of train; 1 of "
+                "train, not valid; 1 of val. See `split` and `valid_only`.",
+            ),
+            (
+                {"scenes": ["clip-b"]},
+                "The clip 'clip-b' of `scenes` is of the split 'val': give that as `split`, or None.",
+            ),
+            ({"scenes": ["clip-c"]}, "The clip 'clip-c' of `scenes` is not valid: give `valid_only=False`."),
+            ({"split": 3}, "`split` must be"),
+            ({"valid_only": "yes"}, "`valid_only` must be"),
+        ):
+            with pytest.raises(SettingError) as failed:
+                PhysicalAiProvider(copied, **settings, **wanted)
+            assert message in str(failed.value)
+
+    def test_all_where_the_list_does_not_say(self, published):
+        assert len(PhysicalAiProvider(published, moments=AT_1, cameras=[FRONT])) == 3
+        with pytest.raises(
+            SettingError, match=r"`split` needs a column 'split' in .*, got 'val'\. Leave it out\."
+        ):
+            PhysicalAiProvider(published, moments=AT_1, split="val")
+
+    @pytest.mark.parametrize("what", ["mp4", "timestamps.parquet"])
+    def test_those_that_lack_a_file_are_refused_or_left_out(self, copied, what):
+        path = copied / f"camera/{LEFT}/{LEFT}.chunk_0000.zip"
+        with zipfile.ZipFile(path) as archive:
+            kept = {name: archive.read(name) for name in archive.namelist() if name != f"clip-b.{LEFT}.{what}"}
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in kept.items():
+                archive.writestr(name, content)
+        for remote in (False, *[True] * has("fsspec")):
+            with FileServer(copied) as server:
+                root = server.url if remote else copied
+                with pytest.raises(FileError) as failed:
+                    PhysicalAiProvider(root, moments=AT_1, boxes=False)
+                assert f"clip-b.{LEFT}.{what}" in str(failed.value)
+                assert str(failed.value).endswith(
+                    f"of the clip 'clip-b' is missing. Download it, or leave out the camera '{LEFT}' (`cameras`), "
+                    "the clip (`scenes`) or the chunk 0 (`chunks`). missing='drop' leaves out all clips that lack "
+                    "a file."
+                )
+                settings = {"moments": AT_1, "boxes": False}
+                assert PhysicalAiProvider(root, missing="drop", **settings).scene_names == ("clip-a", "clip-c")
+                assert len(PhysicalAiProvider(root, cameras=[FRONT], **settings)) == 3
+                assert len(PhysicalAiProvider(root, scenes=["clip-a"], **settings)) == 1
+        with pytest.raises(SettingError, match="`missing` must be one of 'raise', 'drop', got 'skip'"):
+            PhysicalAiProvider(copied, missing="skip")
+
+    @pytest.mark.parametrize("part", ["camera", "labels/egomotion", "calibration/camera_intrinsics"])
+    def test_those_of_a_chunk_that_lacks_a_file_are_left_out(self, copied, part):
+        gone = next((copied / part).rglob("*chunk_0007*"))
+        gone.unlink()
+        settings = {"moments": AT_1, "chunks": [0, 7]}
+        with pytest.raises(FileError, match=rf"{gone.name}' of the clip 'clip-c' is missing"):
+            PhysicalAiProvider(copied, **settings)
+        assert PhysicalAiProvider(copied, missing="drop", **settings).scene_names == ("clip-a", "clip-b")
+
+    def test_without_any_that_has_all_files_the_first_is_named(self, copied):
+        shutil.rmtree(copied / f"camera/{TELE}")
+        with pytest.raises(FileError, match=rf"{TELE}.chunk_0000.zip' of the clip 'clip-a' is missing"):
+            PhysicalAiProvider(copied, moments=AT_1, cameras=[TELE, FRONT], missing="drop")
+
+    def test_listed_ones_without_a_video_are_named(self, published, tmp_path):
+        root = unpacked(published, tmp_path / "plain")
+        for camera in (LEFT, FRONT, TELE):
+            (root / f"camera/{camera}/clip-b.{camera}.mp4").unlink()
+        with pytest.warns(
+            UserWarning, match=r"1 clip\(s\) that .* lists for the chunks 0, 7 have no video .*: clip-b\."
+        ):
+            assert PhysicalAiProvider(root, moments=AT_1).scene_names == ("clip-a", "clip-c")
+        assert PhysicalAiProvider(root, moments=AT_1, scenes=["clip-a"]).scene_names == ("clip-a",)
+
+    def test_boxes_that_are_wanted_are_needed(self, published):
+        assert len(PhysicalAiProvider(published, moments=AT_1)) == 3
+        with pytest.raises((FileError, SettingError), match=r"obstacle|boxes"):
+            PhysicalAiProvider(published, moments=AT_1, boxes=True)
+
+    def test_what_is_not_wanted_is_not_read(self, copied):
+        import pyarrow.parquet as pq
+
+        write_clip_index(copied, end_timestamp=np.array(["a", "b", "c"]), split=[None, None, None])
+        assert len(PhysicalAiProvider(copied, moments=AT_1, cameras=[FRONT], split=None)) == 3
+        with pytest.raises(FileError, match=r"'end_timestamp' .* must hold whole numbers"):
+            PhysicalAiProvider(copied, moments=EVENTS, split=None)
+        for path in (copied / "calibration/camera_intrinsics").iterdir():
+            table = pq.read_table(path)
+            pq.write_table(table.drop_columns(["bw_poly_3", "height"]), path)
+        settings = {"moments": AT_1, "cameras": [FRONT], "split": None}
+        assert len(PhysicalAiProvider(copied, **settings)) == 3
+        with pytest.raises(FileError, match="has no column 'height'"):
+            PhysicalAiProvider(copied, lenses=True, **settings)
+        shutil.rmtree(copied / "calibration")
+        shutil.rmtree(copied / "camera")
+        provider = PhysicalAiProvider(copied, moments=AT_1, cameras=[], ego_future=[0.1], split=None)
+        assert provider.get_data(2)["ego_future"]["positions"].shape == (1, 3)
+
+    def test_colors_of_untagged_videos_can_be_chosen(self, published):
+        settings = {"moments": AT_1, "cameras": [FRONT]}
+        assert PhysicalAiProvider(published, **settings).fields.colors == "bt601"
+        images = [
+            PhysicalAiProvider(published, colors=colors, **settings).get_data(0)["cameras"][0]["image"]
+            for colors in ("bt601", "stream", "dali")
+        ]
+        np.testing.assert_array_equal(images[0], images[1])  # of this size the two are the same
+        assert (images[0] != images[2]).any()
+
+
 class TestErrors:
     def refused(self, root, message, error=FileError, **settings):
         with pytest.raises(error) as raised:
@@ -334,15 +464,26 @@ class TestErrors:
         ):
             one.get_data(0)
 
-    def test_frames_that_are_not_there_are_named(self, published, tmp_path):
+    @pytest.mark.parametrize("num_frames", [NUM_FRAMES - 1, NUM_FRAMES + 1])
+    @pytest.mark.parametrize("images", ["decoded", "encoded"])
+    def test_as_many_times_as_frames_are_needed(self, published, tmp_path, num_frames, images):
         root = unpacked(published, tmp_path / "plain")
-        make_video(root / f"camera/{FRONT}/clip-a.{FRONT}.mp4", 9, "libx264", rate=30)
-        provider = PhysicalAiProvider(root, moments=Moments(at=[0.7, 1.0]), cameras=[FRONT])
-        assert read_numbers(provider.get_data(0)["cameras"][0]["image"][None]) == [6]
-        with pytest.raises(
-            VideoError, match=rf"frame 15 of the video '.*clip-a\.{FRONT}\.mp4', whose frames are 0 to 8"
-        ):
+        video = make_video(root / f"camera/{FRONT}/clip-a.{FRONT}.mp4", num_frames, "libx264", rate=30)
+        settings = {"cameras": [FRONT], "images": images, "moments": Moments(at=[1.0])}
+        for times in ({}, {"image_times": (-0.2, 0)}):
+            provider = PhysicalAiProvider(root, **settings, **times)
             provider.get_data(1)
+            with pytest.raises(VideoError) as failed:
+                provider.get_data(0)
+            assert str(failed.value) == (
+                f"The data set has {NUM_FRAMES} time stamps of the video {str(video)!r}, which has {num_frames} "
+                "frames, so that it is not known when each was taken. Copy both again, or leave the scene "
+                "(`scenes`) out."
+            )
+        options = {"num_workers": 0, "faults": FaultPolicy(samples="skip"), "output_type": "numpy"}
+        steps = [VideoDecoder("image")] if images == "encoded" else []
+        with DataLoader(provider, 1, shuffle=False, steps=steps, **options) as loader:
+            assert {str(batch["scene"][0]) for batch in loader} == {"clip-b", "clip-c"}
 
     def test_an_index_of_another_file_is_not_used(self, copied, published):
         provider = PhysicalAiProvider(copied, moments=EVENTS, cameras=[FRONT])

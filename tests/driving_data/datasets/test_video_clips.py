@@ -2,6 +2,7 @@
 
 import pickle
 
+import av
 import numpy as np
 import pytest
 from driving_support.clip_data import (
@@ -133,21 +134,29 @@ class TestPhysicalAi:
     def test_missing_columns_are_named(self, tmp_path, left_out, message):
         write_physical_ai(tmp_path, left_out=left_out)
         with pytest.raises(FileError, match=message):
-            PhysicalAiProvider(tmp_path)
+            PhysicalAiProvider(tmp_path, lenses=True)
 
     def test_a_video_that_is_shorter_than_its_times_is_named(self, tmp_path):
         write_physical_ai(tmp_path)
         make_video(tmp_path / f"camera/{FRONT}/clip-1.{FRONT}.mp4", 5, "libx264")
         provider = PhysicalAiProvider(tmp_path, cameras=[FRONT])
-        with pytest.raises(VideoError, match=r"frame 7 of the video .*, whose frames are 0 to 4"):
-            provider.get_data(7)
+        for frame in (0, 7):
+            with pytest.raises(VideoError, match=r"8 time stamps of the video .*, which has 5 frames"):
+                provider.get_data(frame)
 
     def test_a_frame_that_fails_does_not_fail_the_others_of_its_batch(self, tmp_path):
         write_physical_ai(tmp_path)
-        make_video(tmp_path / f"camera/{FRONT}/clip-1.{FRONT}.mp4", 5, "libx264")
+        video = tmp_path / f"camera/{FRONT}/clip-1.{FRONT}.mp4"
+        options = {"preset": "ultrafast", "x264-params": "keyint=4:bframes=0:scenecut=0"}
+        make_video(video, 8, "libx264", options=options)
+        content = bytearray(video.read_bytes())
+        with av.open(str(video)) as container:
+            last = [packet for packet in container.demux(video=0) if packet.size][-1]
+        content[last.pos + 4 : last.pos + last.size] = bytes(last.size - 4)
+        video.write_bytes(content)
         batch = PhysicalAiProvider(tmp_path, cameras=[FRONT]).load_batch([3, 7, 1], range(3))
         assert numbers_of([next(batch)]) == [3]
-        with pytest.raises(VideoError, match="frame 7 of the video"):
+        with pytest.raises(VideoError, match="Frame 7 of the video"):
             next(batch)
 
     def test_times_that_go_back_are_named(self, tmp_path):

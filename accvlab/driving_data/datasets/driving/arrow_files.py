@@ -84,9 +84,9 @@ def read_columns(
     Args:
         path: The file, a path or a `StoredFile`, which is read as a whole; ``.parquet`` at the end of its name
             says what it is.
-        kinds: What each column must hold: ``"number"`` (as float64), ``"whole"`` (as int64), ``"text"`` (as
-            str), ``"text or whole"``, ``"numbers"`` (lists of one length, as float64) or ``"whole lists"``
-            (an array of arrays of int64; empty where there is none).
+        kinds: What each column must hold: ``"number"`` (as float64), ``"whole"`` (as int64), ``"flag"`` (as
+            bool), ``"text"`` (as str), ``"text or whole"``, ``"numbers"`` (lists of one length, as float64) or
+            ``"whole lists"`` (an array of arrays of int64; empty where there is none).
         or_none: Which of them may be missing; these are then not among the results.
         also_called: Other names of columns in some files.
 
@@ -262,6 +262,7 @@ def _as_numpy(arrow: ModuleType, path: str | os.PathLike[str], name: str, kind: 
     is_whole = types.is_integer(column.type)
     is_number = is_whole or types.is_floating(column.type)
     is_right = {"text": is_text, "whole": is_whole, "number": is_number, "text or whole": is_text or is_whole}
+    is_right["flag"] = types.is_boolean(column.type)
     if not is_right[kind]:
         wanted = kind.replace("whole", "whole number").replace(" or", "s or") + "s"
         raise FileError(f"The column {name!r} of {os.fspath(path)!r} must hold {wanted}, got {column.type}.")
@@ -270,7 +271,8 @@ def _as_numpy(arrow: ModuleType, path: str | os.PathLike[str], name: str, kind: 
         raise FileError(f"{where} has {column.null_count} cells without a value.")
     if is_text:
         return _texts_as_numpy(arrow, column)
-    return np.asarray(column.to_numpy(), np.float64 if kind == "number" else np.int64)
+    dtypes: dict[str, type[np.generic]] = {"number": np.float64, "flag": np.bool_}
+    return np.asarray(column.to_numpy(), dtypes.get(kind, np.int64))
 
 
 def _texts_as_numpy(arrow: ModuleType, column: Any) -> npt.NDArray[np.str_]:

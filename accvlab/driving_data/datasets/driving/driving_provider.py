@@ -664,7 +664,12 @@ class DrivingProvider(DataProvider):
         """Path and number of a frame of a video; name and -1 of a file that is none."""
         name = _text(cameras.file[frame, camera])
         number = -1 if cameras.video_frame is None else int(cameras.video_frame[frame, camera])
-        return (name, number) if number < 0 else (self._storage.path(name), number)
+        if number < 0:
+            return name, number
+        path, times = self._storage.path(name), self._video_times(cameras, frame, camera)
+        if len(times):
+            self._video_frames.expect(path, len(times))
+        return path, number
 
     def _frame_keys(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[FrameKey]:
         """As `_frame_key`, of all images of a camera in a sample."""

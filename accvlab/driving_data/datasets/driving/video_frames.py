@@ -61,6 +61,7 @@ class VideoFrames:
         self._storages: dict[str, Storage] = {}
         self._numbers: dict[tuple[str, bool], int] = {}
         self._indices: LRUCache[str, VideoIndex] = LRUCache(_MOST_INDICES)
+        self._stated: LRUCache[str, int] = LRUCache(_MOST_INDICES)
         self._times: LRUCache[str, Float64] = LRUCache(_MOST_INDICES)
         self._pool = FrameReaderPool(self._opened, _MOST_OPEN)
         self._cutters = FrameReaderPool(self._opened, _MOST_OPEN)  # they seek each time, so they are no decoders
@@ -97,6 +98,10 @@ class VideoFrames:
             times_s = np.asarray(index.pts * float(index.time_base), np.float64)
             known = self._times[path] = times_s
         return known
+
+    def expect(self, path: str, num_times: int) -> None:
+        """Refuse frames of a video from now on if the data set has another number of times for it."""
+        self._stated[path] = num_times
 
     def frame(self, path: str, number: int) -> UInt8:
         """Get a frame, ``(H, W, 3)`` uint8, RGB.
@@ -154,6 +159,12 @@ class VideoFrames:
         """Get the number of a video, and those of frames in it."""
         wanted = np.asarray(numbers, np.int64)
         num_frames = self.index(path).num_frames
+        stated = self._stated.get(path, num_frames)
+        if stated != num_frames:
+            raise VideoError(
+                f"The data set has {stated} time stamps of the video {path!r}, which has {num_frames} frames, so "
+                f"that it is not known when each was taken. Copy both again, or leave the scene (`scenes`) out."
+            )
         wrong = wanted[(wanted < 0) | (wanted >= num_frames)]
         if len(wrong):
             raise VideoError(

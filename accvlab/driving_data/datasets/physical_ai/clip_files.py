@@ -37,6 +37,8 @@ class ClipFiles:
         chunk: Its chunk; 0 where that is not known.
         events: Its events, microseconds.
         end: When it ends, microseconds.
+        is_valid: Whether the list of clips calls it valid.
+        split: Its split in the list of clips; empty where that has none.
     """
 
     storage: Storage
@@ -46,6 +48,8 @@ class ClipFiles:
     chunk: int = 0
     events: Int64 = _NONE
     end: int = 0
+    is_valid: bool = True
+    split: str = ""
 
     def file(self, field: str, camera: str = "") -> StoredFile:
         """A file of the clip."""
@@ -61,11 +65,15 @@ class ClipFiles:
     def require(self, file: StoredFile, camera: str = "") -> None:
         """Refuse a file that is missing."""
         if not self.storage.exists(file.name):
-            others = f"the camera {camera!r} (`cameras`), " * bool(camera) + "the clip (`scenes`)"
-            raise FileError(
-                f"The file {os.fspath(file)!r} of the clip {self.name!r} is missing. Download it, or leave out "
-                f"{others} or the chunk {self.chunk} (`chunks`)."
-            )
+            raise self.missing(file, camera)
+
+    def missing(self, file: StoredFile, camera: str = "") -> FileError:
+        """Make the error of a file that is missing."""
+        others = f"the camera {camera!r} (`cameras`), " * bool(camera) + "the clip (`scenes`)"
+        return FileError(
+            f"The file {os.fspath(file)!r} of the clip {self.name!r} is missing. Download it, or leave out "
+            f"{others} or the chunk {self.chunk} (`chunks`). missing='drop' leaves out all clips that lack a file."
+        )
 
     def columns(self, field: str, kinds: Mapping[str, str], camera: str = "") -> dict[str, Array]:
         """Columns of a table of the clip, or of its chunk; see `read_columns`."""
@@ -107,23 +115,75 @@ class ClipFiles:
         return {**columns, "size": size, "pose": poses_of_columns(columns, path, names)}
 
 
-def listed_clips(storage: Storage, layout: ClipLayout, cameras: Sequence[str]) -> list[ClipFiles]:
+class ListedFiles:
+    """Whether files exist, by lists of their folders and archives, each of which is read once."""
+
+    def __init__(self) -> None:
+        """Begin without lists."""
+        self._names: dict[str, set[str]] = {}
+
+    def has(self, file: StoredFile) -> bool:
+        """Whether there is a file."""
+        storage, (folder, _, name) = file.storage, file.name.rpartition("/")
+        if storage.is_remote and ".zip" not in folder:
+            return storage.exists(file.name)
+        if folder not in self._names:
+            try:
+                entries = storage.list_folder(f"{folder}/" if folder else "")
+                self._names[folder] = {entry.name for entry in entries if not entry.is_folder}
+            except (FileNotFoundError, NotADirectoryError):
+                self._names[folder] = set()
+        return name in self._names[folder]
+
+    def has_any(self, file: StoredFile) -> bool:
+        """Whether there is any file next to one that was looked for."""
+        return bool(self._names.get(file.name.rpartition("/")[0]))
+
+
+@attrs.frozen
+class ListedColumns:
+    """Which columns of the list of clips are read.
+
+    Attributes:
+        events: Whether events are, and when clips end.
+        validity: Whether that is.
+        split: Whether splits are.
+    """
+
+    events: bool
+    validity: bool
+    split: bool
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What they must hold; each may be missing."""
+        kinds = {"event_t0s": "whole lists", "end_timestamp": "whole"} if self.events else {}
+        kinds |= {"clip_is_valid": "flag"} if self.validity else {}
+        return kinds | ({"split": "text"} if self.split else {})
+
+
+def listed_clips(
+    storage: Storage, layout: ClipLayout, cameras: Sequence[str], wanted: ListedColumns
+) -> list[ClipFiles]:
     """Read the list of clips, in its order."""
-    kinds = {"clip_id": "text", "chunk": "whole", "event_t0s": "whole lists", "end_timestamp": "whole"}
     columns = read_columns(
         StoredFile(storage, layout.clips),
-        kinds,
-        or_none=["event_t0s", "end_timestamp"],
+        {"clip_id": "text", "chunk": "whole", **wanted.kinds},
+        or_none=[*wanted.kinds],
         also_called=_ALSO_CALLED,
     )
-    names, chunks = columns["clip_id"].tolist(), columns["chunk"].tolist()
+    names = columns["clip_id"].tolist()
     events = columns.get("event_t0s", [_NONE] * len(names))
-    ends = columns["end_timestamp"].tolist() if "end_timestamp" in columns else [0] * len(names)
-    rows = zip(names, chunks, events, ends, strict=True)
+    others = [
+        columns[name].tolist() if name in columns else [default] * len(names)
+        for name, default in (("end_timestamp", 0), ("clip_is_valid", True), ("split", ""))
+    ]
+    rows = zip(names, columns["chunk"].tolist(), events, *others, strict=True)
     return [ClipFiles(storage, layout, name, cameras, *row) for name, *row in rows]
 
 
 _LENS = ["width", "height", "cx", "cy", *(f"{way}_poly_{power}" for way in ("bw", "fw") for power in range(5))]
+_AXIS = ["cx", "cy", "fw_poly_1"]
 _VEHICLE = ["length", "width", "height", "rear_axle_to_bbox_center", "wheelbase", "track_width"]
 
 
@@ -152,9 +212,10 @@ class ClipCalibration:
             raise FileError(f"{path!r} has no {what} of the clip {clip.name!r}. It has: {known}.")
         return table[row]
 
-    def camera(self, clip: ClipFiles, camera: str) -> tuple[Float64, Float64]:
-        """Matrix of a camera around its axis, and its place on the vehicle."""
-        lens = self._row(clip, "intrinsics", _LENS, camera)
+    def camera(self, clip: ClipFiles, camera: str, *, has_lens: bool) -> tuple[Float64, Float64, Float64 | None]:
+        """Matrix of a camera around its axis, its place on the vehicle, and its lens, see `CameraColumns`."""
+        names = _LENS if has_lens else _AXIS
+        lens = self._row(clip, "intrinsics", names, camera)
         focal = lens["fw_poly_1"]  # pixels per radian at angle 0
         if not focal > 0:
             where = repr(os.fspath(clip.file("intrinsics")))
@@ -162,11 +223,8 @@ class ClipCalibration:
         matrix = np.array([[focal, 0, lens["cx"]], [0, focal, lens["cy"]], [0, 0, 1]])
         row = self._row(clip, "extrinsics", [*_POSE], camera)
         place = {name: np.array([value]) for name, value in row.items()}
-        return matrix, poses_of_columns(place, clip.file("extrinsics"), [*_POSE])[0]
-
-    def lens(self, clip: ClipFiles, camera: str) -> Float64:
-        """Lens of a camera, see `CameraColumns`."""
-        return np.array([*self._row(clip, "intrinsics", _LENS, camera).values()])
+        mounted = poses_of_columns(place, clip.file("extrinsics"), [*_POSE])[0]
+        return matrix, mounted, np.array([*lens.values()]) if has_lens else None
 
     def vehicle_size(self, clip: ClipFiles) -> Float64:
         """Sizes of the vehicle, see `FrameColumns`."""

@@ -3,20 +3,32 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import numpy as np
 
-from accvlab.dali_pipeline_framework.checks import did_you_mean, elements, instance, listed, whole_number
+from accvlab.dali_pipeline_framework.checks import (
+    choice,
+    did_you_mean,
+    elements,
+    flag,
+    instance,
+    listed,
+    text,
+    whole_number,
+)
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import StoragePath, StoredFile, nearest
 from accvlab.dali_pipeline_framework.providers import Storage
+from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from ..driving import poses
 from ..driving.array_types import Array, Float64, Int64
@@ -25,11 +37,13 @@ from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack
 from ..driving.ego_motion import SmoothTrajectory
 from ..driving.poses import half_period, last_before
 from ..driving.scene_parts import Scene, SceneImages, image_columns, index_of_scenes
-from .clip_files import ClipCalibration, ClipFiles, listed_clips
+from .clip_files import ClipCalibration, ClipFiles, ListedColumns, ListedFiles, listed_clips
 from .layout import FEATURES, ClipLayout, published_layout
 from .moments import Moments
 
 _FRONT = "camera_front_wide_120fov"
+_TRAIN = "train"
+_logger = logging.getLogger(__name__)
 _MOST_READ = 8  # clips at once, of a URL
 _MOST_LABEL_DISTANCE_US = 50_000  # labels are about 0.1 s apart
 
@@ -55,6 +69,10 @@ class PhysicalAiProvider(DrivingProvider):
       is not stated by the data set; here, it is that at the time of the box.)
     - Lidar and radar are not read.
 
+    Clips are those that the list of clips calls valid, of its split ``"train"``, where it has these columns. A
+    file that is missing is an error, or its clip is left out (``missing="drop"``); so is a video with another
+    number of frames than it has time stamps, when one of its frames is needed.
+
     Example::
 
         provider = PhysicalAiProvider("/data/physical_ai_av", cameras=["camera_front_wide_120fov"], stride=3)
@@ -66,6 +84,9 @@ class PhysicalAiProvider(DrivingProvider):
         root: StoragePath,
         *,
         chunks: str | Sequence[int] | None = None,
+        split: str | None = _TRAIN,
+        valid_only: bool = True,
+        missing: Literal["raise", "drop"] = "raise",
         moments: Moments | None = None,
         reference_camera: str | None = None,
         stride: int = 1,
@@ -79,6 +100,10 @@ class PhysicalAiProvider(DrivingProvider):
             root: The folder of the data set, or its URL.
             chunks: Numbers of the chunks to use, or text such as ``"0-7"``, which is 0 to 6. None: those for
                 which the motion of the vehicle exists.
+            split: Which clips are wanted, by the column ``split`` of the list of clips, where it has one; None for
+                those of all splits.
+            valid_only: Whether clips are left out that the list calls not valid (``clip_is_valid``).
+            missing: Whether a clip that lacks a file that is needed, such as a video, is an error, or left out.
             moments: When there are samples; None for the frames of the reference camera.
             reference_camera: The camera whose frames are the samples; None for the wide front camera, or else the
                 first.
@@ -89,15 +114,21 @@ class PhysicalAiProvider(DrivingProvider):
                 `DrivingProvider`.
 
         Raises:
-            FileError: There are no clips, or a file cannot be read or is not as it should be.
+            FileError: There are no clips, or a file is missing, cannot be read or is not as it should be.
             SettingError: pyarrow is missing, or the clips lack what is requested.
         """
         storage = Storage(root, storage_options)
         stride = whole_number(stride, "stride", at_least=1)
         moments = None if moments is None else instance(moments, "moments", Moments)
-        wanted = settings.get("cameras")
-        clips = _found_clips(storage, layout, chunks, wanted or ())
-        clips = _chosen(clips, settings.get("scenes"), moments)
+        wanted, scenes = settings.get("cameras"), settings.get("scenes")
+        columns = ListedColumns(
+            events=moments is not None and moments.needs_events,
+            validity=flag(valid_only, "valid_only"),
+            split=split is not None,
+        )
+        clips = _found_clips(storage, layout, chunks, wanted or (), columns, has_all=scenes is None)
+        clips = _of_split(clips, None if split is None else text(split, "split"), scenes, valid_only=valid_only)
+        clips = _chosen(clips, scenes, moments)
         names = sorted({camera for clip in clips for camera in clip.cameras})
         reference = reference_camera or (_FRONT if _FRONT in names else names[0])
         if reference not in names:
@@ -112,8 +143,12 @@ class PhysicalAiProvider(DrivingProvider):
             moments=moments,
             has_boxes=settings.get("boxes") is not False,
             has_vehicle_size=bool(settings.get("vehicle_size")),
+            has_lenses=bool(settings.get("lenses")),
         )
-        key: dict[str, Any] = {"reader": "physical ai 2", "root": storage.root, "parts": attrs.asdict(parts)}
+        drops = choice(missing, "missing", ("raise", "drop")) == "drop"
+        needed = parts.fields + ["obstacles"] * (settings.get("boxes") is True)
+        clips = _with_files(clips, needed, None if wanted is None and not drops else names, drops=drops)
+        key: dict[str, Any] = {"reader": "physical ai 3", "root": storage.root, "parts": attrs.asdict(parts)}
         key["layout"] = attrs.asdict(clips[0].layout)
         key["clips"] = [[clip.name, clip.chunk, clip.end, clip.events.tolist(), clip.cameras] for clip in clips]
         sources = parts.sources(clips)
@@ -128,9 +163,18 @@ class PhysicalAiProvider(DrivingProvider):
 
 
 def _found_clips(
-    storage: Storage, layout: ClipLayout | None, chunks: str | Sequence[int] | None, cameras: Sequence[str]
+    storage: Storage,
+    layout: ClipLayout | None,
+    chunks: str | Sequence[int] | None,
+    cameras: Sequence[str],
+    columns: ListedColumns,
+    *,
+    has_all: bool,
 ) -> list[ClipFiles]:
-    """Find the clips: those that have an unpacked video, or those of the list that are in the chunks."""
+    """Find the clips: those that have an unpacked video, or those of the list that are in the chunks.
+
+    Where all are wanted, it warns of clips of these chunks that have no unpacked video.
+    """
     used, numbers = layout or ClipLayout(), _chunk_numbers(chunks)
     unpacked = {} if storage.is_remote else used.found(Path(storage.root))
     if not unpacked:
@@ -142,20 +186,29 @@ def _found_clips(
                 f"{where}, and no {FEATURES!r}, which says where the published archives are: download it into "
                 f"that folder. Files that lie elsewhere are named by `layout`."
             )
-        return _published_clips(storage, numbers, cameras)
+        return _published_clips(storage, numbers, cameras, columns)
     if not used.needs_chunks and numbers is None and not storage.exists(used.clips):
         return [ClipFiles(storage, used, name, cameras) for name, cameras in unpacked.items()]
-    of_list = {clip.name: clip for clip in listed_clips(storage, used, ())}
+    of_list = {clip.name: clip for clip in listed_clips(storage, used, (), columns)}
     for name in unpacked:
         if name not in of_list:
             raise FileError(f"The clip {name!r} is not in {storage.path(used.clips)!r}.")
     clips = [attrs.evolve(of_list[name], cameras=cameras) for name, cameras in unpacked.items()]
-    return _of_chunks(clips, numbers)
+    clips = _of_chunks(clips, numbers)
+    used_chunks = {clip.chunk for clip in clips}
+    lacking = [name for name, clip in of_list.items() if name not in unpacked and clip.chunk in used_chunks]
+    if lacking and has_all:
+        where = f"{storage.path(used.clips)!r} lists for the chunks {listed(sorted(used_chunks))}"
+        what = f"have no video {used.video!r}, and are left out: {listed(lacking, 5)}"
+        warn_user(f"{len(lacking)} clip(s) that {where} {what}.")
+    return clips
 
 
-def _published_clips(storage: Storage, chunks: Sequence[int] | None, wanted: Sequence[str]) -> list[ClipFiles]:
+def _published_clips(
+    storage: Storage, chunks: Sequence[int] | None, wanted: Sequence[str], columns: ListedColumns
+) -> list[ClipFiles]:
     layout, cameras = published_layout(storage)
-    clips = listed_clips(storage, layout, cameras)
+    clips = listed_clips(storage, layout, cameras, columns)
     if chunks is None:
         archive = layout.ego_motion.rpartition("/")[0]
         folder, _, name = archive.rpartition("/")
@@ -198,6 +251,73 @@ def _of_chunks(clips: Sequence[ClipFiles], chunks: Sequence[int] | None) -> list
     return found
 
 
+def _of_split(
+    clips: Sequence[ClipFiles], split: str | None, scenes: Sequence[str] | None, *, valid_only: bool
+) -> list[ClipFiles]:
+    """Those of the clips that the publishers mean for a use; all where the list does not say."""
+    has_splits = any(clip.split for clip in clips)
+    if split not in (None, _TRAIN) and not has_splits:
+        where = repr(clips[0].storage.path(clips[0].layout.clips))
+        raise SettingError(f"`split` needs a column 'split' in {where}, got {split!r}. Leave it out.")
+    kept = [
+        clip
+        for clip in clips
+        if (clip.is_valid or not valid_only) and (split is None or not has_splits or clip.split == split)
+    ]
+    names = {clip.name for clip in kept}
+    for clip in clips:
+        if scenes is not None and clip.name in scenes and clip.name not in names:
+            why = f"is of the split {clip.split!r}: give that as `split`, or None"
+            if clip.is_valid or not valid_only:
+                raise SettingError(f"The clip {clip.name!r} of `scenes` {why}.")
+            raise SettingError(f"The clip {clip.name!r} of `scenes` is not valid: give `valid_only=False`.")
+    if not kept:
+        counts = Counter(f"{clip.split or 'no split'}{', not valid' * (not clip.is_valid)}" for clip in clips)
+        there = "; ".join(f"{count} of {kind}" for kind, count in sorted(counts.items()))
+        raise SettingError(
+            f"There are no clips of the split {split!r} that are wanted. The chunks have: {there}. See `split` "
+            f"and `valid_only`."
+        )
+    if len(kept) < len(clips):
+        _logger.info(
+            "%d of %d clips are not valid, or of other splits than %s.", len(clips) - len(kept), len(clips), split
+        )
+    return kept
+
+
+def _with_files(
+    clips: Sequence[ClipFiles], fields: Sequence[str], cameras: Sequence[str] | None, *, drops: bool
+) -> list[ClipFiles]:
+    """The clips that have all files of some kinds, and of cameras (None: those of each); others are refused."""
+    files, kept = ListedFiles(), []
+    lacking: list[FileError] = []
+    for clip in clips:
+        needed = [(field, "") for field in fields]
+        of_clip = clip.cameras if cameras is None else cameras
+        needed += [(field, camera) for camera in of_clip for field in ("times", "video")]
+        error = next((found for each in needed if (found := _lacking(files, clip, *each, drops=drops))), None)
+        if error is None:
+            kept.append(clip)
+        elif drops:
+            lacking.append(error)
+        else:
+            raise error
+    if not kept:
+        raise lacking[0]
+    if lacking:
+        _logger.warning("%d of %d clips lack files and are left out. %s", len(lacking), len(clips), lacking[0])
+    return kept
+
+
+def _lacking(files: ListedFiles, clip: ClipFiles, field: str, camera: str, *, drops: bool) -> FileError | None:
+    """Make the error of a file that a clip lacks, or of its archive; None where it is there."""
+    file, source = clip.file(field, camera), clip.source(field, camera)
+    # Of files of whole chunks at a URL, those that are missing are found when they are read.
+    if not (drops or clip.name in file.name) or files.has(file):
+        return None
+    return clip.missing(file if files.has_any(file) or file == source else source, camera)
+
+
 def _chosen(clips: list[ClipFiles], scenes: Sequence[str] | None, moments: Moments | None) -> list[ClipFiles]:
     """Those of the clips that are requested, so that the files of no others are read."""
     names = {clip.name for clip in clips}
@@ -232,6 +352,7 @@ class IndexParts:
         moments: When there are samples; None for those frames.
         has_boxes: Whether boxes are read where there are some.
         has_vehicle_size: Whether sizes of vehicles are read.
+        has_lenses: Whether lenses are read.
     """
 
     cameras: Sequence[str]
@@ -240,13 +361,19 @@ class IndexParts:
     moments: Moments | None
     has_boxes: bool
     has_vehicle_size: bool
+    has_lenses: bool
+
+    @property
+    def fields(self) -> list[str]:
+        """Kinds of files that a clip must have, but those of cameras."""
+        of_cameras = ["intrinsics", "extrinsics"] * bool(self.cameras)
+        return ["ego_motion", *of_cameras, *["vehicle"] * self.has_vehicle_size]
 
     def sources(self, clips: Sequence[ClipFiles]) -> dict[str, tuple[StoredFile, ClipFiles, str]]:
         """Files, and archives, that an index is made of, by name; with a clip and a camera that need it."""
-        fields = ["ego_motion", "intrinsics", "extrinsics", *["vehicle"] * self.has_vehicle_size]
         files: dict[str, tuple[StoredFile, ClipFiles, str]] = {}
         for clip in clips:
-            of_clip = [(clip.source(field), clip, "") for field in fields]
+            of_clip = [(clip.source(field), clip, "") for field in self.fields]
             cameras = [camera for camera in self.cameras if camera in clip.cameras]
             of_clip += [(clip.source("times", camera), clip, camera) for camera in cameras]
             files |= {each[0].name: each for each in of_clip if each[0].name not in files}
@@ -295,7 +422,7 @@ def _scene(clip: ClipFiles, calibration: ClipCalibration, parts: IndexParts) -> 
     world_from_ego = ego.at(frame_times)
     images = {}
     for camera, of_camera in image_times.items():
-        matrix, mounted = calibration.camera(clip, camera)
+        matrix, mounted, lens = calibration.camera(clip, camera, has_lens=parts.has_lenses)
         if parts.moments is None:
             chosen = nearest(of_camera, frame_times, half_period(of_camera))
         else:
@@ -305,7 +432,7 @@ def _scene(clip: ClipFiles, calibration: ClipCalibration, parts: IndexParts) -> 
             file=[clip.file("video", camera).name] * len(number),
             intrinsics=matrix,
             video_frame=number,
-            lens=calibration.lens(clip, camera),
+            lens=lens,
             frame_times=of_camera,
             **columns,
         )
