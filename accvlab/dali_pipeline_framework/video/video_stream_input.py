@@ -131,8 +131,10 @@ def _whole(name: str, least: int) -> Any:
     return attrs.field(converter=lambda value: whole_number(value, name, at_least=least))
 
 
-def _stream_number(value: Any) -> int | None:
-    return None if value is None else whole_number(value, "stream", at_least=0)
+def _whole_or_none(name: str, least: int) -> Any:
+    return attrs.field(
+        converter=lambda value: None if value is None else whole_number(value, name, at_least=least)
+    )
 
 
 @attrs.frozen
@@ -142,7 +144,7 @@ class SequenceSettings:
     last_sequence_policy: LastSequencePolicy = attrs.field(validator=one_of(LastSequencePolicy))
     image_type: types.DALIImageType
     sequence_length: int = _whole("sequence_length", 1)
-    stream: int | None = attrs.field(converter=_stream_number)
+    stream: int | None = _whole_or_none("stream", 0)
     num_threads: int = _whole("num_threads", 1)
     colors: Colors = attrs.field(default="stream", validator=one_of(Colors))
     upright: bool | None = attrs.field(
