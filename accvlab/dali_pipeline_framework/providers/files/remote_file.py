@@ -156,11 +156,15 @@ def start_of_content(member: zipfile.ZipInfo, read: Callable[[int, int], bytes])
         ReplacedFileError: Its header is not there: the archive was written again after the list was read.
     """
     start = member.header_offset
-    header = read(start, start + _HEADER.size)
+    # With the name, whose length is known but for its encoding: reading that alone would be another request.
+    found = read(start, start + _HEADER.size + len(member.orig_filename.encode("utf-8", "surrogateescape")))
+    header, encoded = found[: _HEADER.size], found[_HEADER.size :]
     if len(header) < _HEADER.size or not header.startswith(b"PK\3\4"):
         raise _written_again(member.filename, start, "no member")
     _, flags, checksum, name_length, extra_length = _HEADER.unpack(header)
-    encoded = read(start + _HEADER.size, start + _HEADER.size + name_length)
+    if len(encoded) < name_length:
+        encoded += read(start + len(found), start + _HEADER.size + name_length)
+    encoded = encoded[:name_length]
     name = encoded.decode("utf-8" if flags & _NAME_IS_UTF8 else "cp437", "backslashreplace")
     is_same = name == member.orig_filename or not encoded.isascii()  # a ZIP file can be read in other encodings
     if not is_same or (checksum != member.CRC and not flags & _HAS_CHECKSUM_BEHIND):
