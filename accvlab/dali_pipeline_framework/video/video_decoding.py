@@ -210,6 +210,7 @@ class VideoStreamDecoder:
         self.pixel_format: str = context.pix_fmt or ""
         self.is_size_known = size is not None
         self.color_matrix = 2
+        self._colors_of_container = int(context.colorspace), int(context.color_range)
         self.width, self.height = size or (context.width, context.height)
         self.time_base: Fraction = stream_.time_base or Fraction(1, 1_000_000)
         self.average_rate: Fraction | None = stream_.average_rate
@@ -403,6 +404,11 @@ class VideoStreamDecoder:
         return frame
 
     def _take_size(self, frame: av.VideoFrame) -> None:
+        matrix, color_range = self._colors_of_container  # FFmpeg's decoders of VP9 and AV1 forget them
+        if int(frame.colorspace) == 2 and matrix not in (0, 2):
+            frame.colorspace = matrix
+        if not int(frame.color_range) and color_range:
+            frame.color_range = color_range
         if not self.is_size_known:  # the container can state another one than the frames have
             self.rotation_deg = rotation_of(frame)
             self.pixel_format, self.color_matrix = frame.format.name, int(frame.colorspace)

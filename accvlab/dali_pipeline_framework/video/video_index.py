@@ -691,5 +691,5 @@ def cached_video_index(
             arrays["head"] = np.frombuffer(b"".join(content for _, content in file.head), np.uint8)
         return Columns(INDEX_KIND, arrays, notes)
 
-    key = ["video with streams", os.fsdecode(place), stream]
+    key = ["video with colors of containers", os.fsdecode(place), stream]
     return load_or_make(cache, key, load_index, make, is_current=lambda index: index.file_state == state)

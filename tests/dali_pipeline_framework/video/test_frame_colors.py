@@ -246,6 +246,39 @@ def test_codes_of_videos_are_read_in_any_order(tmp_path: Path) -> None:
         FrameReader(path, index_video(path)).frames([0])
 
 
+@pytest.mark.parametrize("suffix", ["webm", "mp4"])
+def test_colors_that_only_the_container_states_count(suffix: str, tmp_path: Path) -> None:
+    plain, stated = tmp_path / f"plain.{suffix}", tmp_path / f"stated.{suffix}"
+    with av.open(str(plain), "w") as container:
+        stream = container.add_stream("libvpx-vp9", rate=10, options=OPTIONS["libvpx-vp9"])
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
+        for _ in range(3):
+            image = np.full((64, 96, 3), (20, 220, 130), np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode(None))
+    with av.open(str(plain)) as source, av.open(str(stated), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        context = stream.codec_context
+        context.colorspace = context.color_primaries = context.color_trc = BT709
+        for packet in source.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                target.mux(packet)
+    found = {}
+    for path, matrix in ((plain, UNSPECIFIED), (stated, BT709)):
+        index = index_video(path)
+        assert index.color_matrix == matrix
+        for colors in ("stream", "bt601"):
+            found[path, colors] = FrameReader(path, index, colors=colors).frames([2])[0, 30, 40].astype(int)
+    assert np.abs(found[plain, "stream"] - (20, 220, 130)).max() <= 3
+    assert (found[stated, "stream"] == found[stated, "bt601"]).all()
+    as_bt709 = FrameConverter().convert(
+        plain_frame(encoded((20, 220, 130), BT601, LIMITED), "yuv420p", BT709, LIMITED)
+    )
+    assert np.abs(found[stated, "stream"] - middle_of(as_bt709)).max() <= 3
+    assert np.abs(found[stated, "stream"] - found[plain, "stream"]).max() > 15
+
+
 # --- streams ----------------------------------------------------------------------------------------------
 
 

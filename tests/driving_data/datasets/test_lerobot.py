@@ -627,6 +627,20 @@ def test_missing_videos_are_named_when_a_folder_is_opened(tmp_path: Path, versio
     assert numbers([LeRobotProvider(root, fields=[FEATURE]).get_data(11)]) == [11]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_missing_tasks_are_named_when_the_data_set_is_opened(tmp_path: Path, version: str) -> None:
+    root = write_lerobot(tmp_path, version, cameras=())
+    if version == "v2.1":
+        _of_lines("tasks", lambda lines: lines.pop())(root)
+    else:
+        write_parquet(root / "meta/tasks.parquet", {"task_index": [0], "task": [TASKS[0]]})
+    with pytest.raises(FileError) as failed:
+        LeRobotProvider(root)
+    assert str(failed.value) == f"There is no task 1 in the table of tasks of '{root}'. {CUT}"
+    assert len(LeRobotProvider(root, episodes=[0, 2])) == 9  # which have the other one
+    assert len(LeRobotProvider(root, fields=["action", "task_index"])) == 12
+
+
 # --- what is not wanted -------------------------------------------------------------------------------------
 
 

@@ -401,12 +401,7 @@ class LeRobotProvider(BlueprintProvider):
         return [np.array(self._column(name)[ends[row] : ends[row + 1]]) for row in rows.tolist()]
 
     def _task_text(self, number: int) -> Array:
-        text = self.tasks.get(number)
-        if text is None:
-            raise FileError(
-                f"There is no task {number} in the table of tasks of {self._files.storage.root!r}. {CUT}."
-            )
-        return np.frombuffer(text.encode(), np.uint8)
+        return np.frombuffer(self.tasks[number].encode(), np.uint8)
 
     def _is_video(self, name: str) -> bool:
         return self._features[name].dtype == "video"
@@ -638,6 +633,12 @@ def _made(
     for place in chosen.tolist():
         for name, values in rows_of[place].items():
             parts[name].append(values)
+    if has_task:
+        used = np.unique(np.concatenate(parts[_OF_TASK]))
+        lacking = used[~np.isin(used, [*files.tasks])]
+        if len(lacking):
+            where = f"the table of tasks of {files.storage.root!r}"
+            raise FileError(f"There is no task {lacking[0]} in {where}. {CUT}.")
     arrays: dict[str, Array] = {
         "number": episodes.number[chosen],
         "first": first_column(episodes.length[chosen]),
