@@ -4,6 +4,7 @@
 # make test-readers                                set up once more, and compare readers with py123d and av2
 # make gpu-check                                   set up, and check a machine with a GPU, in ten minutes at most
 # make mutants [MUTANTS="--count 40 --only sampling"]   make small changes to the core that tests must notice
+# make durations                                   run the tests, and write what each file of them takes
 # make docs | bench | wheel-test | clean           what the names say
 # make canary                                      the tests with the newest DALI, in an environment of their own
 # make test-matrix [MATRIX="--python 3.12"]        the wheel with each Python and each wheel of DALI, in empty environments
@@ -25,7 +26,7 @@ DEVKIT := nuscenes-devkit==1.1.11
 READERS := build/readers/venv
 PY123D := py123d==0.7.0
 AV2 := av2==0.3.6
-# Tests run file by file, in the order of tests/conftest.py: the longest are not among the last. In more processes
+# Tests run file by file, by tests/durations.txt: the longest are not among the last. In more processes
 # than there are cores, since tests wait: for workers to start and to end, for other processes, for time to pass.
 # Where one of these processes is lost, the run ends: several at once would end it without naming what they ran.
 PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
@@ -33,7 +34,7 @@ PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-res
 # Tests start hundreds of processes, and each would compile the package anew; pytest would compile the tests twice.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-readers mutants lint types docs bench gpu-check wheel-test test-matrix canary lock clean
+.PHONY: demo test test-all durations test-readers mutants lint types docs bench gpu-check wheel-test test-matrix canary lock clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/driving_data/demo.py --data "$(DATA)" --images "$(IMAGES)" --output "$(OUTPUT)"
@@ -43,6 +44,9 @@ test: lint types
 
 test-all: lint types
 	$(BIN)/python $(PYTEST) --wide
+
+durations: $(VENV)/test.stamp
+	$(BIN)/python $(PYTEST) -p support.durations
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
@@ -101,7 +105,7 @@ canary:
 	$(PYTHON) -m venv build/canary
 	build/canary/bin/python $(INSTALL) -e ".[test]"
 	build/canary/bin/python -m pip install -q --upgrade nvidia-dali-cuda120
-	CANARY=1 build/canary/bin/python $(PYTEST)
+	CANARY=1 build/canary/bin/python $(PYTEST) --wide
 
 lock: $(VENV)/bin/python
 	$(BIN)/python -m pip install -q uv

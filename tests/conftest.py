@@ -5,22 +5,27 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import math
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Generator, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
+from types import FrameType
 
 import psutil
 import pytest
 from hypothesis import settings
-from support.child_processes import worker_pids
+from support.child_processes import end_with_stacks, worker_pids
 from support.shared_data import must_not_be_skipped
 
 # Before PyTorch is imported. Its threads wait busily for each other, which takes the time of other tests.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# All that tests start write the stacks of their threads where they are ended since they hang.
+os.environ.setdefault("PYTHONFAULTHANDLER", "1")
 # What the workers of the fork server need not import again, each of them for as long as the rest of a test.
 multiprocessing.set_forkserver_preload(
     [
@@ -35,34 +40,9 @@ multiprocessing.set_forkserver_preload(
     ]
 )
 
-# They begin before the others, the longest first; the others then fill up the time of the processes.
-LONGEST = [
-    "test_docs.py",
-    "test_kill_and_resume.py",
-    "test_imports.py",
-    "test_ray.py",
-    "test_loader_state.py",
-    "test_sampler_contract.py",
-    "test_check_step.py",
-    "test_demo.py",
-    "test_gpu_check.py",
-    "test_gpu_rehearsal.py",
-    "test_distributed.py",
-    "test_lifetime.py",
-    "test_processes_and_memory.py",
-    "test_report.py",
-    "test_timing.py",
-    "test_pipeline_arguments.py",
-    "test_failures.py",
-    "test_driving_scenes.py",
-    "test_last_batch.py",
-    "test_frame_sequence_decoder.py",
-    "test_worker_faults.py",
-    "test_ledger_of_loaders.py",
-    "test_rank_agreement.py",
-    "test_bench.py",
-    "test_bench_nuscenes.py",
-]
+# Seconds of processor time by file, written by `make durations`. The longest begin; the others then fill up the
+# time of the processes. Files that are not in the list come first.
+DURATIONS = Path(__file__).with_name("durations.txt")
 
 # Their ranks are processes of the fork server of `multiprocessing`; workers have one of their own.
 RANKS = ("test_distributed.py", "test_rank_agreement.py")
@@ -84,10 +64,18 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("wide" if config.getoption("--wide") else "default")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    # What several processes need not import, each for itself; one process says that it has deselected them.
+    if "PYTEST_XDIST_WORKER" not in os.environ or config.getoption("--wide") or collection_path.suffix != ".py":
+        return None
+    return True if "\npytestmark = pytest.mark.wide\n" in collection_path.read_text() else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:  # one process keeps the order in which it is given files
-        places = {name: place for place, name in enumerate(LONGEST)}
-        items.sort(key=lambda item: places.get(item.path.name, len(places)))
+        lines = (line.split() for line in DURATIONS.read_text().splitlines())
+        seconds = {str(config.rootpath / name): float(number) for number, name in lines}
+        items.sort(key=lambda item: -seconds.get(str(item.path), math.inf))
     if not config.getoption("--wide"):
         wide = [item for item in items if item.get_closest_marker("wide")]
         items[:] = [item for item in items if not item.get_closest_marker("wide")]
@@ -157,7 +145,8 @@ def _start_fork_server() -> None:
 @pytest.fixture(autouse=True)
 def _no_worker_is_left_behind() -> Iterator[None]:
     before = set(worker_pids())
-    yield
+    with _stacks_where_time_is_up(before):
+        yield
     deadline = time.monotonic() + 10
     while left := set(worker_pids()) - before:
         gc.collect()
@@ -165,3 +154,23 @@ def _no_worker_is_left_behind() -> Iterator[None]:
             commands = [psutil.Process(pid).cmdline() for pid in left if psutil.pid_exists(pid)]
             pytest.fail(f"worker processes are left behind: {commands}")
         time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def _stacks_where_time_is_up(others: set[int]) -> Iterator[None]:
+    """Have processes write their stacks before `pytest-timeout` fails the test that waits for them."""
+    fail = signal.getsignal(signal.SIGALRM)
+    if not callable(fail):  # there is no limit
+        yield
+        return
+
+    def write_and_fail(number: int, frame: FrameType | None) -> None:
+        end_with_stacks(set(worker_pids()) - others)
+        fail(number, frame)
+
+    signal.signal(signal.SIGALRM, write_and_fail)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGALRM) is write_and_fail:
+            signal.signal(signal.SIGALRM, fail)

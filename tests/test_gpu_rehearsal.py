@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.child_processes import run_process
 
 from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
 
@@ -23,6 +23,7 @@ WITHOUT_A_GRAPH = [
 ]
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.skipif(num_usable_gpus() > 0, reason="here they run")
@@ -30,7 +31,7 @@ def test_dali_accepts_the_graphs_of_all_tests_marked_gpu() -> None:
     assert len(MARKED) > 14
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short"]
     command += ["-p", "support.gpu_rehearsal", "-m", "gpu", *map(str, MARKED)]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    finished = run_process(command, cwd=ROOT)
     failed = re.findall(r"^FAILED .*::(\w+)", finished.stdout, re.MULTILINE)
     assert sorted(failed) == sorted(WITHOUT_A_GRAPH), finished.stdout + finished.stderr
     assert int(re.findall(r"(\d+) passed", finished.stdout)[-1]) > 130

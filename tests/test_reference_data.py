@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.child_processes import run_process
 
 ROOT = Path(__file__).parents[1]
 SKIPPING = """
@@ -31,7 +31,7 @@ def outcome(*arguments: str, data: Path | None) -> str:
     if data is not None:
         environment["ACCVLAB_DATA"] = str(data)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False).stdout
+    return run_process(command, cwd=ROOT, env=environment).stdout
 
 
 @pytest.fixture
@@ -41,6 +41,7 @@ def skipping(tmp_path: Path) -> str:
     return f"--rootdir={ROOT} -c {ROOT / 'pyproject.toml'} --confcutdir={ROOT} -p conftest {path}"
 
 
+@pytest.mark.wide
 def test_a_comparison_that_is_skipped_although_its_data_is_given_fails(tmp_path: Path, skipping: str) -> None:
     (tmp_path / "golden").mkdir()
     printed = outcome(*skipping.split(), data=tmp_path)
@@ -49,6 +50,7 @@ def test_a_comparison_that_is_skipped_although_its_data_is_given_fails(tmp_path:
     assert "2 skipped" in outcome(*skipping.split(), data=None)
 
 
+@pytest.mark.wide
 def test_data_without_what_a_comparison_needs_fails(tmp_path: Path, skipping: str) -> None:
     printed = outcome(*skipping.split(), data=tmp_path)
     assert "1 failed, 1 skipped" in printed
@@ -74,7 +76,9 @@ def test_the_whole_check_compares_where_reference_data_is_next_to_it(
     environment = {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     if given:
         environment["ACCVLAB_DATA"] = given
-    printed = subprocess.check_output([tmp_path / "checkout/.ci/run"], env=environment, text=True, cwd=tmp_path)
+    printed = run_process(
+        [tmp_path / "checkout/.ci/run"], env=environment, cwd=tmp_path, stderr=None, check=True
+    ).stdout
     expected = given or (f"{tmp_path / 'shared' / 'data'}" if is_there else "")
     assert printed.strip() == f"{tmp_path / 'checkout'} test {expected}".strip()
 
@@ -87,7 +91,7 @@ def test_the_whole_check_ends_with_its_tests_also_where_they_leave_a_process(tmp
     make.write_text('#!/bin/sh\nsleep 60 & echo "$!"\nexit 3\n')
     make.chmod(0o755)
     environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    ended = subprocess.run([script], env=environment, text=True, stdout=subprocess.PIPE, timeout=50)
+    ended = run_process([script], env=environment, stderr=None, timeout=50)
     os.kill(int(ended.stdout.splitlines()[0]), signal.SIGKILL)  # it is still there
     assert ended.returncode == 3
 
@@ -107,7 +111,7 @@ def test_the_whole_check_runs_again_only_where_the_machine_stood_still(tmp_path:
         (tmp_path / name).write_text(f"#!/bin/sh\n{command}\n")
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    ended = subprocess.run([script], env=environment, text=True, stdout=subprocess.PIPE, timeout=50)
+    ended = run_process([script], env=environment, stderr=None, timeout=50)
     assert len((tmp_path / "runs").read_text()) == 1 + halts
     if halts:
         assert ended.returncode == 0

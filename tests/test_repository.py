@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from support.child_processes import run_process
 
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "tests" / "constraints.txt"
@@ -38,7 +38,7 @@ def test_files_for_the_host_of_the_repository_are_valid(schema: str, files: str)
     found = sorted((ROOT / ".github").glob(files))
     assert found
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *found]
-    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    checked = run_process(command)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

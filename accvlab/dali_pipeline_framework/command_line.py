@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib
+import importlib.util
 import inspect
 import os
 import sys
@@ -96,6 +96,9 @@ def add_lint_command(commands: Commands) -> None:
 def _lint(options: argparse.Namespace, say: Say) -> int:
     from .testing.data_set_lint import run_lint
 
+    if os.path.isdir(options.subject):
+        raise _folder_error(options.subject)
+    _check_place(options.subject)  # here, where that takes no time; processes import DALI first
     run_lint(functools.partial(found, options.subject), options.output, options.workers, say, options.timeout)
     return 0
 
@@ -113,10 +116,10 @@ def found(subject: str, provider_of_folder: Callable[[Path], Any] | None = None)
     """
     if os.path.isdir(subject):
         if provider_of_folder is None:
-            raise SettingError(f"{subject!r} is a folder. Name {_FORMS}.")
+            raise _folder_error(subject)
         return provider_of_folder(Path(subject))
     place, _, name = subject.partition(":")
-    module = _imported(place, subject)
+    module = _imported(subject)
     if not name:
         names = [each for each in vars(module) if _is_candidate(module, each)]
         names = names or [each for each in vars(module) if _is_class_of_user(module, each)]
@@ -136,7 +139,13 @@ def found(subject: str, provider_of_folder: Callable[[Path], Any] | None = None)
 _FORMS = "module:function or file.py:function, which returns a DataProvider, a PipelineDefinition or a DataLoader"
 
 
-def _imported(place: str, subject: str) -> ModuleType:
+def _folder_error(subject: str) -> SettingError:
+    return SettingError(f"{subject!r} is a folder. Name {_FORMS}.")
+
+
+def _check_place(subject: str) -> str:
+    """Return the module or file that a text names, if there is one. Nothing is imported."""
+    place = subject.partition(":")[0]
     is_file = place.endswith(".py")
     if is_file and not os.path.isfile(place):
         raise SettingError(f"There is no file {place!r}. Name {_FORMS}.")
@@ -145,12 +154,28 @@ def _imported(place: str, subject: str) -> ModuleType:
     folder = os.path.dirname(os.path.abspath(place)) if is_file else os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)  # where workers look, too
+    if not is_file:
+        first = place.partition(".")[0]
+        if not place:
+            raise _import_error(subject, "Empty module name")
+        if not all(part.isidentifier() for part in place.split(".")):
+            raise _import_error(subject, f"{place!r} is no name of a module")
+        if first not in sys.modules and importlib.util.find_spec(first) is None:
+            raise _import_error(subject, f"No module named {first!r}")
+    return place
+
+
+def _import_error(subject: str, reason: object) -> SettingError:
+    return SettingError(f"The module of {subject!r} cannot be imported: {reason}. Name {_FORMS}.")
+
+
+def _imported(subject: str) -> ModuleType:
+    place = _check_place(subject)
+    is_file = place.endswith(".py")
     try:
         module = importlib.import_module(Path(place).stem if is_file else place)
-    except (ModuleNotFoundError, TypeError, ValueError) as error:
-        if not isinstance(error, ModuleNotFoundError) and place and not place.startswith("."):  # "..", ""
-            raise
-        raise SettingError(f"The module of {subject!r} cannot be imported: {error}. Name {_FORMS}.") from error
+    except ModuleNotFoundError as error:
+        raise _import_error(subject, error) from error
     if is_file and not os.path.samefile(module.__file__ or "", place):
         raise SettingError(
             f"{place!r} cannot be imported: its name is that of {module.__file__!r}. Rename the file."

@@ -8,7 +8,6 @@ import importlib
 import importlib.util
 import random
 import re
-import subprocess
 import sys
 import textwrap
 from collections.abc import Set
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from import_rules import Directions, imports, source_texts
+from support.child_processes import run_process
 from support.laws import examples, spread
 from support.private_names import (  # noqa: F401 (a fixture)
     defined_names,
@@ -304,9 +304,7 @@ class TestTheCheckersThemselves:
 
 
 def run_python(script: str, timeout: int = 90) -> str:
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=timeout
-    )
+    result = run_process([sys.executable, "-c", textwrap.dedent(script)], timeout=timeout)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     return result.stdout
@@ -356,6 +354,7 @@ class TestImporting:
             f"{NAME}.operators.functions\n"
         )
 
+    @pytest.mark.wide
     @spread("seed", [0, 1, 2], 1)
     def test_works_in_any_order(self, seed: int) -> None:
         modules = [*sources()]

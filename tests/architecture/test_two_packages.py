@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.metadata
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 from import_rules import Directions, imports, source_texts
+from support.child_processes import run_process
 from support.private_names import parsed
 
 import accvlab.dali_pipeline_framework as core
@@ -151,9 +151,7 @@ def test_the_core_works_where_driving_data_is_missing() -> None:
                 importlib.import_module(module.name)
         print(len([getattr(core, name) for name in core.__all__]))
     """
-    finished = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False
-    )
+    finished = run_process([sys.executable, "-c", textwrap.dedent(script)])
     assert finished.returncode == 0, finished.stderr
     assert int(finished.stdout) == len(core.__all__)
 
@@ -164,7 +162,7 @@ def test_other_distributions_can_have_packages_of_accvlab(tmp_path: Path) -> Non
     (other / "__init__.py").write_text("value = 3\n")
     script = "import accvlab.other_package as o, accvlab.driving_data as d; print(o.value, d.__name__)"
     environment = {"PYTHONPATH": f"{tmp_path}:{CORE_ROOT.parents[1]}", "PATH": "/usr/bin:/bin"}
-    printed = subprocess.check_output([sys.executable, "-c", script], text=True, env=environment)
+    printed = run_process([sys.executable, "-c", script], env=environment, stderr=None, check=True).stdout
     assert printed == f"3 {DRIVING}\n"
     files = importlib.metadata.files("accvlab.dali_pipeline_framework") or []
     assert not any(str(file) == "accvlab/__init__.py" for file in files)

@@ -15,6 +15,8 @@ from bench import main
 from races import Contestant, DisagreementError, require_agreement
 from sections import BY_DEFAULT, LIBRARY, QUICK, SECTIONS, STEPS
 
+pytestmark = pytest.mark.wide
+
 NAMES = {section.name for section in SECTIONS}
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from bench_faults import lint_ratios, main
 
+pytestmark = pytest.mark.wide
+
 
 def test_a_quick_run_reports_what_policies_and_ledgers_cost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

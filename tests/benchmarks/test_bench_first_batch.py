@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from bench_first_batch import main, targets
 
+pytestmark = pytest.mark.wide
+
 
 def test_a_quick_run_reports_the_time_to_a_first_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "first_batch.json"

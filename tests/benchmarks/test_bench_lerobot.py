@@ -14,6 +14,8 @@ from lerobot_data import CAMERAS, write_lerobot
 
 from accvlab.driving_data.datasets import LeRobotProvider
 
+pytestmark = pytest.mark.wide
+
 
 def test_a_quick_run_reports_rates_and_frames(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = write_lerobot(tmp_path / "own", num_episodes=2, num_frames=7, hw=(64, 96))

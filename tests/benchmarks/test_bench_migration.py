@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from bench_migration import main
+
+pytestmark = pytest.mark.wide
 
 
 def test_the_benchmark_measures_each_stage(tmp_path: Path) -> None:

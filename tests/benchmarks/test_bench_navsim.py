@@ -14,6 +14,8 @@ from navsim_data import write_navsim
 
 from accvlab.dali_pipeline_framework import SequentialSampler
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.mark.parametrize("number", [0, 1], ids=["states", "transfuser"])
 def test_contestants_deliver_the_same(tmp_path: Path, number: int) -> None:

@@ -9,6 +9,8 @@ import bench_nuscenes
 import pytest
 from bench_nuscenes import QUICK, main
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.mark.parametrize("start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
 def test_a_quick_run_reports_conversion_opening_and_memory(

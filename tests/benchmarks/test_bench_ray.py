@@ -11,6 +11,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from support.child_processes import end_with_stacks
+
+pytestmark = pytest.mark.wide
 
 pytest.importorskip("ray", reason="ray is not installed")
 
@@ -37,6 +40,8 @@ def test_a_quick_run_reports_rates_and_processor_times(tmp_path: Path) -> None:
             assert process.wait(150) == 0, log.read_text()[-4000:]
         finally:
             if process.poll() is None:
+                end_with_stacks([process.pid])
+                print(log.read_text()[-10000:])
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait(10)
     results = json.loads(output.read_text())

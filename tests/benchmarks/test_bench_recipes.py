@@ -14,6 +14,8 @@ from support.laws import each_value
 
 from accvlab.driving_data.recipes import ImageAugmentation
 
+pytestmark = pytest.mark.wide
+
 
 @each_value(scale=[0.42, 0.53], is_flipped=[False, True])
 def test_contestants_deliver_the_same(tmp_path: Path, scale: float, is_flipped: bool) -> None:

@@ -11,6 +11,8 @@ from support.loaders import pipeline_of
 
 from accvlab.dali_pipeline_framework.engine.control_block import ControlBlock
 
+pytestmark = pytest.mark.wide
+
 
 def test_a_quick_run_reports_what_counting_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "results" / "report.json"

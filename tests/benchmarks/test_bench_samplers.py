@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from bench_samplers import main
 
+pytestmark = pytest.mark.wide
+
 
 def test_a_quick_run_reports_times_memory_and_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "results" / "samplers.json"

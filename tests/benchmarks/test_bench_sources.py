@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from bench_sources import main
 
+pytestmark = pytest.mark.wide
+
 PROVIDER_AND_NATIVE = {"provider", "native"}
 
 

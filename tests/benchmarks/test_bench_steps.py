@@ -19,6 +19,8 @@ from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "steps_2_cores_cpu.json"
 LIBRARY = {"in the workers", "auto"}

@@ -9,6 +9,8 @@ import pytest
 from bench_video_colors import main
 from page import write_page
 
+pytestmark = pytest.mark.wide
+
 
 def test_a_quick_run_reports_rates_ratios_and_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "colors.json"

@@ -11,6 +11,8 @@ import gpu_check
 import pytest
 from gpu_checks import CHECKS, Check
 
+pytestmark = pytest.mark.wide
+
 IN_PROCESS = [check for check in CHECKS if check.__name__ not in ("environment", "tests")]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import subprocess
 import sys
 from collections.abc import Callable
 from enum import Enum
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nvidia.dali import types
+from support.child_processes import run_process
 
 from accvlab.dali_pipeline_framework import checks
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -193,7 +193,7 @@ def test_the_module_loads_neither_dali_nor_a_room() -> None:
         "import sys, accvlab.dali_pipeline_framework.checks;"
         "print([name for name in sys.modules if name.startswith(('nvidia', 'accvlab.dali_pipeline_framework.'))])"
     )
-    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    output = run_process([sys.executable, "-c", script], check=True).stdout
     loaded = ["checks", "errors", "installation", "public_names"]
     assert sorted(eval(output)) == [f"accvlab.dali_pipeline_framework.{name}" for name in loaded]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import nvidia.dali
 import pytest
+from support.child_processes import run_process
 
 import accvlab.dali_pipeline_framework as package
 
@@ -22,9 +22,7 @@ def run(code: str, *folders: Path, with_site: bool = True) -> str:
     """Run code in another interpreter, with more folders to import from; return what it writes to stderr."""
     paths = [*map(str, folders), *([str(SOURCE), str(SITE)] if with_site else [])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_process([sys.executable, "-S", "-c", code], env=environment)
     return done.stderr
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.file_server import FileServer
+from support.laws import spread
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, FileDataProvider
 from accvlab.dali_pipeline_framework.errors import (
@@ -112,7 +113,7 @@ def test_errors_of_reading(server: FileServer, fault: str) -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-@pytest.mark.parametrize("query", [*QUERIES.values()], ids=[*QUERIES])
+@spread("query", [*QUERIES.values()], 4, ids=[*QUERIES])
 def test_errors_of_workers(
     server: FileServer, query: str, num_workers: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

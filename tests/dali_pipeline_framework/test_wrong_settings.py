@@ -17,6 +17,7 @@ from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, FrameFolder
 from accvlab.dali_pipeline_framework.command_line import main
 from accvlab.dali_pipeline_framework.errors import FrameworkError, SettingError
 from accvlab.dali_pipeline_framework.ledgers import certify
+from accvlab.dali_pipeline_framework.testing import data_set_lint
 
 
 class Hostile:
@@ -148,28 +149,42 @@ def test_there_are_at_most_1024_workers() -> None:
 
 
 COMMANDS = {
-    "too many processes": ["lint", "a:b", "--workers", "1000000"],
-    "a pipe that nobody reads": ["lint", "a:b", "--output", "pipe"],
-    "a folder": ["lint", "a:b", "--output", "folder"],
-    "a list with NUL": ["lint", "a:b", "--output", "a\0b"],
-    "a list of half a character": ["lint", "a:b", "--output", "a\ud800"],
-    "no time": ["lint", "a:b", "--timeout", "nan"],
-    "relative to nothing": ["lint", "..a:b"],
-    "a ledger with NUL": ["ledger", "a\0b"],
-    "a ledger of half a character": ["ledger", "a\ud800"],
-    "a ledger that is a pipe": ["ledger", "pipe"],
-    "a ledger without end": ["ledger", "/dev/zero"],
-    "10**30 samples": ["ledger", "folder", "--samples", str(10**30)],
+    "too many processes": (["lint", "a.py:b", "--workers", "1000000"], "`--workers` must be at most"),
+    "a pipe that nobody reads": (["lint", "a.py:b", "--output", "pipe"], "'pipe'"),
+    "a folder": (["lint", "a.py:b", "--output", "folder"], "'folder'"),
+    "a list with NUL": (["lint", "a.py:b", "--output", "a\0b"], "`--output`"),
+    "a list of half a character": (["lint", "a.py:b", "--output", "a\ud800"], "`--output`"),
+    "no time": (["lint", "a.py:b", "--timeout", "nan"], "`--timeout` must be "),
+    "relative to nothing": (["lint", "..a:b"], "'..a' is no name of a module"),
+    "no module": (["lint", "modul.a:b"], "No module named 'modul'"),
+    "nothing": (["lint", ":b"], "Empty module name"),
+    "a module with NUL": (["lint", "a\0b:b"], "is no name of a module"),
+    "no file": (["lint", "b.py:b"], "There is no file 'b.py'"),
+    "no file in a folder": (["lint", "folder/b:b"], "There is no folder 'folder/b'"),
+    "a folder of data": (["lint", "folder"], "'folder' is a folder"),
+    "a ledger with NUL": (["ledger", "a\0b"], ""),
+    "a ledger of half a character": (["ledger", "a\ud800"], ""),
+    "a ledger that is a pipe": (["ledger", "pipe"], "'pipe'"),
+    "a ledger without end": (["ledger", "/dev/zero"], "'/dev/zero'"),
+    "10**30 samples": (["ledger", "folder", "--samples", str(10**30)], ""),
 }
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
-def test_wrong_arguments_of_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("arguments", "message"), COMMANDS.values(), ids=COMMANDS)
+def test_wrong_arguments_of_commands(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*arguments: object) -> None:
+        pytest.fail("processes are started, which import DALI before they refuse anything")
+
+    monkeypatch.setattr(data_set_lint, "lint", started)
     os.mkfifo("pipe")
+    Path("a.py").touch()
     assert main(arguments) == 1
     told = capsys.readouterr().err
     assert told.startswith(f"{arguments[0]}: ")
+    assert message in told
     assert "Traceback" not in told
 
 

@@ -25,6 +25,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # where this is run as a script
+
+from support.child_processes import run_process
+
 import accvlab.dali_pipeline_framework
 import accvlab.driving_data
 
@@ -170,17 +174,14 @@ def _run(
     if not threads:
         del environment["OMP_NUM_THREADS"]
     try:
-        return subprocess.run(
+        return run_process(
             [sys.executable, *arguments],
             cwd=folder,
             env=environment,
-            capture_output=True,
-            text=True,
             timeout=time_limit_s,
-            check=False,
         )
-    except subprocess.TimeoutExpired as error:
-        raise PageFailedError(f"{what} did not end within {time_limit_s} s") from error
+    except AssertionError as error:
+        raise PageFailedError(f"{what} did not end within {time_limit_s} s: {error}") from error
 
 
 def shown_outputs(page: Path) -> list[tuple[int, str]]:

@@ -3,7 +3,6 @@
 import ast
 import importlib.metadata
 import re
-import subprocess
 import sys
 import types
 import urllib.parse
@@ -25,6 +24,7 @@ from doc_pages import (
     shown_outputs,
 )
 from PIL import Image
+from support.child_processes import run_process
 
 from accvlab.dali_pipeline_framework.testing import check_provider
 
@@ -46,7 +46,13 @@ def _id(page):
     return str(page.relative_to(ROOT)) if page.is_relative_to(ROOT) else f"{page.parent.name}/{page.name}"
 
 
+# The way of a newcomer, and what most pages refer to; the code of the others runs in a wide run.
+QUICK = {"README.md", "quickstart.md", "loader.md", "pytorch.md", "lightning.md", "faults.md", "recipes.md"}
 SHARING_A_PROCESS = [page for page in PAGES_WITH_CODE if page.name not in WITH_OWN_PROCESS]
+
+
+def _wide_but_quick(pages):
+    return [page if page.name in QUICK else pytest.param(page, marks=pytest.mark.wide) for page in pages]
 
 
 def _assert_same(page, printed):
@@ -54,7 +60,9 @@ def _assert_same(page, printed):
     assert [(line, text) for (line, _), text in zip(shown, printed, strict=True)] == shown
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES_WITH_CODE if page.name in WITH_OWN_PROCESS], ids=_id)
+@pytest.mark.parametrize(
+    "page", _wide_but_quick(page for page in PAGES_WITH_CODE if page.name in WITH_OWN_PROCESS), ids=_id
+)
 def test_code_of_page_prints_what_the_page_shows(page, tmp_path):
     _assert_same(page, run_page(page, tmp_path))
 
@@ -65,13 +73,14 @@ def folder_of_pages(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def printed_by_page(folder_of_pages):
-    """What the pages print; run when the first of them is asked for."""
-    return run_pages(SHARING_A_PROCESS, folder_of_pages)
+def printed_by_page(folder_of_pages, request):
+    """What the pages print; run when the first of them is requested."""
+    is_wide = request.config.getoption("--wide")
+    return run_pages([page for page in SHARING_A_PROCESS if is_wide or page.name in QUICK], folder_of_pages)
 
 
 @pytest.mark.timeout(300)  # long where the machine is busy
-@pytest.mark.parametrize("page", SHARING_A_PROCESS, ids=_id)
+@pytest.mark.parametrize("page", _wide_but_quick(SHARING_A_PROCESS), ids=_id)
 def test_code_of_page_prints_what_the_page_shows_in_a_shared_process(page, printed_by_page):
     printed = printed_by_page[page]
     if isinstance(printed, PageFailedError):
@@ -80,6 +89,7 @@ def test_code_of_page_prints_what_the_page_shows_in_a_shared_process(page, print
 
 
 @needs_source
+@pytest.mark.wide
 @pytest.mark.usefixtures("printed_by_page")
 @pytest.mark.timeout(300)
 def test_code_of_page_about_viewing_saves_the_picture_that_it_shows(folder_of_pages):
@@ -103,6 +113,7 @@ GPU_GRAPHS = {
 }
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("printed_by_page")
 def test_all_pipelines_of_the_pages_can_be_defined_for_a_gpu(folder_of_pages):
@@ -149,13 +160,14 @@ READ_DOCS = [str(Path(__file__).with_name("read_docs.py")), "-b", "dummy"]
 
 # `dummy` reads the pages and resolves their links; to write them in the theme takes longer than that.
 @needs_source
+@pytest.mark.wide
 @pytest.mark.timeout(300)  # long where the machine is busy
 @pytest.mark.parametrize(
     "sphinx",
     [
         pytest.param(READ_DOCS, id="read"),
-        pytest.param(["-m", "sphinx", "-b", "dummy"], id="dummy", marks=pytest.mark.wide),
-        pytest.param(["-m", "sphinx", "-b", "html"], id="html", marks=pytest.mark.wide),
+        pytest.param(["-m", "sphinx", "-b", "dummy"], id="dummy"),
+        pytest.param(["-m", "sphinx", "-b", "html"], id="html"),
     ],
 )
 def test_docs_build_without_a_warning(sphinx, tmp_path):
@@ -164,11 +176,8 @@ def test_docs_build_without_a_warning(sphinx, tmp_path):
     options += ["-D", "toc_object_entries=0"]
     # Neither gives a warning, and nobody reads what is written.
     options += ["-D", "smartquotes=0", "-D", "autodoc_use_type_comments=0"]
-    built = subprocess.run(
+    built = run_process(
         [sys.executable, *sphinx, *options, str(ROOT / "docs"), str(tmp_path / "html")],
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert built.returncode == 0, built.stderr
     assert "html" not in sphinx or (tmp_path / "html" / "index.html").is_file()

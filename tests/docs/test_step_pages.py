@@ -10,6 +10,7 @@ from make_step_pictures import main as make_pictures
 from PIL import Image
 from step_pictures.gallery import PICTURES, save
 from step_pictures.scene import Scene
+from support.laws import spread
 
 from accvlab.dali_pipeline_framework import processing_steps
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
@@ -90,7 +91,7 @@ def test_pictures_are_small():
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 1_500_000
 
 
-@pytest.mark.parametrize("name", REMADE)
+@spread("name", REMADE, 1)
 def test_picture_is_what_the_steps_do_today(name, scene, tmp_path):
     path = tmp_path / f"{name}.webp"
     save(PICTURES[name](scene), path)

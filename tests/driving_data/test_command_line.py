@@ -2,7 +2,6 @@
 
 import functools
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -14,6 +13,8 @@ from driving_support.nuscenes_data import write_nuscenes
 from driving_support.physical_ai import LEFT, TELE, unpacked, write_published
 from navsim_data import CAMERAS, write_navsim
 from PIL import Image
+from support.child_processes import run_process
+from support.laws import spread
 from support.optional_packages import has
 
 from accvlab.dali_pipeline_framework.testing import check_provider, provider_contract
@@ -217,7 +218,7 @@ class TestShow:
             sizes.append(target.stat().st_size)
         assert sizes[1] > sizes[0] + 300
 
-    @pytest.mark.parametrize(
+    @spread(
         ("subject", "options", "num_rows"),
         [
             ("recipe", ["--sample", "1"], 1),
@@ -227,6 +228,7 @@ class TestShow:
             ("windows", ["--sample", "1"], 2),
             ("clips", ["--frame", "0"], 1),
         ],
+        3,
     )
     def test_draws_recipes_and_clips(self, folder, subject, options, num_rows):
         target = folder / f"{subject}.png"
@@ -396,11 +398,8 @@ class TestSubject:
         assert advice in capsys.readouterr().err
 
     def test_is_needed(self, folder):
-        run = subprocess.run(
+        run = run_process(
             [sys.executable, "-m", "accvlab.driving_data", "bench"],
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert run.returncode == 2
         assert "module:function" in run.stderr

@@ -20,6 +20,7 @@ from driving_scenes import DatasetError, DrivingScenes, ensure_scenes, export_nu
 from frame_folder_provider import FrameFolderError, FrameFolderProvider
 from nvidia.dali.types import DALIDataType
 from PIL import Image
+from support.child_processes import run_process
 from support.scripts import messages
 
 from accvlab.dali_pipeline_framework.errors import FormatError
@@ -58,7 +59,7 @@ def _write_image(path: Path, size_wh: tuple[int, int], level: int) -> None:
 
 def _run_script(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error::UserWarning", str(DEMO), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+    return run_process(command, timeout=100)
 
 
 def _losses(output: str) -> tuple[float, float]:
@@ -316,6 +317,7 @@ def test_a_loader_that_delivers_something_else_is_noticed(scenes):
         assert not delivers_the_same(loader, bookmark)
 
 
+@pytest.mark.wide
 def test_the_progress_shows_the_rate_that_is_reported(scenes):
     provider = DrivingSceneProvider(scenes.root)
     rates = []
@@ -369,6 +371,7 @@ def test_demo_runs_on_generated_scenes(scenes, tmp_path, run_demo):
     assert (pixels == (255, 158, 0)).all(axis=1).any()  # the edges of a car
 
 
+@pytest.mark.wide
 def test_demo_runs_on_frames_of_different_sizes(frames, tmp_path, run_demo):
     options = ("--output", tmp_path / "out", "--image-size", 32, 64, "--epochs", 2)
     result = _run_script("--data", frames, *options, "--num-workers", 1)
@@ -385,6 +388,7 @@ def test_demo_runs_on_frames_of_different_sizes(frames, tmp_path, run_demo):
     assert _losses(run_demo("--data", frames, *options).stdout) == (first, final)
 
 
+@pytest.mark.wide
 def test_demo_runs_on_tables_of_nuscenes(scenes, tmp_path, run_demo, monkeypatch):
     monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "index"))
     root = export_nuscenes(scenes, tmp_path / "nuscenes")

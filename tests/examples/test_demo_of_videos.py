@@ -16,6 +16,8 @@ from video_folder_provider import VideoFolderError, VideoFolderProvider, holds_v
 
 from accvlab.dali_pipeline_framework.errors import VideoError
 
+pytestmark = pytest.mark.wide
+
 HEIGHT, WIDTH = 64, 96
 
 

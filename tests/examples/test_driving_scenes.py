@@ -98,6 +98,7 @@ def test_equal_settings_give_equal_bytes(scenes, tmp_path):
     assert _digests(again.root) == _digests(scenes.root)
 
 
+@pytest.mark.wide
 def test_another_seed_gives_other_pictures_and_tables(scenes, tmp_path):
     other = _digests(generate_scenes(tmp_path / "other", **{**SMALL, "seed": 4}).root)
     ours = _digests(scenes.root)
@@ -344,6 +345,7 @@ def test_extents_are_cut_at_the_near_plane():
 # ---- boxes fit the pictures
 
 
+@pytest.mark.wide
 def test_pixels_of_unhidden_objects_end_where_their_corners_project(long_traffic):
     compared = []
     some_traffic = long_traffic[: examples(2, 4)]
@@ -769,6 +771,7 @@ def test_export_to_nuscenes(tmp_path, capsys):
     assert "The target must be free" in capsys.readouterr().err
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("module", ["geometry", "settings", "reader", "nuscenes_export"])
 def test_examples_in_docstrings(module):
     results = doctest.testmod(importlib.import_module(f"driving_scenes.{module}"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from damaged_files import KINDS
+from support.child_processes import run_process
+
+pytestmark = pytest.mark.wide
 
 QUICK = {"arrow, not compressed": 60, "mp4": 40}
 
@@ -20,12 +22,9 @@ def test_damaged_files(tmp_path: Path, name: str, request: pytest.FixtureRequest
     is_wide = request.config.getoption("--wide")
     num_examples = 1500 if is_wide else QUICK[name]
     command = [sys.executable, "-X", "faulthandler", str(Path(__file__).parent / "damaged_files.py")]
-    ended = subprocess.run(
+    ended = run_process(
         [*command, str(tmp_path), name, str(num_examples)],
-        capture_output=True,
-        text=True,
         timeout=600 if is_wide else 120,
-        check=False,
     )
     assert ended.returncode == 0, f"{ended.returncode}\n{ended.stderr[-4000:]}"
     counts = json.loads(ended.stdout.splitlines()[-1])

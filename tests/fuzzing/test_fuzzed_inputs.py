@@ -30,6 +30,8 @@ from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 from accvlab.dali_pipeline_framework.video.files.video_file import missing_bytes
 from accvlab.dali_pipeline_framework.video.videos import Videos, listed_videos
 
+pytestmark = pytest.mark.wide
+
 # --- the language of conditions --------------------------------------------------------------------------
 
 WORDS = ["a", "b", "r", "=", "==", "!=", "<", ">=", "and", "or", "not", "(", ")", "-", "1", "2.5", ".", "9" * 400]

@@ -1,9 +1,17 @@
-"""Which processes a test has started; without DALI, which what only distributes the tests need not import."""
+"""Processes that a test has started, and what they do where they do not end.
+
+Without DALI, which the process that only distributes the tests need not import.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 # What they fork has their command line.
 _SERVERS = (b"multiprocessing.forkserver", b"support/script_server.py")
@@ -12,15 +20,27 @@ _SERVERS = (b"multiprocessing.forkserver", b"support/script_server.py")
 def worker_pids() -> list[int]:
     """Processes below this one that are alive, without the helpers of `multiprocessing`."""
     # Each test asks twice; psutil, which looks through all processes, would take half a minute of the suite.
-    found, parents = [], [os.getpid()]
-    while parents:
-        parent = parents.pop()
-        with contextlib.suppress(FileNotFoundError):  # the process has ended meanwhile
+    below = _below(os.getpid())
+    return [pid for pid, parent in below if _is_alive(pid) and not _is_helper(pid, parent)]
+
+
+def processor_seconds() -> float:
+    """What this process and those below it have used, with those that have ended and were waited for."""
+    pids = [os.getpid(), *(pid for pid, _ in _below(os.getpid()))]
+    ticks = [_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[11:15] for pid in pids]
+    return sum(int(each) for four in ticks for each in four) / os.sysconf("SC_CLK_TCK")
+
+
+def _below(pid: int) -> list[tuple[int, int]]:
+    """All processes below one, each with its parent and behind it."""
+    found = [(pid, 0)]
+    for parent, _ in found:  # which grows
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the process has ended meanwhile
             for thread in os.listdir(f"/proc/{parent}/task"):
-                pids = [int(pid) for pid in _read(f"/proc/{parent}/task/{thread}/children").split()]
-                parents += pids
-                found += [pid for pid in pids if _is_alive(pid) and not _is_helper(pid, parent)]
-    return found
+                found += [
+                    (int(child), parent) for child in _read(f"/proc/{parent}/task/{thread}/children").split()
+                ]
+    return found[1:]
 
 
 def _is_alive(pid: int) -> bool:
@@ -42,3 +62,85 @@ def _read(path: str) -> bytes:
             return file.read()
     except (FileNotFoundError, ProcessLookupError):
         return b""
+
+
+# --- what does not end ------------------------------------------------------------------------------------
+
+
+class _Process(Protocol):
+    @property
+    def pid(self) -> int: ...
+
+    def communicate(self, *, timeout: float | None = None, **how: Any) -> tuple[Any, Any]: ...
+
+
+def end_with_stacks(pids: Iterable[int]) -> None:
+    """Have processes and all below them write the stacks of their threads to stderr, and end.
+
+    `faulthandler` does so on SIGABRT; `tests/conftest.py` switches it on in all that tests start. Each writes
+    where it was when this was called: all are stopped meanwhile.
+    """
+    found = dict.fromkeys(each for pid in pids for each in (pid, *(below for below, _ in _below(pid))))
+    _send(signal.SIGSTOP, found)
+    for pid in reversed(found):  # else they would end with their parents, or these go on without them
+        _send(signal.SIGABRT, [pid])
+        _send(signal.SIGCONT, [pid])
+        deadline = time.monotonic() + 2
+        while _is_alive(pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    _send(signal.SIGKILL, found)
+
+
+def _send(number: int, pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def communicate(process: _Process, timeout: float | None = None, **how: Any) -> tuple[Any, Any]:
+    """Get what a process prints to its end, with the stacks of its threads where it does not end in time.
+
+    Args:
+        process: The process.
+        timeout: Seconds; None: those of the test.
+        how: More arguments of its method of that name.
+
+    Raises:
+        AssertionError: It did not end in time.
+    """
+    try:
+        return process.communicate(timeout=timeout, **how)
+    except BaseException as error:  # also where the time of the whole test is up
+        end_with_stacks([process.pid])
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            printed = "\n".join(str(each) for each in process.communicate(timeout=10) if each)
+            raise AssertionError(f"a process does not end: {error!r}\n{printed}") from error
+        raise
+
+
+def run_process(
+    command: Sequence[object], *, timeout: float | None = None, check: bool = False, **how: Any
+) -> subprocess.CompletedProcess[Any]:
+    """Do what `subprocess.run` does, with texts that are captured, and with the stacks of what does not end."""
+    given = {"input": how.pop("input")} if "input" in how else {}
+    if given:
+        how["stdin"] = subprocess.PIPE
+    how = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
+    with subprocess.Popen([str(each) for each in command], **how) as process:
+        stdout, stderr = communicate(process, timeout, **given)
+    assert not check or process.returncode == 0, f"{process.returncode}: {stdout}\n{stderr}"
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def join(processes: Iterable[Any], timeout: float) -> None:
+    """Wait for processes of `multiprocessing`; those that have not ended by then write their stacks.
+
+    Raises:
+        AssertionError: They did not end in time.
+    """
+    deadline = time.monotonic() + timeout
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+    left = [process for process in processes if process.is_alive()]
+    end_with_stacks(process.pid for process in left)
+    assert not left, f"have not ended within {timeout:g} s: {left}"

@@ -73,6 +73,12 @@ class LargeProvider(ImageProvider):
         return sample
 
 
+class LargeImageProvider(ImageProvider):
+    """Its images have a quarter of a megabyte."""
+
+    size_hw = (256, 340)
+
+
 class DeadlyProvider(ImageProvider):
     """Some samples do something to their process, each so many times; what was done is noted in a folder."""
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from support.child_processes import join
+
 FORK = multiprocessing.get_context("fork")
 # Opens an index in the folder ``cache`` of a folder, and calls a function when it makes one.
 Opener = Callable[[Path, Callable[[], None]], Any]
@@ -27,8 +29,7 @@ def assert_one_process_makes_it(opener: Opener, folder: Path, is_deadly: bool) -
     for process in processes:
         process.start()
     found = [results.get(timeout=30) for _ in range(3 if is_deadly else 4)]
-    for process in processes:
-        process.join(10)
+    join(processes, 10)
     assert len(set(map(str, found))) == 1
     assert sorted(process.exitcode for process in processes) == [-9 if is_deadly else 0, 0, 0, 0]
     assert len([*folder.glob("made_*")]) == 1 + is_deadly

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+from support.child_processes import run_process
 
 TRAINING = Path(__file__).parents[1] / "dali_pipeline_framework" / "ledgers" / "ledger_training.py"
 # Number of ranks, and behind which batch the last of them gets SIGKILL; the last start ends by itself.
@@ -19,9 +20,9 @@ def ledger_of_killed_ranks(folder: Path) -> str:
         env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
         command = [sys.executable, *launcher, str(TRAINING), str(folder), str(kill_at)]
-        done = subprocess.run(command, env=env, timeout=100, capture_output=True, text=True)
+        done = run_process(command, env=env, timeout=100)
         assert (done.returncode == 0) == (kill_at < 0), done.stderr
     command = [sys.executable, "-m", "accvlab.dali_pipeline_framework", "ledger", str(folder / "ledger")]
-    done = subprocess.run(command, timeout=60, capture_output=True, text=True)
+    done = run_process(command, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -9,6 +9,7 @@ its standard streams, and a socket that is told its process id, and how it has e
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import importlib
 import json
@@ -47,6 +48,7 @@ def serve(control: socket.socket) -> dict[str, Any] | None:
         *streams, told = files
         pid = os.fork()
         if pid == 0:
+            faulthandler.enable(os.dup(2))  # what it says where it hangs is for who runs the tests
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
             for ended, (_, answer) in running.items():

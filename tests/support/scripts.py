@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from support.child_processes import end_with_stacks
+
 SERVER = Path(__file__).with_name("script_server.py")
 _NAME = "accvlab.dali_pipeline_framework"
 # What making and closing pipelines imports.
@@ -36,7 +38,10 @@ _MODULES = (
 
 
 class Script:
-    """A process that runs a script, with the methods of `subprocess.Popen` that tests use."""
+    """A process that runs a script, with the methods of `subprocess.Popen` that tests use.
+
+    Where it does not end in time, it writes the stacks of its threads to stderr of the tests, and ends.
+    """
 
     def __init__(self, pid: int, answer: socket.socket, stdout: IO[bytes], stderr: IO[bytes]) -> None:
         self.pid = pid
@@ -51,6 +56,7 @@ class Script:
             try:
                 self.returncode = _number(self._answer)
             except TimeoutError:
+                end_with_stacks([self.pid])
                 raise subprocess.TimeoutExpired("a script", timeout or 0) from None
             self._answer.close()
         return self.returncode
@@ -64,6 +70,7 @@ class Script:
             while selector.get_map():
                 ready = selector.select(None if deadline is None else max(0.0, deadline - time.monotonic()))
                 if not ready:
+                    end_with_stacks([self.pid])
                     raise subprocess.TimeoutExpired("a script", timeout or 0)
                 for key, _ in ready:
                     if not key.data.read_more():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import importlib
 import os
 import signal
@@ -80,7 +81,8 @@ class DeferredInterrupt:
             _handlers[number](number, frame)
         except BaseException as error:
             if self._raised is None:
-                _thread.start_new_thread(self._end_at_last, (number, self._lock))
+                with contextlib.suppress(RuntimeError):  # no thread can be started at the end of a program
+                    _thread.start_new_thread(self._end_at_last, (number, self._lock))
             if self._raised is None or not isinstance(error, Exception):
                 self._raised = error
 

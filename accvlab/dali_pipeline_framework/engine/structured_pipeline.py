@@ -671,16 +671,19 @@ class StructuredPipeline(Pipeline):
         """
         if self.is_closed:
             return
-        self.is_closed = True
-        vars(self).pop("build", None)
-        for run in self._runs:
-            run.close()
-        self._shutdown()
-        self._end_workers()
-        if self.sample_faults is not None:
-            self.sample_faults.close()
-        free_memory(self._py_pool)
-        self.control.close()
+        # Each part runs, also where Ctrl-C comes meanwhile or another part fails: at the end of a program, Python
+        # waits indefinitely for workers that nobody has ended.
+        with DeferredInterrupt(), contextlib.ExitStack() as last_first:
+            self.is_closed = True
+            vars(self).pop("build", None)
+            last_first.callback(self.control.close)
+            last_first.callback(free_memory, self._py_pool)
+            if self.sample_faults is not None:
+                last_first.callback(self.sample_faults.close)
+            last_first.callback(self._end_workers)
+            last_first.callback(self._shutdown)
+            for run in reversed(self._runs):
+                last_first.callback(run.close)
 
     def attach_iterator(self) -> None:
         """Register an iterator over this pipeline.

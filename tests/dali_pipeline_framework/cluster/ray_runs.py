@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from support.child_processes import run_process
+
 if (
     __name__ == "__main__" and os.fork()
 ):  # what Ray starts is then not below the process of the tests, which looks for workers left there
@@ -266,7 +268,7 @@ def modules_that_are_sent(folder: str) -> list[str]:
     (Path(folder) / "sending.py").write_text(SENDING)
     address = f"localhost:{CLUSTER.address.rpartition(':')[2]}"
     command = [sys.executable, f"{folder}/sending.py", address, folder, os.pathsep.join(sys.path)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100).stdout.splitlines()
+    return run_process(command, timeout=100).stdout.splitlines()
 
 
 @run

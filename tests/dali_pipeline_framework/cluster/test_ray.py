@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
+from support.child_processes import end_with_stacks
 
 HERE = Path(__file__).parent
 LIMIT_S = 280.0
@@ -61,6 +62,7 @@ class RayRuns:
                 assert "error" not in answer, answer["error"]
                 return answer["result"]
             time.sleep(0.02)
+        end_with_stacks([self._process.pid])
         raise AssertionError(f"{name} has no result. {self._log.read_text()[-4000:]}")
 
     def close(self) -> None:
@@ -112,10 +114,8 @@ def test_stream_is_that_of_worker_processes_in_all_orders(
     assert ray_runs("same_stream_in_orders", num_actors=num_actors, names=names) == []
 
 
-@pytest.mark.parametrize(
-    "names",
-    [["function"], pytest.param(["of a rank", "random", "with repetitions"], marks=pytest.mark.wide)],
-)
+@pytest.mark.wide
+@pytest.mark.parametrize("names", [["function"], ["of a rank", "random", "with repetitions"]])
 def test_orders_that_the_user_gives_are_those_of_worker_processes(ray_runs: RayRuns, names: list[str]) -> None:
     assert ray_runs("orders_that_the_user_gives", names=names) == []
 
@@ -124,7 +124,8 @@ def test_state_goes_from_processes_to_actors_and_back(ray_runs: RayRuns) -> None
     assert ray_runs("state_from_here_to_there_and_back")
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.wide)])
+@pytest.mark.wide
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_actors_that_are_killed_or_stopped_lose_nothing(ray_runs: RayRuns, how: signal.Signals) -> None:
     result = ray_runs("killed_again_and_again", num_actors=3, every=30, how=int(how))
     assert result["same"]
@@ -146,6 +147,7 @@ def test_wrong_clusters_are_named(ray_runs: RayRuns) -> None:
     assert "num_cpus=1, and of the 4 CPUs of the cluster 0 are free" in said["all held"]
 
 
+@pytest.mark.wide
 def test_what_cannot_be_sent_to_actors_is_named(ray_runs: RayRuns, tmp_path: Path) -> None:
     said = ray_runs("what_cannot_be_sent", folder=str(tmp_path))
     assert said["unpicklable"].startswith("SourcePicklingError soon: The input cannot be sent")
@@ -183,6 +185,7 @@ def test_a_store_without_room_is_named_and_one_that_others_fill_is_used(ray_runs
     assert said["window"] <= 90 * 2**20 / 2 / (2 * 2**20)
 
 
+@pytest.mark.wide
 def test_batches_whose_size_is_not_known_yet_do_not_overfill_the_store(ray_runs: RayRuns) -> None:
     for found in ray_runs("large_batches", num_mb=4, batches_ahead=45):
         assert found["window"] == 90 // 2 // 4
@@ -238,6 +241,7 @@ def test_more_lost_actors_than_may_be_are_an_error_after_which_the_loop_goes_on(
     assert said.endswith("More actors were lost than may be: restarts=1.")
 
 
+@pytest.mark.wide
 def test_ranks_that_load_the_same_share_what_was_loaded(ray_runs: RayRuns) -> None:
     found = ray_runs("shared_by_ranks", num_batches=20)
     assert not any(found["alone"])
@@ -261,6 +265,7 @@ def test_a_machine_that_is_gone_loses_nothing(ray_runs: RayRuns) -> None:
     assert len(found["left"]) < 6
 
 
+@pytest.mark.wide
 def test_nothing_is_left_of_a_training_that_was_killed(ray_runs: RayRuns, tmp_path: Path) -> None:
     found = ray_runs("trainer_that_is_killed", folder=str(tmp_path))
     assert found["actors"] == 2

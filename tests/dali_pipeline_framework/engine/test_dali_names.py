@@ -494,6 +494,7 @@ def test_a_report_names_its_operator() -> None:
     assert not texts.is_about(error, "readers.file")
 
 
+@pytest.mark.wide
 def test_texts_about_a_gpu_are_in_the_libraries() -> None:
     folder = Path(backend.__file__).parent
     libraries = [*folder.glob("*.so*"), *folder.parent.glob("nvimgcodec/**/lib*.so*")]

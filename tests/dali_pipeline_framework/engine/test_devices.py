@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import torch
 from nvidia.dali import fn
 from nvidia.dali.tensors import TensorListCPU, TensorListGPU
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
+from support.child_processes import run_process
 from support.gpu_definitions import checked_by_dali, pretend_gpus
 from support.loaders import pipeline_of
 from support.pipelines import indices, make_iterator, shuffled
@@ -121,7 +121,11 @@ class TestWithoutGpu:
 
     @pytest.mark.parametrize(
         "arguments",
-        [{}, {"py_start_method": "forkserver"}, {"py_num_workers": 0}, {"enable_conditionals": True}, {"seed": 3}],
+        [
+            {},
+            pytest.param({"py_start_method": "forkserver"}, marks=pytest.mark.wide),
+            *({"py_num_workers": 0}, {"enable_conditionals": True}, {"seed": 3}),
+        ],
     )
     def test_the_data_are_the_same(self, arguments: dict[str, Any]) -> None:
         with make_iterator(shuffled(IndexProvider(8)), [Doubler("index")], device_id=0, **arguments) as iterator:
@@ -213,6 +217,7 @@ class TestWithoutGpu:
         assert (images(True) == images(False)).all()
         assert images(True).shape == (4, 48, 64, 3)
 
+    @pytest.mark.wide
     def test_with_debug_nothing_crashes(self, tmp_path: Path) -> None:
         script = tmp_path / "debug.py"
         script.write_text(
@@ -228,7 +233,7 @@ class TestWithoutGpu:
                 print(pipeline.run()[0].as_tensor())
             """)
         )
-        result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+        result = run_process([sys.executable, str(script)], timeout=60)
         assert result.returncode in (0, 1), result.stderr
         assert result.returncode == 0 or "DeviceError" in result.stderr
 
@@ -534,19 +539,18 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="compiles a stand-in for the driver of CUDA")
 def test_workers_do_not_initialise_cuda(tmp_path: Path) -> None:
     """Each would have a context of its own, of some hundred MB of the first GPU."""
     (tmp_path / "cuda.c").write_text(_CUDA)
     (tmp_path / "main.py").write_text(_DECODING_IN_WORKERS)
     library = tmp_path / "libcuda.so.1"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "cuda.c"], check=True)
+    run_process(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "cuda.c"], check=True)
     calls = tmp_path / "calls"
     environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "CUDA_CALLS": str(calls)}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    done = subprocess.run(
-        [sys.executable, tmp_path / "main.py"], env=environment, capture_output=True, text=True, check=True
-    )
+    done = run_process([sys.executable, tmp_path / "main.py"], env=environment, check=True)
     callers = {tuple(line.split()) for line in calls.read_text().splitlines()}
     # DALI initialises it in the process of the pipeline, also for the CPU.
     assert callers == {(done.stdout.strip(), "cuInit"), (done.stdout.strip(), "cuDriverGetVersion")}

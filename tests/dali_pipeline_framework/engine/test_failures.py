@@ -8,7 +8,6 @@ import itertools
 import os
 import pickle
 import re
-import subprocess
 import sys
 import textwrap
 import warnings
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import pipelines
+from support.child_processes import run_process
 from support.laws import each_value
 from support.pipelines import indices, shuffled
 from support.providers import CustomError, FaultyProvider, IndexProvider, NumberProvider, UnpicklableProvider
@@ -96,9 +96,10 @@ make_iterator = functools.partial(pipelines.make_iterator, py_num_workers=2)
 @pytest.mark.parametrize(
     ("mode", "fault"),
     [
-        *itertools.product(["fork", "here"], FAULTS),
-        ("forkserver", "custom_error"),
-        ("forkserver", "file_not_found"),
+        *(("here", fault) for fault in FAULTS),
+        *(("fork", fault) for fault in [*FAULTS][::2]),
+        *(("forkserver", fault) for fault in ("custom_error", "file_not_found")),
+        *(pytest.param("fork", fault, marks=pytest.mark.wide) for fault in [*FAULTS][1::2]),
         *(
             pytest.param(mode, fault, marks=pytest.mark.wide)
             for mode, fault in itertools.product(["forkserver", "spawn"], FAULTS)
@@ -329,6 +330,7 @@ class TestSpawn:
         with make_iterator(shuffled(UnpicklableProvider()), py_start_method="fork") as iterator:
             assert indices(iterator, 1) == [[0, 1, 2, 3]]
 
+    @pytest.mark.wide
     def test_a_local_class_needs_another_pickler(self) -> None:
         import cloudpickle
 
@@ -389,7 +391,7 @@ class TestSpawn:
                     print(batch)
             """)
         )
-        result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=50)
+        result = run_process([sys.executable, str(script)], timeout=50)
         assert result.returncode == 1
         last_error = result.stderr[result.stderr.rindex("WorkerStartError") :]
         assert "The main script starts worker processes when it is imported" in last_error

@@ -8,7 +8,6 @@ import importlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
+from support.child_processes import join, run_process
 from support.pipelines import indices
 from support.providers import IndexProvider
 
@@ -71,7 +71,7 @@ def facts_of_worker(server: ForkServer, folder: Path, *names: str) -> dict[str, 
     path = folder / "facts.json"
     process = PreloadedContext(server, time.monotonic, False).Process(target=write, args=(str(path), *names))
     process.start()
-    process.join(60)
+    join([process], 60)
     assert process.exitcode == 0
     found: dict[str, Any] = json.loads(path.read_text())
     assert found["pid"] == process.pid
@@ -184,6 +184,7 @@ def test_a_server_that_was_killed_is_started_again(modules: Callable[..., Path])
 # --- one for a program -----------------------------------------------------------------------------------
 
 
+@pytest.mark.wide
 def test_another_one_takes_its_place_where_workers_need_another_package(modules: Callable[..., Path]) -> None:
     folder = modules(shop_first="class First: pass", shop_other="class Other: pass")
     first, other = (importlib.import_module(name) for name in ("shop_first", "shop_other"))
@@ -237,7 +238,7 @@ def test_a_process_that_a_worker_left_does_not_hold_up_its_end(modules: Callable
     leave = importlib.import_module("own_leaving").leave
     process = PreloadedContext(server, time.monotonic, False).Process(target=leave, args=(str(path),))
     process.start()
-    process.join(60)
+    join([process], 60)
     server_pid, left = map(int, path.read_text().split())
     try:
         server.close()
@@ -282,7 +283,7 @@ def test_it_ends_with_the_program_also_while_it_imports(
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, str(script), str(begun), how]
     # Which waits until nobody has its output open any more.
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    done = run_process(command, timeout=60, env=environment)
     assert (done.stdout, done.stderr) == ("", "")
     assert done.returncode == (-signal.SIGKILL if how == "killed" else 0)
     if how == "late":

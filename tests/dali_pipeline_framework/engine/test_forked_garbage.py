@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 from typing import Any
 
 import pytest
+from support.child_processes import run_process
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider
 
@@ -77,5 +77,5 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
 def test_nor_before_the_worker_runs_code_of_this_library() -> None:
-    ended = subprocess.run([sys.executable, "-c", _COLLECTS_FIRST], check=False)
+    ended = run_process([sys.executable, "-c", _COLLECTS_FIRST])
     assert ended.returncode == 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 
 import pytest
+from support.child_processes import run_process
 
 SCRIPT = """
     import os
@@ -58,7 +58,7 @@ def new_bytes_per_batch(threshold: str) -> float:
     if threshold:
         environment["DALI_MALLOC_POOL_THRESHOLD"] = threshold
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), threshold]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    run = run_process(command, env=environment, timeout=60)
     assert run.returncode == 0, run.stderr
     return float(run.stdout)
 

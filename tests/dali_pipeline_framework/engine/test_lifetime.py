@@ -9,16 +9,17 @@ import signal
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+from support.child_processes import communicate
 from support.pipelines import indices, make_iterator, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
 from support.scripts import Script, start_script
-from support.start_methods import ALL_START_METHODS, START_METHODS
+from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.engine.watching import worker_watch
@@ -174,14 +175,14 @@ def started(tmp_path: Path, body: str) -> Script:
     return start_script(script, start_new_session=True)
 
 
-def scripts(by_default: dict[str, list[str]]) -> pytest.MarkDecorator:
+def scripts(of_all: Iterable[str], by_default: dict[str, list[str]]) -> pytest.MarkDecorator:
     """What happens to a script, by start method; all by all in a wide run."""
     return pytest.mark.parametrize(
         ("method", "what"),
         [
             pytest.param(method, what, marks=() if what in kept else pytest.mark.wide)
             for method, kept in by_default.items()
-            for what in by_default["fork"]
+            for what in of_all
         ],
     )
 
@@ -189,7 +190,7 @@ def scripts(by_default: dict[str, list[str]]) -> pytest.MarkDecorator:
 ENDINGS = {"": 0, "raise RuntimeError": 1, "sys.exit(3)": 3, "import torch": 0}
 
 
-@scripts({"fork": [*ENDINGS], "spawn": [""], "forkserver": ["raise RuntimeError"]})
+@scripts(ENDINGS, {"fork": ["", "raise RuntimeError"], "spawn": [], "forkserver": ["sys.exit(3)"]})
 def test_a_script_that_closes_nothing_ends(method: str, what: str, run_script: Callable[[str], Script]) -> None:
     script = run_script(
         f"""
@@ -200,7 +201,7 @@ def test_a_script_that_closes_nothing_ends(method: str, what: str, run_script: C
         {what}
         """
     )
-    stdout, _ = script.communicate(timeout=40)
+    stdout, _ = communicate(script, 40)
     assert script.returncode == ENDINGS[what]
     pids = [int(pid) for pid in stdout.split()]
     assert len(pids) == 2
@@ -218,11 +219,8 @@ SLOW_LOOP = """
 
 
 @scripts(
-    {
-        "fork": ["ctrl_c", "terminate", "kill", "kill_before_first_batch"],
-        "spawn": ["ctrl_c", "kill_before_first_batch"],
-        "forkserver": ["kill"],
-    }
+    ["ctrl_c", "terminate", "kill", "kill_before_first_batch"],
+    {"fork": ["ctrl_c", "terminate", "kill_before_first_batch"], "spawn": ["ctrl_c"], "forkserver": ["kill"]},
 )
 def test_no_worker_outlives_its_parent(method: str, what: str, run_script: Callable[[str], Script]) -> None:
     if what == "kill_before_first_batch":
@@ -244,7 +242,7 @@ def test_no_worker_outlives_its_parent(method: str, what: str, run_script: Calla
         script.send_signal(signal.SIGTERM)
     else:
         script.kill()
-    _, stderr = script.communicate(timeout=50)
+    _, stderr = communicate(script, 50)
     assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
     if what == "ctrl_c":
         assert script.returncode == -signal.SIGINT, stderr
@@ -381,12 +379,12 @@ def test_ctrl_c_can_be_caught_and_the_iterator_closed(run_script: Callable[[str]
     assert script.stdout.readline() == "started\n"
     time.sleep(0.3)
     os.killpg(script.pid, signal.SIGINT)
-    stdout, stderr = script.communicate(timeout=50)
+    stdout, stderr = communicate(script, 50)
     assert stdout in ("ClosedError\nleft: []\n", "goes on\nleft: []\n"), stderr
     assert script.returncode == 0
 
 
-@pytest.mark.parametrize("method", ALL_START_METHODS)
+@pytest.mark.parametrize("method", START_METHODS)
 def test_ctrl_c_ends_the_wait_for_a_worker_that_is_stuck(method: str, run_script: Callable[[str], Script]) -> None:
     script = run_script(
         f"""
@@ -397,7 +395,7 @@ def test_ctrl_c_ends_the_wait_for_a_worker_that_is_stuck(method: str, run_script
     pids = [int(pid) for pid in script.stdout.readline().split()]
     time.sleep(0.5)
     os.killpg(script.pid, signal.SIGINT)
-    _, stderr = script.communicate(timeout=50)
+    _, stderr = communicate(script, 50)
     assert stderr.rstrip().endswith("KeyboardInterrupt")
     assert not any(psutil.pid_exists(pid) for pid in pids)
 

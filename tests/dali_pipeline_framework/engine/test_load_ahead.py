@@ -101,6 +101,7 @@ class TestLoader:
             assert indices(loader) == np.arange(64).reshape(32, 2).tolist()
             assert group_of(loader).prefetch_queue_depth == 16
 
+    @pytest.mark.wide
     def test_only_as_far_as_memory_allows(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pool, "MEMORY_FOR_DEPTH", 3 * (BATCH_MIB + 1) * MIB)
         with loader_of(64, 8, BigProvider, num_workers=2) as loader:

@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from support.child_processes import run_process
 from support.scripts import run_script
 
 from accvlab.dali_pipeline_framework.engine.source_pickling import guard_around
@@ -74,9 +75,7 @@ def test_code_that_is_in_no_script(tmp_path: Path, way: str) -> None:
         source = blocks.replace("\nsteps", "\n\nsteps") + "\n\n"
     arguments = {"-c": ["-c", source], "stdin": [], "-i": ["-i"], "-m": ["-m", package.name]}[way]
     given = source if way in ("stdin", "-i") else ""
-    done = subprocess.run(
-        [sys.executable, *arguments], input=given, cwd=tmp_path, capture_output=True, text=True, timeout=90
-    )
+    done = run_process([sys.executable, *arguments], input=given, cwd=tmp_path, timeout=90)
     assert done.stdout == EXPECTED, done.stderr
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from support.child_processes import run_process
 from support.pipelines import indices
 from support.providers import IndexProvider
 from support.scripts import messages
@@ -16,6 +16,7 @@ from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(60)
 def test_a_fork_server_may_be_the_default(tmp_path: Path) -> None:
     # As from Python 3.14 on.
@@ -49,7 +50,7 @@ def test_a_fork_server_may_be_the_default(tmp_path: Path) -> None:
                 main()
         """)
     )
-    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=50)
+    result = run_process([sys.executable, str(script)], timeout=50)
     assert messages(result.stderr) == []
     assert result.stdout == 3 * "[[0, 1, 2, 3], [4, 5, 6, 7]] 1\n" + "[]\n"
 

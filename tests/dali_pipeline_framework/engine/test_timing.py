@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from nvidia.dali import types
+from support.child_processes import communicate
 from support.inputs import NumberCallable
 from support.loaders import make_loader, pipeline_of
 from support.pipelines import make_iterator
@@ -55,7 +56,7 @@ def test_processor_time_of_another_process() -> None:
         assert found_ns is not None
         assert told_s <= found_ns * 1e-9 < told_s + 0.05
         assert queued_time(process.pid) >= 0
-        process.communicate("\n", timeout=60)
+        communicate(process, 60, input="\n")
     assert processor_time_of_process(process.pid) is None
     assert queued_time(process.pid) == 0
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
+from support.child_processes import communicate, run_process
 from support.scripts import Script, start_script
 
 GONE_WITHIN_S = 10.0
@@ -83,7 +84,7 @@ def end_loader(folder: Path, method: str, end: str) -> float:
         since = time.monotonic()
         if waits:
             started.send_signal(getattr(signal, end.partition(",")[0]))
-        stdout, _ = started.communicate(timeout=30)
+        stdout, _ = communicate(started, 30)
         seconds = seconds_until_gone([*map(int, pids)], [first, second], since)
         if end == "deleted":
             assert stdout == "[]\n"
@@ -94,7 +95,7 @@ def end_loader(folder: Path, method: str, end: str) -> float:
 
 
 def can_mount() -> bool:
-    return subprocess.run([*with_shared_memory("64k"), "true"], capture_output=True, check=False).returncode == 0
+    return run_process([*with_shared_memory("64k"), "true"]).returncode == 0
 
 
 def outcome(tmp_path: Path, before: Sequence[str]) -> str:
@@ -114,7 +115,7 @@ def outcome(tmp_path: Path, before: Sequence[str]) -> str:
     """
     started = script(tmp_path, body, before)
     try:
-        stdout, stderr = started.communicate(timeout=50)
+        stdout, stderr = communicate(started, 50)
     finally:
         started.kill()
     assert started.returncode == 0, (started.returncode, stdout, stderr)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from loader_processes import script
 from memory_groups import memory_group
+from support.child_processes import communicate
 
 LIMIT_BYTES = 1 << 30  # more than twice what the process with the loader takes: the kernel ends the largest one
 
@@ -37,7 +38,7 @@ def test_the_group_is_named_and_the_stream_goes_on(tmp_path: Path, method: str) 
         )
         started = script(tmp_path, body, joining)
         try:
-            stdout, stderr = started.communicate(timeout=100)
+            stdout, stderr = communicate(started, 100)
         finally:
             started.kill()
     assert (stdout, started.returncode) == ("True\n", 0), stderr

@@ -50,6 +50,7 @@ def test_little_shared_memory(tmp_path: Path, size: str) -> None:
     assert re.match(LITTLE[size], told, re.DOTALL), told
 
 
+@pytest.mark.wide
 @some(
     ("kib", "told"),
     [

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.child_processes import join
 
 from accvlab.dali_pipeline_framework import FaultPolicy
 from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError
@@ -39,8 +40,7 @@ def test_several_processes_write_whole_lines(tmp_path: Path) -> None:
     processes = [context.Process(target=write_many, args=(path, rank)) for rank in range(3)]
     for process in processes:
         process.start()
-    for process in processes:
-        process.join(60)
+    join(processes, 60)
     entries = read_quarantine(path)
     assert sorted(entry.sample_index for entry in entries) == [
         1000 * rank + number for rank in range(3) for number in range(200)

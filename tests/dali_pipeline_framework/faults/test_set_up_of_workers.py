@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 from disturbed_loaders import DETECTED_WITHIN_S, STEPS, loader_of, stream
 from nvidia.dali._multiproc.shared_queue import ShmQueue
+from support.child_processes import run_process
 from support.fault_providers import BlockedProvider, BlockedSetUp, BlockedStep, ImageProvider, when_noted
 
 from accvlab.dali_pipeline_framework import (
@@ -151,7 +151,7 @@ def test_workers_that_do_not_even_start(tmp_path: Path, num_bytes: int) -> None:
     script = tmp_path / "script.py"
     script.write_text(f"import sys; sys.path[:0] = {sys.path!r}\n{SCRIPT}")
     command = [sys.executable, str(script), str(num_bytes)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    ended = run_process(command, timeout=60, check=True)
     found = re.search(
         r"after ([\d.]+) s: The worker processes had not started after 4 s, and were end", ended.stdout
     )

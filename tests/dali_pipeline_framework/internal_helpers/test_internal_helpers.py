@@ -1,10 +1,10 @@
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 from nvidia.dali import fn
 from nvidia.dali.pipeline import pipeline_def
+from support.child_processes import run_process
 
 from accvlab.dali_pipeline_framework import internal_helpers
 from accvlab.dali_pipeline_framework.internal_helpers import (
@@ -187,5 +187,5 @@ def test_no_heavy_imports():
         "import accvlab.dali_pipeline_framework.internal_helpers\n"
         "print([name for name in ('torch', 'cupy', 'jax', 'numba') if name in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    result = run_process([sys.executable, "-c", code])
     assert result.stdout == "[]\n", result.stderr

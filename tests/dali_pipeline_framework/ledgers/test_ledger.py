@@ -18,6 +18,8 @@ import pytest
 from full_disks import fills_the_disk
 from hypothesis import given
 from hypothesis import strategies as st
+from support.child_processes import run_process
+from support.laws import spread
 
 from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError
 from accvlab.dali_pipeline_framework.ledgers import (
@@ -303,7 +305,7 @@ for batch in itertools.count():
 """
 
 
-@pytest.mark.parametrize("num_told", [1, 3000])
+@spread("num_told", [1, 3000], 1)
 def test_a_kill_loses_nothing(tmp_path: Path, num_told: int) -> None:
     command = [sys.executable, "-c", WRITING, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={"PYTHONPATH": ":".join(sys.path)}) as process:
@@ -369,15 +371,13 @@ def _written_and_dropped(folder: Path) -> str:
 
 def test_a_limit_of_the_size_of_files_leaves_whole_lines(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRITING, str(tmp_path)]
-    done = subprocess.run(
+    done = run_process(
         command,
         env={"PYTHONPATH": ":".join(sys.path)},
         timeout=60,
-        capture_output=True,
-        check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, 2**19)),
     )
-    assert b"OSError" in done.stderr
+    assert "OSError" in done.stderr
     (((part,), is_torn),) = ledgers_in([tmp_path])
     assert is_torn
     assert len(part.batches) == len(done.stdout) > 3000

@@ -7,7 +7,6 @@ import io
 import os
 import shutil
 import struct
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.child_processes import run_process
 from support.optional_packages import has
 from support.providers import IndexProvider
 from support.refusals import assert_too_large_a_file_is_refused, refusal
@@ -107,7 +107,7 @@ def test_a_file_with_holes_in_an_archive(tmp_path: Path) -> None:
     if shutil.which("tar") is None:
         pytest.skip("needs tar")
     command = ["tar", "-cSf", "a.tar", "--format=gnu", "a.jpg"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=50)
+    run_process(command, cwd=tmp_path, check=True, timeout=50)
     assert (tmp_path / "a.tar").stat().st_size < 1 << 20
     message = refusal(lambda: Storage(f"tar://::{tmp_path / 'a.tar'}").read_bytes("a.jpg"))
     assert f"it has {3 << 30} bytes, more than the limit of {2**31}" in message
@@ -206,9 +206,9 @@ def test_compressed_tar_archives_are_not_unpacked_without_end(tmp_path: Path) ->
     for name, members in bombs.items():
         (tmp_path / f"{name}.tar.gz").write_bytes(b"".join(members))
     names = [f"{name}.tar.gz" for name in bombs]
-    ended = subprocess.run(
+    ended = run_process(
         [sys.executable, "-c", TAR_BOMBS, *names],
-        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
+        cwd=tmp_path, timeout=100,
     )  # fmt: skip
     assert ended.stdout.splitlines()[-1:] == ["end"], ended.stderr
     told = dict(line.split(" ", 1) for line in ended.stdout.splitlines()[:-1])

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+from support.child_processes import end_with_stacks, join
+
 
 def run_ranks(num_ranks: int, function: Callable[..., Any], *arguments: Any, timeout: float = 50) -> list[Any]:
     """What a function of a module returns on each of several ranks.
@@ -36,11 +38,13 @@ def run_ranks(num_ranks: int, function: Callable[..., Any], *arguments: Any, tim
             told.close()
         results = []
         for rank, (process, answer) in enumerate(ranks):
-            assert answer.poll(max(0.0, deadline - time.monotonic())), f"rank {rank} hangs"
+            if not answer.poll(max(0.0, deadline - time.monotonic())):
+                end_with_stacks(process.pid for process, _ in ranks)
+                raise AssertionError(f"rank {rank} hangs")
             result, failure = answer.recv()
             assert failure is None, f"rank {rank}:\n{failure}"
             results.append(result)
-            process.join(max(0.0, deadline - time.monotonic()))
+            join([process], max(0.0, deadline - time.monotonic()))
             assert process.exitcode == 0, f"rank {rank} ended with {process.exitcode}"
     finally:
         for process, answer in ranks:

@@ -14,6 +14,8 @@ from support.providers import NumberProvider
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError
 
+pytestmark = pytest.mark.wide
+
 
 def loader_of(num_samples: int = 10, **arguments: Any) -> DataLoader:
     return DataLoader(

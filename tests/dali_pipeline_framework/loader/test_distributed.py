@@ -14,6 +14,7 @@ import psutil
 import pytest
 from distributed_run import DISTRIBUTED, deliver, loader_of, main
 from rank_processes import run_ranks
+from support.child_processes import communicate
 from support.loaders import LENGTHS
 
 TESTS = Path(__file__).parents[2]
@@ -32,15 +33,7 @@ def torchrun(num_ranks: int, folder: Path, part: str) -> dict[str, Any]:
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
-        try:
-            output, _ = process.communicate(timeout=50)
-        except subprocess.TimeoutExpired:
-            ranks = psutil.Process(process.pid).children(recursive=True)
-            process.kill()
-            for rank in ranks:
-                rank.kill()
-            output, _ = process.communicate()
-            pytest.fail(f"the ranks hang:\n{output}")
+        output, _ = communicate(process, 50)
     left = [each for each in psutil.process_iter(["cmdline"]) if str(folder) in (each.info["cmdline"] or [])]
     assert left == []
     assert process.returncode == 0, output

@@ -120,8 +120,7 @@ def epochs_of(sampler: Any, batch_size: int = 4, num_epochs: int = 3, **options:
 # --- the order of PyTorch's loader -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("kind", SAMPLERS)
+@each_value(num_workers=[0, 2], kind=SAMPLERS)
 def test_a_sampler_of_pytorch(kind: str, num_workers: int) -> None:
     torch.manual_seed(7)
     expected = of_torch(SAMPLERS[kind]())
@@ -220,6 +219,7 @@ def test_a_function_of_the_epoch(convert: Callable[[list[int]], Any]) -> None:
     assert epochs_of(lambda epoch: convert(rotated(epoch))) == expected
 
 
+@pytest.mark.wide
 def test_spawned_workers_do_not_get_the_function() -> None:
     expected = [of_torch(rotated(epoch), num_epochs=1)[0] for epoch in range(3)]
     with open(os.devnull) as cannot_be_pickled:

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 import pytest
 from support.inputs import CountedCallable, NumberCallable, NumberIterable, PartialCallable
-from support.laws import each_value, some
+from support.laws import each_value, some, spread
 from support.loaders import CLIPS, LENGTHS, PLANNED, by_sampler, make_loader
 from support.pipelines import indices
 from support.providers import IndexProvider, NumberProvider
@@ -211,7 +211,7 @@ def published(num_samples: int, size: int) -> Any:
     )
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@spread("policy", POLICIES, 4)
 @pytest.mark.parametrize(("num_samples", "num_shards", "size"), [(22, 1, 4), (22, 2, 4), (22, 3, 4), (25, 3, 4)])
 def test_published_shuffle(num_samples: int, num_shards: int, size: int, policy: Any) -> None:
     got = epoch_of(published(num_samples, size), num_shards, num_shards * size, policy, epoch=1)
@@ -278,7 +278,7 @@ class ShortEndSampler(EpochSampler):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize(
+@spread(
     ("policy", "end", "padding"),
     [
         ("drop", [], []),
@@ -286,6 +286,7 @@ class ShortEndSampler(EpochSampler):
         ("partial", [[8, 9], [9, 0]], [False, False]),
         ("wrap", [[8, 9, 0, 1], [9, 0, 1, 2]], [False] * 4),
     ],
+    3,
 )
 def test_stateful_sampler(policy: Any, end: list[list[int]], padding: list[bool], num_workers: int) -> None:
     full = [[[0, 1, 2, 3], [4, 5, 6, 7]], [[1, 2, 3, 4], [5, 6, 7, 8]]]

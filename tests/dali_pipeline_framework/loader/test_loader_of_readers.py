@@ -114,9 +114,7 @@ class TestEpochs:
 
 
 class TestState:
-    @pytest.mark.parametrize("order", ORDERS, ids=["in_order", "buffer", "after_epoch"])
-    @pytest.mark.parametrize("shard", [(0, 1), (1, 2)], ids=str)
-    @pytest.mark.parametrize("policy", POLICIES)
+    @each_value(order=ORDERS, shard=[(0, 1), (1, 2)], policy=POLICIES)
     def test_each_position_can_be_continued(self, root: Path, policy: str, shard: Any, order: dict) -> None:
         def make() -> DataLoader:
             reader = FileReader(file_root=root, **order)

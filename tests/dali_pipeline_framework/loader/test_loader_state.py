@@ -97,7 +97,7 @@ def is_continued(order: Order, loops: list[list[Any]], position: tuple[int, int,
     return got == expected
 
 
-@pytest.mark.parametrize("name", ORDERS)
+@spread("name", ORDERS, 8)
 def test_goes_on_from_every_position(name: str) -> None:
     order = ORDERS[name]
     loops, states = loops_with_states(order)
@@ -219,7 +219,7 @@ DEALT_BY_SLOT = [*PLANNED, "stateful sampler"]
 SAME_TOTAL = [(2, 1), (1, 2), (2, 4), (4, 2)]
 
 
-@pytest.mark.parametrize("name", DEALT_BY_SLOT)
+@spread("name", DEALT_BY_SLOT, 5)
 def test_another_number_of_shards_delivers_the_same_batches(name: str) -> None:
     order = ORDERS[name]
     expected, last = stages(order, Stage(1, 4))

@@ -13,6 +13,7 @@ from nvidia.dali.pipeline import Pipeline
 from support.arrays import DT, ArrayProvider
 from support.gpu_cases import CASES, Difference, GpuCase, as_array, decoder, leaves, photo, rig_provider
 from support.gpu_definitions import checked_by_dali, pretend_gpus
+from support.laws import spread
 from support.loaders import pipeline_of
 from support.public_steps import PUBLIC_STEPS
 from support.reader_data import coco_data, frame_folders, record_file, tar_archive
@@ -102,7 +103,7 @@ DYNAMIC_ONLY = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@spread("name", CASES, 8)
 def test_the_other_executor_takes_a_graph_or_the_step_is_named(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +181,7 @@ MOVING_IMAGES = {
 
 
 @pytest.mark.parametrize("conditionals", [False, True])
-@pytest.mark.parametrize("name", PUBLIC_STEPS)
+@spread("name", PUBLIC_STEPS, 13)
 def test_dali_takes_each_public_step_in_a_pipeline_for_a_gpu(
     name: str, conditionals: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +240,7 @@ def flat(sample: SampleDataGroup) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("device_id", DEVICES)
-@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("start_method", [pytest.param("spawn", marks=pytest.mark.wide), "forkserver"])
 @pytest.mark.parametrize("run", ["auto", "workers"])
 def test_workers_load_what_the_pipeline_decodes(
     run: str, start_method: str, device_id: int | None, folder: Path

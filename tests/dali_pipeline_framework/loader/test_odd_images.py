@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from odd_images import OddImages
+from support.child_processes import run_process
 from support.shared_data import shared_data
 
 import accvlab.dali_pipeline_framework as package
@@ -91,13 +91,10 @@ def test_each_file_is_delivered_or_has_failed_as_expected(provider: OddImages, r
 def test_lint_finds_what_fails_while_training(provider: OddImages, subject: str, run: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", package.__name__, "lint", f"odd_images:{subject}"]
     here, root = Path(__file__).parent, Path(package.__file__).parents[3]
-    done = subprocess.run(
+    done = run_process(
         [*command, "--output", tmp_path / "failed.jsonl", "--workers", "2"],
         env={"PYTHONPATH": f"{here}:{here.parents[1]}:{root}", "ODD_IMAGES": str(provider.folder), "PATH": ""},
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
     expected = expected_to_fail(provider, run)
     entries = read_quarantine(str(tmp_path / "failed.jsonl"))

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from restarted_training import BATCH_SIZE, KILLED_BEHIND, NUM_SAMPLES
+from support.child_processes import run_process
 
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 TESTS = Path(__file__).parents[2]
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_job_that_torchrun_restarts_goes_on_where_it_was(tmp_path: Path) -> None:
     paths = os.pathsep.join([str(TESTS), *sys.path])
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2"]
-    done = subprocess.run(
+    done = run_process(
         [
             sys.executable,
             *launcher,
@@ -30,8 +31,6 @@ def test_a_job_that_torchrun_restarts_goes_on_where_it_was(tmp_path: Path) -> No
         ],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
         timeout=280,
-        capture_output=True,
-        text=True,
     )
     assert done.returncode == 0, done.stderr
     order = ShuffledSampler(NUM_SAMPLES, 2 * BATCH_SIZE, seed=1)

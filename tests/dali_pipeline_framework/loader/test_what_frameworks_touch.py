@@ -367,10 +367,12 @@ def make_and_close(num_workers: int, **arguments: Any) -> Callable[[int], None]:
     return how
 
 
+@pytest.mark.wide
 def test_a_hundred_loaders_leave_nothing() -> None:
     assert_nothing_is_left(100, make_and_close(0), 12)
 
 
+@pytest.mark.wide
 def test_loaders_with_forked_workers_leave_nothing() -> None:
     assert_nothing_is_left(30, make_and_close(1), 12)
 

@@ -17,7 +17,7 @@ from PIL import Image
 from support.array_samples import sample_of
 from support.arrays import ArrayProvider, encoded_image, gradient
 from support.graphs import untraced
-from support.laws import examples
+from support.laws import examples, spread
 from support.random_steps import each_camera, filled
 
 from accvlab.dali_pipeline_framework.draws import records_of_batch
@@ -548,7 +548,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+@spread("name", FILES, 3)
 def test_files_of_all_kinds(name: str) -> None:
     samples = [
         sample_of({"image": file, "points": np.array([[1, 2], [5, 7]], np.float32)})

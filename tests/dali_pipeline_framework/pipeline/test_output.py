@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from nvidia.dali import fn, pipeline_def
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 from support.arrays import DT, ArrayProvider
+from support.child_processes import run_process
 from support.laws import each_value
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
@@ -550,6 +550,7 @@ def test_a_blueprint_that_does_not_fit_a_pipeline_of_ours_is_refused() -> None:
     pipeline.close()
 
 
+@pytest.mark.wide
 def test_nothing_but_numpy_is_needed_for_numpy_output(tmp_path: Path) -> None:
     script = tmp_path / "without_optional_packages.py"
     script.write_text(
@@ -580,7 +581,7 @@ def test_nothing_but_numpy_is_needed_for_numpy_output(tmp_path: Path) -> None:
                 main()
         """)
     )
-    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    result = run_process([sys.executable, str(script)], timeout=60)
     assert messages(result.stderr) == []
     assert result.stdout.splitlines() == [
         "[[0, 1, 2, 3], [4, 5, 6, 7]]",

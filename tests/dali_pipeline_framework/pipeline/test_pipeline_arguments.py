@@ -99,12 +99,17 @@ DEPRECATED = {
 }
 
 
+SLOW = ("py_callback_pickler", "py_start_method")  # they start the fork server, as many other tests do
+
+
 class TestArgumentsOfDali:
     def test_the_tables_cover_them_all(self) -> None:
         names = [*inspect.signature(nvidia.dali.Pipeline.__init__).parameters][1:]
         assert sorted(names) == sorted([*ARGUMENTS, *DEPRECATED])
 
-    @pytest.mark.parametrize("name", ARGUMENTS)
+    @pytest.mark.parametrize(
+        "name", [pytest.param(each, marks=pytest.mark.wide if each in SLOW else ()) for each in ARGUMENTS]
+    )
     def test_each_reaches_dali(self, name: str) -> None:
         value, further, question, answer = ARGUMENTS[name]
         if name == "checkpoint":

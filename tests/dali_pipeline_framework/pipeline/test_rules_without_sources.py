@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import compileall
 import shutil
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.arrays import DT
+from support.child_processes import run_process
 
 import accvlab.dali_pipeline_framework as package
 from accvlab.dali_pipeline_framework.errors import GraphError
@@ -72,12 +72,9 @@ def test_rules_are_told_without_sources(tmp_path: Path) -> None:
         source.unlink()
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
-    run = subprocess.run(
+    run = run_process(
         [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
         env={"PYTHONPATH": str(tmp_path)},
-        check=False,
     )
     assert run.stderr == ""
     too_small = "a size is below 1 pixel, or not finite (is the image decoded before?)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from support.arrays import DT
+from support.child_processes import run_process
 from support.laws import each_value, examples
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError, NotSupportedError, SettingError
@@ -390,4 +390,4 @@ def test_a_process_that_is_forked_after_opencv_was_used_can_use_it() -> None:
         cv2.warpAffine(image, np.eye(2, 3), (1500, 1500))
         os._exit(7)
     """
-    assert subprocess.run([sys.executable, "-c", textwrap.dedent(script)], timeout=60).returncode == 7
+    assert run_process([sys.executable, "-c", textwrap.dedent(script)], timeout=60).returncode == 7

@@ -19,6 +19,7 @@ from support.format_cases import (
     of_fields,
     of_types,
 )
+from support.laws import spread
 from support.pipelines import make_iterator, shuffled
 from support.steps import as_published
 
@@ -232,8 +233,11 @@ IMAGE_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("step", "value", "rule"), IMAGE_VALUES, ids=[f"{type(one).__name__}-{rule}" for one, _, rule in IMAGE_VALUES]
+@spread(
+    ("step", "value", "rule"),
+    IMAGE_VALUES,
+    6,
+    ids=[f"{type(one).__name__}-{rule}" for one, _, rule in IMAGE_VALUES],
 )
 def test_images_that_a_step_cannot_work_on(step: Any, value: np.ndarray, rule: str) -> None:
     """In one camera of one sample, after a step that can."""

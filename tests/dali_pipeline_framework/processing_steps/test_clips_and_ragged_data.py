@@ -12,7 +12,7 @@ from affine_reference import constant_draws
 from nvidia.dali.types import DALIImageType
 from step_runs import BatchRun, assert_same, run_steps
 from support.arrays import DT
-from support.laws import some
+from support.laws import some, spread
 from support.steps import as_published
 
 from accvlab.dali_pipeline_framework import processing_steps
@@ -98,7 +98,7 @@ def run_images(step: PipelineStepBase, images: list[np.ndarray], layout: str) ->
         return run_steps(step, {"image": (dtype, images)}, layouts={"image": layout})["image"]
 
 
-@pytest.mark.parametrize("name", IMAGE_STEPS)
+@spread("name", IMAGE_STEPS, 7)
 @some("is_float", [False, True], {0}, ids=["uint8", "float"])
 def test_a_clip_is_what_its_frames_are_one_by_one(name: str, is_float: bool) -> None:
     """With and without layouts."""
@@ -231,7 +231,7 @@ def run_elements(name: str, counts: tuple[int, ...]) -> BatchRun:
         return run_steps(ELEMENT_STEPS[name], elements(counts))
 
 
-@pytest.mark.parametrize("name", ELEMENT_STEPS)
+@spread("name", ELEMENT_STEPS, 6)
 @some("counts", [(0, 0, 0), (0, 3, 0), (2, 0, 1), (2, 1, 3)], {1}, ids=str)
 def test_samples_may_have_any_number_of_elements(name: str, counts: tuple[int, ...]) -> None:
     found = run_elements(name, counts)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_runs import run_steps
 from support.arrays import DT, ArrayProvider, gradient
-from support.laws import examples
+from support.laws import examples, spread
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import ImageMeanStdDevNormalizer
@@ -59,7 +59,7 @@ def test_a_mean_far_off_and_a_small_deviation(dtype: DT, run: RunWhere) -> None:
 
 
 @pytest.mark.parametrize("run", ["graph", "workers"])
-@pytest.mark.parametrize("output_type", NUMBERS)
+@spread("output_type", NUMBERS, 8)
 def test_every_output_type_is_produced_and_declared(output_type: DT, run: RunWhere) -> None:
     images = [gradient(4, 6), gradient(3, 5, 2)]
     step = ImageMeanStdDevNormalizer("image", [120, 110, 100], [2, 3, 1], output_type)

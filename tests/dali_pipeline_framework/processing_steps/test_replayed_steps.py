@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import pytest
-from support.laws import each_value
+from support.laws import each_value, spread
 from support.random_steps import RANDOM_STEPS, each_camera, random_steps_of, rig, used_fields
 
 from accvlab.dali_pipeline_framework import processing_steps
@@ -42,7 +41,7 @@ def samples_for(name: str) -> list[SampleDataGroup]:
     return [rig(scene, used_fields(name)) for scene in SCENES]
 
 
-@pytest.mark.parametrize("name", RANDOM_STEPS)
+@spread("name", RANDOM_STEPS, 4)
 def test_a_record_applied_again(name: str) -> None:
     step = each_camera(RANDOM_STEPS[name]("sample"))
     samples = samples_for(name)

@@ -18,6 +18,7 @@ from nvidia.dali.types import DALIImageType
 from step_runs import run_steps
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.gpu_definitions import checked_by_dali, pretend_gpus
+from support.laws import spread
 from support.pipelines import shuffled
 
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
@@ -255,8 +256,8 @@ def defined_with(case: Case, on_gpu: tuple[str, ...], conditionals: bool) -> Pip
     return bare()
 
 
-@pytest.mark.parametrize("conditionals", [False, True])
-@pytest.mark.parametrize("name", [*CASES, *IMAGE_STEPS])
+@pytest.mark.parametrize("conditionals", [False, pytest.param(True, marks=pytest.mark.wide)])
+@spread("name", [*CASES, *IMAGE_STEPS], 10)
 def test_dali_accepts_the_graph_for_a_gpu(name: str, conditionals: bool) -> None:
     case = CASES.get(name) or Case(IMAGE_STEPS[name], ("image",))
     refused = {}

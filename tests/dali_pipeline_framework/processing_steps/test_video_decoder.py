@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.arrays import DT
 from support.gpu_definitions import checked_by_dali, counts_of, pretend_gpus
+from support.laws import each_value
 from support.loaders import pipeline_of
 from support.refusals import refusal
 from support.videos import B_FRAMES, encoded_video, make_video, read_numbers
@@ -121,8 +122,7 @@ def test_cameras_with_names_are_decoded_by_one_operator(is_clip: bool, tmp_path:
         assert np.allclose(times_s, np.arange(len(frames)) / 25)
 
 
-@pytest.mark.parametrize("run", ["graph", "workers", "auto"])
-@pytest.mark.parametrize("name", ["vp9.webm", "vp9.mp4", "mjpeg.mkv"])
+@each_value(run=["graph", "workers", "auto"], name=["vp9.webm", "vp9.mp4", "mjpeg.mkv"])
 def test_the_pixels_are_those_that_the_provider_decodes(name: str, run: str, tmp_path: Path) -> None:
     """VP9 and MJPEG are decoded in the graph without a GPU."""
     codec = "mjpeg" if "mjpeg" in name else "libvpx-vp9"

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 from nvidia.dali import types
+from support.laws import spread
 from support.loaders import LENGTHS, json_copy, make_loader
 
 from accvlab.dali_pipeline_framework import (
@@ -133,7 +134,7 @@ def assert_windows_are_right(batch: Batch, has_masks: bool) -> None:
     ("edges", "total", "num_ranks"),
     [("repeat", 4, 2), ("drop", 2, 2), pytest.param("repeat", 3, 3, marks=pytest.mark.wide)],
 )
-@pytest.mark.parametrize("kind", [*SAMPLERS, PUBLISHED])
+@spread("kind", [*SAMPLERS, PUBLISHED], 3)
 def test_ranks_and_every_place_to_continue_at_give_the_same_windows(
     kind: str, edges: Any, total: int, num_ranks: int
 ) -> None:

@@ -487,6 +487,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.wide
 def test_pytorch_that_the_first_item_imports(tmp_path: Path) -> None:
     script = tmp_path / "late.py"
     script.write_text(LATE_TORCH)

@@ -489,6 +489,7 @@ class TestCupy:
             stored(self.FakeArray(np.arange(3)), DALIDataType.FLOAT)
 
 
+@pytest.mark.wide
 def test_jax_arrays_become_numpy_arrays():
     jnp = pytest.importorskip("jax.numpy")
     result = stored(jnp.arange(3), DALIDataType.FLOAT)

@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 from nvidia.dali.types import DALIDataType
+from support.laws import spread
 
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
@@ -53,7 +54,7 @@ OPERATIONS = {
 }
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@spread("operation", OPERATIONS, 6)
 @pytest.mark.parametrize("build", [flat, groups_of_ten, tree])
 def test_linear_in_the_number_of_fields(build, operation):
     def cost(count):

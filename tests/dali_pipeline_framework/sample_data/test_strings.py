@@ -115,6 +115,7 @@ class TestDecoding:
         assert decoded(torch.tensor(padded(["a", "bcd"]))) == ["a", "bcd"]
         assert decoded(torch.zeros((2, 0), dtype=torch.uint8)) == ["", ""]
 
+    @pytest.mark.wide
     def test_jax(self):
         jnp = pytest.importorskip("jax.numpy")
         assert decoded(jnp.asarray(padded(["a", "bcd"]))) == ["a", "bcd"]

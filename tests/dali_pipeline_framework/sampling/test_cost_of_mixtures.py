@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+from support.child_processes import run_process
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,11 +37,10 @@ print(json.dumps([measured(1), measured(64), measured(1)]))
 """
 
 
+@pytest.mark.wide
 def test_64_sources_cost_no_more_processes_threads_or_memory_than_one() -> None:
-    finished = subprocess.run(
+    finished = run_process(
         [sys.executable, "-c", _FOOTPRINT],
-        capture_output=True,
-        text=True,
         timeout=120,
         check=True,
         env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},

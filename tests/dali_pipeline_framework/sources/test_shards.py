@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.child_processes import run_process
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.sources import shards
@@ -346,10 +346,11 @@ if child:
 """
 
 
+@pytest.mark.wide
 def test_two_processes_of_torch_distributed_get_two_shards(tmp_path: Path, variables: SetVariables) -> None:
     command = [sys.executable, "-W", "ignore", "-c", RANK_OF_A_GROUP, str(tmp_path / "rendezvous")]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, timeout=90, check=False)
+    ended = run_process(command, stderr=None, env=environment, timeout=90)
     assert ended.returncode == 0
     alone = "Shard(shard_id=0, num_shards=1, source='single process')"
     ranks = [f"Shard(shard_id={rank}, num_shards=2, source='torch')" for rank in range(2)]
@@ -363,7 +364,7 @@ def test_nothing_is_imported_for_it() -> None:
         "detect_shard()\n"
         "print([name for name in ('torch', 'jax') if name in sys.modules])\n"
     )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=90)
+    result = run_process([sys.executable, "-c", script], timeout=90)
     assert (result.stdout, result.stderr) == ("[]\n", "")
 
 

@@ -11,6 +11,7 @@ import nvidia.dali.fn as fn
 import pytest
 from nvidia.dali import types
 from support.graphs import untraced
+from support.laws import spread
 from support.public_steps import PUBLIC_STEPS, untried_steps
 from support.random_steps import filled
 
@@ -315,7 +316,7 @@ def test_a_good_step_passes() -> None:
     check_step(Scaler("other field", 3.0), filled({"other field": (DT.FLOAT, 1.0)}))
 
 
-@pytest.mark.parametrize("name", BREAKERS)
+@spread("name", BREAKERS, 12)
 def test_a_broken_rule_is_noticed(name: str) -> None:
     step, text = BREAKERS[name]
     with pytest.raises(ContractError) as caught:

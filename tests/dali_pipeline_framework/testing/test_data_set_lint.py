@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lint_subjects import blocked_provider, definition, late_provider, panicking_provider, provider
+from support.child_processes import run_process
 
 from accvlab.dali_pipeline_framework.command_line import main
 from accvlab.dali_pipeline_framework.faults import read_quarantine
@@ -116,9 +116,7 @@ def test_this_process_opens_and_imports_nothing() -> None:
         "assert main(['lint', 'lint_subjects:good_provider', '--workers', '1']) == 0\n"
         "assert not {'nvidia.dali', 'lint_subjects'} & set(sys.modules), sys.modules"
     )
-    subprocess.run(
-        [sys.executable, "-c", program], env={"PYTHONPATH": ":".join(sys.path)}, check=True, timeout=100
-    )
+    run_process([sys.executable, "-c", program], env={"PYTHONPATH": ":".join(sys.path)}, check=True, timeout=100)
 
 
 def test_images_that_come_before_the_first_good_one_are_tried_again() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+from support.child_processes import end_with_stacks
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = ROOT / "examples" / "dali_pipeline_framework" / "training_loops"
@@ -133,6 +134,7 @@ class RankServer:
         readable, _, _ = select.select([self._process.stdout], [], [], _TIME_LIMIT_S + 50)
         answer = self._process.stdout.readline() if readable else ""
         if not answer:
+            end_with_stacks([self._process.pid])
             raise AssertionError("the server of the ranks gave no answer")
         return json.loads(answer)
 

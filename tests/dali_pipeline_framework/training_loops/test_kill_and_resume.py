@@ -21,7 +21,15 @@ def undisturbed(server: RankServer, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("server", "loop"),
-    [pytest.param(loop.imports, loop, id=f"{loop.name}-{loop.ranks}-{loop.kills}") for loop in KILLED_ONCE],
+    [
+        pytest.param(
+            loop.imports,
+            loop,
+            id=f"{loop.name}-{loop.ranks}-{loop.kills}",
+            marks=[pytest.mark.wide] if loop.name != "Lightning" else [],
+        )
+        for loop in KILLED_ONCE
+    ],
     indirect=["server"],
     scope="module",
 )

@@ -15,6 +15,9 @@ import psutil
 import pytest
 from kill_and_resume import ROOT, SCRIPTS, LogReader, RankServer, TrainingLoop, difference, run_undisturbed
 from loops import LOOPS
+from support.child_processes import communicate
+
+pytestmark = pytest.mark.wide
 
 LAUNCHERS = {
     "train_pytorch.py": [],
@@ -50,12 +53,7 @@ def started(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def wait_for(process: subprocess.Popen[str], what: str) -> str:
     """Wait for the end of a launcher, and of all that it has started; returns what was printed."""
-    try:
-        output, _ = process.communicate(timeout=_TIME_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        pytest.fail(f"{what} does not end:\n{output}")
+    output, _ = communicate(process, _TIME_LIMIT_S)
     deadline = time.monotonic() + 30
     while _group_exists(process.pid):
         assert time.monotonic() < deadline, f"{what} leaves processes"

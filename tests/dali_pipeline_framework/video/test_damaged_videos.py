@@ -10,7 +10,7 @@ import av
 import numpy as np
 import pytest
 from damaged_videos import without_packets, zeroed
-from support.laws import examples
+from support.laws import examples, spread
 from support.videos import B_FRAMES, OPTIONS, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import VideoError
@@ -24,7 +24,7 @@ NUM_FRAMES = 60
 class TestZeroedBytes:
     """200 zeroed bytes, anywhere behind the header."""
 
-    @pytest.mark.parametrize(
+    @spread(
         ("name", "codec", "options"),
         [
             ("a.mkv", "libx264", None),
@@ -38,6 +38,7 @@ class TestZeroedBytes:
             ("a.h264", "libx264", B_FRAMES["libx264"]),
             ("b.h264", "libx264", None),
         ],
+        4,
     )
     def test_are_right_frames_or_an_error_or_a_warning(
         self, tmp_path: Path, name: str, codec: str, options: dict[str, str] | None

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.laws import examples
+from support.laws import examples, spread
 from support.refusals import refusal
 from support.videos import OPEN_GOP, damage, make_video, read_numbers
 from video_kinds import KINDS, without_its_start
@@ -62,7 +62,7 @@ def cut_video(video: Callable[[str], Path], tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.filterwarnings("ignore:.*several video streams")
 @pytest.mark.filterwarnings("ignore:Frames of the video")
-@pytest.mark.parametrize("kind", [*(kind for kind in KINDS if kind not in NOT_CUT), *MORE_KINDS])
+@spread("kind", [*(kind for kind in KINDS if kind not in NOT_CUT), *MORE_KINDS], 9)
 def test_a_clip_that_was_cut_out_has_the_pixels_of_the_video(kind: str, cut_video: Callable[[str], Path]) -> None:
     path = cut_video(kind)
     index = index_video(path)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from nvidia.dali import types
-from support.laws import each_value
+from support.laws import each_value, spread
 from support.videos import OPTIONS
 
 from accvlab.dali_pipeline_framework import DataLoader, VideoFrameDataProvider, Videos, VideoStreamInput
@@ -129,10 +129,10 @@ def blocks(size: tuple[int, int]) -> npt.NDArray[np.uint8]:
     return np.kron(colors, np.ones((6, 6, 1)))[:height, :width].astype(np.uint8)
 
 
-@pytest.mark.parametrize("pixel_format", [
+@spread("pixel_format", [
     *("yuv420p", "yuvj420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le", "yuv444p10le", "yuv411p"),
     *("yuva420p", "nv12", "p010le", "gbrp", "gbrp10le", "bgr0"),
-])  # fmt: skip
+], 8)  # fmt: skip
 @each_value(
     colors=[(BT709, LIMITED), (BT601, LIMITED), (BT709, FULL), (BT2020, LIMITED), (BT601, 0)],
     size=[(96, 64), (63, 47), (854, 480)],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.child_processes import run_process
 from support.laws import each_value, examples, some
 from support.videos import B_FRAMES, damage, make_video, read_numbers
 from video_kinds import KINDS
@@ -300,7 +300,7 @@ class TestPool:
     @some("num_threads", [1, 2], {1})
     def test_fork(self, video: Callable[[str], Path], num_threads: int) -> None:
         script = [sys.executable, "-c", _FORKING, str(video("h264_b.mp4")), str(num_threads)]
-        done = subprocess.run(script, capture_output=True, text=True, timeout=60)
+        done = run_process(script, timeout=60)
         assert (done.returncode, done.stdout) == (0, "same in both\n"), done.stderr
 
     def test_pickle_has_no_decoders(self, video: Callable[[str], Path]) -> None:

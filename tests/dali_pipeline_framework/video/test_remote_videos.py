@@ -494,7 +494,9 @@ def test_an_open_file_is_read_from_its_start(video: Callable[[str], Path]) -> No
 # --- workers --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("start_method", "num_workers"), [("spawn", 1), ("fork", 2)])
+@pytest.mark.parametrize(
+    ("start_method", "num_workers"), [pytest.param("spawn", 1, marks=pytest.mark.wide), ("fork", 2)]
+)
 def test_workers_open_videos_themselves(
     server: FileServer, video: Callable[[str], Path], tmp_path: Path, start_method: Any, num_workers: int
 ) -> None:

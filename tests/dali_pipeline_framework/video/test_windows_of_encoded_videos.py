@@ -68,6 +68,7 @@ def test_the_frames_of_a_window_are_one_file(rig: Videos, is_joined: bool) -> No
         assert read_numbers(decoded_clip(left["image"], left["image_to_decode"])) == [100 + row + 20 * (row > 19)]
 
 
+@pytest.mark.wide
 def test_both_ways_to_decode_give_the_frames_of_the_decoded_provider(rig: Videos) -> None:
     def loaded(provider: Any, steps: list[Any], run: str) -> list[np.ndarray]:
         with DataLoader(

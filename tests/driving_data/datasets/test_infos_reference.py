@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 from driving_support.driving_data import index_of
+from support.laws import spread
 from support.shared_data import shared_data
 
 from accvlab.driving_data.datasets import InfosProvider, NuScenesProvider
@@ -266,7 +267,7 @@ def samples_of(opened):
     return samples
 
 
-@pytest.mark.parametrize(("one", "other"), list(itertools.combinations(LAYOUT_OF, 2)))
+@spread(("one", "other"), list(itertools.combinations(LAYOUT_OF, 2)), 15)
 def test_any_two_deliver_the_same(samples_of, one, other):
     """Boxes to float32, matrices to 1e-9; 2e-4 between two rounded poses, for the form with ``data_list``."""
     atol = 2 * max(atol_of(one), atol_of(other))

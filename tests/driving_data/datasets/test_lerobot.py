@@ -17,6 +17,7 @@ import pytest
 from driving_support.clip_data import write_parquet
 from driving_support.lerobot import FEATURE, FPS, LENGTHS, REAR, TASKS, pack, statistics_of, write_lerobot
 from support.file_server import FileServer
+from support.laws import spread
 from support.optional_packages import has
 from support.shared_data import shared_data  # noqa: F401 (comparisons are not skipped)
 from support.videos import draw_number, make_video, read_numbers
@@ -329,6 +330,7 @@ def test_an_encoded_video_that_is_bad_names_camera_episode_and_time(tmp_path: Pa
         assert {int(index) for batch in loader for index in batch["index"]} == {*range(4), *range(7, 12)}
 
 
+@pytest.mark.wide
 def test_a_picture_has_the_cameras_of_all_times_and_what_is_padded(tmp_path: Path) -> None:
     provider = LeRobotProvider(write_lerobot(tmp_path))
     plain = scene_view(provider.get_data(5))
@@ -1054,12 +1056,13 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
 OF_VIDEOS = [fault for fault, (_, expected) in FAULTS.items() if expected.startswith((IN_FRONT[:3], "{no_video}"))]
 
 
-@pytest.mark.parametrize(
+@spread(
     ("place", "fault", "images"),
     [
         *itertools.product(["folder", "zip", "url"], FAULTS, ["decoded"]),
         *itertools.product(["folder", "url"], OF_VIDEOS, ["encoded"]),
     ],
+    20,
 )
 def test_what_is_wrong_is_named(
     tmp_path: Path, placed: Callable[[Path, str], Any], place: str, fault: str, images: Any

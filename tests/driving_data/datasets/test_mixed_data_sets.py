@@ -40,6 +40,7 @@ def providers(tmp_path_factory: pytest.TempPathFactory) -> list[DrivingProvider]
     ]
 
 
+@pytest.mark.wide
 def test_they_have_one_format_and_one_numbering(providers: list[DrivingProvider]) -> None:
     one, other = providers
     assert one.sample_data_structure.format == other.sample_data_structure.format

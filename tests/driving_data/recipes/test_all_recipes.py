@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from driving_support.nuscenes_data import write_nuscenes
 from driving_support.recipe_cases import RECIPES, provider_of
+from support.laws import spread
 from support.shared_data import shared_data
 
 from accvlab.driving_data.recipes import batch_view
@@ -17,7 +18,7 @@ from accvlab.driving_data.recipes import batch_view
 LOADER: dict[str, Any] = {"num_workers": 0, "output_type": "numpy"}
 
 
-@pytest.fixture(scope="module", params=["exported", "nuscenes_like"])
+@pytest.fixture(scope="module", params=["exported", pytest.param("nuscenes_like", marks=pytest.mark.wide)])
 def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if request.param == "nuscenes_like":
         return shared_data("nuscenes_like")
@@ -35,7 +36,7 @@ def frames_of(batch: Any, sample: int) -> str:
     return token if isinstance(token, str) else token[-1]
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@spread("name", RECIPES, 5)
 def test_training_batches_hold_what_the_model_learns(root: Path, name: str) -> None:
     recipe, settings = RECIPES[name]
     provider = provider_of(root, settings, True)
@@ -52,7 +53,7 @@ def test_training_batches_hold_what_the_model_learns(root: Path, name: str) -> N
     assert num_objects > 0
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@spread("name", RECIPES, 5)
 def test_evaluation_delivers_each_frame_once_in_order(root: Path, name: str) -> None:
     recipe, settings = RECIPES[name]
     provider = provider_of(root, settings, False)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.laws import each_value
 from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework import SampleDataGroup
@@ -89,8 +90,7 @@ def compare_images(found: np.ndarray, expected: Any) -> None:
     np.testing.assert_allclose(found.std(axis=(-2, -1), dtype=np.float64), expected["img.std"], atol=1e-6)
 
 
-@pytest.mark.parametrize("run", ["workers", "graph"])
-@pytest.mark.parametrize("number", range(6))
+@each_value(run=["workers", "graph"], number=range(6))
 def test_training_samples(records: Any, cache: Path, number: int, run: Any) -> None:
     record = records["train"][number]
     expected = np.load(shared_data("golden") / "golden/bevformer" / record["file"])

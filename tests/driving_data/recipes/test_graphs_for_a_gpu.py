@@ -14,6 +14,7 @@ from nvidia.dali.pipeline import pipeline_def
 from nvidia.dali.types import DALIDataType
 from support.gpu_cases import Difference
 from support.gpu_definitions import checked_by_dali, pretend_gpus
+from support.laws import spread
 from support.loaders import pipeline_of
 
 from accvlab.dali_pipeline_framework import PipelineDefinition, SampleDataGroup
@@ -47,7 +48,7 @@ def is_training(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@spread("name", RECIPES, 6)
 def test_operators_are_as_many_as_noted(
     root: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,7 +61,7 @@ def test_operators_are_as_many_as_noted(
     assert counts.outputs.count("gpu") == 1
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@spread("name", RECIPES, 4)
 def test_packages_that_decode_on_arrays_are_not_needed(
     root: Path, name: str, is_training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
 from support.arrays import decoded_by_pillow, encoded_image, gradient, photograph
+from support.laws import spread
 from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError
@@ -100,7 +101,7 @@ def test_rotation_in_both_forms() -> None:
     assert (np.abs(one - other).max(axis=-1) > 12).mean() < 0.02  # where another neighbor is the nearest one
 
 
-@pytest.mark.parametrize("scale", [0.38, 0.44, 0.5, 0.55, 0.8, 0.94])
+@spread("scale", [0.38, 0.44, 0.5, 0.55, 0.8, 0.94], 2)
 @pytest.mark.parametrize("run", ["workers", "graph", "reduced decoding"])
 def test_photographs_against_pillow(scale: float, run: Any) -> None:
     pytest.importorskip("PIL")
@@ -120,7 +121,7 @@ def test_photographs_against_pillow(scale: float, run: Any) -> None:
         assert 10 * np.log10(255**2 / noise) >= least, file
 
 
-@pytest.mark.parametrize("scale", [0.7, 0.76, 0.88, 0.937, 0.995, 1.0, 1.003, 1.1, 1.3])
+@spread("scale", [0.7, 0.76, 0.88, 0.937, 0.995, 1.0, 1.003, 1.1, 1.3], 2)
 def test_what_is_shown_is_at_its_place(scale: float) -> None:
     """Any part of an image is as near to Pillow as the whole image: its pixels are not shifted."""
     encoded = encoded_image(photograph(450, 800), "JPEG", quality=92)
@@ -285,7 +286,7 @@ def sample_of_pixels(pixels: np.ndarray) -> SampleDataGroup:
 
 
 @pytest.mark.parametrize("run", ["workers", "graph"])
-@pytest.mark.parametrize("happens", [*itertools.product([False, True], repeat=6)])
+@spread("happens", [*itertools.product([False, True], repeat=6)], 20)
 def test_colors_are_changed_as_published(happens: tuple[bool, ...], run: Any) -> None:
     sample = sample_of_pixels(np.random.default_rng(1).integers(0, 256, (9, 7, 3)).astype(np.uint8))
     numbers = {"brightness": -31.0, "contrast": 1.4, "saturation": 1.5, "hue": -17.0, "permutation": 3}

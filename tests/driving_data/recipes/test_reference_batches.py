@@ -148,7 +148,7 @@ def photometric_draws(cameras: list[dict[str, Any]]) -> dict[str, Any]:
     return draws
 
 
-@pytest.mark.parametrize("run", ["workers", "graph"])
+@pytest.mark.parametrize("run", ["workers", pytest.param("graph", marks=pytest.mark.wide)])
 @pytest.mark.parametrize("part", ["train", "test"])
 @pytest.mark.parametrize("model", ["sparsedrive", "sparse4d"])
 def test_sparsedrive(model: str, part: str, run: Any, cache: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.laws import spread
 from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -78,7 +79,7 @@ def test_flags(model: str) -> None:
     assert count >= 15
 
 
-@pytest.mark.parametrize("model", MODELS)
+@spread("model", MODELS, 1)
 def test_endless(model: str) -> None:
     count = 0
     for key, expected in recorded(model)[0].items():

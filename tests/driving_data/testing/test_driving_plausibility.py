@@ -12,6 +12,7 @@ from driving_support.driving_data import index_of
 from driving_support.driving_faults import FAULTS
 from driving_support.kinds_of_drives import ARGOVERSE, KITTI, NUSCENES, make_drive
 from driving_support.nuscenes_data import write_nuscenes
+from support.laws import spread
 from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework.errors import ContractError
@@ -50,7 +51,7 @@ def problems_of(provider, seed=0):
 CASES = [(kind, fault) for kind in (*KINDS, "demo") for fault in FAULTS if (kind, fault) not in NOT_TO_BE_SEEN]
 
 
-@pytest.mark.parametrize(("kind", "fault"), CASES)
+@spread(("kind", "fault"), CASES, 40)
 def test_mistakes_are_named(drives, kind, fault):
     index, root = drives[kind]
     change, message = FAULTS[fault]
@@ -59,7 +60,7 @@ def test_mistakes_are_named(drives, kind, fault):
 
 
 @pytest.mark.parametrize("reference", ["lidar", "ego"])
-@pytest.mark.parametrize("fault", [name for name in FAULTS if "lidar" not in name and name != "yaw of the width"])
+@spread("fault", [name for name in FAULTS if "lidar" not in name and name != "yaw of the width"], 8)
 def test_mistakes_are_found_in_any_frame_of_reference(drives, fault, reference):
     index, root = drives["nuscenes"]
     assert problems_of(DrivingProvider(FAULTS[fault][0](index), root, reference=reference))
@@ -93,7 +94,7 @@ ODD_KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", ODD_KINDS)
+@spread("kind", ODD_KINDS, 6)
 def test_what_is_right_is_no_mistake(tmp_path, kind):
     for seed in range(2):
         index = make_drive(tmp_path, ODD_KINDS[kind], seed)
@@ -103,6 +104,7 @@ def test_what_is_right_is_no_mistake(tmp_path, kind):
         assert not problems_of(DrivingProvider(index, tmp_path, cameras=()), seed)
 
 
+@pytest.mark.wide
 def test_data_sets_are_right(drives, tmp_path):
     index, root = drives["demo"]
     assert not problems_of(DrivingProvider(index, root))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from driving_support.driving_data import SCENES, write_driving_data
+from support.laws import spread
 from support.videos import make_video, read_numbers
 
 from accvlab.dali_pipeline_framework import (
@@ -47,7 +48,7 @@ def provider_of(videos: dict[str, Path], kind: str) -> DataProvider:
 KINDS = ["stacked, of cameras", "stacked", "groups, of cameras", "groups"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@spread("kind", KINDS, 3)
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_every_frame_can_be_shown(videos: dict[str, Path], kind: str, is_batch: bool) -> None:
     provider = provider_of(videos, kind)

@@ -8,7 +8,6 @@ import pickle
 import re
 import signal
 import stat
-import subprocess
 import sys
 import tarfile
 import textwrap
@@ -22,6 +21,8 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
+from support.child_processes import run_process
+from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.providers import FileDataProvider
@@ -309,7 +310,7 @@ class TestUrls:
             except ValueError as error:
                 print(error)
         """
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+        done = run_process([sys.executable, "-c", textwrap.dedent(script)])
         assert done.stdout == (
             "'s3://a' is a URL: reading it needs fsspec. "
             "Install it with: pip install 'accvlab.dali_pipeline_framework[remote]'\n"
@@ -368,7 +369,7 @@ def test_writers_of_a_file_do_not_disturb_each_other(tmp_path: Path) -> None:
     def write_often(content: bytes) -> int:
         pid = os.fork()
         if pid == 0:
-            for _ in range(200):
+            for _ in range(examples(30, 200)):
                 replace_file(str(path), [content] * 5)
             os._exit(0)
         return pid

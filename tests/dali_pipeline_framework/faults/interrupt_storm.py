@@ -1,0 +1,168 @@
+"""Ctrl-C at seeded random moments of the life of a loader: its process ends soon, and nothing of it is left.
+
+Run this file with a start method and numbers, and it prints what has become of each interrupt::
+
+    python interrupt_storm.py fork 0 500
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from support.child_processes import communicate
+from support.scripts import Script, start_script
+
+# It takes a second or less where nothing else runs. What hangs does not end, however long one waits.
+ENDS_WITHIN_S = 40.0
+PHASES = ("start", "first batch", "loop", "wait", "close", "second loader", "end")
+_SCRIPT = """
+import os, sys, time
+sys.path.insert(0, {tests!r})
+from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder
+from support.fault_providers import LargeImageProvider
+
+def loader():
+    steps = [ImageDecoder("image", use_device_mixed=True)]
+    workers = dict(num_workers=2, start_method={method!r})
+    return DataLoader(LargeImageProvider(24), 2, steps=steps, num_threads=1, output_type="numpy", **workers)
+
+def main():
+    print("start")
+    first = loader()
+    print("first batch")
+    next(iter(first))
+    print("loop")
+    for _ in range(2):
+        for batch in first:
+            pass
+    print("wait")
+    time.sleep(0.1)
+    print("close")
+    first.close()
+    print("second loader")
+    second = loader()
+    for batch in second:
+        break
+    print("end")
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def _started(folder: Path, method: str) -> Script:
+    script = folder / "script.py"
+    if not script.exists():
+        script.write_text(_SCRIPT.format(tests=str(Path(__file__).parents[2]), method=method))
+    return start_script(script, start_new_session=True)
+
+
+def seconds_of_phases(folder: Path, method: str) -> dict[str, float]:
+    """How long each phase takes here where nothing disturbs it."""
+    script = _started(folder, method)
+    begun = []
+    for phase in PHASES:
+        assert script.stdout.readline() == f"{phase}\n", communicate(script, ENDS_WITHIN_S)
+        begun.append(time.monotonic())
+    communicate(script, ENDS_WITHIN_S)
+    begun.append(time.monotonic())
+    return {phase: begun[number + 1] - begun[number] for number, phase in enumerate(PHASES)}
+
+
+def interrupt(folder: Path, method: str, number: int, seconds: dict[str, float]) -> tuple[str, int, float, str]:
+    """Send Ctrl-C once or twice, to a process or to its group, at a moment that the number decides.
+
+    Returns:
+        The phase, the exit code, seconds from then to the end, and what was written to stderr.
+
+    Raises:
+        AssertionError: The process does not end, or leaves processes behind.
+    """
+    draw = random.Random(f"{method} {number}")
+    phase = draw.choice(PHASES)
+    delays = [draw.uniform(0, 1.1) * seconds[phase]]
+    if draw.random() < 0.25:
+        delays.append(draw.uniform(0, 0.3))
+    to_group = draw.random() < 0.5
+    script = _started(folder, method)
+    try:
+        while script.stdout.readline() not in (f"{phase}\n", ""):
+            pass
+        for delay in delays:
+            time.sleep(delay)
+            try:
+                (os.killpg if to_group else os.kill)(script.pid, signal.SIGINT)
+            except ProcessLookupError:  # it has ended
+                break
+        began = time.monotonic()
+        _, stderr = communicate(script, ENDS_WITHIN_S)
+        while left := _alive_in_group(script.pid):
+            assert time.monotonic() - began < ENDS_WITHIN_S, f"processes are left: {left}"
+            time.sleep(0.01)
+        return phase, script.wait(), time.monotonic() - began, stderr
+    except AssertionError as error:
+        what = f"{method} {number}: {phase} after {delays} s, {'group' if to_group else 'process'}"
+        raise AssertionError(f"{what}: {error}") from error
+    finally:
+        for pid in _alive_in_group(script.pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _alive_in_group(group: int) -> list[int]:
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            try:
+                state, _, its_group = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[:3]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(its_group) == group and state not in "ZX":
+                found.append(int(entry))
+    return found
+
+
+def storm(folder: Path, method: str, numbers: Iterable[int]) -> None:
+    """Interrupt a process for each number.
+
+    Raises:
+        AssertionError: Something does not end, or anything but `KeyboardInterrupt` ends it.
+    """
+    seconds = seconds_of_phases(folder, method)
+    for number in numbers:
+        phase, code, _, stderr = interrupt(folder, method, number, seconds)
+        # Python prints and forgets what is raised in a finaliser: the script goes on to its end then.
+        assert code in (-signal.SIGINT, 0), f"{method} {number}, {phase}: exit code {code}\n{stderr}"
+
+
+def main(method: str, first: int, end: int) -> None:
+    codes: collections.Counter[tuple[str, int]] = collections.Counter()
+    longest = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = seconds_of_phases(Path(folder), method)
+        print({phase: round(each, 3) for phase, each in seconds.items()}, flush=True)
+        for number in range(first, end):
+            try:
+                phase, code, passed_s, stderr = interrupt(Path(folder), method, number, seconds)
+            except AssertionError as error:
+                print(error, flush=True)
+                continue
+            codes[phase, code] += 1
+            longest = max(longest, passed_s)
+            if code != -signal.SIGINT or passed_s > 3:
+                print(method, number, phase, code, f"{passed_s:.2f} s", stderr[-2000:], flush=True)
+    print(codes, f"longest: {longest:.2f} s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:4]))
