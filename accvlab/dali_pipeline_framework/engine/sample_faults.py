@@ -43,6 +43,8 @@ class SampleFaults:
         self._journal: FaultJournal | None = None
         self._source: CallableSource | None = None
         policy = failed.policy
+        if policy.checks_images:
+            pipeline.worker_source.checks_images = True
         if policy.samples != "raise":
             self._journal = FaultJournal()
             self._source = pipeline.worker_source

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from ..limits.file_limits import IMAGE_PIXELS
-from ..limits.image_limits import claimed_size, too_large
+from ..limits.image_limits import claimed_size, jpeg_damage, too_large
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.formats import described_together
 from ..sample_data.names import format_path
@@ -123,14 +123,23 @@ class SampleChecker:
         usual_ranks: Numbers of dimensions of the fields in the first batch.
     """
 
-    def __init__(self, blueprint: GroupFormat, producer: str, replayed: ReplayedDraws | None = None) -> None:
+    def __init__(
+        self,
+        blueprint: GroupFormat,
+        producer: str,
+        replayed: ReplayedDraws | None = None,
+        *,
+        checks_images: bool = False,
+    ) -> None:
         """Set up.
 
         Args:
             blueprint: Format of the samples.
             producer: Class of the input, for messages.
             replayed: Which fields are recorded draws; None where there are none.
+            checks_images: Whether the compressed data of JPEG files are checked, see `jpeg_damage`.
         """
+        self._checks_images = checks_images
         self._producer = producer
         self._paths = blueprint.flat_paths
         self._dtypes = [leaf.numpy_dtype for leaf in blueprint.flat_leaves]
@@ -177,6 +186,9 @@ class SampleChecker:
             size = claimed_size(arrays[position])
             if size is not None and size[0] * size[1] > self._most_pixels:
                 raise ValueError(f"  - {format_path(self._paths[position])}: {too_large(arrays[position])}")
+            damage = jpeg_damage(arrays[position]) if self._checks_images else ""
+            if damage:
+                raise ValueError(f"  - {format_path(self._paths[position])}: {damage}")
         problems = [] if self._replayed is None else self._replayed.problems(arrays)
         if problems:
             raise ValueError("\n".join(problems))
@@ -270,6 +282,10 @@ class SampleSteps(Protocol):
     @property
     def output_format(self) -> GroupFormat:
         """Format that comes out."""
+
+    @property
+    def deferred(self) -> Sequence[object]:
+        """Steps whose pixels are changed in the graph."""
 
     def __call__(self, flat: Flat, numbers: Callable[[int], Array]) -> Flat:
         """Apply them to the arrays of a sample; ``numbers`` gives the numbers of each draw."""

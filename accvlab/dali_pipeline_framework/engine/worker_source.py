@@ -87,6 +87,7 @@ class _WorkerSource(ABC):
         layout: Which outputs to make of a batch. It is set once the graph is defined.
         is_parallel: Whether worker processes call it.
         batch_size: Samples per batch.
+        checks_images: Whether image files that are sent are checked for damage that DALI does not notice.
         _ranges: Methods that NVTX shows, and under which name.
     """
 
@@ -103,6 +104,7 @@ class _WorkerSource(ABC):
     _setup: WorkerSetup = attrs.field(factory=WorkerSetup)
     _steps: SampleSteps | None = None
     layout: TransportLayout = attrs.field(factory=TransportLayout, init=False)
+    checks_images: bool = attrs.field(default=False, init=False)
     _pickled_source: bytes | None = attrs.field(default=None, init=False)
     _pickled_init_fn: bytes | None = attrs.field(default=None, init=False)
     _pickled_steps: bytes | None = attrs.field(default=None, init=False)
@@ -257,7 +259,10 @@ class _WorkerSource(ABC):
 
     @functools.cached_property
     def _checker(self) -> SampleChecker:
-        return SampleChecker(self._blueprint, self._source_name, self._replayed)
+        steps, checks_images = self._steps, self.checks_images
+        if steps is not None and not steps.deferred:  # all is decoded here, and fails here
+            checks_images &= any(leaf.content.is_encoded for leaf in steps.output_format.flat_leaves)
+        return SampleChecker(self._blueprint, self._source_name, self._replayed, checks_images=checks_images)
 
     @functools.cached_property
     def _checker_of_sent(self) -> SampleChecker:

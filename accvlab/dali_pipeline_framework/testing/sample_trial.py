@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..engine.tolerant_loading import description_of
 from ..engine.worker_process import pass_on_interrupt
 from ..errors import SettingError
 from ..faults.fault_policy import FailedSample
+from ..limits.image_limits import jpeg_damage
 from ..loader.data_loader import DataLoader, run_of
 from ..pipeline.chain import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
@@ -149,10 +151,18 @@ class _Decoder:
 
     def __init__(self) -> None:
         self._pipelines: dict[int, Any] = {}
+        self._can_check = importlib.util.find_spec("simplejpeg") is not None
 
     def failures(self, images: list[tuple[int, int, Any]]) -> list[tuple[int, int, str]]:
         """Decode images, each with two numbers; get those of images that fail, and why."""
-        failed = []
+        failed, whole = [], []
+        for index, field, array in images:
+            damage = jpeg_damage(array) if self._can_check else ""
+            if damage:
+                failed.append((index, field, damage))
+            else:
+                whole.append((index, field, array))
+        images = whole
         for start in range(0, len(images), MOST_AT_ONCE):
             batch = images[start : start + MOST_AT_ONCE]
             if self._failure([array for _, _, array in batch], MOST_AT_ONCE) is None:

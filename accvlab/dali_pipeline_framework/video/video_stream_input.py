@@ -15,12 +15,13 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import nvidia.dali.fn as fn
+from attrs.validators import optional
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from .. import errors
-from ..checks import flag, one_of, whole_number
+from ..checks import flag, one_of, valid, whole_number
 from ..engine.dali.texts import NOTHING_FED, dali_cause
 from ..errors import FieldValueError, FileError, SettingError, VideoError, error_that_is_also, reason_of
 from ..providers.files.storage import open_regular_file
@@ -147,9 +148,7 @@ class SequenceSettings:
     stream: int | None = _whole_or_none("stream", 0)
     num_threads: int = _whole("num_threads", 1)
     colors: Colors = attrs.field(default="stream", validator=one_of(Colors))
-    upright: bool | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(bool))
-    )
+    upright: bool | None = attrs.field(default=None, validator=optional(valid(flag)))
 
     @property
     def advice(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ..checks import file_path, file_paths, number, number_list, one_of, shown, valid, whole_number
+from ..checks import file_path, file_paths, flag, number, number_list, one_of, shown, valid, whole_number
 from ..errors import FileError, SettingError, error_that_is_also
 from ..providers.files.file_scan import NameFilter, scan_folders
 from ..providers.files.storage import (
@@ -183,7 +183,7 @@ class Videos(CameraRig):
         default=None, validator=attrs.validators.optional(valid(whole_number, at_least=0)), kw_only=True
     )
     upright: bool | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(bool)), kw_only=True
+        default=None, validator=attrs.validators.optional(valid(flag)), kw_only=True
     )
     image_type: types.DALIImageType = attrs.field(
         default=types.DALIImageType.RGB, converter=_image_type, kw_only=True
