@@ -38,7 +38,7 @@ situation, so ``except KeyError`` and the like keep working::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 import attrs
@@ -93,11 +93,7 @@ class MissingPackageError(SettingError, ModuleNotFoundError):
 
 def is_of_missing_package(error: BaseException | None) -> bool:
     """Whether an error, or one that it was raised from, is that a module cannot be imported."""
-    while error is not None:
-        if isinstance(error, ImportError):
-            return True
-        error = error.__cause__
-    return False
+    return any(isinstance(link, ImportError) for link in causes_of(error))
 
 
 @attrs.frozen
@@ -248,6 +244,52 @@ class NotSupportedError(FrameworkError, AttributeError, RuntimeError):
     """A part of a foreign interface (e.g. PyTorch's DataLoader) that does not exist here."""
 
 
+def causes_of(error: BaseException | None) -> Iterator[BaseException]:
+    """Get an error, and the errors that it was raised from; each once, also where they refer to each other."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__
+
+
+_LONGEST_TEXT = 20_000  # of an exception: a value that somebody has put into a message may be a whole array
+
+
+def text_of(error: BaseException) -> str:
+    """Get the text of any exception in a form that can be printed, sent and written; it never fails.
+
+    Where the class cannot say it, its arguments are shown. What cannot be encoded is escaped, and the middle of a
+    text of more than 20,000 characters left out.
+    """
+    try:
+        text = str.__str__(str(error))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:
+        problem = f"(its text cannot be shown: `__str__` raised {type(failure).__name__})"
+        text = f"{problem} {_shown_arguments(error)}".rstrip()
+    return printable(text)
+
+
+def _shown_arguments(error: BaseException) -> str:
+    try:
+        arguments: tuple[object, ...] = error.args
+        return " ".join(value if type(value) is str else repr(value) for value in arguments)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return ""
+
+
+def printable(text: str, most: int = _LONGEST_TEXT) -> str:
+    """Get a text that can be encoded as UTF-8; of more than ``most`` characters the middle is left out."""
+    if len(text) > most:
+        end = most // 5
+        text = f"{text[: most - end]} [... {len(text) - most} characters left out ...] {text[-end:]}"
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 _combined_classes: dict[tuple[type[FrameworkError], type[Exception]], type[FrameworkError]] = {}
 
 
@@ -266,7 +308,13 @@ def _combined_class(error_class: type[FrameworkError], also: type[Exception]) ->
         return also.__new__(cls)
 
     name = f"{error_class.__name__}[{also.__name__}]"
-    namespace = {"__init__": __init__, "__new__": __new__, "__module__": error_class.__module__}
+
+    def __reduce__(self: FrameworkError) -> tuple[object, ...]:  # noqa: N807
+        # Pickle would look for the class by its name; and the other class may have a `__reduce__` that fails.
+        return error_that_is_also, (error_class, (also,), str(self)), self.__dict__
+
+    methods = {"__init__": __init__, "__new__": __new__, "__reduce__": __reduce__}
+    namespace = {**methods, "__module__": error_class.__module__}
     combined = type(name, (error_class, also), namespace)
     _combined_classes[error_class, also] = combined
     return combined
@@ -285,7 +333,7 @@ def error_that_is_also(
             continue
         try:
             combined = _combined_class(combined, cls)
-        except TypeError:
+        except Exception:  # also what an `__init_subclass__` of the user raises
             continue
     try:
         return combined(message)
@@ -295,7 +343,7 @@ def error_that_is_also(
 
 def reason_of(error: BaseException) -> str:
     """Get the text of an error; of an OSError without its number and path."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return (error.strerror if isinstance(error, OSError) else None) or text_of(error) or type(error).__name__
 
 
 def file_error(what: str, error: Exception, error_class: type[FrameworkError] = FileError) -> FrameworkError:

@@ -14,6 +14,7 @@ import numpy as np
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
+from ..errors import text_of
 from ..limits.image_limits import no_image_file
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.names import format_path
@@ -160,7 +161,7 @@ class FailureDiagnosis:
             except BaseException as error:
                 pass_on_interrupt(error)
                 cause = of_step(error)
-                reasons[number] = f"could not be loaded again: {type(cause).__name__}: {cause}"
+                reasons[number] = f"could not be loaded again: {type(cause).__name__}: {text_of(cause)}"
         return flats, reasons
 
     def _any_passes(self, members: Sequence[BatchMember]) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
+from ..errors import text_of
 from ..limits.file_limits import IMAGE_PIXELS
 from ..limits.image_limits import claimed_size, jpeg_damage, too_large
 from ..sample_data import FieldPath, GroupFormat
@@ -201,7 +202,7 @@ class SampleChecker:
                 yield path, "is not set"
                 continue
             if isinstance(value, Exception):
-                yield path, f"cannot be read as an array: {type(value).__name__}: {value}"
+                yield path, f"cannot be read as an array: {type(value).__name__}: {text_of(value)}"
                 continue
             if not isinstance(value, np.ndarray):
                 yield path, f"expected an array, got {type(value).__name__}"

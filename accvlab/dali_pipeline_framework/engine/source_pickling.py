@@ -22,7 +22,7 @@ from typing import Any
 
 from nvidia.dali.reducers import DaliCallbackPickler
 
-from ..errors import SourcePicklingError
+from ..errors import SourcePicklingError, text_of
 
 
 def main_script() -> str | None:
@@ -216,7 +216,7 @@ def pickle_for_worker(value: Any, what: str, name: str, dumps: Dumps) -> bytes:
             advice = f"Define its class at the top level of a module, not in a function, {PICKLING_ADVICE}"
         raise SourcePicklingError(
             f"{what} cannot be sent to a spawned worker process, because `{path}` "
-            f"({type(culprit).__module__}.{type(culprit).__qualname__}) cannot be pickled: {error}\n"
+            f"({type(culprit).__module__}.{type(culprit).__qualname__}) cannot be pickled: {text_of(error)}\n"
             f"{advice}."
         ) from error
 

@@ -12,7 +12,7 @@ import importlib
 import json
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import cast
 
@@ -25,12 +25,16 @@ from ..errors import (
     FrameworkError,
     MissingPackageError,
     SourceError,
+    causes_of,
     error_that_is_also,
     is_of_missing_package,
+    printable,
+    text_of,
 )
 from ..sample_data.names import FieldPath, format_path
 from ..sample_data.sample_data_group import SampleDataGroup, place_of
 from .dali.texts import is_about_device
+from .worker_process import decorating
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _NAMESPACE = os.path.join(os.path.dirname(_PACKAGE), "")  # with the packages on top of this one
@@ -50,6 +54,7 @@ _EXTRAS = {
     **dict.fromkeys(("fsspec", "aiohttp"), "remote"),
     **{"av": "video", "PIL": "images", "pyarrow": "arrow", "msgpack": "arrow"},
 }
+_LONGEST_TRACEBACK = 100_000
 _MARK = "\n[dali_pipeline_framework report] "
 
 
@@ -84,8 +89,12 @@ class WorkerReport:
         ``worker`` is the number of its process; None for the main process.
         """
         what = what or f"Loading {'a sample' if sample_index is None else f'sample {sample_index}'}"
-        text = f": {error}" if str(error) else ""
-        group = _group_that_refused(error)
+        text = f": {text}" if (text := text_of(error)) else ""
+        group = whole = trace = ""
+        with decorating():
+            group = _group_that_refused(error)
+        with decorating():
+            whole, trace = _tracebacks_of_user_code(error)
         text += f"\n  group: {group}" if group else ""
         message = f"{what} failed with {type(error).__name__}{text}\n  where: {where}"
         message += "".join(f"\n{line}" for line in details)
@@ -95,7 +104,6 @@ class WorkerReport:
         is_of_device = is_about_device(error)
         if is_of_device:
             message += "\n  The GPU has failed, or its memory has run out, whatever the sample."
-        whole, trace = _tracebacks_of_user_code(error)
         if trace:
             message += f"\n\nTraceback of the process that loads the data:\n{trace}"
         types = tuple(
@@ -122,15 +130,13 @@ class WorkerReport:
     @classmethod
     def find(cls, error: BaseException) -> WorkerReport | None:
         """Find the report in an error that the engine raised, if there is one."""
-        link: BaseException | None = error
-        while link is not None:
+        for link in causes_of(error):
             for text in link.args:
                 if isinstance(text, str) and _MARK in text:
                     encoded = text.rsplit(_MARK, 1)[1].splitlines()[0]
                     fields = json.loads(encoded)
                     fields["exception_types"] = tuple(tuple(pair) for pair in fields["exception_types"])
                     return cls(**fields)
-            link = link.__cause__
         return None
 
     def to_error(self) -> SourceError:
@@ -139,18 +145,18 @@ class WorkerReport:
         known = {MissingPackageError: self.is_of_missing_package, DeviceError: self.is_about_device}
         also = [cls for cls, is_one in known.items() if is_one] + resolved[:1]
         error = cast(SourceError, error_that_is_also(SourceError, also, self.message))
-        error.sample_index = self.sample_index
-        error.original_type = self.exception_types[0][1] if self.exception_types else None
-        error.worker_traceback = self.traceback or None
-        error.worker = self.worker
+        vars(error).update(  # which a class of the user may refuse otherwise
+            sample_index=self.sample_index,
+            original_type=self.exception_types[0][1] if self.exception_types else None,
+            worker_traceback=self.traceback or None,
+            worker=self.worker,
+        )
         return error
 
 
 def _command_for(error: BaseException) -> str:
     """How to install the package of a module that cannot be imported: ``: pip install ...``; empty if unknown."""
-    link: BaseException | None = error
-    while link is not None and not isinstance(link, ImportError):
-        link = link.__cause__
+    link = next((link for link in causes_of(error) if isinstance(link, ImportError)), None)
     name = (getattr(link, "name", None) or "").partition(".")[0]
     extra = _EXTRAS.get(name)
     package = name if extra is None else f"'accvlab.dali_pipeline_framework[{extra}]'"
@@ -182,8 +188,12 @@ def _tracebacks_of_user_code(error: BaseException) -> tuple[str, str]:
     notes = [f"{note}\n" for note in getattr(error, "__notes__", ())]
     frames = traceback.extract_tb(trace)
     if is_of_file and all(frame.filename.startswith(_NAMESPACE) for frame in frames):
-        return "".join(whole.format()).rstrip(), ""
-    return "".join(whole.format()).rstrip(), "".join([*lines[:end], *notes]).rstrip()
+        return _readable(whole.format()), ""
+    return _readable(whole.format()), _readable([*lines[:end], *notes])
+
+
+def _readable(lines: Iterable[str]) -> str:
+    return printable("".join(lines).rstrip(), _LONGEST_TRACEBACK)
 
 
 def _group_that_refused(error: BaseException) -> str:
@@ -199,7 +209,7 @@ def _group_that_refused(error: BaseException) -> str:
     refused = next((found for frame in reversed(frames) for found in _groups_in(frame)), None)
     places: list[FieldPath] = [] if refused is None else [place_of(refused, group) for group in groups]
     path = format_path(max(places, key=lambda place: len([*place]), default=()))
-    return "" if path in str(error) else path
+    return "" if path in text_of(error) else path
 
 
 def _groups_in(frame: FrameType) -> list[SampleDataGroup]:

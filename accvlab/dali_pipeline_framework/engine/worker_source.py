@@ -24,10 +24,11 @@ from nvidia.dali import types
 
 from ..draws.keyed_draws import LoadingSamples, SampleSeeds, note_sample, of_thread
 from ..draws.random_draws import KeyedDraws
-from ..errors import FrameworkError
+from ..errors import FrameworkError, text_of
 from ..ledgers import samples_text
 from ..limits.file_limits import all_limits, set_all_limits
 from ..providers.replayed_draws import ReplayedDraws
+from ..providers.sample_loading import named_index
 from ..sample_data import GroupFormat
 from ..sample_data.names import format_path
 from ..sampling.plans.tracks import Int64Array
@@ -253,7 +254,7 @@ class _WorkerSource(ABC):
                         f"is below its main guard: define them above it, or in a module, {PICKLING_ADVICE}."
                     )
                 problem = f"The input ({self._source_name}) could not be unpickled in the worker process"
-                raise RuntimeError(f"{problem}: {type(error).__name__}: {error}{advice}") from error
+                raise RuntimeError(f"{problem}: {type(error).__name__}: {text_of(error)}{advice}") from error
             self._pickled_source = None
         return self._source
 
@@ -328,9 +329,9 @@ class _WorkerSource(ABC):
         cause = None if failure.stage == "checks" else of_step(failure.cause)
         self._fail(report.with_note(failure.note) if failure.note else report, cause)
 
-    @staticmethod
-    def _fail(report: WorkerReport, cause: BaseException | None = None) -> NoReturn:
-        raise ReportedFailure(report.encode()) from cause
+    def _fail(self, report: WorkerReport, cause: BaseException | None = None) -> NoReturn:
+        # A worker hands over the text only, and the cause may be one that Python cannot print.
+        raise ReportedFailure(report.encode()) from (cause if self._worker_number is None else None)
 
     def report(
         self,
@@ -341,7 +342,7 @@ class _WorkerSource(ABC):
         info: types.SampleInfo | None = None,
     ) -> WorkerReport:
         """Describe an exception; ``what`` has failed (None: loading the sample at ``info``)."""
-        known = getattr(error, "sample_index_in_data_set", None)
+        known = named_index(error)
         index = known if isinstance(known, int) else sample_index
         return WorkerReport.of_exception(
             error, where, index, what, self._details(index, info, not names_its_file(error)), self._worker_number
@@ -616,9 +617,9 @@ class CallableSource(_WorkerSource):
         report = self._report_of(failure, f"epoch {info.epoch_idx}, batch {info.iteration}")
         cause = of_step(failure.cause)
         if failure.stage == "checks":
-            reason = f"does not fit the blueprint: {str(cause).strip().removeprefix('- ')}"
+            reason = f"does not fit the blueprint: {text_of(cause).strip().removeprefix('- ')}"
         else:
-            reason = f"{type(cause).__name__}: {cause}"
+            reason = f"{type(cause).__name__}: {text_of(cause)}"
         return " ".join(reason.split())[:_LONGEST_REASON], report.message
 
     def _sample_index(self, sample_info: types.SampleInfo) -> int | None:

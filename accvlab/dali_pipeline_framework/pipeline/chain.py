@@ -25,7 +25,7 @@ from ..draws.random_draws import (
     with_record,
 )
 from ..engine.samples import Array, DType, Flat, SampleStepError
-from ..errors import FormatError, SettingError, StepOutputError
+from ..errors import FormatError, SettingError, StepOutputError, printable, text_of
 from ..operators.array_packages import is_installed, require_installed
 from ..operators.deferred_images import DeferredImage
 from ..processing_steps.image_use import declared_images, no_images
@@ -175,7 +175,8 @@ def step_name(step: PipelineStepBase) -> str:
 def _problems_of(error: Exception, step: str) -> list[FormatProblem]:
     if isinstance(error, FormatError) and error.problems:
         return [attrs.evolve(problem, step=step) for problem in error.problems]
-    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    is_key = type(error).__str__ is KeyError.__str__ and bool(error.args)
+    text = printable(str(error.args[0])) if is_key else text_of(error)
     if not isinstance(error, KeyError | ValueError | AssertionError):
         text = f"{type(error).__name__}: {text}"
     return [FormatProblem(text, step=step, error_type=type(error))]

@@ -35,7 +35,7 @@ from ..engine.dali.graph_definition import (
 )
 from ..engine.dali.texts import NO_CONDITIONALS
 from ..engine.transport import Delivery, TransportLayout
-from ..errors import FrameworkError, GraphError, error_that_is_also
+from ..errors import FrameworkError, GraphError, error_that_is_also, text_of
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.sample_loading import add_note
 from ..sample_data import FieldPath, SampleDataGroup
@@ -247,10 +247,10 @@ class Graph:
             return error
         name = self.stage_name(self.stages[self._num_steps_done])
         note = f"raised while {name} defined its operators"
-        if isinstance(error, TypeError) and NO_CONDITIONALS in str(error):
+        if isinstance(error, TypeError) and NO_CONDITIONALS in text_of(error):
             note += "; `if` on data needs get_dali_pipeline(enable_conditionals=True)"
         if computes_on_nodes(error):
-            text = f"{name} failed with {type(error).__name__}: {error}\n{ADVICE_ON_NODES}"
+            text = f"{name} failed with {type(error).__name__}: {text_of(error)}\n{ADVICE_ON_NODES}"
             error = error_that_is_also(GraphError, [type(error)], text).with_traceback(error.__traceback__)
         add_note(error, note)
         return error
@@ -437,7 +437,7 @@ class Graph:
                     self.not_folded.setdefault(number, str(reason))
                 except Exception as error:
                     self.not_folded.setdefault(
-                        number, f"for one element it raises {type(error).__name__}: {error}"
+                        number, f"for one element it raises {type(error).__name__}: {text_of(error)}"
                     )
         if result is None:
             result = self._applied_at(step, sample, WHOLE_SAMPLE, name, is_folded=False)

@@ -18,7 +18,7 @@ from nvidia.dali.pipeline import Pipeline
 from ..checks import choice
 from ..draws.draw_scope import ArrayDraws, RunningStep, declared_draws, draw_of, path_in_sample, step_context
 from ..draws.random_draws import RandomDraw
-from ..errors import FieldValueError, FormatError, NotSupportedError, StepOutputError
+from ..errors import FieldValueError, FormatError, NotSupportedError, StepOutputError, text_of
 from ..operators.deferred_images import DeferredImage
 from ..operators.functions import Array
 from ..sample_data import (
@@ -102,18 +102,19 @@ class ArrayApplication:
                 result = step._process_arrays(given)
         except Exception as error:  # of the step; what is not explained is raised as it is
             # OpenCV only says that a deferred image is no array.
-            is_about_pixels = "DeferredImage" in str(error) or "not a numpy array" in str(error)
+            text = text_of(error)
+            is_about_pixels = "DeferredImage" in text or "not a numpy array" in text
             if self.defers_pixels and is_about_pixels and not isinstance(error, StepOutputError):
                 raise StepOutputError(
                     f"{type(step).__name__} reads the pixels of an image that the graph makes, though it declares "
                     f"by `declare_pixel_changes` that it does not. Return None there, or run it with "
-                    f"`.with_run('graph')`. ({type(error).__name__}: {error})"
+                    f"`.with_run('graph')`. ({type(error).__name__}: {text})"
                 ) from error
             if isinstance(error, StepOutputError) or not _is_about_read_only(error):
                 raise
             raise StepOutputError(
                 f"{type(step).__name__} changes an array that it was given in place; others may share it. Change "
-                f"a copy (`array.copy()`), and set the field to it. ({type(error).__name__}: {error})"
+                f"a copy (`array.copy()`), and set the field to it. ({type(error).__name__}: {text})"
             ) from error
         return self._checked(step, result, declared, originals)
 
@@ -251,7 +252,7 @@ def _read_only(data: SampleDataGroup) -> tuple[SampleDataGroup, _Originals]:
 
 
 def _is_about_read_only(error: Exception) -> bool:
-    text = str(error).lower()
+    text = text_of(error).lower()
     return "read-only" in text or "readonly" in text or "not writeable" in text
 
 
@@ -283,7 +284,7 @@ def _as_declared(value: Any, leaf: LeafFormat, path: FieldPath) -> tuple[Any, st
     try:
         array = np.asarray(value)
     except Exception as error:  # an object's own
-        return value, f"cannot be read as an array: {type(error).__name__}: {error}"
+        return value, f"cannot be read as an array: {type(error).__name__}: {text_of(error)}"
     if array.dtype != dtype:
         return array, f"is declared as {dtype}, got {array.dtype} (shape {array.shape})"
     if leaf.ndim not in (None, array.ndim):

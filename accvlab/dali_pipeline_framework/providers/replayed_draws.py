@@ -19,7 +19,7 @@ from ..sample_data.conversion import field_error
 from ..sample_data.dtypes import get_dali_type_for_numpy_type
 from ..sample_data.names import Name, format_path
 from .data_provider import DataProvider
-from .sample_loading import next_sample, rename_sample
+from .sample_loading import named_index, next_sample, rename_sample
 
 
 class ReplayedDrawsProvider(DataProvider):
@@ -115,7 +115,7 @@ class ReplayedDrawsProvider(DataProvider):
             try:
                 sample = next_sample(samples, self._provider, f"record {sample_index}")
             except BaseException as error:
-                named = getattr(error, "sample_index_in_data_set", None)
+                named = named_index(error)
                 if named is not None:  # a sample of the provider: maybe that of another record of the batch
                     record = sample_indices[indices.index(named)] if named in indices else sample_index
                     rename_sample(error, record, "provider")

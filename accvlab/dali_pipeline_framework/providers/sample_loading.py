@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NoReturn, cast
@@ -143,12 +144,9 @@ def next_sample(samples: Iterator[SampleDataGroup], provider: DataProvider, what
 
 def name_sample(error: BaseException, sample_index: int) -> None:
     """Attach the index of the sample that was being loaded to an exception."""
-    if getattr(error, "sample_index_in_data_set", None) is not None:
+    if named_index(error) is not None:
         return
-    try:
-        error.sample_index_in_data_set = sample_index  # type: ignore[attr-defined]
-    except AttributeError:  # an exception class with __slots__
-        return
+    set_named_index(error, sample_index)
     add_note(error, f"raised while sample {sample_index} of the data set was loaded")
 
 
@@ -157,12 +155,29 @@ def rename_sample(error: BaseException, sample_index: int, owner: str) -> None:
 
     ``error`` carries the former; ``owner`` is the name of the wrapped provider, for the note.
     """
-    known = error.sample_index_in_data_set  # type: ignore[attr-defined]
-    error.sample_index_in_data_set = sample_index  # type: ignore[attr-defined]
+    known = named_index(error)
+    set_named_index(error, sample_index)
     add_note(error, f"sample {known} of `{owner}` is sample {sample_index} of the provider that wraps it")
+
+
+# Classes of the user may refuse to be read or changed, so nothing here may fail.
+
+
+def named_index(error: BaseException) -> int | None:
+    """Index of the sample that an exception carries as ``sample_index_in_data_set``; None where it has none."""
+    try:
+        return cast("int | None", getattr(error, "sample_index_in_data_set", None))
+    except Exception:
+        return None
+
+
+def set_named_index(error: BaseException, sample_index: int) -> None:
+    """Have an exception carry the index of a sample."""
+    vars(error)["sample_index_in_data_set"] = sample_index
 
 
 def add_note(error: BaseException, note: str) -> None:
     """Add a note to an exception, where Python knows notes (3.11 and later)."""
-    if hasattr(error, "add_note"):
-        error.add_note(note)
+    if hasattr(BaseException, "add_note"):
+        with contextlib.suppress(Exception):
+            BaseException.add_note(error, note)

@@ -29,7 +29,7 @@ from .data_provider import (
     check_number_of_samples,
     summary,
 )
-from .sample_loading import SampleLoader, add_note, name_sample
+from .sample_loading import SampleLoader, add_note, name_sample, named_index, set_named_index
 
 Float64Array = npt.NDArray[np.float64]
 Int64Array = npt.NDArray[np.int64]
@@ -417,11 +417,11 @@ class TimeWindows(BlueprintProvider):
                 clips = self._loader.load_clips(path, of_clips) or ()
                 columns[path], columns[_numbers_path(path)] = [*zip(*clips, strict=True)]
         except BaseException as error:
-            row = getattr(error, "sample_index_in_data_set", None)
+            row = named_index(error)
             needed = np.concatenate([rows[:, None], *(frames.rows for frames in found)], axis=1)
             if row is not None and (needed == row).any():
                 index = indices[int((needed == row).any(axis=1).argmax())]
-                error.sample_index_in_data_set = index  # type: ignore[attr-defined]
+                set_named_index(error, index)
                 add_note(error, f"which is in the windows of sample {index} of the {type(self).__name__}")
             raise
         for moment in range(len(rows)):

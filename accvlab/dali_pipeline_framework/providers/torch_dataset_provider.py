@@ -16,7 +16,7 @@ from nvidia.dali import types
 
 from ..checks import instance, listed, setting_error, shown
 from ..draws.keyed_draws import kept_global_generators, seed_by_sample
-from ..errors import FieldValueError, SettingError
+from ..errors import FieldValueError, SettingError, text_of
 from ..sample_data import FieldPath, FieldValue, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_dali_type_for_numpy_type
 from ..sample_data.names import Name, format_path, format_paths
@@ -234,7 +234,7 @@ def _type_of(value: Part, path: FieldPath) -> tuple[types.DALIDataType, int | No
         array = np.asarray(_as_value(value))
         return get_dali_type_for_numpy_type(array.dtype), array.ndim
     except Exception as error:
-        problem = f"{type(value).__name__} {shown(value)} cannot be a field: {error}"
+        problem = f"{type(value).__name__} {shown(value)} cannot be a field: {text_of(error)}"
         rule = "Items are made of dicts, lists, arrays, tensors, numbers and text"
         advice = "convert it in the data set, or leave it out of a `blueprint`"
         raise _error(path, f"{problem}. {rule}; {advice}.") from error

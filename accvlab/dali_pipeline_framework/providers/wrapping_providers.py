@@ -31,7 +31,7 @@ from .data_provider import (
     blueprint_of,
     check_number_of_samples,
 )
-from .sample_loading import SampleLoader, add_note, next_sample, rename_sample
+from .sample_loading import SampleLoader, add_note, named_index, next_sample, rename_sample
 
 _MOST_LABELS_PER_FIELD = 3
 
@@ -226,7 +226,7 @@ class ConcatDataProvider(DataProvider):
         return np.concatenate(known) if len(known) == len(times) else None
 
     def _rename(self, error: BaseException, position: int) -> None:
-        index = getattr(error, "sample_index_in_data_set", None)
+        index = named_index(error)
         if index is not None:
             rename_sample(error, self._starts[position] + index, f"providers[{position}]")
 
@@ -464,7 +464,7 @@ class ClipDataProvider(BlueprintProvider):
         try:
             return [*self._loader.load_batch(frames.tolist(), slots)]
         except BaseException as error:
-            found = np.flatnonzero(frames == getattr(error, "sample_index_in_data_set", -1))
+            found = np.flatnonzero(frames == (-1 if (named := named_index(error)) is None else named))
             if len(found):
                 _name_clip(error, position, int(first_frames[found[0]]))
             raise

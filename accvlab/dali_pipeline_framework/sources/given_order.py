@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ..checks import check_shard, setting_error, shown
 from ..draws.keyed_draws import digest
-from ..errors import NotSupportedError, SettingError
+from ..errors import NotSupportedError, SettingError, text_of
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.planned_sampler import EpochPlanSampler
 from ..sampling.plans.epoch_plans import EpochOrder, EpochPlan, FlatPlan
@@ -148,7 +148,8 @@ class EpochIndices:
             given = self._given(epoch) if self.is_function else [*self._given]
         except Exception as error:
             raise SettingError(
-                f"The order of epoch {epoch} is not known: the {self.name} raised {type(error).__name__}: {error}."
+                f"The order of epoch {epoch} is not known: the {self.name} raised {type(error).__name__}: "
+                f"{text_of(error)}."
             ) from error
         indices = self._checked(given, epoch)
         if count not in (None, len(indices)):

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from ..checks import file_path, number
-from ..errors import FrameworkError, SettingError, TooManyFailedError
+from ..errors import FrameworkError, SettingError, TooManyFailedError, text_of
 from ..faults.fault_policy import FailedSample, Quarantine, summary_of
 from ..limits.file_limits import all_limits, checked_worker_count, set_all_limits
 
@@ -238,10 +238,10 @@ def _work(make_subject: Callable[[], Subject], pipe: Any, place: Any, limits: li
         trial = SampleTrial(subject, functools.partial(_note, place))
         num_samples = subject.num_samples
     except FrameworkError as error:
-        pipe.send(str(error))
+        pipe.send(text_of(error))
         return
     except BaseException as error:
-        what = f"The data set cannot be opened: {type(error).__name__}: {error}"
+        what = f"The data set cannot be opened: {type(error).__name__}: {text_of(error)}"
         pipe.send(f"{what}\n\n{traceback.format_exc()}")
         return
     pipe.send(num_samples)

@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 
 from ..engine.worker_process import pass_on_interrupt
-from ..errors import ContractError
+from ..errors import ContractError, text_of
 from ..providers.data_provider import Finding as Finding
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy
@@ -129,7 +129,7 @@ class RuleCheck(ABC):
             yield
         except BaseException as error:
             pass_on_interrupt(error)
-            self.break_rule(rule, f"{type(error).__name__}: {error}")
+            self.break_rule(rule, f"{type(error).__name__}: {text_of(error)}")
 
     def compare(
         self, rule: str, pairs: Iterable[tuple[int, SampleDataGroup, SampleDataGroup]], **how: Any

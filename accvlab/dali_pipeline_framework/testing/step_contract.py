@@ -18,7 +18,7 @@ from nvidia.dali.pipeline import pipeline_def
 
 from ..draws.draw_scope import DrawPlan, GraphDraws, step_context
 from ..engine.dali.graph_definition import GraphInspection
-from ..errors import FormatError, OutputError, StepOutputError
+from ..errors import FormatError, OutputError, StepOutputError, text_of
 from ..pipeline.chain import ArraySteps, chain_format
 from ..processing_steps.image_use import ImageUse, as_array
 from ..processing_steps.pipeline_step_base import PipelineStepBase, PixelChanges, filled
@@ -154,7 +154,7 @@ class _StepCheck(RuleCheck):
             try:
                 runs = self._run(self.samples)
             except (StepOutputError, OutputError) as error:
-                self.break_rule("the step must produce the format that it declares", str(error))
+                self.break_rule("the step must produce the format that it declares", text_of(error))
         for path, leaf in zip(*_fields_of(runs), strict=True):
             layouts = {run.layouts.get(format_path(path), "") for run in runs} - {"", leaf.content.layout}
             if leaf.content.layout and layouts:
@@ -292,7 +292,7 @@ class _StepCheck(RuleCheck):
         try:
             self._run(samples, layouts=layouts, on_gpu=[path for path in self.how["on_gpu"] if exists(path)])
         except Exception as error:
-            return "what the format check lets pass must work", f"{type(error).__name__}: {error}"
+            return "what the format check lets pass must work", f"{type(error).__name__}: {text_of(error)}"
         return None
 
     # --- helpers ----------------------------------------------------------------------------------------

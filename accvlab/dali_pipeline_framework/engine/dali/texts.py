@@ -13,7 +13,7 @@ from typing import Any
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import do_not_convert
 
-from ...errors import DeviceError
+from ...errors import DeviceError, causes_of, text_of
 
 RULE_PREFIX = "ERROR: "  # our own, see `failing_with`
 ASKS_FOR_DECODER = "is it decoded before? If not, put ImageDecoder before this step"  # our own
@@ -74,12 +74,12 @@ DEPRECATED_SEQUENCES = "readers.sequence"
 
 def is_about(error: BaseException, operator_name: str) -> bool:
     """Whether a report is about an operator, e.g. ``readers.file``."""
-    return f"fn.{operator_name}`" in str(error)
+    return f"fn.{operator_name}`" in text_of(error)
 
 
 def dali_message(error: BaseException) -> str:
     """The text of a DALI error without its repeated phrases."""
-    text = str(error).replace(PIPELINE_IS_INVALID, "").replace(CRITICAL_ERROR, "")
+    text = text_of(error).replace(PIPELINE_IS_INVALID, "").replace(CRITICAL_ERROR, "")
     return "\n".join(line for line in text.splitlines() if line.strip())
 
 
@@ -92,12 +92,8 @@ def dali_cause(error: BaseException) -> str:
 
 def is_about_device(error: BaseException | None) -> bool:
     """Whether an error, or one that it was raised from, is that a GPU or its libraries have failed."""
-    while error is not None:
-        cause = dali_cause(error)
-        if any(text in cause for text in (*DEVICE_FAILURES, *TORCH_DEVICE_FAILURES)):
-            return True
-        error = error.__cause__
-    return False
+    failures = (*DEVICE_FAILURES, *TORCH_DEVICE_FAILURES)
+    return any(text in cause for cause in map(dali_cause, causes_of(error)) for text in failures)
 
 
 def number_in_batch(error: BaseException) -> int | None:

@@ -1,0 +1,270 @@
+"""Exceptions that cannot be printed, compared or pickled still name their sample."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import pickle
+import re
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from nvidia.dali.types import DALIDataType
+
+from accvlab.dali_pipeline_framework import DataLoader, DataProvider, SampleDataGroup
+from accvlab.dali_pipeline_framework.errors import SourceError, causes_of, error_that_is_also, text_of
+from accvlab.dali_pipeline_framework.processing_steps import MapStep
+
+pytestmark = pytest.mark.timeout(30)
+
+
+class NoTextError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class NoStringError(Exception):
+    def __str__(self) -> Any:
+        return 5
+
+
+class ExitingTextError(Exception):
+    def __str__(self) -> str:
+        sys.exit(3)
+
+
+class LateArgumentError(Exception):
+    def __init__(self, *, part: str) -> None:
+        super().__init__("of a part")
+
+    def __str__(self) -> str:
+        return f"{self.part} is bad"  # type: ignore[attr-defined]
+
+
+class NoReprError(Exception):
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+class NoTextOfArgumentsError(NoReprError, NoTextError):
+    pass
+
+
+class UnpicklableError(Exception):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock, self.function = threading.Lock(), lambda: 1
+
+
+class ExitingPickleError(Exception):
+    def __reduce__(self) -> Any:
+        return os._exit, (3,)
+
+
+class TwoArgumentsError(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"one={one} two={two}")
+
+
+class NoNewError(Exception):
+    def __new__(cls, *arguments: Any) -> Any:
+        if not arguments:
+            raise ValueError("no arguments")
+        return super().__new__(cls, *arguments)
+
+
+class NoSubclassesError(Exception):
+    def __init_subclass__(cls) -> None:
+        raise LookupError("no subclasses")
+
+
+@attrs.frozen
+class FrozenError(Exception):
+    part: str
+
+
+class NoAttributesError(Exception):
+    def __getattr__(self, name: str) -> Any:
+        raise LookupError(name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise LookupError(name)
+
+
+class NotComparableError(Exception):
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("not comparable")
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("neither true nor false")
+
+
+def own_cause() -> None:
+    try:
+        raise ValueError("needle")
+    except ValueError as error:
+        raise error from error
+
+
+def odd_notes() -> None:
+    error = ValueError("needle")
+    error.__notes__ = 5  # type: ignore[attr-defined]
+    raise error
+
+
+def group() -> None:
+    kind: Any = getattr(builtins, "ExceptionGroup", None)  # of Python 3.11
+    raise NoTextError if kind is None else kind("needle", [NoTextError(), OSError(2, "inner", "a.jpg")])
+
+
+def of_no_text() -> None:
+    try:
+        raise NoTextError("inner")
+    except NoTextError as error:
+        raise ValueError("needle") from error
+
+
+def raising(make: Callable[[], BaseException]) -> Callable[[], None]:
+    def call() -> None:
+        raise make()
+
+    return call
+
+
+SHOWN = r"\(its text cannot be shown: `__str__` raised "
+ODD: dict[str, tuple[Callable[[], None], str]] = {
+    "text": (raising(lambda: NoTextError("a", 1)), rf"NoTextError: {SHOWN}RuntimeError\) a 1"),
+    "no string": (raising(lambda: NoStringError("a")), rf"NoStringError: {SHOWN}TypeError\) a"),
+    "exit": (raising(lambda: ExitingTextError("a")), rf"ExitingTextError: {SHOWN}SystemExit\) a"),
+    "late": (raising(lambda: LateArgumentError(part="a")), rf"LateArgumentError: {SHOWN}AttributeError\) of a p"),
+    "repr": (raising(lambda: NoReprError("needle")), "NoReprError: needle"),
+    "neither": (
+        raising(lambda: NoTextOfArgumentsError(NoReprError())),
+        rf"NoTextOfArgumentsError: {SHOWN}RuntimeError\)",
+    ),
+    "unpicklable": (raising(lambda: UnpicklableError("needle")), "UnpicklableError: needle"),
+    "pickle": (raising(lambda: ExitingPickleError("needle")), "ExitingPickleError: needle"),
+    "arguments": (raising(lambda: TwoArgumentsError(1, 2)), "TwoArgumentsError: one=1 two=2"),
+    "new": (raising(lambda: NoNewError("needle")), "NoNewError: needle"),
+    "subclasses": (raising(lambda: NoSubclassesError("needle")), "NoSubclassesError: needle"),
+    "frozen": (raising(lambda: FrozenError("needle")), "FrozenError: "),
+    "attributes": (raising(lambda: NoAttributesError("needle")), "NoAttributesError: needle"),
+    "equality": (raising(lambda: NotComparableError("needle")), "NotComparableError: needle"),
+    "own cause": (own_cause, "ValueError: needle"),
+    "notes": (odd_notes, "ValueError: needle"),
+    "group": (group, "ExceptionGroup: needle" if sys.version_info >= (3, 11) else "NoTextError: "),
+    "cause": (of_no_text, "ValueError: needle"),
+    "long": (
+        raising(lambda: ValueError("needle" + "x" * 5_000_000)),
+        r"ValueError: needlex{15994} \[... 4980006 characters left out ...\] x{4000}\n",
+    ),
+    "surrogate": (raising(lambda: ValueError("needle \udcff\ud800")), r"ValueError: needle \\udcff\\ud800"),
+    "bytes": (raising(lambda: ValueError(b"\xff needle")), r"ValueError: b'\\xff needle'"),
+}
+
+
+class OddProvider(DataProvider):
+    """Sample 5 raises an exception; of a step, where that does."""
+
+    def __init__(self, name: str, is_of_step: bool = False) -> None:
+        self.name, self.is_of_step = name, is_of_step
+
+    def get_number_of_samples(self) -> int:
+        return 8
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        sample = SampleDataGroup()
+        sample.add_data_field("index", DALIDataType.INT64, ndim=0)
+        return sample
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if sample_index == 5 and not self.is_of_step:
+            ODD[self.name][0]()
+        sample = self.new_sample()
+        sample["index"] = sample_index
+        return sample
+
+    def as_step(self, index: np.ndarray) -> np.ndarray:
+        if index == 5:
+            ODD[self.name][0]()
+        return index
+
+
+def loader_of(name: str, num_workers: int, *, is_of_step: bool = False, **settings: Any) -> DataLoader:
+    provider = OddProvider(name, is_of_step)
+    steps = [MapStep(provider.as_step, input_names="index")] if is_of_step else []
+    settings = {"start_method": "fork", "output_type": "numpy", **settings}
+    return DataLoader(provider, 2, steps=steps, run="workers", num_workers=num_workers, **settings)
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "is_of_step"),
+    [(0, False), (1, False), *(pytest.param(number, True, marks=pytest.mark.wide) for number in (0, 1))],
+)
+@pytest.mark.parametrize("name", ODD)
+def test_the_error_names_the_sample(name: str, num_workers: int, is_of_step: bool) -> None:
+    received: list[list[int]] = []
+    errors: list[SourceError] = []
+    with loader_of(name, num_workers, is_of_step=is_of_step) as loader:
+        loop = iter(loader)
+        while True:
+            try:
+                received.append(next(loop)["index"].tolist())
+            except StopIteration:
+                break
+            except SourceError as error:
+                errors.append(error)
+    assert received == [[0, 1], [2, 3], [6, 7]]
+    assert [error.sample_index for error in errors] == [5]
+    assert re.search(f"sample 5 failed with {ODD[name][1]}", str(errors[0]))
+    str(errors[0]).encode()
+    assert len(str(errors[0])) < 200_000
+    assert str(pickle.loads(pickle.dumps(errors[0]))) == str(errors[0])
+    assert pickle.loads(pickle.dumps(errors[0])).sample_index == 5
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "policy"),
+    [
+        (1, "replace"),
+        *(pytest.param(*each, marks=pytest.mark.wide) for each in ((0, "replace"), (0, "skip"), (1, "skip"))),
+    ],
+)
+@pytest.mark.parametrize("name", ODD)
+def test_another_sample_takes_its_place(name: str, num_workers: int, policy: Any) -> None:
+    with loader_of(name, num_workers, faults=policy) as loader:
+        received = [batch["index"].tolist() for batch in loader]
+        failed = loader.failed_samples
+    assert received[:2] + received[3:] == [[0, 1], [2, 3], [6, 7]]
+    assert received[2][0] == 4
+    assert len(received[2]) == (2 if policy == "replace" else 1)
+    assert [each.sample_index for each in failed] == [5]
+
+
+def test_the_text_of_an_exception_always_exists() -> None:
+    assert text_of(KeyError("a")) == "'a'"
+    assert text_of(ValueError("")) == ""
+    assert text_of(NoTextOfArgumentsError("a")) == ("(its text cannot be shown: `__str__` raised RuntimeError) a")
+
+
+def test_errors_that_refer_to_each_other_are_visited_once() -> None:
+    one, other = ValueError("one"), ValueError("other")
+    one.__cause__, other.__cause__ = other, one
+    assert [*causes_of(one)] == [one, other]
+
+
+def test_an_error_of_two_classes_is_pickled() -> None:
+    error = error_that_is_also(SourceError, [KeyError, LookupError], "text")
+    copied = pickle.loads(pickle.dumps(error))
+    assert type(copied) is type(error)
+    assert isinstance(copied, SourceError)
+    assert isinstance(copied, KeyError)
+    assert str(copied) == "text"
