@@ -38,6 +38,7 @@ situation, so ``except KeyError`` and the like keep working::
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
@@ -290,6 +291,13 @@ def printable(text: str, most: int = _LONGEST_TEXT) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+_OF_SYSTEM = ("errno", "strerror", "filename")  # what an OSError has
+_NUMBERS: dict[type[BaseException], int] = {
+    FileNotFoundError: errno.ENOENT,
+    PermissionError: errno.EACCES,
+    IsADirectoryError: errno.EISDIR,
+    NotADirectoryError: errno.ENOTDIR,
+}
 _combined_classes: dict[tuple[type[FrameworkError], type[Exception]], type[FrameworkError]] = {}
 
 
@@ -311,7 +319,9 @@ def _combined_class(error_class: type[FrameworkError], also: type[Exception]) ->
 
     def __reduce__(self: FrameworkError) -> tuple[object, ...]:  # noqa: N807
         # Pickle would look for the class by its name; and the other class may have a `__reduce__` that fails.
-        return error_that_is_also, (error_class, (also,), str(self)), self.__dict__
+        others = [name for name in _OF_SYSTEM if isinstance(getattr(self, name, None), int | str)]
+        state = {**self.__dict__, **{name: getattr(self, name) for name in others}}
+        return error_that_is_also, (error_class, (also,), str(self)), state
 
     methods = {"__init__": __init__, "__new__": __new__, "__reduce__": __reduce__}
     namespace = {**methods, "__module__": error_class.__module__}
@@ -321,14 +331,17 @@ def _combined_class(error_class: type[FrameworkError], also: type[Exception]) ->
 
 
 def error_that_is_also(
-    error_class: type[FrameworkError], also: Iterable[type[BaseException]], message: str
+    error_class: type[FrameworkError], also: Iterable[type[BaseException] | BaseException], message: str
 ) -> FrameworkError:
     """Make an ``error_class`` that ``except`` clauses for each class in ``also`` catch too.
 
-    Classes that cannot be combined (an exotic memory layout, or not an ordinary exception) are left out.
+    Classes that cannot be combined (an exotic memory layout, or not an ordinary exception) are left out. Where
+    one in ``also`` is an OSError and no class, the error has its number and file name, too.
     """
     combined = error_class
-    for cls in dict.fromkeys(also):
+    also = list(also)
+    classes = [type(each) if isinstance(each, BaseException) else each for each in also]
+    for cls in dict.fromkeys(classes):
         if not issubclass(cls, Exception):
             continue
         try:
@@ -336,9 +349,16 @@ def error_that_is_also(
         except Exception:  # also what an `__init_subclass__` of the user raises
             continue
     try:
-        return combined(message)
+        error = combined(message)
     except Exception:  # an exotic __new__: the message matters more than the second type
-        return error_class(message)
+        error = error_class(message)
+    if isinstance(error, OSError):
+        error.errno = next((_NUMBERS[cls] for cls in classes if cls in _NUMBERS), None)
+        for cause in also:
+            if isinstance(cause, OSError):
+                error.errno, names = cause.errno, (cause.strerror, cause.filename)
+                error.strerror, error.filename = (without_secrets(x) if isinstance(x, str) else x for x in names)
+    return error
 
 
 def reason_of(error: BaseException) -> str:
@@ -348,5 +368,5 @@ def reason_of(error: BaseException) -> str:
 
 def file_error(what: str, error: Exception, error_class: type[FrameworkError] = FileError) -> FrameworkError:
     """Make the error of a failed operation, ``what: reason.``; it is also of the class of an OSError."""
-    also = [type(error)] if isinstance(error, OSError) else []
+    also = [error] if isinstance(error, OSError) else []
     return error_that_is_also(error_class, also, f"{what}: {reason_of(error).rstrip('.')}.")

@@ -73,6 +73,7 @@ class WorkerReport:
     worker: int | None = None
     is_of_missing_package: bool = False
     is_about_device: bool = False
+    errno: int | None = None  # of an OSError
 
     @classmethod
     def of_exception(
@@ -111,7 +112,8 @@ class WorkerReport:
             for base in type(error).__mro__
             if issubclass(base, BaseException) and base not in (Exception, BaseException)
         )
-        return cls(message, sample_index, types, whole, worker, is_of_package, is_of_device)
+        number = error.errno if isinstance(error, OSError) and isinstance(error.errno, int) else None
+        return cls(message, sample_index, types, whole, worker, is_of_package, is_of_device, number)
 
     @classmethod
     def of_problem(cls, message: str, sample_index: int | None, worker: int | None = None) -> WorkerReport:
@@ -151,6 +153,8 @@ class WorkerReport:
             worker_traceback=self.traceback or None,
             worker=self.worker,
         )
+        if isinstance(error, OSError):
+            error.errno = self.errno
         return error
 
 

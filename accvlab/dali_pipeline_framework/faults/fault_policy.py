@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import fcntl
 import importlib.util
 import json
+import logging
 import os
 import socket
 from collections.abc import Iterable, Iterator
@@ -19,6 +21,8 @@ from attrs.validators import optional
 from ..checks import bullets, choice, file_path, file_paths, flag, number, probability, shown, valid, whole_number
 from ..errors import MissingPackageError, QuarantineError, SettingError, TooManyFailedError
 from ..limits.file_limits import open_table
+
+_logger = logging.getLogger(__name__)
 
 SamplePolicy: TypeAlias = Literal["raise", "skip", "replace"]
 """Handling of samples that fail, see `FaultPolicy`."""
@@ -45,7 +49,8 @@ class FaultPolicy:
         max_failed: How many different samples may fail; with one more, the run ends with a summary.
         max_failed_share: Which share of the samples that were delivered may fail, in [0, 1]; as long as fewer than
             1,000 were, that share of 1,000.
-        quarantine: A file to which a line of JSON is added for each sample that fails.
+        quarantine: A file to which a line of JSON is added for each sample that fails. Once that is not possible, e.g.
+            on a full disk, an error is logged, and the loop goes on.
         exclude: Files of this kind, whose samples are taken for failed without trying them; not with ``samples``
             ``"raise"``.
         restarts: How many times, in all, workers are started again after one was killed, ended or hung, or the
@@ -174,7 +179,10 @@ class Quarantine:
                 if line:
                     # One write to the end of a file is whole on local disks; network file systems need the lock.
                     with _locked(file):
-                        os.write(file, line)
+                        written = os.write(file, line)
+                        if written < len(line):  # else half a line would stay, which nobody can read
+                            os.ftruncate(file, max(0, os.fstat(file).st_size - written))
+                            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:
                 os.close(file)
         except OSError as error:
@@ -316,8 +324,13 @@ class FailedSamples:
         if failed.sample_index in self.by_index:
             return
         self.by_index[failed.sample_index] = failed
-        if self._quarantine is not None:
+        if self._quarantine is None:
+            return
+        try:
             self._quarantine.add(failed)
+        except QuarantineError as error:
+            self._quarantine = None
+            _logger.error("%s Nothing more is written to it; `failed_samples` of the loader has all.", error)
 
     def require_budget(self) -> None:
         """Raise a `TooManyFailedError` where more samples have failed than may."""

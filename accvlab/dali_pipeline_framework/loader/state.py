@@ -149,7 +149,10 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
     others = {*state} - {*_RULES, "version", _CHECKSUM}
     if others:
         raise damaged(f"no state has an entry {', '.join(map(_short_repr, sorted(map(str, others))[:5]))}")
-    if state.get(_CHECKSUM) != checksum_of(state):
+    checksum = state.get(_CHECKSUM)
+    if not isinstance(checksum, str | None):
+        raise damaged(f"`{_CHECKSUM}` must be a text, got {_short_repr(checksum)}")
+    if checksum != checksum_of(state):
         problem = "is another one" if _CHECKSUM in state else "is missing"
         raise damaged(f"its checksum {problem}: it was edited, or changed on its way")
     values: dict[str, Any] = {name: state[name] for name in rules}

@@ -204,7 +204,7 @@ class FrameReader:
             raise
         except Exception as error:
             message = f"{self._frame_text(int(frames[0]))} cannot be read: {reason_of(error)}."
-            raise error_that_is_also(FileError, [type(error)], message) from error
+            raise error_that_is_also(FileError, [error], message) from error
         self._is_fresh = False
 
     def _checked(self, numbers: npt.ArrayLike) -> npt.NDArray[np.int64]:
@@ -238,7 +238,7 @@ class FrameReader:
                     return clip
         except FileError as error:
             message = f"{self._frame_text(last)} cannot be read: {error}"
-            raise error_that_is_also(FileError, [type(error)], message) from error
+            raise error_that_is_also(FileError, [error], message) from error
         except VideoError as error:
             raise VideoError(f"{self._frame_text(last)} cannot be cut out: {error}") from error
         why = "its packets are not there; the file is damaged, or was changed after it was indexed."
@@ -253,7 +253,7 @@ class FrameReader:
                 frame = self._decode(number)
             except FileError as error:
                 message = f"{self._frame_text(number)} cannot be read: {error}"
-                raise error_that_is_also(FileError, [type(error)], message) from error
+                raise error_that_is_also(FileError, [error], message) from error
         try:
             pixels = self._converter.convert(frame)
         except VideoError as error:

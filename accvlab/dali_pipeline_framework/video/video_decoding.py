@@ -251,7 +251,7 @@ class VideoStreamDecoder:
         if isinstance(error, FrameworkError) or not isinstance(error, Exception):
             raise error
         message = f"Cannot read {self.name} after {self.num_decoded} decoded frames: {reason_of(error)}."
-        raise error_that_is_also(FileError, [type(error)], message) from error
+        raise error_that_is_also(FileError, [error], message) from error
 
     def _opening_failure(self, error: Any) -> FrameworkError:
         source = self._source

@@ -112,7 +112,7 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
 
 def _file_error(error: OSError, label: str, advice: str = "") -> Exception:
     message = f"Cannot read the video {label}: {reason_of(error)}.{advice}"
-    return error_that_is_also(FileError, [type(error)], message)
+    return error_that_is_also(FileError, [error], message)
 
 
 def require_video(video: FedVideo, stream: int | None) -> bool:

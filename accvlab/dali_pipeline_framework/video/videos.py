@@ -351,7 +351,7 @@ def _in_list(path: str, is_frames: bool, storage_options: Mapping[str, Any] | No
         message = (
             f"Cannot read the list of videos {repr_without_secrets(path)}: {reason_of(error)}.{path_advice(path)}"
         )
-        raise error_that_is_also(FileError, [type(error)], message) from error
+        raise error_that_is_also(FileError, [error], message) from error
     videos = [
         _on_line(line, f"line {number} of {repr_without_secrets(path)}", is_frames)
         for number, line in enumerate(lines, start=1)

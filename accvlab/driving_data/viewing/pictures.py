@@ -102,7 +102,7 @@ class Picture:
             self.figure.savefig(path, facecolor=_BACKGROUND)
         except OSError as error:
             message = f"The picture {str(path)!r} cannot be written: {error.strerror or error}."
-            raise error_that_is_also(FileError, [type(error)], message) from error
+            raise error_that_is_also(FileError, [error], message) from error
         except ValueError as error:
             raise SettingError(f"The picture {str(path)!r} cannot be written: {error}") from error
         return path

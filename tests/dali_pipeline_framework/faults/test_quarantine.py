@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import resource
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.child_processes import join
+from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework import FaultPolicy
-from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, SampleDataGroup
+from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.faults import FailedSample, QuarantineEntry, read_quarantine
 from accvlab.dali_pipeline_framework.faults.fault_policy import Quarantine, summary_of
 
@@ -46,6 +49,57 @@ def test_several_processes_write_whole_lines(tmp_path: Path) -> None:
         1000 * rank + number for rank in range(3) for number in range(200)
     ]
     assert {len(entry.reason) for entry in entries} == {1500}
+
+
+def test_half_a_line_does_not_stay(tmp_path: Path) -> None:
+    path = tmp_path / "failed.jsonl"
+    quarantine = Quarantine(str(path))
+    quarantine.add(FailedSample(7, "first", "steps", "skipped"))
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, limits[1]))
+    try:
+        with pytest.raises(QuarantineError, match=r"cannot be written: No space left on device\. Make room"):
+            quarantine.add(FailedSample(8, "second", "steps", "skipped"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("policy", "num_workers"), [("raise", 0), ("raise", 1), ("replace", 0), ("replace", 1)])
+def test_a_list_that_cannot_be_written_does_not_end_the_loop(
+    policy: Any, num_workers: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    faults = FaultPolicy(samples=policy, quarantine=folder / "failed.jsonl")
+    received: list[Any] = []
+    settings = {"num_workers": num_workers, "start_method": "fork", "output_type": "numpy"}
+    with DataLoader(TwoBad(8), 2, faults=faults, **settings) as loader:
+        shutil.rmtree(folder)
+        loop = iter(loader)
+        while len(received) < 4:
+            try:
+                received.append(next(loop)["index"].tolist())
+            except SourceError as error:
+                received.append(error.sample_index)
+        assert [each.sample_index for each in loader.failed_samples] == [3, 6]
+    assert received[0::2] == [[0, 1], [4, 5]]
+    if policy == "raise":
+        assert received[1::2] == [3, 6]
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert [message.partition(" cannot be written: ")[2] for message in messages] == [
+        "No such file or directory. Make room, or name another file: `FaultPolicy(quarantine=...)`. Nothing more "
+        "is written to it; `failed_samples` of the loader has all."
+    ]
+
+
+class TwoBad(IndexProvider):
+    """Samples 3 and 6 cannot be loaded."""
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if sample_index in (3, 6):
+            raise ValueError("bad")
+        return super().get_data(sample_index)
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
+import resource
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.loaders import by_sampler, edited, make_loader
@@ -92,6 +97,73 @@ def test_any_value_for_an_entry_is_refused_or_the_same(value: Any, name: str | N
     except StateError:
         return
     assert not keeps_checksum or changed == state or parsed == parse_state(state)
+
+
+class Odd:
+    """A value that can neither be compared nor shown."""
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("not comparable")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+ODD_VALUES = {
+    "array": np.array([1, 2]),
+    "array of one": np.array([1]),
+    "number of NumPy": np.int64(1),
+    "tensor": torch.tensor([1, 2]),
+    "bytes": b"a",
+    "set": {1},
+    "odd": Odd(),
+    "not a number": float("nan"),
+    "function": len,
+    "lists of arrays": [np.array([1, 2, 3])],
+    "dict of an array": {"a": np.array([1, 2])},
+    "dict of odd keys": {Odd: Odd()},
+}
+
+
+@pytest.mark.parametrize("value", ODD_VALUES)
+@pytest.mark.parametrize("name", [*json.loads(TEXT), "reader", "other"])
+def test_values_that_json_does_not_have_are_refused(name: str, value: str) -> None:
+    with pytest.raises(StateError, match=r"damaged|has version|no version"):
+        parse_state({**json.loads(TEXT), name: ODD_VALUES[value]})
+
+
+@pytest.mark.parametrize("value", ODD_VALUES)
+def test_what_is_no_dict_is_refused(value: str) -> None:
+    with pytest.raises(StateError):
+        parse_state(ODD_VALUES[value])  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def without_room(num_bytes: int) -> Iterator[None]:
+    """No file may have more bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_state_that_finds_no_room_has_the_number_of_the_cause(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    with loader_of() as loader:
+        save_state(loader, path)
+        before = path.read_bytes()
+        with pytest.raises(FileError, match="The state cannot be written to .*: File too large") as caught, without_room(9):
+            save_state(loader, path)
+        with pytest.raises(FileNotFoundError) as missing:
+            save_state(loader, tmp_path / "missing" / "state.json")
+    assert caught.value.errno == errno.EFBIG
+    assert missing.value.errno == errno.ENOENT
+    assert path.read_bytes() == before
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_a_state_that_was_edited_is_refused_with_the_reason() -> None:

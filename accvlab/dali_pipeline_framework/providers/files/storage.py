@@ -282,7 +282,7 @@ class Storage:
             is_link = not self._is_url(name) and os.path.islink(path)
             reason = "it is a link that leads nowhere" if is_link else "there is none"
         refused = error_that_is_also(
-            FileError, [type(error)], f"{what} {self.shown(name)} cannot be read: {reason}."
+            FileError, [error], f"{what} {self.shown(name)} cannot be read: {reason}."
         )
         try:
             raise refused from error
@@ -523,5 +523,5 @@ def _opened(root: str, options: StorageOptions, timeout_s: float) -> tuple[FileS
                 f" An archive is named after '::', as in '{protocol}://::{rest or 'all.zip'}', or with a folder "
                 f"in it '{protocol}://train::{rest or 'all.zip'}'."
             )
-        raise error_that_is_also(FileError, [type(error)], message) from error
+        raise error_that_is_also(FileError, [error], message) from error
     return file_system, path

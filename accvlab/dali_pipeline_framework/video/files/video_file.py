@@ -105,7 +105,7 @@ class FileState(NamedTuple):
         except OSError as error:
             called = name or repr(os.fspath(path))
             message = f"Cannot open the video {called}: {error.strerror}.{path_advice(path)}"
-            raise error_that_is_also(FileError, [type(error)], message) from error
+            raise error_that_is_also(FileError, [error], message) from error
         return cls(status.st_size, status.st_mtime_ns)
 
     def require_same(self, now: FileState, name: str) -> None:
