@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls in threads of their own."""
+"""Calls in threads of their own, and locks that a forked process has anew."""
 
 from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
@@ -40,9 +41,20 @@ def called_in_thread(action: Callable[[], _T], name: str, stack_bytes: int = 0) 
     return future
 
 
-def _renew_lock() -> None:
+_owners: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def give_lock(owner: Any) -> None:
+    """Give an object an attribute ``lock``, which a thread that holds it can acquire again."""
+    owner.lock = threading.RLock()
+    _owners.add(owner)
+
+
+def _renew_locks() -> None:
     global _size_lock
     _size_lock = threading.Lock()  # a thread of the parent may hold that one for ever
+    for owner in _owners:
+        owner.lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+os.register_at_fork(after_in_child=_renew_locks)

@@ -140,7 +140,7 @@ def test_headers_of_batches(numbers: list[int], content: bytes) -> None:
     unpacker = Unpacker(DTYPES, [1, 2, 1])
     for _ in range(2):
         try:
-            num_samples, blocks = unpacker.blocks(buffer)
+            num_samples, blocks, _ = unpacker.blocks(buffer)
         except OutputError as error:
             assert "was damaged on its way" in str(error)  # noqa: PT017
             continue

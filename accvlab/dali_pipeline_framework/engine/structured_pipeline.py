@@ -685,6 +685,10 @@ class StructuredPipeline(Pipeline):
             for run in reversed(self._runs):
                 last_first.callback(run.close)
 
+    def end_wait(self) -> None:
+        """Have a thread that waits for workers wait no more: it gets an error, and the pipeline has failed."""
+        interrupt(self._py_pool)
+
     def attach_iterator(self) -> None:
         """Register an iterator over this pipeline.
 

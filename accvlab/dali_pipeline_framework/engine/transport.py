@@ -38,6 +38,13 @@ _nbytes_of = operator.attrgetter("nbytes")
 _MAX_BYTES_TO_STACK = 1 << 16
 # Blocks of the buffer begin at multiples of this: kernels of a GPU read 16 bytes at a time.
 _ALIGNMENT = 16
+# Who keeps a field must not keep its batch. In a buffer up to this size that does not matter.
+_NOT_WORTH_A_COPY = 1 << 16
+_MOST_MEMORIES = 24  # for copies of large fields
+# A field that fills this part of its buffer is not copied.
+_MOST = 0.8
+# Fields up to this size are copied together out of a larger buffer, larger ones each for itself.
+_SMALL = 1 << 12
 # Above this size, filling memory that was used before costs less than filling new memory.
 _LARGE = 1 << 20
 
@@ -213,10 +220,25 @@ class ReusedMemory:
     while the next one is made, so several are in use at a time.
     """
 
-    def __init__(self) -> None:
-        """Begin without memory."""
+    def __init__(self, most: int = sys.maxsize, most_times: float = math.inf) -> None:
+        """Begin without memory.
+
+        Args:
+            most: Of more buffers in use, the memory of the first is not used again.
+            most_times: A buffer gets no memory that is so many times as large.
+        """
         self._memories: list[npt.NDArray[np.uint8]] = []
         self._references_to_unused = 0
+        self._most, self._most_times = most, most_times
+
+    def copied(self, array: Array) -> Array:
+        """Copy an array into memory, if it is large."""
+        if array.nbytes <= _LARGE // 8:
+            return array.copy()
+        memory = self._unused(array.nbytes)
+        copy: Array = np.ndarray(array.shape, array.dtype, memory)
+        copy[...] = array
+        return copy
 
     def filled(self, parts: Sequence[bytes | Array], size: int) -> npt.NDArray[np.uint8]:
         """Put bytes and arrays one after the other into memory; they must add up to the size."""
@@ -230,11 +252,17 @@ class ReusedMemory:
         return memory[:size]
 
     def _unused(self, size: int) -> npt.NDArray[np.uint8]:
+        unused = None
         for index in range(len(self._memories)):
             if self._references(index) == self._references_to_unused:
-                if len(self._memories[index]) < size:
-                    self._memories[index] = np.empty(size + size // 8, np.uint8)
-                return self._memories[index]
+                if size <= len(self._memories[index]) < size * self._most_times:
+                    return self._memories[index]
+                unused = index if unused is None else unused
+        if unused is not None:
+            self._memories[unused] = np.empty(size + size // 8, np.uint8)
+            return self._memories[unused]
+        if len(self._memories) >= self._most:
+            self._memories.pop(0)
         self._memories.append(np.empty(size + size // 8, np.uint8))
         self._references_to_unused = self._references(-1)
         return self._memories[-1]
@@ -259,12 +287,20 @@ class Block:
     """Places of the arrays of a packed field.
 
     Attributes:
-        starts: Byte at which each array begins.
+        starts: Byte at which each array begins, and the byte behind the last one.
         shapes: Their shapes, in order; one shape for all where they have the same.
+        before_small: For a small field in a large buffer, how many bytes before it are not copied with the small
+            fields. None: it is not copied with them.
     """
 
     starts: Sequence[int]
     shapes: Sequence[tuple[int, ...]]
+    before_small: int | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all arrays."""
+        return self.starts[-1] - self.starts[0]
 
 
 class Unpacker:
@@ -275,10 +311,13 @@ class Unpacker:
         self._fields = list(zip(dtypes, num_elements, strict=True))
         self._header = b""
         self._end = 0
-        self._known: tuple[int, list[Block]] = (0, [])
+        self._known: tuple[int, list[Block], list[slice]] = (0, [], [])
 
-    def blocks(self, buffer: npt.NDArray[np.uint8]) -> tuple[int, list[Block]]:
+    def blocks(self, buffer: npt.NDArray[np.uint8]) -> tuple[int, list[Block], list[slice]]:
         """Get the number of samples, and the places of the fields in a buffer, ``(bytes,)``.
+
+        Returns:
+            The number, the places, and the parts of the buffer in which its small fields are; none: it is small.
 
         Raises:
             OutputError: The buffer is not one that `outputs_of_batch` has made.
@@ -296,7 +335,7 @@ class Unpacker:
             self._header = header
         return self._known
 
-    def _parsed(self, header: list[int], num_bytes: int) -> tuple[int, list[Block]]:
+    def _parsed(self, header: list[int], num_bytes: int) -> tuple[int, list[Block], list[slice]]:
         at, num_samples = 2, header[1]
         if not 0 <= num_samples <= num_bytes:
             raise _damaged_buffer(f"it has {num_samples} samples")
@@ -322,7 +361,23 @@ class Unpacker:
                 raise _damaged_buffer(f"it ends at byte {num_bytes}, an array in it at {starts[-1]}")
             blocks.append(Block(starts, shapes))
         self._end = blocks[-1].starts[-1] if blocks else 0
-        return num_samples, blocks
+        parts: list[slice] = []
+        if num_bytes > _NOT_WORTH_A_COPY:
+            blocks = [_copied_together(block, parts) for block in blocks]
+        return num_samples, blocks, parts
+
+
+def _copied_together(block: Block, parts: list[slice]) -> Block:
+    """Note the part of the buffer in which a block is, where that is small."""
+    if block.num_bytes > _SMALL:
+        return block
+    start, end = block.starts[0], block.starts[-1] + -block.num_bytes % _ALIGNMENT
+    num_copied = sum(part.stop - part.start for part in parts)
+    if parts and parts[-1].stop == start:
+        parts[-1] = slice(parts[-1].start, end)
+    else:
+        parts.append(slice(start, end))
+    return attrs.evolve(block, before_small=start - num_copied)
 
 
 def _damaged_buffer(problem: str) -> OutputError:
@@ -373,6 +428,7 @@ class Delivery:
         blocks = [packed[index] for index in sorted(packed)]
         self._unpacker = Unpacker([each.dtype for each in blocks], [each.count for each in blocks])
         self.has_buffer = bool(packed)
+        self._memory = ReusedMemory(_MOST_MEMORIES, 1.3)
 
     @staticmethod
     def of_plain_outputs(dtypes: Sequence[DType]) -> Delivery:
@@ -385,13 +441,14 @@ class Delivery:
         return self.layout is not None and self.layout.is_by_sample
 
     def packed_of(self, outputs: Sequence[Any]) -> PackedBatch | None:
-        """Get the packed fields of a batch."""
+        """Get the packed fields of a batch; they are copied out of a large buffer, but one that fills most of it."""
         if self.layout is None or not self.has_buffer:
             return None
         rows = np.asarray(outputs[0].as_tensor())
         buffer = rows.reshape(-1)
-        num_samples, blocks = self._unpacker.blocks(buffer)
-        return PackedBatch(buffer, num_samples, blocks, self.layout.is_by_sample)
+        num_samples, blocks, parts = self._unpacker.blocks(buffer)
+        small = np.concatenate([buffer[part] for part in parts]) if parts else None
+        return PackedBatch(buffer, num_samples, blocks, self.layout.is_by_sample, small, self._memory)
 
     def tensor_lists(self, outputs: Sequence[Any]) -> Iterator[Tensors]:
         """Make one list of tensors for each field, as an ordinary pipeline has it; nothing large is copied."""
@@ -423,31 +480,49 @@ def _entries_of(place: FieldPlace, num_samples: int, is_by_sample: bool) -> rang
 
 @attrs.frozen
 class PackedBatch:
-    """The packed fields of a batch, as views of the buffer.
+    """The packed fields of a batch, as views of the buffer, or as copies.
 
     Attributes:
         buffer: The buffer, ``(bytes,)``.
         num_samples: Number of samples.
         blocks: Places of the fields.
         is_by_sample: Whether the elements of a field are ordered sample by sample.
+        small: A copy of the small fields; None: they are not copied.
+        memory: Memory for copies of large fields.
     """
 
     buffer: npt.NDArray[np.uint8]
     num_samples: int
     blocks: Sequence[Block]
     is_by_sample: bool
+    small: npt.NDArray[np.uint8] | None
+    memory: ReusedMemory
+
+    def _view(self, block: Block, shape: tuple[int, ...], dtype: DType, number: int = 0) -> Array:
+        """Get the array of a block that begins with the array of a number."""
+        if self.small is not None and block.before_small is not None:
+            return np.ndarray(shape, dtype, self.small, block.starts[number] - block.before_small)
+        return np.ndarray(shape, dtype, self.buffer, block.starts[number])
+
+    def _owned(self, array: Array, block: Block, num_bytes: int) -> Array:
+        """Get an array as it is delivered, if so many bytes of its field are delivered with it."""
+        is_alone = num_bytes > _MOST * len(self.buffer)
+        if block.before_small is not None or is_alone or len(self.buffer) <= _NOT_WORTH_A_COPY:
+            return array
+        return self.memory.copied(array)
 
     def array(self, place: FieldPlace) -> Array | None:
         """Get a field as one array with the samples as first axis; None where their shapes differ."""
         block = self.blocks[place.output]
         if len(block.shapes) == 1:
             shape = (self.num_samples * place.count, *block.shapes[0])
-            whole = np.ndarray(shape, place.dtype, self.buffer, block.starts[0])
+            whole = self._view(block, shape, place.dtype)
             if place.count == 1:
-                return whole
+                return self._owned(whole, block, whole.nbytes)
             entries = _entries_of(place, self.num_samples, self.is_by_sample)
-            return whole[entries.start : entries.stop : entries.step]
-        arrays = self.arrays(place)
+            of_element = whole[entries.start : entries.stop : entries.step]
+            return self._owned(of_element, block, of_element.nbytes)
+        arrays = self._views(place)
         if place.is_text:
             longest = max(len(text) for text in arrays)
             padded = np.zeros((len(arrays), longest), np.uint8)
@@ -459,7 +534,8 @@ class PackedBatch:
         if not self.is_by_sample:  # only other elements have other shapes
             shape = (self.num_samples, *arrays[0].shape)
             first = place.element * self.num_samples
-            return np.ndarray(shape, place.dtype, self.buffer, block.starts[first])
+            whole = self._view(block, shape, place.dtype, first)
+            return self._owned(whole, block, whole.nbytes)
         return np.stack(arrays)
 
     def stack(self, place: FieldPlace) -> Array | None:
@@ -467,15 +543,20 @@ class PackedBatch:
         block = self.blocks[place.output]
         if len(block.shapes) > 1:
             return None
-        shape = (self.num_samples, place.count, *block.shapes[0])
-        return np.ndarray(shape, place.dtype, self.buffer, block.starts[0])
+        whole = self._view(block, (self.num_samples, place.count, *block.shapes[0]), place.dtype)
+        return self._owned(whole, block, whole.nbytes)
 
     def arrays(self, place: FieldPlace) -> list[Array]:
         """Get a field as one array per sample."""
+        block, arrays = self.blocks[place.output], self._views(place)
+        num_bytes = sum(map(_nbytes_of, arrays))
+        return [self._owned(array, block, num_bytes) for array in arrays]
+
+    def _views(self, place: FieldPlace) -> list[Array]:
         block = self.blocks[place.output]
         entries = _entries_of(place, self.num_samples, self.is_by_sample)
         shapes = block.shapes if len(block.shapes) > 1 else [*block.shapes] * (self.num_samples * place.count)
-        return [np.ndarray(shapes[entry], place.dtype, self.buffer, block.starts[entry]) for entry in entries]
+        return [self._view(block, shapes[entry], place.dtype, entry) for entry in entries]
 
     def tensor_list(self, place: FieldPlace) -> TensorListCPU:
         """Get a field as DALI's list of tensors."""

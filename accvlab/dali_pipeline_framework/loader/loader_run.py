@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
@@ -15,6 +17,7 @@ from ..engine.interrupts import DeferredInterrupt, hold
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import (
     ClosedError,
+    FrameworkError,
     GraphError,
     NotSupportedError,
     SettingError,
@@ -22,6 +25,7 @@ from ..errors import (
     WorkerDiedError,
 )
 from ..sources.input_adapter import InputAdapter
+from ..threads import give_lock
 from .input_binding import bind_input, check_sample_policy, checked_num_workers, composed_definition
 from .ledger_recording import LedgerRecording
 from .loader_settings import LoaderSettings
@@ -69,22 +73,36 @@ class Loop(Iterator[Any]):
         An exception of a signal handler comes out of here before the batch counts as received: another call
         returns it. Only where the signal comes in the last few operations, after the batch was counted and before
         the caller has it, that batch is lost to the caller (``for`` loops have it then).
+
+        Several threads may call it: they take turns, and each batch goes to one of them.
         """
-        progress = self._run.progress
-        with self._interrupts:
-            made = progress.made = self._run.make_batch(self)
+        run, thread = self._run, get_ident()
+        progress = run.progress
+        with run.lock, self._interrupts:
+            of_threads = progress.made
+            made = of_threads[thread] = run.make_batch(self, thread)
         callable(None)  # Python runs handlers after calls of built-in functions and at jumps back: here, then not
-        progress.made = progress.reader = None
+        if of_threads is not progress.made:
+            raise _ended()
+        of_threads[thread] = progress.reader = None
         if made.error is not None:
             try:
                 raise made.error
             finally:
                 del made  # else the error, by its traceback, would hold itself
-        if not progress.is_epoch_set:
-            progress.next_start = made.next_start
-        progress.delivered = made.delivered
+        after, before = made.delivered, progress.delivered
+        is_next = (after.epoch, after.batch) > (before.epoch, before.batch)  # else another thread was faster
+        if is_next and (progress.is_stream or not self.has_ended):
+            if not progress.is_epoch_set:
+                progress.next_start = made.next_start
+            progress.delivered = after
         self.has_begun = True
         return made.batch
+
+
+def _ended() -> ClosedError:
+    problem = "This loop over the loader has ended"
+    return ClosedError(f"{problem}: another loop has begun, or a state was loaded. Start a new loop.")
 
 
 def _no_loop() -> None:
@@ -105,7 +123,10 @@ class LoaderRun:
         recovery: How the pipeline is replaced after a fault.
         ledger: The ledger.
         agreement: Comparison of the settings between ranks.
+        lock: Held by the thread that makes a batch, begins a loop, or changes the position.
     """
+
+    lock: Any
 
     def __init__(self, settings: LoaderSettings) -> None:
         """Make the pipeline; nothing is started.
@@ -115,6 +136,7 @@ class LoaderRun:
             FormatError: The steps do not fit the data.
             DeviceError: A step needs a GPU, and none is usable.
         """
+        give_lock(self)
         self._settings = settings
         self.definition = composed_definition(settings)
         self.bound = bound = bind_input(self.definition.data_input, settings)
@@ -146,42 +168,52 @@ class LoaderRun:
 
     def start(self) -> None:
         """Start the worker processes, where that was not done before."""
-        self.recovery.start()
+        with self.lock:
+            self.recovery.start()
 
     def begin_loop(self, loader: object) -> Loop:
         """Start the next loop, over a loader that Accelerate is to know, and that is kept as long as the loop."""
-        with DeferredInterrupt():
-            self.start()
-            self._loop = _no_loop
-            self.progress.end_setting()
-            self.recovery.restore()
-            self._forget_segments()
-            self.agreement.begin_loop(self._compared_settings)
-            self._begin()
-            self.ledger.begin(self.progress.delivered)
-            self.times.begin()
-            self._log_sample_counts()
+        with self.lock, DeferredInterrupt():
+            try:
+                self._prepare_loop()
+            except FrameworkError:
+                self.pipelines.require_open()  # where another thread has closed the loader meanwhile
+                raise
             loop = Loop(self, loader)
             self._loop = weakref.ref(loop)
             inform_accelerate(loader, is_running=True)
             return loop
 
-    def make_batch(self, loop: Loop) -> Made:
-        """Make what a loop receives next, unless it was made already: a batch, an error, or the end."""
+    def _prepare_loop(self) -> None:
+        self.start()
+        self._loop = _no_loop
+        self.progress.end_setting()
+        self.recovery.restore()
+        self._forget_segments()
+        self.agreement.begin_loop(self._compared_settings)
+        self._begin()
+        self.ledger.begin(self.progress.delivered)
+        self.times.begin()
+        self._log_sample_counts()
+
+    def make_batch(self, loop: Loop, thread: int) -> Made:
+        """Make what a thread receives next of a loop, unless it was made already: a batch, an error, or the end."""
         progress, times, pipelines = self.progress, self.times, self.pipelines
         if pipelines.is_closed:
             pipelines.require_open()
         if loop is not self._loop():
-            problem = "This loop over the loader has ended"
-            raise ClosedError(f"{problem}: another loop has begun, or a state was loaded. Start a new loop.")
-        if progress.made is not None:
-            return progress.made
+            raise _ended()
+        made = progress.made.get(thread)
+        if made is not None:
+            return made
         if self._keeps_checkpoints:
             progress.reader = pipelines.reader_state(progress.delivered)
         asked_at, start_before = perf_counter_ns(), progress.next_start
         try:
             batch = self.next_batch(loop)
         except Exception as error:
+            if pipelines.is_closed:  # by another thread, which has ended the wait
+                error = pipelines.closed_error()
             if isinstance(error, GraphError | SourceError | WorkerDiedError):  # how it got here does not help
                 error.__traceback__, error.__suppress_context__ = None, True
             return Made(None, error, progress.pipeline, progress.next_start)
@@ -260,9 +292,16 @@ class LoaderRun:
 
     def close(self) -> None:
         """End the worker processes and free their memory."""
-        self.times.now()
-        self.pipelines.close()
-        self.ledger.close()
+        self.pipelines.is_closed = True
+        if not self.lock.acquire(blocking=False):  # another thread makes a batch
+            self.pipelines.end_wait()
+            self.lock.acquire()
+        try:
+            self.times.now()
+            self.pipelines.close()
+            self.ledger.close()
+        finally:
+            self.lock.release()
 
     # --- epochs -----------------------------------------------------------------------------------
 
@@ -293,6 +332,10 @@ class LoaderRun:
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next loop run in an epoch; see `DataLoader.set_epoch`."""
+        with self.lock:
+            self._set_epoch(epoch)
+
+    def _set_epoch(self, epoch: int) -> None:
         epoch = whole_number(epoch, "epoch", at_least=0)
         if epoch >= 2**31:
             raise SettingError(f"`epoch` must be less than 2**31, got {shown(epoch)}.")
@@ -329,14 +372,25 @@ class LoaderRun:
     # --- state ------------------------------------------------------------------------------------
 
     def state(self) -> LoaderState:
-        """Get the state after the batch that was delivered last; see `DataLoader.state_dict`."""
+        """Get the state after the batch that was delivered last; see `DataLoader.state_dict`.
+
+        It does not wait for a batch that another thread makes; only the state of native readers does.
+        """
         self.bound.require_resumable()
+        with self.lock if self._keeps_checkpoints else contextlib.nullcontext():
+            return self._state()
+
+    def _state(self) -> LoaderState:
         position = self._normalised(self.progress.delivered)
         self._require_repeatable(position)
         return self._state_at(position)
 
     def load_state(self, state: Mapping[str, Any] | str | bytes) -> None:
         """Have the next loop go on at a state; see `DataLoader.load_state_dict`."""
+        with self.lock:
+            self._load_state(state)
+
+    def _load_state(self, state: Mapping[str, Any] | str | bytes) -> None:
         self.pipelines.require_open()
         self.bound.require_resumable()
         saved = parse_state(state)

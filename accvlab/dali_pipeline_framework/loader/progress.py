@@ -22,6 +22,8 @@ class Position:
 class Made:
     """A batch that a loop is to receive, or an error; kept where a signal handler has raised an exception.
 
+    Each is received by the thread that has requested it.
+
     Attributes:
         batch: The batch.
         error: What to raise; None for a batch.
@@ -45,7 +47,8 @@ class LoopProgress:
         delivered: Position after the last batch that the loop has received.
         pipeline: Position of the batch that the pipeline delivers next.
         next_start: Where the next loop starts.
-        made: What the loop receives next, if it was made already.
+        made: What the loop receives next, by the number of the thread that has requested it, if it was made
+            already. Another dict after a loop has ended before its epoch.
         is_epoch_set: Whether `next_start` was set while a loop runs.
         reader: State of the native readers at `delivered`, while the pipeline may be further; else None.
     """
@@ -55,7 +58,7 @@ class LoopProgress:
     delivered: Position = Position()
     pipeline: Position = Position()
     next_start: Position = Position()
-    made: Made | None = None
+    made: dict[int, Made | None] = attrs.Factory(dict)
     is_epoch_set: bool = False
     reader: ReaderState | None = None
 
@@ -72,7 +75,7 @@ class LoopProgress:
         self.delivered = self.next_start
         if is_positioned or not self.is_stream:
             self.pipeline = self.next_start
-            self.made = self.reader = None
+            self.made, self.reader = {}, None
 
     def leave_pipeline(self) -> None:
         """Count a batch that has left the pipeline."""
@@ -104,4 +107,4 @@ class LoopProgress:
         """Have the next loop start at a position, as if all before it was delivered."""
         self.delivered = self.next_start = position
         self.is_epoch_set = False
-        self.made = self.reader = None
+        self.made, self.reader = {}, None

@@ -331,7 +331,16 @@ class LoaderPipeline:
     def require_open(self) -> None:
         """Raise a `ClosedError` where the loader was closed."""
         if self.is_closed:
-            raise ClosedError("The loader was closed. Create a new one.")
+            raise self.closed_error()
+
+    @staticmethod
+    def closed_error() -> ClosedError:
+        """Make the error for the use of a closed loader."""
+        return ClosedError("The loader was closed. Create a new one.")
+
+    def end_wait(self) -> None:
+        """Have a thread that waits for workers wait no more: it gets an error."""
+        self.pipeline.end_wait()
 
     def close(self) -> None:
         """End the worker processes and free their memory."""
@@ -406,6 +415,8 @@ class Recovery:
                 hold()
                 return batch
             except FrameworkError as error:
+                if run.is_closed:
+                    raise
                 # Else the batch could not be converted, that is all.
                 if pipeline.failure is None or not self._goes_on(error):
                     raise

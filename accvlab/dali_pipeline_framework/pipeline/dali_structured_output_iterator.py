@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from ..sample_data import SampleDataGroup
 from ..sample_data.batches import as_batch
 from ..sample_data.sample_data_group import nested_dictionary
 from ..sources.input_adapter import InputAdapter
+from ..threads import give_lock
 
 if TYPE_CHECKING:
     from .output_conversion import OutputType, RaggedArgument
@@ -41,6 +43,8 @@ class DALIStructuredOutputIterator:
                     train(batch["image"])
     """
 
+    lock: Any  # held by the thread that makes a batch
+
     class SimpleIterator(Iterator[Any]):
         """Iterates over one epoch. All iterators of an object share its pipeline."""
 
@@ -53,16 +57,16 @@ class DALIStructuredOutputIterator:
             """Get the next batch.
 
             An exception of a signal handler comes before the batch counts as received: another call returns that.
+            Several threads may call it: they take turns, and each batch goes to one of them.
             """
-            obj = self._obj
-            with DeferredInterrupt():
-                if obj._made is None:
-                    try:
-                        obj._made = obj.next_batch(), None
-                    except Exception as error:
-                        obj._made = None, error
-            batch, failure = obj._made
-            obj._made = None
+            obj, thread = self._obj, get_ident()
+            of_threads = obj._made
+            with obj.lock, DeferredInterrupt():
+                made = of_threads.get(thread)
+                if made is None:
+                    made = of_threads[thread] = obj._result()
+            batch, failure = made
+            of_threads[thread] = None
             if failure is not None:
                 try:
                     raise failure
@@ -126,6 +130,7 @@ class DALIStructuredOutputIterator:
             raise SettingError(f"The first argument is `num_batches_in_epoch`, got a pipeline. {advice}")
         if pipeline is None:
             raise SettingError("`pipeline` must be given.")
+        give_lock(self)
         self._pipeline = pipeline
         self._structured = pipeline if isinstance(pipeline, StructuredPipeline) else None
         self._blueprint = self._checked_blueprint(sample_data_structure_blueprint)
@@ -135,7 +140,7 @@ class DALIStructuredOutputIterator:
         self._to_dict = convert_sample_data_group_to_dict
         self._post_process = post_process_func
         self._is_closed = False
-        self._made: tuple[Any, Exception | None] | None = None  # and not received yet
+        self._made: dict[int, tuple[Any, Exception | None] | None] = {}  # by thread, and not received yet
         self._is_mid_epoch = False  # of the foreign iterator, like the next one
         self._has_ended = False
         self._foreign_iterator: Any = None
@@ -204,14 +209,15 @@ class DALIStructuredOutputIterator:
     def reset(self) -> None:
         """Start the next epoch from its beginning, also in the middle of one."""
         self._require_open()
-        if self._structured is None or InputAdapter(self._structured.data_input).has_epochs:
-            self._made = None
-        if self._foreign_iterator is not None:
-            self._reset_foreign_iterator()
-        elif self._structured is not None:
-            self._structured.restart_epoch()
-        else:
-            self._pipeline.reset()
+        with self.lock:
+            if self._structured is None or InputAdapter(self._structured.data_input).has_epochs:
+                self._made = {}
+            if self._foreign_iterator is not None:
+                self._reset_foreign_iterator()
+            elif self._structured is not None:
+                self._structured.restart_epoch()
+            else:
+                self._pipeline.reset()
 
     def _reset_foreign_iterator(self) -> None:
         # DALI's iterators fetch a batch ahead, so what the pipeline has delivered says nothing.
@@ -269,6 +275,13 @@ class DALIStructuredOutputIterator:
         times.num_samples += len(values[0]) if values else pipeline.max_batch_size
         return result
 
+    def _result(self) -> tuple[Any, Exception | None]:
+        """Get the next batch, or the error in place of it."""
+        try:
+            return self.next_batch(), None
+        except Exception as error:
+            return None, self._closed_error() if self._is_closed else error  # closed by another thread
+
     def _foreign_batch(self) -> Any:
         """A batch of an iterator of DALI, or of a pipeline that was not made by a definition."""
         if self._foreign_iterator is None:
@@ -321,13 +334,24 @@ class DALIStructuredOutputIterator:
         if self._is_closed:
             return
         self._is_closed = True
-        self._foreign_iterator = None
-        if self._structured is not None:
-            self._release()
+        if not self.lock.acquire(blocking=False):  # another thread makes a batch
+            if self._structured is not None:
+                self._structured.end_wait()
+            self.lock.acquire()
+        try:
+            self._foreign_iterator = None
+            if self._structured is not None:
+                self._release()
+        finally:
+            self.lock.release()
 
     def _require_open(self) -> None:
         if self._is_closed:
-            raise ClosedError("The iterator was closed. Create a new pipeline and a new iterator over it.")
+            raise self._closed_error()
+
+    @staticmethod
+    def _closed_error() -> ClosedError:
+        return ClosedError("The iterator was closed. Create a new pipeline and a new iterator over it.")
 
     def __enter__(self) -> DALIStructuredOutputIterator:
         """Return itself."""

@@ -101,6 +101,11 @@ def test_what_is_packed_comes_out_as_it_was(data: st.DataObject) -> None:
                 shape = data.draw(st.just(usual) | st_numpy.array_shapes(min_dims=ndim, max_dims=ndim, min_side=0))
                 array = data.draw(st_numpy.arrays(dtype, shape))
                 columns[-1].append(array.T.copy().T if data.draw(st.booleans()) else array)
+    if data.draw(st.booleans()):  # in a large buffer fields are copied
+        at = data.draw(st.integers(0, len(counts)))
+        for of_field, value in ((counts, 1), (dtypes, np.dtype("u1")), (items, (len(columns),))):
+            of_field.insert(at, value)
+        columns.append([np.full(70_000, number, np.uint8) for number in range(num_samples)])
     is_by_sample = data.draw(st.booleans())
     layout = TransportLayout(tuple(items), num_slots=data.draw(st.integers(1, 5)), is_by_sample=is_by_sample)
     [rows] = outputs_of_batch(layout, [*zip(*columns, strict=True)], (), False)
@@ -112,7 +117,7 @@ def test_what_is_packed_comes_out_as_it_was(data: st.DataObject) -> None:
     ]
     packed = Delivery(places, layout).packed_of([Output(rows)])
     assert packed is not None
-    for place, expected in zip(places, columns, strict=True):
+    for place, expected in zip(places, [columns[item] for field in items for item in field], strict=True):
         shapes = {array.shape for array in expected}
         array = packed.array(place)
         assert (array is None) == (len(shapes) > 1)

@@ -1,0 +1,167 @@
+"""A program that keeps a field of each batch keeps its bytes, and not those of the other fields."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from nvidia.dali.types import DALIDataType as DT
+
+from accvlab.dali_pipeline_framework import DataLoader, DataProvider, PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator
+from accvlab.dali_pipeline_framework.processing_steps import (
+    ImageRange01Normalizer,
+    LambdaStep,
+    UnneededFieldRemover,
+)
+from accvlab.dali_pipeline_framework.sampling import SequentialSampler
+
+NUM_BATCHES, MIB = 16, 1 << 20
+
+
+class LargeProvider(DataProvider):
+    """Per sample two clouds and two cameras of 256 KiB each, and some small fields."""
+
+    def get_number_of_samples(self) -> int:
+        return 4 * NUM_BATCHES
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        camera = SampleDataGroup()
+        camera.add_data_field("pixels", DT.UINT8, ndim=1)
+        camera.add_data_field("gain", DT.FLOAT, ndim=0)
+        sample = SampleDataGroup()
+        sample.add_data_field("label", DT.INT64, ndim=0)
+        sample.add_data_field("cloud", DT.FLOAT, ndim=2)
+        sample.add_data_field("image", DT.UINT8, ndim=3)
+        sample.add_data_field("token", DT.STRING)
+        sample.add_data_field("boxes", DT.FLOAT, ndim=2)
+        sample.add_data_field("other", DT.FLOAT, ndim=2)
+        sample.add_data_group_field_array("cameras", camera, 2)
+        return sample
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.new_sample()
+        sample["label"] = sample_index
+        sample["cloud"] = np.full((1 << 14, 4), sample_index)
+        sample["other"] = np.full((1 << 14, 4), -sample_index)
+        sample["image"] = np.full((2, 2, 3), sample_index)
+        sample["token"] = f"sample {sample_index}"
+        sample["boxes"] = np.full((sample_index % 3, 4), sample_index)
+        for number, camera in enumerate(sample["cameras"].values()):
+            camera["pixels"] = np.full(MIB // 4, sample_index)
+            camera["gain"] = sample_index + number / 2
+        return sample
+
+
+TAKEN: dict[str, tuple[Callable[[Any], Any], Callable[[int], Any], float]] = {
+    # What is kept of a batch, what it must be for a sample, and how many MiB per batch it may keep.
+    "label": (lambda batch: batch["label"], lambda index: index, 0),
+    "one number": (lambda batch: batch["label"][0:1], lambda index: index, 0),
+    "text": (lambda batch: batch["token"], lambda index: f"sample {index}", 0),
+    "list": (lambda batch: batch["boxes"], lambda index: np.full((index % 3, 4), index), 0),
+    "element": (lambda batch: batch["cameras"][1]["gain"], lambda index: index + 0.5, 0),
+    "large": (lambda batch: batch["cloud"], lambda index: np.full((1 << 14, 4), index), 1),
+    "large element": (lambda batch: batch["cameras"][0]["pixels"], lambda index: np.full(MIB // 4, index), 1),
+}
+
+
+def kept_mib(batches: Any, take: Callable[[Any], Any]) -> tuple[float, list[Any]]:
+    """Iterate over all batches; get the MiB per batch that are kept, and what is kept."""
+    kept: list[Any] = []
+    process = psutil.Process()
+    for number, batch in enumerate(batches):
+        if number == 4:
+            del batch
+            gc.collect()
+            before = process.memory_info().rss
+            continue
+        kept.append(take(batch))
+    del batch
+    gc.collect()
+    return (process.memory_info().rss - before) / MIB / (NUM_BATCHES - 5), kept
+
+
+def assert_kept(kept: list[Any], expected: Callable[[int], Any]) -> None:
+    numbers = [number for number in range(NUM_BATCHES) if number != 4]
+    for number, of_batch in zip(numbers, kept, strict=True):
+        for slot, value in enumerate(of_batch):
+            np.testing.assert_array_equal(value, expected(4 * number + slot))
+
+
+STEPS: dict[str, list[Any]] = {
+    "untouched": [],
+    "graph": [LambdaStep(lambda value: value + 0, input_names="label", output_types={"label": DT.INT64}), ImageRange01Normalizer("image")],
+}
+
+
+@pytest.mark.parametrize("output_type", ["torch", "numpy"])
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_kept_field_keeps_its_own_bytes(name: str, output_type: Any) -> None:
+    take, expected, most = TAKEN[name]
+    with DataLoader(
+        LargeProvider(), 4, num_workers=0, output_type=output_type, ragged={"boxes": "list"}
+    ) as loader:
+        kept_mib(loader, take)
+        mib, kept = kept_mib(loader, take)
+    assert_kept(kept, expected)
+    assert mib < most + 1
+
+
+@pytest.mark.parametrize("run", ["workers", "graph"])
+def test_a_field_of_the_graph_keeps_its_own_bytes(run: Any) -> None:
+    take, expected, _ = TAKEN["label"]
+    settings: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "ragged": {"boxes": "list"}}
+    with DataLoader(LargeProvider(), 4, steps=STEPS["graph"], run=run, **settings) as loader:
+        kept_mib(loader, take)
+        mib, kept = kept_mib(loader, take)
+    assert_kept(kept, expected)
+    assert mib < 1
+
+
+def test_stacked_elements_keep_their_own_bytes() -> None:
+    settings: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "ragged": {"boxes": "list"}}
+    with DataLoader(LargeProvider(), 4, stack_arrays=True, **settings) as loader:
+        mib, kept = kept_mib(loader, lambda batch: batch["cameras"]["gain"])
+    assert_kept(kept, lambda index: [index, index + 0.5])
+    assert mib < 1
+
+
+def pipeline_of(*steps: Any) -> Any:
+    data_input = SamplerInputCallable(LargeProvider(), SequentialSampler(4 * NUM_BATCHES, 4, last_batch="drop"))
+    definition = PipelineDefinition(data_input, [*steps], use_parallel_external_source=False)
+    return definition.get_dali_pipeline(batch_size=4, num_threads=1, device_id=None)
+
+
+def test_outputs_of_the_pipeline_keep_their_own_bytes() -> None:
+    pipeline = pipeline_of()
+    kept = []
+    try:
+        pipeline.build()
+        kept_mib((pipeline.run() for _ in range(NUM_BATCHES)), lambda outputs: outputs[0])
+        pipeline.restart_epoch()
+        mib, kept = kept_mib((pipeline.run() for _ in range(NUM_BATCHES)), lambda outputs: outputs[0])
+        assert_kept([tensors.as_array() for tensors in kept], lambda index: index)
+        assert mib < 1
+    finally:
+        del kept
+        pipeline.close()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
+def test_an_iterator_of_jax_keeps_its_own_bytes() -> None:
+    from nvidia.dali.plugin.jax import DALIGenericIterator
+
+    take, expected, _ = TAKEN["label"]
+    pipeline = pipeline_of(UnneededFieldRemover(["boxes", "token"]))
+    arguments = {"dali_generic_iterator_class": DALIGenericIterator}
+    with DALIStructuredOutputIterator(NUM_BATCHES, pipeline, **arguments) as iterator:
+        mib, kept = kept_mib(iterator, take)
+    assert_kept(kept, expected)
+    assert mib < 1
