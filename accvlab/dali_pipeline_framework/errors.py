@@ -356,8 +356,7 @@ def error_that_is_also(
         error.errno = next((_NUMBERS[cls] for cls in classes if cls in _NUMBERS), None)
         for cause in also:
             if isinstance(cause, OSError):
-                error.errno, names = cause.errno, (cause.strerror, cause.filename)
-                error.strerror, error.filename = (without_secrets(x) if isinstance(x, str) else x for x in names)
+                error.errno, error.strerror, error.filename = cause.errno, cause.strerror, cause.filename
     return error
 
 

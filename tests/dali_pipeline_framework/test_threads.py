@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from accvlab.dali_pipeline_framework.threads import called_in_thread
+from accvlab.dali_pipeline_framework.threads import called_in_thread, give_lock
 
 
 def test_results_and_errors_come_back() -> None:
@@ -28,3 +29,31 @@ def test_calls_at_the_same_time_leave_the_size_of_other_stacks_as_it_was() -> No
     finally:
         sys.setswitchinterval(interval)
         threading.stack_size(before)
+
+
+class Owner:
+    """An object with a lock."""
+
+    lock: threading.Lock
+
+
+def test_a_forked_process_does_not_wait_for_a_thread_that_it_does_not_have() -> None:
+    owner = Owner()
+    give_lock(owner)
+    is_held, may_end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with owner.lock:
+            is_held.set()
+            may_end.wait()
+
+    holding = called_in_thread(hold, "holds")
+    is_held.wait()
+    child = os.fork()
+    if not child:
+        os._exit(0 if owner.lock.acquire(blocking=False) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not owner.lock.acquire(blocking=False)
+    may_end.set()
+    holding.result()
+    assert owner.lock.acquire(blocking=False)

@@ -41,7 +41,7 @@ _ALIGNMENT = 16
 # Who keeps a field must not keep its batch. In a buffer up to this size that does not matter.
 _NOT_WORTH_A_COPY = 1 << 16
 _MOST_MEMORIES = 24  # for copies of large fields
-# A field that fills this part of its buffer is not copied.
+# A field that fills this part of its buffer, with all its elements, is not copied.
 _MOST = 0.8
 # Fields up to this size are copied together out of a larger buffer, larger ones each for itself.
 _SMALL = 1 << 12
@@ -441,7 +441,7 @@ class Delivery:
         return self.layout is not None and self.layout.is_by_sample
 
     def packed_of(self, outputs: Sequence[Any]) -> PackedBatch | None:
-        """Get the packed fields of a batch; they are copied out of a large buffer, but one that fills most of it."""
+        """Get the packed fields of a batch, copied out of a large buffer, but for one that fills most of it."""
         if self.layout is None or not self.has_buffer:
             return None
         rows = np.asarray(outputs[0].as_tensor())
@@ -504,9 +504,9 @@ class PackedBatch:
             return np.ndarray(shape, dtype, self.small, block.starts[number] - block.before_small)
         return np.ndarray(shape, dtype, self.buffer, block.starts[number])
 
-    def _owned(self, array: Array, block: Block, num_bytes: int) -> Array:
-        """Get an array as it is delivered, if so many bytes of its field are delivered with it."""
-        is_alone = num_bytes > _MOST * len(self.buffer)
+    def _owned(self, array: Array, block: Block) -> Array:
+        """Get an array of a block as it is delivered."""
+        is_alone = block.num_bytes > _MOST * len(self.buffer)
         if block.before_small is not None or is_alone or len(self.buffer) <= _NOT_WORTH_A_COPY:
             return array
         return self.memory.copied(array)
@@ -518,10 +518,10 @@ class PackedBatch:
             shape = (self.num_samples * place.count, *block.shapes[0])
             whole = self._view(block, shape, place.dtype)
             if place.count == 1:
-                return self._owned(whole, block, whole.nbytes)
+                return self._owned(whole, block)
             entries = _entries_of(place, self.num_samples, self.is_by_sample)
             of_element = whole[entries.start : entries.stop : entries.step]
-            return self._owned(of_element, block, of_element.nbytes)
+            return self._owned(of_element, block)
         arrays = self._views(place)
         if place.is_text:
             longest = max(len(text) for text in arrays)
@@ -535,7 +535,7 @@ class PackedBatch:
             shape = (self.num_samples, *arrays[0].shape)
             first = place.element * self.num_samples
             whole = self._view(block, shape, place.dtype, first)
-            return self._owned(whole, block, whole.nbytes)
+            return self._owned(whole, block)
         return np.stack(arrays)
 
     def stack(self, place: FieldPlace) -> Array | None:
@@ -544,13 +544,12 @@ class PackedBatch:
         if len(block.shapes) > 1:
             return None
         whole = self._view(block, (self.num_samples, place.count, *block.shapes[0]), place.dtype)
-        return self._owned(whole, block, whole.nbytes)
+        return self._owned(whole, block)
 
     def arrays(self, place: FieldPlace) -> list[Array]:
         """Get a field as one array per sample."""
-        block, arrays = self.blocks[place.output], self._views(place)
-        num_bytes = sum(map(_nbytes_of, arrays))
-        return [self._owned(array, block, num_bytes) for array in arrays]
+        block = self.blocks[place.output]
+        return [self._owned(array, block) for array in self._views(place)]
 
     def _views(self, place: FieldPlace) -> list[Array]:
         block = self.blocks[place.output]

@@ -49,8 +49,8 @@ class FaultPolicy:
         max_failed: How many different samples may fail; with one more, the run ends with a summary.
         max_failed_share: Which share of the samples that were delivered may fail, in [0, 1]; as long as fewer than
             1,000 were, that share of 1,000.
-        quarantine: A file to which a line of JSON is added for each sample that fails. Once that is not possible, e.g.
-            on a full disk, an error is logged, and the loop goes on.
+        quarantine: A file to which a line of JSON is added for each sample that fails. Once that is not possible,
+            e.g. on a full disk, an error is logged, and the loop goes on.
         exclude: Files of this kind, whose samples are taken for failed without trying them; not with ``samples``
             ``"raise"``.
         restarts: How many times, in all, workers are started again after one was killed, ended or hung, or the

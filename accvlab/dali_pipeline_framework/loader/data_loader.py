@@ -193,7 +193,8 @@ class DataLoader(TorchInterface):
     shards, and with any batch size that the order allows.
 
     Threads can share it: they take turns in calling ``next`` of a loop, each batch goes to one of them, and
-    `state_dict` and `close` may be called by others meanwhile. A loop whose loader was closed raises a `ClosedError`.
+    `state_dict` and `close` may be called by others meanwhile. A loop whose loader was closed raises a
+    `ClosedError`.
 
     It has the attributes that code around PyTorch's loader looks at, among them ``dataset``, ``sampler`` (with
     ``set_epoch``), ``batch_sampler``, ``batch_size`` and ``drop_last``.

@@ -197,7 +197,7 @@ class LoaderRun:
         self._log_sample_counts()
 
     def make_batch(self, loop: Loop, thread: int) -> Made:
-        """Make what a thread receives next of a loop, unless it was made already: a batch, an error, or the end."""
+        """Make what a thread receives next of a loop, unless it was made already."""
         progress, times, pipelines = self.progress, self.times, self.pipelines
         if pipelines.is_closed:
             pipelines.require_open()
@@ -213,7 +213,7 @@ class LoaderRun:
             batch = self.next_batch(loop)
         except Exception as error:
             if pipelines.is_closed:  # by another thread, which has ended the wait
-                error = pipelines.closed_error()
+                return Made(None, pipelines.closed_error(), progress.pipeline, progress.next_start)
             if isinstance(error, GraphError | SourceError | WorkerDiedError):  # how it got here does not help
                 error.__traceback__, error.__suppress_context__ = None, True
             return Made(None, error, progress.pipeline, progress.next_start)

@@ -15,7 +15,7 @@ import pytest
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup
 from accvlab.dali_pipeline_framework.errors import ClosedError
 from accvlab.dali_pipeline_framework.threads import called_in_thread
 

@@ -156,7 +156,10 @@ def test_a_state_that_finds_no_room_has_the_number_of_the_cause(tmp_path: Path) 
     with loader_of() as loader:
         save_state(loader, path)
         before = path.read_bytes()
-        with pytest.raises(FileError, match="The state cannot be written to .*: File too large") as caught, without_room(9):
+        with (
+            pytest.raises(FileError, match=r"state cannot be written to .*: File too large") as caught,
+            without_room(9),
+        ):
             save_state(loader, path)
         with pytest.raises(FileNotFoundError) as missing:
             save_state(loader, tmp_path / "missing" / "state.json")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from nvidia.dali.types import DALIDataType as DT
+from nvidia.dali.types import DALIDataType
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
@@ -34,15 +34,15 @@ class LargeProvider(DataProvider):
     @property
     def sample_data_structure(self) -> SampleDataGroup:
         camera = SampleDataGroup()
-        camera.add_data_field("pixels", DT.UINT8, ndim=1)
-        camera.add_data_field("gain", DT.FLOAT, ndim=0)
+        camera.add_data_field("pixels", DALIDataType.UINT8, ndim=1)
+        camera.add_data_field("gain", DALIDataType.FLOAT, ndim=0)
         sample = SampleDataGroup()
-        sample.add_data_field("label", DT.INT64, ndim=0)
-        sample.add_data_field("cloud", DT.FLOAT, ndim=2)
-        sample.add_data_field("image", DT.UINT8, ndim=3)
-        sample.add_data_field("token", DT.STRING)
-        sample.add_data_field("boxes", DT.FLOAT, ndim=2)
-        sample.add_data_field("other", DT.FLOAT, ndim=2)
+        sample.add_data_field("label", DALIDataType.INT64, ndim=0)
+        sample.add_data_field("cloud", DALIDataType.FLOAT, ndim=2)
+        sample.add_data_field("image", DALIDataType.UINT8, ndim=3)
+        sample.add_data_field("token", DALIDataType.STRING)
+        sample.add_data_field("boxes", DALIDataType.FLOAT, ndim=2)
+        sample.add_data_field("other", DALIDataType.FLOAT, ndim=2)
         sample.add_data_group_field_array("cameras", camera, 2)
         return sample
 
@@ -95,10 +95,10 @@ def assert_kept(kept: list[Any], expected: Callable[[int], Any]) -> None:
             np.testing.assert_array_equal(value, expected(4 * number + slot))
 
 
-STEPS: dict[str, list[Any]] = {
-    "untouched": [],
-    "graph": [LambdaStep(lambda value: value + 0, input_names="label", output_types={"label": DT.INT64}), ImageRange01Normalizer("image")],
-}
+STEPS: list[Any] = [
+    LambdaStep(lambda value: value + 0, input_names="label", output_types={"label": DALIDataType.INT64}),
+    ImageRange01Normalizer("image"),
+]
 
 
 @pytest.mark.parametrize("output_type", ["torch", "numpy"])
@@ -118,7 +118,7 @@ def test_a_kept_field_keeps_its_own_bytes(name: str, output_type: Any) -> None:
 def test_a_field_of_the_graph_keeps_its_own_bytes(run: Any) -> None:
     take, expected, _ = TAKEN["label"]
     settings: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "ragged": {"boxes": "list"}}
-    with DataLoader(LargeProvider(), 4, steps=STEPS["graph"], run=run, **settings) as loader:
+    with DataLoader(LargeProvider(), 4, steps=STEPS, run=run, **settings) as loader:
         kept_mib(loader, take)
         mib, kept = kept_mib(loader, take)
     assert_kept(kept, expected)
