@@ -41,6 +41,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import attrs
 
@@ -321,10 +322,11 @@ def _combined_class(error_class: type[FrameworkError], also: type[Exception]) ->
         # Pickle would look for the class by its name; and the other class may have a `__reduce__` that fails.
         others = [name for name in _OF_SYSTEM if isinstance(getattr(self, name, None), int | str)]
         state = {**self.__dict__, **{name: getattr(self, name) for name in others}}
-        return error_that_is_also, (error_class, (also,), str(self)), state
+        return error_that_is_also, (parts[0], parts[1:], str(self)), state
 
+    parts: tuple[Any, ...] = (*vars(error_class).get("_parts", (error_class,)), also)
     methods = {"__init__": __init__, "__new__": __new__, "__reduce__": __reduce__}
-    namespace = {**methods, "__module__": error_class.__module__}
+    namespace = {**methods, "_parts": parts, "__module__": error_class.__module__}
     combined = type(name, (error_class, also), namespace)
     _combined_classes[error_class, also] = combined
     return combined

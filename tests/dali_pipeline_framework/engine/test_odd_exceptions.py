@@ -17,7 +17,7 @@ import pytest
 from nvidia.dali.types import DALIDataType
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, SampleDataGroup
-from accvlab.dali_pipeline_framework.errors import SourceError, causes_of, error_that_is_also, text_of
+from accvlab.dali_pipeline_framework.errors import DeviceError, SourceError, causes_of, error_that_is_also, text_of
 from accvlab.dali_pipeline_framework.processing_steps import MapStep
 
 pytestmark = pytest.mark.timeout(30)
@@ -262,7 +262,7 @@ def test_errors_that_refer_to_each_other_are_visited_once() -> None:
 
 
 def test_an_error_of_two_classes_is_pickled() -> None:
-    error = error_that_is_also(SourceError, [KeyError, LookupError], "text")
+    error = error_that_is_also(SourceError, [DeviceError, KeyError], "text")
     copied = pickle.loads(pickle.dumps(error))
     assert type(copied) is type(error)
     assert isinstance(copied, SourceError)

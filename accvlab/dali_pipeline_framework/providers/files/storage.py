@@ -281,9 +281,7 @@ class Storage:
         if isinstance(error, FileNotFoundError):  # fsspec's own text is only the path
             is_link = not self._is_url(name) and os.path.islink(path)
             reason = "it is a link that leads nowhere" if is_link else "there is none"
-        refused = error_that_is_also(
-            FileError, [error], f"{what} {self.shown(name)} cannot be read: {reason}."
-        )
+        refused = error_that_is_also(FileError, [error], f"{what} {self.shown(name)} cannot be read: {reason}.")
         try:
             raise refused from error
         finally:
