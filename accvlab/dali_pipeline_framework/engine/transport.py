@@ -291,16 +291,13 @@ class Block:
         shapes: Their shapes, in order; one shape for all where they have the same.
         before_small: For a small field in a large buffer, how many bytes before it are not copied with the small
             fields. None: it is not copied with them.
+        is_copied: Whether arrays are copied each for itself.
     """
 
     starts: Sequence[int]
     shapes: Sequence[tuple[int, ...]]
     before_small: int | None = None
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all arrays."""
-        return self.starts[-1] - self.starts[0]
+    is_copied: bool = False
 
 
 class Unpacker:
@@ -363,15 +360,16 @@ class Unpacker:
         self._end = blocks[-1].starts[-1] if blocks else 0
         parts: list[slice] = []
         if num_bytes > _NOT_WORTH_A_COPY:
-            blocks = [_copied_together(block, parts) for block in blocks]
+            blocks = [_with_copies(block, parts, int(_MOST * num_bytes)) for block in blocks]
         return num_samples, blocks, parts
 
 
-def _copied_together(block: Block, parts: list[slice]) -> Block:
-    """Note the part of the buffer in which a block is, where that is small."""
-    if block.num_bytes > _SMALL:
-        return block
-    start, end = block.starts[0], block.starts[-1] + -block.num_bytes % _ALIGNMENT
+def _with_copies(block: Block, parts: list[slice], most: int) -> Block:
+    """Decide how a block is copied; where it is small, its part of the buffer is noted."""
+    start, num_bytes = block.starts[0], block.starts[-1] - block.starts[0]
+    if num_bytes > _SMALL:
+        return attrs.evolve(block, is_copied=num_bytes <= most)
+    end = block.starts[-1] + -num_bytes % _ALIGNMENT
     num_copied = sum(part.stop - part.start for part in parts)
     if parts and parts[-1].stop == start:
         parts[-1] = slice(parts[-1].start, end)
@@ -500,28 +498,22 @@ class PackedBatch:
 
     def _view(self, block: Block, shape: tuple[int, ...], dtype: DType, number: int = 0) -> Array:
         """Get the array of a block that begins with the array of a number."""
-        if self.small is not None and block.before_small is not None:
-            return np.ndarray(shape, dtype, self.small, block.starts[number] - block.before_small)
-        return np.ndarray(shape, dtype, self.buffer, block.starts[number])
-
-    def _owned(self, array: Array, block: Block) -> Array:
-        """Get an array of a block as it is delivered."""
-        is_alone = block.num_bytes > _MOST * len(self.buffer)
-        if block.before_small is not None or is_alone or len(self.buffer) <= _NOT_WORTH_A_COPY:
-            return array
-        return self.memory.copied(array)
+        if block.before_small is None:
+            return np.ndarray(shape, dtype, self.buffer, block.starts[number])
+        return np.ndarray(shape, dtype, self.small, block.starts[number] - block.before_small)
 
     def array(self, place: FieldPlace) -> Array | None:
         """Get a field as one array with the samples as first axis; None where their shapes differ."""
         block = self.blocks[place.output]
         if len(block.shapes) == 1:
             shape = (self.num_samples * place.count, *block.shapes[0])
-            whole = self._view(block, shape, place.dtype)
+            base, before = (self.buffer, 0) if block.before_small is None else (self.small, block.before_small)
+            whole = np.ndarray(shape, place.dtype, base, block.starts[0] - before)
             if place.count == 1:
-                return self._owned(whole, block)
+                return self.memory.copied(whole) if block.is_copied else whole
             entries = _entries_of(place, self.num_samples, self.is_by_sample)
             of_element = whole[entries.start : entries.stop : entries.step]
-            return self._owned(of_element, block)
+            return self.memory.copied(of_element) if block.is_copied else of_element
         arrays = self._views(place)
         if place.is_text:
             longest = max(len(text) for text in arrays)
@@ -535,7 +527,7 @@ class PackedBatch:
             shape = (self.num_samples, *arrays[0].shape)
             first = place.element * self.num_samples
             whole = self._view(block, shape, place.dtype, first)
-            return self._owned(whole, block)
+            return self.memory.copied(whole) if block.is_copied else whole
         return np.stack(arrays)
 
     def stack(self, place: FieldPlace) -> Array | None:
@@ -544,12 +536,12 @@ class PackedBatch:
         if len(block.shapes) > 1:
             return None
         whole = self._view(block, (self.num_samples, place.count, *block.shapes[0]), place.dtype)
-        return self._owned(whole, block)
+        return self.memory.copied(whole) if block.is_copied else whole
 
     def arrays(self, place: FieldPlace) -> list[Array]:
         """Get a field as one array per sample."""
-        block = self.blocks[place.output]
-        return [self._owned(array, block) for array in self._views(place)]
+        views = self._views(place)
+        return list(map(self.memory.copied, views)) if self.blocks[place.output].is_copied else views
 
     def _views(self, place: FieldPlace) -> list[Array]:
         block = self.blocks[place.output]

@@ -68,8 +68,12 @@ class SettableLoaderSampler(LoaderSampler):
     """The order of a loader whose epochs can be chosen."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next loop over the loader run in this epoch. See `DataLoader.set_epoch`."""
-        self._loader.set_epoch(epoch)
+        """Have the next loop over the loader run in this epoch. See `DataLoader.set_epoch`.
+
+        A state of a later epoch that was loaded stays: frameworks call this with their own count of epochs, which
+        is less for a loader that has begun anew within an epoch, next to a longer one.
+        """
+        run_of(self._loader).set_epoch(epoch, keeps_loaded=True)
 
 
 class LoaderBatchSampler:

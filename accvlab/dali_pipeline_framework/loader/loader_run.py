@@ -22,6 +22,7 @@ from ..errors import (
     NotSupportedError,
     SettingError,
     SourceError,
+    StateError,
     WorkerDiedError,
 )
 from ..sources.input_adapter import InputAdapter
@@ -46,7 +47,7 @@ from .state import (
     require_within_epoch,
     with_forms,
 )
-from .torch_interface import inform_accelerate
+from .torch_interface import inform_accelerate, resumed_by_lightning
 
 _logger = logging.getLogger(__name__)
 
@@ -79,8 +80,9 @@ class Loop(Iterator[Any]):
         run, thread = self._run, get_ident()
         progress = run.progress
         with run.lock, self._interrupts:
+            made = run.make_batch(self, thread)
             of_threads = progress.made
-            made = of_threads[thread] = run.make_batch(self, thread)
+            of_threads[thread] = made
         callable(None)  # Python runs handlers after calls of built-in functions and at jumps back: here, then not
         if of_threads is not progress.made:
             raise _ended()
@@ -96,6 +98,7 @@ class Loop(Iterator[Any]):
             if not progress.is_epoch_set:
                 progress.next_start = made.next_start
             progress.delivered = after
+        progress.is_loaded = False
         self.has_begun = True
         return made.batch
 
@@ -152,6 +155,7 @@ class LoaderRun:
         self.agreement = RankAgreement(bound.shard)
         # The loop holds the loader, which without another reference to it is closed with its loop.
         self._loop: Callable[[], Loop | None] = _no_loop
+        self._states_of_trainer: object = None  # of Lightning, that were looked at
         self._has_logged_counts = False
 
     @property
@@ -206,6 +210,8 @@ class LoaderRun:
         made = progress.made.get(thread)
         if made is not None:
             return made
+        if not loop.has_begun:
+            self._resume_training(loop)
         if self._keeps_checkpoints:
             progress.reader = pipelines.reader_state(progress.delivered)
         asked_at, start_before = perf_counter_ns(), progress.next_start
@@ -227,6 +233,25 @@ class LoaderRun:
         if received_at >= times.due_at or pipeline is not times.pipeline:
             times.read_clocks(received_at - asked_at, pipeline)
         return Made(batch, None, progress.pipeline, start_after)
+
+    def _resume_training(self, loop: Loop) -> None:
+        """Have a loop that begins in the middle of a resumed training begin there."""
+        resumed = resumed_by_lightning(loop.loader)
+        if resumed is None or resumed.states is self._states_of_trainer:
+            return
+        self._states_of_trainer = resumed.states
+        if resumed.state is not None:
+            self._load_state(resumed.state)
+            self._prepare_loop()
+            self._loop = weakref.ref(loop)
+        elif not self.progress.is_loaded and resumed.num_batches not in (None, self.progress.pipeline.batch):
+            at = self.progress.pipeline
+            raise StateError(
+                f"The Trainer goes on after {resumed.num_batches} batches of its epoch, and its checkpoint has no "
+                f"state of this loader, which is at batch {at.batch} of epoch {at.epoch}: samples would come "
+                f"twice. Load the state of that moment (`load_state_dict`) before `fit`, or resume from a "
+                f"checkpoint at the end of an epoch."
+            )
 
     def next_batch(self, loop: Loop) -> Any:
         """Get the next batch of a loop from the pipeline.
@@ -330,9 +355,16 @@ class LoaderRun:
         """Whether the next loop can run in any epoch."""
         return self.bound.is_callable and not self.progress.is_stream
 
-    def set_epoch(self, epoch: int) -> None:
-        """Have the next loop run in an epoch; see `DataLoader.set_epoch`."""
+    def set_epoch(self, epoch: int, *, keeps_loaded: bool = False) -> None:
+        """Have the next loop run in an epoch; see `DataLoader.set_epoch`.
+
+        Args:
+            epoch: The epoch.
+            keeps_loaded: Whether nothing is changed where a state of a later epoch was loaded.
+        """
         with self.lock:
+            if keeps_loaded and self.progress.is_loaded and isinstance(epoch, int):
+                epoch = max(epoch, self.progress.next_start.epoch)
             self._set_epoch(epoch)
 
     def _set_epoch(self, epoch: int) -> None:

@@ -49,6 +49,7 @@ class LoopProgress:
         next_start: Where the next loop starts.
         made: What the loop receives next, by the number of the thread that has requested it, if it was made
             already. Another dict after a loop has ended before its epoch.
+        is_loaded: Whether a state was loaded, and no batch has come after it yet.
         is_epoch_set: Whether `next_start` was set while a loop runs.
         reader: State of the native readers at `delivered`, while the pipeline may be further; else None.
     """
@@ -59,6 +60,7 @@ class LoopProgress:
     pipeline: Position = Position()
     next_start: Position = Position()
     made: dict[int, Made | None] = attrs.Factory(dict)
+    is_loaded: bool = False
     is_epoch_set: bool = False
     reader: ReaderState | None = None
 
@@ -106,5 +108,6 @@ class LoopProgress:
     def continue_at(self, position: Position) -> None:
         """Have the next loop start at a position, as if all before it was delivered."""
         self.delivered = self.next_start = position
+        self.is_loaded = True
         self.is_epoch_set = False
         self.made, self.reader = {}, None

@@ -7,8 +7,11 @@ import functools
 import logging
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
+
+import attrs
 
 from ..checks import flag
 from ..pipeline._dali_structured_output_iterator_data_loader_wrapper import counted_as
@@ -63,6 +66,48 @@ def inform_accelerate(loader: object, *, is_running: bool) -> None:
     state._remove_dataloader(loader)
     if is_running:
         state._add_dataloader(loader)
+
+
+_FIT_LOOPS = ("pytorch_lightning.loops.fit_loop", "lightning.pytorch.loops.fit_loop")
+
+
+@attrs.frozen
+class ResumedTraining:
+    """What a Trainer of Lightning that resumes knows of a loader.
+
+    Attributes:
+        states: The states of its loaders that it has not loaded.
+        state: That of the loader; None: there is none.
+        num_batches: How many batches of the epoch it has had; None where that says nothing about the loader.
+    """
+
+    states: Sequence[Any]
+    state: Mapping[str, Any] | None
+    num_batches: int | None
+
+
+def resumed_by_lightning(loader: object) -> ResumedTraining | None:
+    """Look whether a Trainer of Lightning that resumes requests the first batch of a loop over a loader.
+
+    It loads states where it makes its loaders. Where that was done before the checkpoint was read, since somebody
+    wanted `Trainer.estimated_stepping_batches`, it keeps them, and begins the epoch again.
+    """
+    if not any(name in sys.modules for name in _FIT_LOOPS):
+        return None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") not in _FIT_LOOPS:
+        frame = frame.f_back
+    fit_loop = None if frame is None else frame.f_locals.get("self")
+    loaders = list(getattr(getattr(fit_loop, "_combined_loader", None), "flattened", ()))
+    if fit_loop is None or not fit_loop.restarting or all(each is not loader for each in loaders):
+        return None
+    states = getattr(fit_loop, "_combined_loader_states_to_load", ())
+    stateful = [each for each in loaders if hasattr(each, "state_dict") and hasattr(each, "load_state_dict")]
+    state = None
+    if len(states) == len(stateful):
+        state = next(state for each, state in zip(stateful, states, strict=True) if each is loader)
+    counts = fit_loop.restarted_mid_epoch and len(loaders) == 1
+    return ResumedTraining(states, state, fit_loop.epoch_loop.batch_progress.current.ready if counts else None)
 
 
 def with_pinning(post_process: Callable[[Any], Any] | None, pin_memory: bool) -> Callable[[Any], Any] | None:
