@@ -10,7 +10,7 @@ from driving_support.arrow_logs import ArrowLog
 from driving_support.kitti import write_odometry, write_tracking
 from driving_support.lerobot import write_lerobot
 from driving_support.nuscenes_data import write_nuscenes
-from driving_support.physical_ai import LEFT, TELE, unpacked, write_published
+from driving_support.physical_ai import CLIPS, LEFT, TELE, unpacked, write_clip_index, write_published
 from navsim_data import CAMERAS, write_navsim
 from PIL import Image
 from support.child_processes import run_process
@@ -146,8 +146,10 @@ def _in_folder(folder, monkeypatch):
 
 
 def _one_camera(root):
-    """Clips of PhysicalAI-AV without the cameras that lack images at the ends of clips."""
+    """Clips of PhysicalAI-AV without the cameras that lack images at their ends; another one has no files."""
     write_published(root)
+    columns = {"clip_id": [*CLIPS, "clip-x"], "chunk": [*CLIPS.values(), 7]}
+    write_clip_index(root, event_t0s=None, end_timestamp=None, **columns)
     for camera in (LEFT, TELE):
         shutil.rmtree(root / "camera" / camera)
     return root

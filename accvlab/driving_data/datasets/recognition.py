@@ -42,6 +42,10 @@ def _of_navsim(provider: Any, root: Path, **fields: Any) -> DrivingProvider:
     return found
 
 
+def _of_physical_ai(provider: Any, root: Path, **fields: Any) -> DrivingProvider:
+    return _of_root(provider, root, missing="drop", **fields)  # a log line counts what was left out
+
+
 def _of_root(provider: Any, root: Path, **fields: Any) -> DrivingProvider:
     found: DrivingProvider = provider(root, **fields)
     return found
@@ -62,7 +66,7 @@ KINDS: Final[tuple[tuple[str, str, str, _Open], ...]] = (
     ("calib/*.txt", "kitti", "KittiTrackingProvider", _of_root),
     ("*.arrow", "arrow_logs", "ArrowLogProvider", _of_root),
     ("*/*.arrow", "arrow_logs", "ArrowLogProvider", _of_root),
-    ("clip_index.parquet", "physical_ai.physical_ai_provider", "PhysicalAiProvider", _of_root),
+    ("clip_index.parquet", "physical_ai.physical_ai_provider", "PhysicalAiProvider", _of_physical_ai),
     (_NAVSIM, "navsim.navsim_provider", "NavsimProvider", _of_navsim),
 )
 

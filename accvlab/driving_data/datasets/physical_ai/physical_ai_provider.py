@@ -126,7 +126,8 @@ class PhysicalAiProvider(DrivingProvider):
             validity=flag(valid_only, "valid_only"),
             split=split is not None,
         )
-        clips = _found_clips(storage, layout, chunks, wanted or (), columns, has_all=scenes is None)
+        drops = choice(missing, "missing", ("raise", "drop")) == "drop"
+        clips = _found_clips(storage, layout, chunks, wanted or (), columns, has_all=scenes is None, drops=drops)
         clips = _of_split(clips, None if split is None else text(split, "split"), scenes, valid_only=valid_only)
         clips = _chosen(clips, scenes, moments)
         names = sorted({camera for clip in clips for camera in clip.cameras})
@@ -145,7 +146,6 @@ class PhysicalAiProvider(DrivingProvider):
             has_vehicle_size=bool(settings.get("vehicle_size")),
             has_lenses=bool(settings.get("lenses")),
         )
-        drops = choice(missing, "missing", ("raise", "drop")) == "drop"
         needed = parts.fields + ["obstacles"] * (settings.get("boxes") is True)
         clips = _with_files(clips, needed, None if wanted is None and not drops else names, drops=drops)
         key: dict[str, Any] = {"reader": "physical ai 3", "root": storage.root, "parts": attrs.asdict(parts)}
@@ -170,10 +170,12 @@ def _found_clips(
     columns: ListedColumns,
     *,
     has_all: bool,
+    drops: bool,
 ) -> list[ClipFiles]:
     """Find the clips: those that have an unpacked video, or those of the list that are in the chunks.
 
-    Where all are wanted, it warns of clips of these chunks that have no unpacked video.
+    Where all are wanted, it warns of clips of these chunks that have no unpacked video, or notes them in the log
+    where those that lack files are dropped.
     """
     used, numbers = layout or ClipLayout(), _chunk_numbers(chunks)
     unpacked = {} if storage.is_remote else used.found(Path(storage.root))
@@ -200,7 +202,7 @@ def _found_clips(
     if lacking and has_all:
         where = f"{storage.path(used.clips)!r} lists for the chunks {listed(sorted(used_chunks))}"
         what = f"have no video {used.video!r}, and are left out: {listed(lacking, 5)}"
-        warn_user(f"{len(lacking)} clip(s) that {where} {what}.")
+        (_logger.warning if drops else warn_user)(f"{len(lacking)} clip(s) that {where} {what}.")
     return clips
 
 
