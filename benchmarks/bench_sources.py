@@ -11,8 +11,8 @@ the contestants deliver the same:
   default, with half of their frames in common, or apart. ``provider`` is a `FrameSequenceDataProvider` with its
   decoder, ``native`` a `SequenceReader`.
 - ``video``: clips of eight frames, as (8, H, W, 3). ``provider`` is a `VideoDataProvider`, ``streamed`` slot by
-  slot in the order of play, or ``shuffled``, where nearly each clip needs a seek; ``native`` is a `VideoReader`,
-  where DALI knows the codec. For one worker, the frames that are decoded are counted.
+  slot in the order of play, or ``shuffled``, where nearly each clip needs a seek. For one worker, the frames
+  that are decoded are counted.
 
 ``PyTorch`` is ``torch.utils.data.DataLoader``, which decodes in as many workers as the provider has, with Pillow,
 PyAV, and, if it is installed, OpenCV.
@@ -119,15 +119,11 @@ def video_race(kind: VideoKind, paths: Sequence[Path], scale: Scale) -> Race:
     return Race(
         f"video, {kind.name}",
         "frames",
-        lambda resources: videos(
-            paths, FRAMES_PER_SECOND, scale.clips_per_batch, kind.is_native, scale.num_workers, resources
-        ),
+        lambda resources: videos(paths, FRAMES_PER_SECOND, scale.clips_per_batch, scale.num_workers, resources),
         (),
         (
             ("provider, streamed, 1 worker", "provider, shuffled, 1 worker"),
             ("provider, streamed, 1 worker", "provider, shuffled"),
-            ("provider, streamed, 1 worker", "native, in order"),
-            ("provider, shuffled", "native, shuffled"),
             ("provider, shuffled", "PyTorch, PyAV, shuffled"),
         ),
         lambda: {"decoded_per_delivered": decoded_per_delivered(paths, scale.clips_per_batch)},

@@ -15,11 +15,11 @@ from races import START_METHOD, GetBatch, endless
 
 from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
+from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder, PipelineStepBase
 from accvlab.dali_pipeline_framework.providers import FileDataProvider, FrameSequenceDataProvider
 from accvlab.dali_pipeline_framework.sampling import RandomAccessSampler, ShuffledSampler, StreamingSequenceSampler
-from accvlab.dali_pipeline_framework.sources import FileReader, SequenceReader, VideoReader
+from accvlab.dali_pipeline_framework.sources import FileReader, ReaderInput, SequenceReader
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos
 
 NUM_THREADS = 2
@@ -45,17 +45,23 @@ def of_framework(
     *,
     num_workers: int,
 ) -> GetBatch:
-    """A loader of the framework, over a provider or a native reader."""
+    """A loader of the framework over a provider, or an iterator over a native reader."""
     definition = PipelineDefinition(data_input, steps)
     output = definition.check_and_get_output_data_structure()
-    loader = DataLoader(
-        definition,
-        batch_size,
-        num_workers=num_workers,
-        num_threads=NUM_THREADS,
-        start_method=START_METHOD,
-        ragged={name: "list" for name in ("data", "frames") if output.find_all_occurrences(name)},
-    )
+    ragged: Any = {name: "list" for name in ("data", "frames") if output.find_all_occurrences(name)}
+    loader: Any
+    if isinstance(data_input, ReaderInput):
+        pipeline = definition.get_dali_pipeline(batch_size=batch_size, num_threads=NUM_THREADS)
+        loader = DALIStructuredOutputIterator(pipeline=pipeline, ragged=ragged)
+    else:
+        loader = DataLoader(
+            definition,
+            batch_size,
+            num_workers=num_workers,
+            num_threads=NUM_THREADS,
+            start_method=START_METHOD,
+            ragged=ragged,
+        )
     return contestant(resources.enter_context(loader), units_per_batch)
 
 
@@ -136,7 +142,6 @@ def videos(
     paths: Sequence[Path],
     frames_per_second: int,
     batch_size: int,
-    has_native: bool,
     num_workers: int,
     resources: ExitStack,
 ) -> dict[str, GetBatch]:
@@ -159,10 +164,6 @@ def videos(
         racing[name] = of_framework(
             resources, sampled(provider, sampler), [], batch_size, frames_per_batch, num_workers=workers
         )
-    if has_native:
-        for name, shuffles in (("native, in order", False), ("native, shuffled", True)):
-            reader = VideoReader(filenames=names, sequence_length=SEQUENCE_LENGTH, random_shuffle=shuffles)
-            racing[name] = of_framework(resources, reader, [], batch_size, frames_per_batch, num_workers=0)
     clips = [
         (name, first)
         for name, count in zip(names, provider.samples_per_recording.tolist(), strict=True)

@@ -36,20 +36,18 @@ class VideoKind:
         codec: ``libx264`` (with three B-frames between the others), ``libvpx-vp9``, or ``mjpeg``.
         suffix: Of the file; it chooses the container.
         key_frames_every: Frames from one key frame to the next, for the drives in turn.
-        is_native: Whether DALI decodes it on the CPU.
     """
 
     name: str
     codec: str
     suffix: str
     key_frames_every: tuple[int, ...]
-    is_native: bool
 
 
 VIDEO_KINDS = (
-    VideoKind("H.264", "libx264", ".mp4", (12, 18, 24, 30), False),
-    VideoKind("VP9", "libvpx-vp9", ".webm", (12, 18, 24, 30), True),
-    VideoKind("MJPEG", "mjpeg", ".avi", (1,), True),
+    VideoKind("H.264", "libx264", ".mp4", (12, 18, 24, 30)),
+    VideoKind("VP9", "libvpx-vp9", ".webm", (12, 18, 24, 30)),
+    VideoKind("MJPEG", "mjpeg", ".avi", (1,)),
 )
 
 

@@ -82,13 +82,11 @@ from .sampling import class_balanced_weights as class_balanced_weights
 from .sources import CallableBase as CallableBase
 from .sources import FileReader as FileReader
 from .sources import IterableBase as IterableBase
-from .sources import JoinedInput as JoinedInput
 from .sources import SamplerInputCallable as SamplerInputCallable
 from .sources import SamplerInputIterable as SamplerInputIterable
 from .sources import SequenceReader as SequenceReader
 from .sources import Shard as Shard
 from .sources import ShuffledShardedInputCallable as ShuffledShardedInputCallable
-from .sources import VideoReader as VideoReader
 from .video import VideoDataProvider as VideoDataProvider
 from .video import VideoFrameDataProvider as VideoFrameDataProvider
 from .video import Videos as Videos

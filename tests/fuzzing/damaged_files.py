@@ -252,17 +252,6 @@ def _read_archive(path: Path) -> None:
             storage.read_bytes(entry.name)
 
 
-def _array(folder: Path) -> Path:
-    np.save(folder / "a.npy", np.arange(12.0).reshape(4, 3))
-    return folder / "a.npy"
-
-
-def _read_array(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.sources.readers.reader_files import type_of_array_file
-
-    type_of_array_file(str(path))
-
-
 def _index(pattern: str) -> Callable[[Path], Path]:
     def write(folder: Path) -> Path:
         from accvlab.dali_pipeline_framework.providers import Columns
@@ -322,7 +311,6 @@ KINDS = {
     "kitti poses": Kind(_kitti_oxts, _read_kitti),
     "zip": Kind(_zip, _read_archive),
     "tar": Kind(_tar, _read_archive),
-    "npy": Kind(_array, _read_array),
     "header of an index": Kind(_index("header.json"), _read_index),
     "column of an index": Kind(_index("a.*.npy"), _read_index),
     "mp4": Kind(_video("a.mp4", "libx264"), _read_video),

@@ -43,9 +43,8 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.providers import FrameSequenceDataProvider
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
-from accvlab.dali_pipeline_framework.sources import FileReader, NumpyReader, SequenceReader, VideoReader
 from support.arrays import DT, ArrayProvider, encoded_image, photograph
-from support.reader_data import array_files, frame_folders
+from support.reader_data import frame_folders
 
 HW = (90, 160)
 NUM_CAMERAS = 3
@@ -159,33 +158,6 @@ def _clips(folder: Path) -> dict[str, Any]:
     return {"source": source, "batch_size": 3, "steps": [FrameSequenceDecoder(on_gpu=True)]}
 
 
-def _photos_on_disk(folder: Path) -> dict[str, Any]:
-    (folder / "photos" / "a").mkdir(parents=True, exist_ok=True)
-    for number in range(4):
-        photo(number).tofile(folder / "photos" / "a" / f"{number}.jpg")
-    reader = FileReader(file_root=folder / "photos", data_name="image")
-    steps = [decoder(), ImageResizer("image", output_hw=[48, 96], mode="stretch"), normalizer()]
-    return {"source": reader, "batch_size": 2, "steps": steps}
-
-
-def _frames_on_disk(folder: Path) -> dict[str, Any]:
-    reader = SequenceReader(file_root=_frames(folder), sequence_length=3)
-    return {"source": reader, "batch_size": 2, "steps": [ImageRange01Normalizer("frames")]}
-
-
-def _videos(experimental: bool) -> Callable[[Path], dict[str, Any]]:
-    def make(folder: Path) -> dict[str, Any]:
-        from support.videos import make_video  # PyAV may be missing
-
-        path = folder / "numbers.webm"
-        path = path if path.exists() else make_video(path, 20, size=(192, 128))  # not too small for a GPU
-        reader = VideoReader(experimental=experimental, filenames=[str(path)], labels=[4], sequence_length=5)
-        steps = [ImageResizer("frames", output_hw=[24, 32], mode="stretch"), ImageRange01Normalizer("frames")]
-        return {"source": reader, "batch_size": 2, "steps": steps}
-
-    return make
-
-
 def _encoded_videos(codec: str, suffix: str) -> Callable[[Path], dict[str, Any]]:
     """Clips of two videos, with B-frames in open groups of pictures where the codec has them."""
 
@@ -201,14 +173,6 @@ def _encoded_videos(codec: str, suffix: str) -> Callable[[Path], dict[str, Any]]
         return {"source": source, "batch_size": 2, "shuffle": True, "seed": 1, "steps": steps}
 
     return make
-
-
-def _arrays(folder: Path) -> dict[str, Any]:
-    root = folder / "arrays"
-    return {
-        "source": NumpyReader(file_root=root if root.exists() else array_files(root, 4), use_gpu=True),
-        "batch_size": 2,
-    }
 
 
 @attrs.frozen
@@ -272,14 +236,9 @@ CASES: dict[str, GpuCase] = {
     "different sizes": GpuCase(_rig(decoder, ragged="list")),
     "windows": GpuCase(_windows),
     "frame sequences": GpuCase(_clips, "frames", mean=0.0, share=0.0),
-    "files of a reader": GpuCase(_photos_on_disk, levels=NORMALIZED),
-    "frames of a reader": GpuCase(_frames_on_disk, "frames", levels=1 / 255, mean=0.01),
-    "videos": GpuCase(_videos(True), "frames", levels=1 / 255, mean=3.0, share=0.05),
-    "videos, GPU only": GpuCase(_videos(False), "frames", levels=1 / 255, mean=3.0, share=0.05, like="videos"),
     "encoded videos, H.264": GpuCase(_encoded_videos("libx264", "mp4"), "frames", mean=3.0, share=0.05),
     "encoded videos, HEVC": GpuCase(_encoded_videos("libx265", "mp4"), "frames", mean=3.0, share=0.05),
     "encoded videos, VP9": GpuCase(_encoded_videos("libvpx-vp9", "webm"), "frames", mean=3.0, share=0.05),
-    "arrays of a reader": GpuCase(_arrays, "data", mean=0.0, share=0.0),
 }
 
 

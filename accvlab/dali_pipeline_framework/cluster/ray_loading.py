@@ -77,7 +77,7 @@ class RayLoading:
             NotSupportedError: Actors cannot load its input.
         """
         source = pipeline.worker_source
-        if not isinstance(source, CallableSource) or pipeline.native:
+        if not isinstance(source, CallableSource):
             kind = type(pipeline.data_input).__name__
             raise NotSupportedError(
                 f"`workers` loads what is a function of the position: a data provider with a sampler, or a "

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -12,7 +12,7 @@ from ..errors import DeviceError, GraphError, SettingError
 from ..sample_data import GroupFormat
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.names import format_path
-from ..sources.input_parts import NativeInput
+from ..sources.native_input import NativeInput
 from .dali.texts import (
     MERGED_DIFFERENT_DIMENSIONS,
     dali_cause,
@@ -25,21 +25,15 @@ from .failure_diagnosis import Culprit
 from .transport import Delivery
 
 
-def _find_native(native: Iterable[NativeInput], error: Exception) -> NativeInput | None:
-    """Find the native input that an error of DALI is about; None where it is about none."""
-    return next((each for each in native if is_about(error, each.operator_name)), None)
-
-
-def setup_error(native: Iterable[NativeInput], error: Exception) -> SettingError | DeviceError | None:
+def setup_error(native: NativeInput | None, error: Exception) -> SettingError | DeviceError | None:
     """Make the error for a GPU or a native input that DALI could not set up; None where it is about neither."""
     if is_about_device(error):
         return device_error("Building the pipeline", error)
-    failed = _find_native(native, error)
-    if failed is None:
+    if native is None or not is_about(error, native.operator_name):
         return None
     reason = dali_cause(error)
-    advice = failed.advice(reason)
-    return SettingError(f"DALI cannot set up {failed!r}. {advice}{' ' * bool(advice)}DALI reports: {reason}")
+    advice = native.advice(reason)
+    return SettingError(f"DALI cannot set up {native!r}. {advice}{' ' * bool(advice)}DALI reports: {reason}")
 
 
 def dtype_problems(
@@ -89,15 +83,14 @@ class FailedBatch:
 def graph_error(
     failed: FailedBatch,
     error: Exception,
-    native: Iterable[NativeInput],
+    native: NativeInput | None,
     find: Callable[[], tuple[str, list[Culprit]]] | None,
 ) -> GraphError | DeviceError:
     """Make the error for a batch that failed in the graph; ``find`` gets a description and the culprits."""
     if is_about_device(error):
         return device_error(str(failed), error)
-    reader = _find_native(native, error)
-    if reader is not None:
-        return GraphError(f"{failed} failed in {reader!r}: {dali_cause(error)}")
+    if native is not None and is_about(error, native.operator_name):
+        return GraphError(f"{failed} failed in {native!r}: {dali_cause(error)}")
     diagnosis = "Which samples form the batch is not known: native readers of DALI do not report it."
     culprits: list[Culprit] = []
     if find is not None:

@@ -18,10 +18,10 @@ from nvidia.dali import types
 from nvidia.dali.pickling import _DaliPickle
 from nvidia.dali.pipeline import Pipeline
 
-from ..errors import ClosedError, FrameworkError, OutputError, SettingError, WorkerDiedError
+from ..errors import ClosedError, FrameworkError, OutputError, WorkerDiedError
 from ..sample_data import SampleDataGroup
 from ..sources.input_adapter import InputAdapter
-from ..sources.input_parts import NativeInput, NativeRun, ReaderEpochs
+from ..sources.native_input import NativeInput, NativeRun
 from ..user_warnings import warn_user
 from . import interrupts
 from .control_block import ControlBlock, Work
@@ -128,10 +128,8 @@ class StructuredPipeline(Pipeline):
     Attributes:
         blueprint: Format of the output.
         control: Memory shared with the workers.
-        data_input: The user's input that workers load; native readers are in ``native``.
-        native: The native inputs by the names of their operators.
-        has_workers: Whether there is a callable or iterable, whose epochs are those of the pipeline; else the
-            epochs are those of the native inputs.
+        data_input: The user's input.
+        native: The input where operators of DALI read it, and there is nothing for workers; else None.
         checks_dtypes: Whether the first batch is compared with the blueprint.
         delivery: Places of the fields in the outputs of the graph.
         plan: What runs in the workers, what is folded, and what is packed, for people; see
@@ -145,14 +143,13 @@ class StructuredPipeline(Pipeline):
         worker_source: What DALI calls in the workers; None where there is nothing for them.
         least_ahead: Batches that workers load ahead at least; more only as far as memory allows.
         may_bind_outputs: Whether nothing is brought from a GPU to the CPU: then the host need not wait for it.
-        diagnosis: Finds out which samples of a failed batch are to blame; None next to native readers.
+        diagnosis: Finds out which samples of a failed batch are to blame; None for native readers.
     """
 
     blueprint: SampleDataGroup
     control: ControlBlock
     data_input: Any
-    native: Mapping[str, NativeInput]
-    has_workers: bool
+    native: NativeInput | None
     checks_dtypes: bool
     delivery: Delivery
     plan: str
@@ -174,7 +171,7 @@ class StructuredPipeline(Pipeline):
     _is_failure_due: bool = False  # whether the batch that failed is due
     _first_in_epoch: int = 0  # batch at which the epoch began: 0, except after a checkpoint was restored
     _num_in_epoch: int = 0  # batches delivered since then
-    _runs: Sequence[NativeRun] = ()  # positions of the native inputs, once the pipeline is built
+    _native_run: NativeRun | None = None  # position of the native input, once the pipeline is built
     _has_scheduled: bool = False  # whether a batch of the current epoch was scheduled
     _num_iterators: int = 0
     is_closed: bool = False
@@ -226,8 +223,8 @@ class StructuredPipeline(Pipeline):
 
     @property
     def ragged_advice(self) -> str:
-        """What to do where samples of a batch have different shapes, if the native inputs know; else empty."""
-        return " ".join(each.ragged_advice for each in self.native.values()).strip()
+        """What to do where samples of a batch have different shapes, if a native input knows; else empty."""
+        return "" if self.native is None else self.native.ragged_advice
 
     @property
     def imports_s(self) -> Mapping[str, float]:
@@ -264,7 +261,7 @@ class StructuredPipeline(Pipeline):
         try:
             if isinstance(depth, dict):  # DALI's worker pool takes only a single depth
                 self._prefetch_queue_depth = max(depth.values())
-            if self.has_workers and self.py_num_workers:
+            if self.native is None and self.py_num_workers:
                 require_shared_memory()
             watch = WorkerWatch(self.control, self.describe_loading)
             if self.py_start_method == "forkserver" and getattr(self.worker_source, "is_parallel", False):
@@ -311,23 +308,17 @@ class StructuredPipeline(Pipeline):
         try:
             super().build()
         except RuntimeError as error:
-            explained = setup_error(self.native.values(), error)
+            explained = setup_error(self.native, error)
             if explained is None:
                 raise
             raise explained from error
         self._threads = threads_of_process() - threads_before
         self.start_s = {**self.start_s, "graph": (perf_counter_ns() - began) * 1e-9}
         self._first_in_epoch = self._consumer_iter
-        self._runs = [native.begin(name, self) for name, native in self.native.items()]
-        self._require_equal_epochs()
+        if self.native is not None:
+            self._native_run = self.native.begin(self)
+            self._native_run.continue_at(self._consumer_iter)  # of a checkpoint that was restored
         vars(self)["build"] = type(None)  # DALI calls it five times per batch: nothing is to be done until `close`
-
-    def _require_equal_epochs(self) -> None:
-        """Refuse native inputs of one pipeline whose epochs have different batches."""
-        if not self.has_workers and len({run.epochs for run in self._runs}) > 1:
-            sizes = [f"\n  - {name}: {run.epochs}" for name, run in zip(self.native, self._runs, strict=True)]
-            rule = "Readers of one pipeline must have the same number of samples, shards and policy"
-            raise SettingError(f"{rule}, so that their epochs have the same batches:{''.join(sizes)}")
 
     def describe_loading(self, pid: int) -> str:
         """Say what a process is at: "loading sample 7 (...)"; empty where that is not known."""
@@ -361,7 +352,7 @@ class StructuredPipeline(Pipeline):
         """Schedule the next batch. A failure to do so is kept until that batch is due."""
         if not self._built or self.is_closed:
             self.build()
-        if self.failure is not None or (self._runs and not self._await_input()):
+        if self.failure is not None or (self._native_run is not None and not self._await_input()):
             return
         self._has_scheduled = True
         try:
@@ -369,8 +360,8 @@ class StructuredPipeline(Pipeline):
                 # DALI waits indefinitely for the buffer that holds the batch delivered last.
                 self.release_outputs()
             with self._while_scheduling:
-                if self._runs:
-                    self._schedule()
+                if self._native_run is not None and self._native_run.is_awaited:
+                    self._schedule_awaited(self._native_run)
                 else:
                     super().schedule_run()
         except StopIteration:
@@ -395,38 +386,25 @@ class StructuredPipeline(Pipeline):
         Returns:
             Whether a batch can be scheduled.
         """
-        if not self._is_awaited:
+        if self._native_run is None or not self._native_run.is_awaited:
             return True
         if self.empty() and not self._last_iter:
-            for run in self._runs:
-                run.wait()
-        return self._is_input_ready
+            self._native_run.wait()
+        return self._native_run.is_ready()
 
-    @property
-    def _is_awaited(self) -> bool:
-        return not self.has_workers and any(run.is_awaited for run in self._runs)
-
-    @property
-    def _is_input_ready(self) -> bool:
-        return all(run.is_ready() for run in self._runs)
-
-    def _schedule(self) -> None:
-        if not self._is_awaited:
-            super().schedule_run()
-            return
+    def _schedule_awaited(self, run: NativeRun) -> None:
         # DALI would begin several batches at first, whether there is something for them or not.
         self._first_iter = False
         depth = self._cpu_queue_size if self._exec_pipelined else 1
         while True:
             super().schedule_run()
-            if self._last_iter or self._batches_to_consume >= depth or not self._is_input_ready:
+            if self._last_iter or self._batches_to_consume >= depth or not run.is_ready():
                 return
 
     def _iter_setup(self) -> None:
         """Called by DALI before a batch is scheduled: native readers have no end, so they are counted here."""
-        if not self.has_workers:
-            for run in self._runs:
-                run.begin_batch()
+        if self._native_run is not None:
+            self._native_run.begin_batch()
         if self._is_abandoning:
             discard_loaded(self._py_pool)
             raise StopIteration
@@ -509,31 +487,10 @@ class StructuredPipeline(Pipeline):
         finally:
             if running is not None:
                 running.is_held = False
-        if self._runs and self.num_valid == 0:
-            self._end_with_batch_thrown_away()
         # Native readers give what is in the files, and that may change from one to the next.
-        if self.checks_dtypes and (self.num_delivered == 1 or self._runs):
+        if self.checks_dtypes and (self.num_delivered == 1 or self._native_run is not None):
             self._check_dtypes(batch)
         return batch if self._delivers_graph_outputs else tuple(self.delivery.tensor_lists(batch))
-
-    @property
-    def num_valid(self) -> int | None:
-        """How many samples of the batch received last are to be delivered; None for all.
-
-        Native readers always make full batches: where the last one of an epoch is to be smaller, the iterator
-        leaves out what only fills it.
-        """
-        if self.has_workers or not self._runs:
-            return None
-        return self._runs[0].num_valid(self._first_in_epoch + self._num_in_epoch - 1)
-
-    def _end_with_batch_thrown_away(self) -> None:
-        """End the epoch with its last batch, which is not full and is dropped."""
-        self.num_delivered -= 1
-        if self._api_type == types.PipelineAPIType.SCHEDULED:
-            self.release_outputs()
-        self._last_iter = True
-        raise StopIteration
 
     def _check_dtypes(self, batch: Sequence[Any]) -> None:
         problems = dtype_problems(self.blueprint.format, self.delivery, self.last_changed_by, batch)
@@ -555,9 +512,8 @@ class StructuredPipeline(Pipeline):
             self._first_in_epoch = 0
             self._has_scheduled = False
             self._num_handed_over = self.control.num_loaded  # the others were thrown away
-            if not self.has_workers:
-                for run in self._runs:
-                    run.begin_epoch()
+            if self._native_run is not None:
+                self._native_run.begin_epoch()
 
     def abandon_epoch(self) -> None:
         """Tell the workers to load nothing more for the current epoch, so that it ends soon."""
@@ -571,7 +527,7 @@ class StructuredPipeline(Pipeline):
         """
         if not InputAdapter(self.data_input).has_epochs:
             return not (self._last_iter and self.empty())
-        return self._num_in_epoch + (0 if self.has_workers else self._first_in_epoch) == 0
+        return self._num_in_epoch == 0
 
     def restart_epoch(self) -> None:
         """End the current epoch at its present batch, so that the next batch is the first of the next epoch.
@@ -611,48 +567,22 @@ class StructuredPipeline(Pipeline):
 
     def _end_epoch(self) -> None:
         if not (self._last_iter and self.empty()):
-            # Native readers cannot skip: the input next to them is played to the end of the epoch with them.
-            if not self.native or not InputAdapter(self.data_input).has_epochs:
-                self.abandon_epoch()
-            # What is loaded and waits is dropped at once; an iterable must be played to the end.
-            self._is_abandoning = callable(self.data_input) and not self.native
+            self.abandon_epoch()
+            # What is loaded and waits is dropped at once; an iterable or a reader must be played to the end.
+            self._is_abandoning = callable(self.data_input)
             with contextlib.suppress(StopIteration):
                 while True:
                     self._throw_batch_away()
             self._is_abandoning = False
         self.reset()
 
-    # --- native readers ---------------------------------------------------------------------------
-
     @property
-    def reader_epochs(self) -> ReaderEpochs | None:
-        """The epochs of native readers where they are those of the pipeline, else None; builds the pipeline."""
-        if self.has_workers:
+    def num_batches_read(self) -> int | None:
+        """Number of batches of an epoch of a native reader, None for other inputs; builds the pipeline."""
+        if self.native is None:
             return None
         self.build()
-        return self._runs[0].epochs
-
-    @property
-    def joined_reader_epochs(self) -> dict[str, ReaderEpochs]:
-        """The epochs of native readers next to an input that workers load, by operator; builds the pipeline."""
-        if not self.has_workers:
-            return {}
-        self.build()
-        named = zip(self.native, self._runs, strict=True)
-        return {name: run.epochs for name, run in named if run.epochs is not None}
-
-    @property
-    def reader_position(self) -> tuple[int, int]:
-        """Position of native readers whose epochs the pipeline has: epoch, and batches received of it."""
-        epoch = self._runs[0].epoch if self._runs else 0
-        return epoch, self._first_in_epoch + self._num_in_epoch
-
-    def continue_at(self, epoch: int, num_received: int) -> None:
-        """Give native readers their position after a checkpoint was restored."""
-        self.build()
-        self._first_in_epoch = num_received
-        for run in self._runs:
-            run.continue_at(epoch, num_received)
+        return None if self._native_run is None else self._native_run.num_batches
 
     def _throw_batch_away(self) -> None:
         if self._api_type == types.PipelineAPIType.SCHEDULED:  # DALI refuses to mix the two
@@ -682,8 +612,8 @@ class StructuredPipeline(Pipeline):
                 last_first.callback(self.sample_faults.close)
             last_first.callback(self._end_workers)
             last_first.callback(self._shutdown)
-            for run in reversed(self._runs):
-                last_first.callback(run.close)
+            if self._native_run is not None:
+                last_first.callback(self._native_run.close)
 
     def end_wait(self) -> None:
         """Have a thread that waits for workers wait no more: it gets an error, and the pipeline has failed."""
@@ -762,7 +692,7 @@ class StructuredPipeline(Pipeline):
             watch = cast("WorkerWatch", self.watch)
             return worker_died_error(self._py_pool, watch, self.control, self.data_input, self.num_samples)
         batch_in_all = self.num_delivered + ahead
-        holds = "".join(f" {run.describe_batch(batch_in_all)}" for run in self._runs).rstrip()
+        holds = "" if self._native_run is None else f" {self._native_run.describe_batch(batch_in_all)}".rstrip()
         layout = self.delivery.layout
         counted = "samples" if layout is None or layout.num_slots == 1 else "the elements of all samples"
         failed = FailedBatch(*self.failed_batch, holds, counted, self.merged_fields)
@@ -770,7 +700,7 @@ class StructuredPipeline(Pipeline):
         if self.diagnosis is not None:
             faults = self.sample_faults or self.diagnosis
             find = functools.partial(faults.find, error, *self.failed_batch, batch_in_all)
-        return graph_error(failed, error, self.native.values(), find)
+        return graph_error(failed, error, self.native, find)
 
 
 def discard_loaded(pool: WorkerPool) -> None:

@@ -7,7 +7,7 @@ import importlib
 import io
 import re
 import struct
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -139,28 +139,6 @@ def jpeg_damage(encoded: npt.NDArray[np.uint8]) -> str:
     except ValueError as error:
         return f"the JPEG file of {encoded.size} bytes is damaged: {error}"
     return ""
-
-
-def array_header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Read the header of a ``.npy`` file, of version 1.0 of the format, up to its data.
-
-    Returns:
-        Shape and type that it claims; the size of the data is not checked.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is not a valid header.
-    """
-    try:
-        version = np.lib.format.read_magic(file)
-        if version != (1, 0):
-            raise ValueError(f"it has version {version[0]}.{version[1]} of the format, and DALI reads 1.0")
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    except (OSError, ValueError):
-        raise
-    except Exception as error:  # what a damaged header makes Python's parser raise can be nearly anything
-        raise ValueError(f"its header is damaged ({type(error).__name__})") from error
-    return shape, dtype
 
 
 def too_many_pixels(height: int, width: int) -> str:

@@ -43,7 +43,7 @@ class LoaderSampler(Iterable[int], Sized, ABC):
         """Get the index in the data set of each sample of the epoch.
 
         Raises:
-            NotSupportedError: The input is the user's own, or a native reader; their samples are not known.
+            NotSupportedError: The input is the user's own; its samples are not known.
         """
         for indices in LoaderBatchSampler(self._loader):
             yield from indices
@@ -108,7 +108,7 @@ class LoaderBatchSampler:
         """Get the sample indices of each batch of the epoch.
 
         Raises:
-            NotSupportedError: The input is the user's own, or a native reader; their samples are not known.
+            NotSupportedError: The input is the user's own; its samples are not known.
         """
         planned = InputAdapter(self._loader.bound_input).planned
         if planned is None:
@@ -133,7 +133,7 @@ class DataLoader(TorchInterface):
     """Delivers batches to a training loop, epoch after epoch, and can be stopped and resumed anywhere.
 
     Args:
-        source: What to load: a data provider; or an input (callable, iterable, native reader, stream), or a
+        source: What to load: a data provider; or an input of your own (callable, iterable), or a
             `PipelineDefinition`, which has steps and order already.
         batch_size: Samples per batch on this shard. None: what input or sampler were created with.
         steps: Processing steps, applied one after the other.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sized
-from typing import Any, cast
+from typing import cast
 
 import attrs
 
@@ -21,7 +21,7 @@ from ..sampling.random_access_sampler import Description, SamplerBase
 from ..sampling.samplers import SequentialSampler, ShuffledSampler
 from ..sources.given_order import GivenOrderSampler
 from ..sources.input_adapter import InputAdapter
-from ..sources.input_parts import InputPart, InputParts
+from ..sources.native_input import NativeInput
 from ..sources.planned_input import PlannedInput
 from ..sources.sampler_inputs import SamplerInputCallable, SamplerInputIterable
 from ..sources.shards import Shard, detect_shard, num_cores_of_rank, shard_of_input
@@ -37,23 +37,16 @@ class LoaderInput:
     """The input of a loader, with all settings resolved.
 
     Attributes:
-        data_input: The input that workers load; native readers that are joined with it are in ``parts``.
-        parts: The whole input.
+        data_input: The input.
         batch_size: Samples per batch on this shard.
         shard: Which part of each batch it delivers.
         description: What the order depends on.
     """
 
     data_input: PipelineInput
-    parts: InputParts
     batch_size: int
     shard: Shard
     description: Description
-
-    @property
-    def is_read_natively(self) -> bool:
-        """Whether there is nothing for workers: operators of DALI read all of it."""
-        return self.parts.main is None
 
     @property
     def is_callable(self) -> bool:
@@ -66,40 +59,17 @@ class LoaderInput:
         return not InputAdapter(self.data_input).has_epochs
 
     @property
-    def keeps_checkpoints(self) -> bool:
-        """Whether DALI keeps the positions of native readers, in checkpoints."""
-        native, is_main_resumable = self.parts.native, self.parts.main is None or self.parts.has_callable
-        return bool(native) and is_main_resumable and all(part.source.is_resumable for part in native)
-
-    @property
     def kind(self) -> str:
         """What it is, for messages about what it cannot do."""
-        kind = "reads with DALI's native operators" if self.is_read_natively else "is an iterable"
-        return f"{type(self.data_input).__name__} {kind}"
-
-    def reading_one_ahead(self) -> LoaderInput | None:
-        """Get the same input with native readers that read one batch ahead; None where all do so already."""
-        changed = {part: part.source.reading_one_ahead() for part in self.parts.native}
-        changed = {part: source for part, source in changed.items() if source is not None}
-        if not changed:
-            return None
-        parts = self.parts.with_sources(changed)
-        return attrs.evolve(
-            self, parts=parts, data_input=parts.whole if self.is_read_natively else self.data_input
-        )
+        return f"{type(self.data_input).__name__} is an iterable"
 
     def require_resumable(self) -> None:
         """Raise a `NotSupportedError` where a loader over it cannot be continued."""
-        if not self.is_callable and not self.is_read_natively:
+        if not self.is_callable:
             raise NotSupportedError(
                 f"{self.kind}: it has no random access, so a loader over it cannot be continued. Use a callable, "
                 f"e.g. SamplerInputCallable, which delivers the same."
             )
-        for part in self.parts.native:
-            if not part.source.is_resumable:
-                raise NotSupportedError(
-                    f"{part.source!r} does not report its position, so a loader over it cannot be continued."
-                )
 
 
 def bind_input(source: PipelineInput, settings: LoaderSettings) -> LoaderInput:
@@ -111,66 +81,14 @@ def bind_input(source: PipelineInput, settings: LoaderSettings) -> LoaderInput:
     Raises:
         SettingError: A setting is out of its range, or contradicts what the input was created with.
     """
-    parts = InputParts.of(source)
-    if not parts.native:
-        return _bind_loaded(source, settings)
-    if parts.main is None:
-        return _bind_readers(parts, settings)
-    bound = _bind_loaded(parts.main.source, settings)
-    if InputAdapter(bound.data_input).delivers_partial_batches:
+    if isinstance(source, NativeInput):
+        kind = type(source).__name__
         raise SettingError(
-            "With native readers next to it, an input must deliver full batches, as theirs are always full; got "
-            "last_batch='partial'. Use 'drop', 'pad' or 'wrap'."
+            f"A DataLoader loads in workers, and operators of DALI read a {kind}. Iterate it in a pipeline: "
+            f"DALIStructuredOutputIterator(pipeline=PipelineDefinition({kind}(...), steps).get_dali_pipeline("
+            f"batch_size=...)). Or give the loader a data provider of the same files, such as FileDataProvider, "
+            f"FrameSequenceDataProvider or VideoDataProvider."
         )
-    readers = {part: _aligned(part.source.with_settings(shard=_pair(bound.shard))) for part in parts.native}
-    description = {**bound.description, **_described(readers)}
-    whole = parts.with_sources({**readers, parts.main: bound.data_input})
-    return attrs.evolve(bound, parts=whole, description=description)
-
-
-def _bind_readers(parts: InputParts, settings: LoaderSettings) -> LoaderInput:
-    source = parts.native[0].source
-    kind = type(source).__name__
-    if settings.context_name is not None:
-        raise SettingError(
-            f"`context_name` does not go with a {kind}, which does not report the position of a sample. "
-            f"{source.place_advice}"
-        )
-    if settings.steps_per_epoch is not None and all(part.source.has_epochs for part in parts.native):
-        raise SettingError(
-            f"`steps_per_epoch` does not go with a {kind}, which has epochs of its own. Use a data provider with "
-            f"a sampler."
-        )
-    if settings.batch_size is None:
-        raise SettingError("`batch_size` must be given: native readers have none of their own.")
-    size = whole_number(settings.batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
-    shard, last_batch = _pair(settings.shard), settings.last_batch
-    readers = {part: part.source.with_settings(shard=shard, last_batch=last_batch) for part in parts.native}
-    shards = {reader.shard for reader in readers.values()}
-    if len(shards) > 1:
-        raise SettingError(f"Readers of one loader must read the same shard, got {sorted(shards)}.")
-    bound = parts.with_sources(readers)
-    return LoaderInput(bound.whole, bound, size, settings.shard or Shard(*shards.pop()), _described(readers))
-
-
-def _aligned(reader: Any) -> Any:
-    """A reader whose epochs begin with a batch, so that it stays in step with an input of equally many batches."""
-    return reader if reader.has_own_padding else reader.with_settings(last_batch="pad")
-
-
-def _pair(shard: Shard | None) -> tuple[int, int] | None:
-    return None if shard is None else (shard.shard_id, shard.num_shards)
-
-
-def _described(readers: Mapping[InputPart, Any]) -> Description:
-    description: Description = {}
-    for part, reader in readers.items():
-        prefix = "".join(f"{name}." for name in part.path)
-        description.update({f"{prefix}{name}": value for name, value in reader.describe().items()})
-    return description
-
-
-def _bind_loaded(source: PipelineInput, settings: LoaderSettings) -> LoaderInput:
     if isinstance(source, SamplerInputIterable) and (
         source.has_random_access or settings.last_batch is not None or settings.context_name is not None
     ):
@@ -178,6 +96,10 @@ def _bind_loaded(source: PipelineInput, settings: LoaderSettings) -> LoaderInput
     if settings.shard is None:
         _warn_if_not_sharded(source)
     return _bind_planned(source, settings) if isinstance(source, PlannedInput) else _bind_own(source, settings)
+
+
+def _pair(shard: Shard | None) -> tuple[int, int] | None:
+    return None if shard is None else (shard.shard_id, shard.num_shards)
 
 
 def _bind_planned(source: PlannedInput, settings: LoaderSettings) -> LoaderInput:
@@ -199,7 +121,7 @@ def _bind_planned(source: PlannedInput, settings: LoaderSettings) -> LoaderInput
         _logger.info("With last_batch='partial' the shards can have different numbers of batches per epoch.")
     description = {**bound.describe(), **settings.described_steps}
     shard = settings.shard or Shard(*bound.shard)
-    return LoaderInput(bound, InputParts.of(bound), bound.batch_size, shard, description)
+    return LoaderInput(bound, bound.batch_size, shard, description)
 
 
 def _bind_own(source: PipelineInput, settings: LoaderSettings) -> LoaderInput:
@@ -216,7 +138,7 @@ def _bind_own(source: PipelineInput, settings: LoaderSettings) -> LoaderInput:
         raise SettingError("`batch_size` must be given, since the input has no `batch_size`.")
     shard = _shard_of_own(source, settings.shard)
     description: Description = {"input": type(source).__name__, **adapter.describe(), **settings.described_steps}
-    return LoaderInput(source, InputParts.of(source), size, shard, description)
+    return LoaderInput(source, size, shard, description)
 
 
 def _require_own_epochs(source: object, settings: LoaderSettings) -> None:
@@ -290,7 +212,7 @@ def checked_num_workers(settings: LoaderSettings, definition: PipelineDefinition
             f"`num_workers` must be a whole number of at least 0, or {default}; got {shown(value)}."
         )
     count = checked_worker_count(value, "num_workers")
-    if definition.uses_workers and not bound.is_read_natively:
+    if definition.uses_workers:
         warn_of_many_workers(count, "num_workers")
     return count
 
@@ -305,12 +227,12 @@ def check_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> None:
         return
     what = f"samples={policy.samples!r}"
     source = bound.data_input
-    if not isinstance(source, PlannedInput) or bound.parts.whole is not source:
+    if not isinstance(source, PlannedInput):
         rule = f"{what} of a FaultPolicy needs to know which samples form a batch"
         needed = (
             "a data provider with a sampler of this package (DataLoader(provider, ...) or SamplerInputCallable)"
         )
-        raise SettingError(f"{rule}: {needed}, got {type(bound.parts.whole).__name__}.")
+        raise SettingError(f"{rule}: {needed}, got {type(source).__name__}.")
     if type(source).__call__ is not PlannedInput.__call__:
         rule = f"{what} of a FaultPolicy cannot load another sample in the place of one"
         got = f"{type(source).__name__} loads samples in a way of its own (it defines `__call__`)"
@@ -380,8 +302,8 @@ def _require_input(source: object) -> None:
         raise SettingError(f"The first argument must be an object, got the class {source.__name__}: create one.")
     if not hasattr(source, "used_sample_data_structure"):
         raise SettingError(
-            f"The first argument must be a DataProvider (or an input, such as a CallableBase or a native reader, "
-            f"or a PipelineDefinition), got {type(source).__name__}. {_advice_for(source)}"
+            f"The first argument must be a DataProvider (or an input, such as a CallableBase, or a "
+            f"PipelineDefinition), got {type(source).__name__}. {_advice_for(source)}"
         )
 
 

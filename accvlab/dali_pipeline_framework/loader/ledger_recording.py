@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..checks import file_path
-from ..errors import NotSupportedError, SettingError
+from ..errors import SettingError
 from ..ledgers import NEW, STATE, LedgerWriter
 from .input_binding import LoaderInput
 from .progress import Position
@@ -58,11 +58,6 @@ class LedgerRecording:
         self._folder = os.path.expanduser(file_path(folder, "ledger"))
         if os.path.exists(self._folder) and not os.path.isdir(self._folder):
             raise SettingError(f"`ledger` must be a folder (made if need be), got the file {self._folder!r}.")
-        if bound.is_read_natively:
-            raise NotSupportedError(
-                f"`ledger` does not go with {type(bound.data_input).__name__}: native readers do not tell which "
-                f"samples they deliver. Use a data provider with a sampler."
-            )
         planned = getattr(bound.data_input, "provider", None)
         self._about: dict[str, int | str] = {
             "shard": bound.shard.shard_id,

@@ -38,11 +38,9 @@ from .state import (
     NO_SEGMENTS,
     EpochSegments,
     LoaderState,
-    ReaderState,
     continued_segments,
     fields_for_state,
     parse_state,
-    require_same_batches,
     require_same_run,
     require_within_epoch,
     with_forms,
@@ -86,7 +84,7 @@ class Loop(Iterator[Any]):
         callable(None)  # Python runs handlers after calls of built-in functions and at jumps back: here, then not
         if of_threads is not progress.made:
             raise _ended()
-        of_threads[thread] = progress.reader = None
+        of_threads[thread] = None
         if made.error is not None:
             try:
                 raise made.error
@@ -145,7 +143,6 @@ class LoaderRun:
         self.bound = bound = bind_input(self.definition.data_input, settings)
         self.num_workers = checked_num_workers(settings, self.definition, bound)
         check_sample_policy(bound, settings.faults)
-        self._keeps_checkpoints = bound.keeps_checkpoints
         self.ledger = LedgerRecording(settings.ledger, bound, settings.seed)
         self.pipelines = LoaderPipeline(settings, self.definition, bound, self.num_workers, self.ledger.is_on)
         is_stream = bound.is_endless and settings.steps_per_epoch is None
@@ -212,8 +209,6 @@ class LoaderRun:
             return made
         if not loop.has_begun:
             self._resume_training(loop)
-        if self._keeps_checkpoints:
-            progress.reader = pipelines.reader_state(progress.delivered)
         asked_at, start_before = perf_counter_ns(), progress.next_start
         try:
             batch = self.next_batch(loop)
@@ -279,13 +274,13 @@ class LoaderRun:
 
     def _begin(self) -> None:
         """Have the pipeline go on where the loop starts."""
-        start, stands_at = self.progress.next_start, self.progress.pipeline
+        start = self.progress.next_start
         self.pipelines.make_order(start.epoch)
         if self.bound.is_callable:
             # An endless stream may go on: nothing that was prefetched is lost.
-            if not self.bound.is_endless or start != stands_at:
+            if not self.bound.is_endless or start != self.progress.pipeline:
                 self.recovery.go_to(start)
-        elif self.pipelines.iterator is not None and not (self.bound.is_read_natively and start == stands_at):
+        elif self.pipelines.iterator is not None:
             self.pipelines.iterator.reset()
         self.progress.begin(self.bound.is_callable)
 
@@ -371,18 +366,13 @@ class LoaderRun:
         epoch = whole_number(epoch, "epoch", at_least=0)
         if epoch >= 2**31:
             raise SettingError(f"`epoch` must be less than 2**31, got {shown(epoch)}.")
-        has_readers, next_epoch = bool(self.bound.parts.native), self.progress.next_start.epoch
-        if has_readers and epoch != next_epoch and not self.bound.is_endless:
-            rule = "Native readers deliver their epochs one after the other"
-            got = f"the next loop runs in epoch {next_epoch}, and cannot run in epoch {epoch}"
-            raise NotSupportedError(f"{rule}: {got}. Use a data provider with a sampler.")
-        if not self.bound.is_callable and not has_readers:
+        if not self.bound.is_callable:
             advice = "Use a callable, e.g. SamplerInputCallable."
             raise NotSupportedError(f"{self.bound.kind}, which delivers its epochs one after the other. {advice}")
         if self.progress.is_stream:
             advice = "Pass `steps_per_epoch` to count its batches as epochs."
             raise NotSupportedError(f"An endless input has no epochs. {advice}")
-        loop, is_new = self._loop(), epoch != next_epoch
+        loop, is_new = self._loop(), epoch != self.progress.next_start.epoch
         has_begun = loop is not None and loop.has_begun and not loop.has_ended
         self.progress.set_epoch(epoch, has_begun)
         if not has_begun:
@@ -397,22 +387,18 @@ class LoaderRun:
         if segments and self.progress.next_start == Position(epoch):
             self._replace_pipeline(NO_SEGMENTS)
 
-    def _replace_pipeline(self, segments: EpochSegments, reader: ReaderState | None = None) -> None:
-        self.pipelines.replace(segments, reader)
-        self.progress.pipeline = self.pipelines.starts_at
+    def _replace_pipeline(self, segments: EpochSegments) -> None:
+        self.pipelines.replace(segments)
+        self.progress.pipeline = Position()
 
     # --- state ------------------------------------------------------------------------------------
 
     def state(self) -> LoaderState:
         """Get the state after the batch that was delivered last; see `DataLoader.state_dict`.
 
-        It does not wait for a batch that another thread makes; only the state of native readers does.
+        It does not wait for a batch that another thread makes.
         """
         self.bound.require_resumable()
-        with self.lock if self._keeps_checkpoints else contextlib.nullcontext():
-            return self._state()
-
-    def _state(self) -> LoaderState:
         position = self._normalised(self.progress.delivered)
         self._require_repeatable(position)
         return self._state_at(position)
@@ -429,15 +415,11 @@ class LoaderRun:
         own = self._state_at(Position())
         require_same_run(saved, own)
         self._require_repeatable(Position(saved.epoch, saved.batch))
-        if self.bound.keeps_checkpoints:
-            require_same_batches(saved, own)
-            self._replace_pipeline(NO_SEGMENTS, saved.reader)
-        else:
-            data_input = self.bound.data_input
-            segments = continued_segments(saved, own, data_input)
-            require_within_epoch(saved, self._settings.steps_per_epoch, InputAdapter(data_input).planned)
-            if segments != self.pipelines.segments:
-                self._replace_pipeline(segments)
+        data_input = self.bound.data_input
+        segments = continued_segments(saved, own, data_input)
+        require_within_epoch(saved, self._settings.steps_per_epoch, InputAdapter(data_input).planned)
+        if segments != self.pipelines.segments:
+            self._replace_pipeline(segments)
         position = self._normalised(Position(saved.epoch, saved.batch))
         self.progress.continue_at(position)
         if position.epoch != saved.epoch:
@@ -477,9 +459,8 @@ class LoaderRun:
             self._settings.seed,
             with_forms(self.bound.description, self.pipeline.steps_in_workers),
             self._saved_fields,
-            self.progress.reader or self.pipelines.reader_state(position),
         )
 
     @functools.cached_property
     def _saved_fields(self) -> dict[str, str]:
-        return fields_for_state(self.bound.parts.whole.used_sample_data_structure.format)
+        return fields_for_state(self.bound.data_input.used_sample_data_structure.format)

@@ -148,10 +148,10 @@ class LoaderSettings:
         """The number of steps, as part of what the order depends on."""
         return {} if self.steps_per_epoch is None else {"steps_per_epoch": self.steps_per_epoch}
 
-    def arguments_of_pipeline(self, batch_size: int, num_workers: int, keeps_checkpoints: bool) -> dict[str, Any]:
+    def arguments_of_pipeline(self, batch_size: int, num_workers: int) -> dict[str, Any]:
         """Arguments of `PipelineDefinition.get_dali_pipeline`: those of the loader, and ``pipeline_arguments``.
 
-        ``pipeline_arguments`` may have a number of threads or checkpoints where the loader has none.
+        ``pipeline_arguments`` may have a number of threads where the loader has none.
 
         Raises:
             SettingError: An argument is given twice, or workers cannot be forked.
@@ -172,7 +172,6 @@ class LoaderSettings:
             "py_start_method": self.start_method,
             "worker_init_fn": self.worker_init_fn,
             **({} if self.num_threads is None else {"num_threads": self.num_threads}),
-            **({"enable_checkpointing": True} if keeps_checkpoints else {}),
         }
         others = self.pipeline_arguments or {}
         for name in others:

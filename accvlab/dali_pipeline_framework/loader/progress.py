@@ -7,8 +7,6 @@ from typing import Any
 
 import attrs
 
-from .state import ReaderState
-
 
 @attrs.frozen
 class Position:
@@ -51,7 +49,6 @@ class LoopProgress:
             already. Another dict after a loop has ended before its epoch.
         is_loaded: Whether a state was loaded, and no batch has come after it yet.
         is_epoch_set: Whether `next_start` was set while a loop runs.
-        reader: State of the native readers at `delivered`, while the pipeline may be further; else None.
     """
 
     is_endless: bool
@@ -62,7 +59,6 @@ class LoopProgress:
     made: dict[int, Made | None] = attrs.Factory(dict)
     is_loaded: bool = False
     is_epoch_set: bool = False
-    reader: ReaderState | None = None
 
     def end_setting(self) -> None:
         """Begin a loop: what was set for the next loop now applies to this one."""
@@ -77,7 +73,7 @@ class LoopProgress:
         self.delivered = self.next_start
         if is_positioned or not self.is_stream:
             self.pipeline = self.next_start
-            self.made, self.reader = {}, None
+            self.made = {}
 
     def leave_pipeline(self) -> None:
         """Count a batch that has left the pipeline."""
@@ -110,4 +106,4 @@ class LoopProgress:
         self.delivered = self.next_start = position
         self.is_loaded = True
         self.is_epoch_set = False
-        self.made, self.reader = {}, None
+        self.made = {}

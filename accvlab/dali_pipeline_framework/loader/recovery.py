@@ -28,7 +28,6 @@ from ..errors import (
     NotSupportedError,
     QuarantineError,
     SettingError,
-    StateError,
     WorkerDiedError,
     WorkerStartError,
 )
@@ -39,34 +38,31 @@ from ..pipeline.pipeline import PipelineDefinition, PipelineInput
 from ..sampling.arithmetic.last_batch import SampleCounts
 from ..sources.given_order import GivenOrderSampler
 from ..sources.input_adapter import InputAdapter
-from ..sources.input_parts import ReaderEpochs
 from ..sources.planned_input import PlannedInput
 from .input_binding import LoaderInput
 from .loader_settings import LoaderSettings
 from .progress import LoopProgress, Position
-from .state import NO_SEGMENTS, EpochSegments, ReaderState
+from .state import NO_SEGMENTS, EpochSegments
 from .torch_interface import with_pinning
 
-_Made: TypeAlias = tuple[StructuredPipeline, SampleFaults | None, PipelineInput, Position]
+_Made: TypeAlias = tuple[StructuredPipeline, SampleFaults | None, PipelineInput]
 
 
 class LoaderPipeline:
-    """Owns a pipeline and the iterator over it, and counts its batches, by its input or its native readers.
+    """Owns a pipeline and the iterator over it, and counts its batches.
 
-    Another pipeline takes its place where an epoch goes on with other batch sizes (only at the start of a pipeline
-    can workers be told that) and where native readers go on at a checkpoint.
+    Another pipeline takes its place where an epoch goes on with other batch sizes: only at the start of a pipeline
+    can workers be told that.
 
     Attributes:
         pipeline: The present pipeline.
         iterator: The iterator over it; None until it was started.
         data_input: What workers load: the input of the loader, or that of an epoch that goes on.
         sample_faults: Handling of samples that fail in the present pipeline; None where they are not known.
-        starts_at: Position at which the present pipeline begins.
         is_closed: Whether the loader was closed.
         is_lost: Whether the pipeline has failed, and is to be replaced before it is used again.
         bound: The input as the loader has it.
         segments: How the epoch was begun.
-        loaded_reader: State at which native readers have begun, or None.
         failed: The samples that have failed so far.
         given_order: What is run for each epoch where the order is given by the user; else None.
     """
@@ -94,7 +90,7 @@ class LoaderPipeline:
             DeviceError: A step needs a GPU, and none is usable.
         """
         self._definition, self.bound, self._reports_samples = definition.evened_out(), bound, reports_samples
-        self._arguments = settings.arguments_of_pipeline(bound.batch_size, num_workers, bound.keeps_checkpoints)
+        self._arguments = settings.arguments_of_pipeline(bound.batch_size, num_workers)
         self._make_iterator = functools.partial(
             DALIStructuredOutputIterator,
             output_type=settings.output_type,
@@ -110,9 +106,9 @@ class LoaderPipeline:
         sampler = None if planned is None else planned.sampler
         self.given_order = sampler.indices if isinstance(sampler, GivenOrderSampler) else None
         self._steps_of_stream = (steps or 0) if bound.is_endless else None
-        self.is_closed = self._has_warned_of_drift = False
+        self.is_closed = False
         self.iterator: DALIStructuredOutputIterator | None = None
-        self._use(NO_SEGMENTS, None, self._make(NO_SEGMENTS, None))
+        self._use(NO_SEGMENTS, self._make(NO_SEGMENTS))
         # Made again by the iterator: unknown values are refused now.
         OutputConverter(
             output_format=self.pipeline.output_blueprint.format,
@@ -123,19 +119,17 @@ class LoaderPipeline:
             ragged=settings.ragged,
         )
 
-    def _use(self, segments: EpochSegments, reader: ReaderState | None, made: _Made) -> None:
-        self.segments, self.loaded_reader = segments, reader
+    def _use(self, segments: EpochSegments, made: _Made) -> None:
+        self.segments = segments
         self.is_lost = False
-        self.pipeline, self.sample_faults, self.data_input, self.starts_at = made
+        self.pipeline, self.sample_faults, self.data_input = made
         self._num_batches: dict[int, int | None] = {}
 
-    def _make(self, segments: EpochSegments, reader: ReaderState | None) -> _Made:
+    def _make(self, segments: EpochSegments) -> _Made:
         data_input = self.bound.data_input
         if segments[1]:
             data_input = cast(PlannedInput, data_input).continued(*segments)
-        whole = self.bound.parts.with_main(data_input)
-        checkpoint: dict[str, Any] = {} if reader is None else {"checkpoint": reader.checkpoint}
-        pipeline = self._definition.with_input(whole).get_dali_pipeline(**self._arguments, **checkpoint)
+        pipeline = self._definition.with_input(data_input).get_dali_pipeline(**self._arguments)
         if not isinstance(pipeline, StructuredPipeline):
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
         if self._reports_samples:
@@ -143,13 +137,12 @@ class LoaderPipeline:
         pipeline.is_of_loader = True
         pipeline.limits = (self.failed.policy.blocked_after, self.failed.policy.stacks_after)
         sample_faults = None
-        if callable(data_input) and not self.bound.parts.native:
+        if callable(data_input):
             self._require_own(cast(PlannedInput, data_input))
             pipeline.sample_faults = sample_faults = SampleFaults(pipeline, self.failed)
         if self._actors is not None:
             pipeline.cluster = self._loading = RayLoading(pipeline, self._actors, self._reports_samples)
-        starts_at = Position() if reader is None else self._continue_readers(pipeline, reader)
-        return pipeline, sample_faults, data_input, starts_at
+        return pipeline, sample_faults, data_input
 
     def _require_own(self, source: PlannedInput) -> None:
         """Refuse lists of failed samples that cannot be of this data set."""
@@ -159,17 +152,6 @@ class LoaderPipeline:
             problem = f"`exclude` lists sample {foreign}"
             advice = "Was the list made of other data?"
             raise QuarantineError(f"{problem}, but the data set has the samples 0 .. {num_samples - 1}. {advice}")
-
-    def _continue_readers(self, pipeline: StructuredPipeline, reader: ReaderState) -> Position:
-        try:
-            pipeline.build()
-        except (SettingError, RuntimeError) as error:
-            pipeline.close()
-            raise StateError(f"DALI cannot restore the state of the native readers: {error}") from error
-        if not self.bound.is_read_natively:
-            return Position()
-        pipeline.continue_at(reader.epoch, reader.batch)
-        return Position(reader.epoch, reader.batch)
 
     def start(self) -> None:
         """Start the worker processes, where that was not done before.
@@ -181,47 +163,29 @@ class LoaderPipeline:
         if self.iterator is not None:
             return
         self.iterator = self._make_iterator(pipeline=self.pipeline)
-        drift = "" if self._has_warned_of_drift else self._describe_drift()
-        if drift:
-            self._has_warned_of_drift = True
-            _logger.warning("%s", drift)
 
-    def replace(self, segments: EpochSegments, reader: ReaderState | None = None) -> None:
-        """Use a new pipeline that goes on with an epoch; it is started if the old one was.
-
-        Raises:
-            StateError: The checkpoint of native readers cannot be restored; then nothing was changed.
-        """
-        made = self._make(segments, reader)
+    def replace(self, segments: EpochSegments) -> None:
+        """Use a new pipeline that goes on with an epoch; it is started if the old one was."""
+        made = self._make(segments)
         was_started = self._close_pipeline()
-        self._use(segments, reader, made)
+        self._use(segments, made)
         if was_started:
             self.start()
 
     def renew(self, position: Position) -> None:
         """Replace a pipeline that was lost by one of the same arguments, started, that goes on at a position.
 
-        Native readers go on after the batch that was delivered last.
-
         Raises:
             NotSupportedError: The input cannot be positioned.
-            StateError: The position of the native readers is not known any more.
             WorkerStartError: The workers could not be started; another call tries it again.
         """
         self.bound.require_resumable()
-        if self.bound.keeps_checkpoints:
-            try:
-                self.loaded_reader = self.reader_state(position)
-            except RuntimeError as error:
-                problem = "The position of the native readers is not known after the failure"
-                raise StateError(f"{problem}: {error}") from error
         self.is_lost = True
         self._close_pipeline()
-        self._use(self.segments, self.loaded_reader, self._make(self.segments, self.loaded_reader))
+        self._use(self.segments, self._make(self.segments))
         self.is_lost = True
         self.start()
-        if not self.bound.is_read_natively:
-            self.go_to(position)
+        self.go_to(position)
         self.is_lost = False
 
     def make_order(self, epoch: int) -> None:
@@ -242,24 +206,6 @@ class LoaderPipeline:
             return 0, position.epoch * self._steps_of_stream + position.batch
         return position.epoch, position.batch
 
-    def reads_one_ahead(self) -> bool:
-        """Have new pipelines read one batch ahead with native readers; return whether the present one does not.
-
-        A reader that reads further ahead fails as soon as it cannot read a file, and loses the batches before it.
-        """
-        bound = self.bound.reading_one_ahead() if self.bound.keeps_checkpoints else None
-        self.bound = bound or self.bound
-        return bound is not None
-
-    def reader_state(self, position: Position) -> ReaderState | None:
-        """Get the state of native readers, with the loader at a position; None where none have states."""
-        if not self.bound.keeps_checkpoints or self.iterator is None:
-            return self.loaded_reader
-        stands_at = position.epoch, position.batch
-        if self.bound.is_read_natively:  # else they are one stream, in which only the checkpoint has a position
-            stands_at = self.pipeline.reader_position
-        return ReaderState(*stands_at, cast(Any, self.pipeline).checkpoint())
-
     @property
     def num_actors_lost(self) -> int:
         """How many actors were started anew, of all pipelines."""
@@ -271,60 +217,25 @@ class LoaderPipeline:
 
     # --- batches of an epoch ------------------------------------------------------------------------
     #
-    # None where a number is not known; a `ClosedError` where only readers know it, and the loader was closed.
+    # None where a number is not known.
 
     def num_batches(self, epoch: int) -> int | None:
         """Number of batches of an epoch on all shards."""
         if self._steps is not None:
             return self._steps
-        if self.bound.is_read_natively:
-            epochs = self._reader_epochs
-            return None if epochs is None else epochs.num_batches(epoch)
         if epoch not in self._num_batches:  # to find out, a stateful sampler is played to its end
             self._num_batches[epoch] = InputAdapter(self.data_input).num_batches(epoch)
         return self._num_batches[epoch]
 
     def num_batches_here(self, epoch: int) -> int | None:
         """Number of batches of an epoch on this shard."""
-        if self._steps is not None or self.bound.is_read_natively:
+        if self._steps is not None:
             return self.num_batches(epoch)
         return InputAdapter(self.data_input).num_batches_here(epoch)
 
     def sample_counts(self, epoch: int) -> SampleCounts | None:
         """Counts of delivered, dropped and repeated samples of an epoch, over all shards."""
-        if self.bound.is_read_natively:
-            epochs = self._reader_epochs
-            return None if epochs is None else epochs.sample_counts
         return InputAdapter(self.data_input).sample_counts(epoch)
-
-    @property
-    def _reader_epochs(self) -> ReaderEpochs | None:
-        """Of native readers, which count their samples when the pipeline is built; None for a stream."""
-        if self.bound.is_endless:
-            return None
-        self.require_open()
-        return self.pipeline.reader_epochs
-
-    def _describe_drift(self) -> str:
-        """Say why native readers get out of step with the other input of the pipeline; empty where they do not."""
-        readers = self.pipeline.joined_reader_epochs
-        if not readers or self.bound.is_endless:
-            return ""
-        num_batches = self.num_batches(0)
-        reasons = [
-            f"{name} has {epochs.num_made} batches per epoch"
-            for name, epochs in readers.items()
-            if num_batches is not None and epochs.num_made != num_batches
-        ]
-        if self.bound.shard.num_shards > 1:
-            reasons.append("on several shards, readers and samplers deal the samples in different ways")
-        if not reasons:
-            return ""
-        return (
-            f"Samples of the native readers do not stay with the same samples of the other input, which has "
-            f"{num_batches} batches per epoch: {'; '.join(reasons)}. If they belong together, load both by one "
-            f"data provider, or use equal numbers of samples with last_batch='pad'."
-        )
 
     # --- closing ----------------------------------------------------------------------------------
 
@@ -382,20 +293,16 @@ class Recovery:
         self._left_out: WorkerDiedError | None = None  # the loop goes on after the batch of this error
 
     def _obstacle(self) -> NotSupportedError | None:
-        """Why no new pipeline can begin where the old one stood: with iterables and streams."""
+        """Why no new pipeline can begin where the old one stood: with iterables."""
         try:
             self._run.bound.require_resumable()
         except NotSupportedError as error:
             return error
         return None
 
-    def _can_go_on(self, error: BaseException | None) -> bool:
-        """Whether a new pipeline can begin where the old one stood when it failed.
-
-        Not where a batch of native readers failed, either: they cannot step over it.
-        """
-        is_of_batch = not isinstance(error, WorkerDiedError | ClosedError)
-        return self._obstacle() is None and not (is_of_batch and self._run.bound.parts.native)
+    def _can_go_on(self) -> bool:
+        """Whether a new pipeline can begin where the old one stood when it failed."""
+        return self._obstacle() is None
 
     def next_batch(self) -> Any:
         """Get the next batch.
@@ -421,7 +328,7 @@ class Recovery:
                 if pipeline.failure is None or not self._goes_on(error):
                     raise
             except Interrupted:  # nobody gets the batch: another pipeline makes it again
-                if self._can_go_on(None):
+                if self._can_go_on():
                     run.is_lost = True
                     num_before = pipeline.num_delivered
                 raise
@@ -434,11 +341,9 @@ class Recovery:
 
     def _goes_on(self, error: FrameworkError) -> bool:
         """Decide whether to go on without a word to the loop, and else prepare the next call."""
-        if isinstance(error, GraphError) and self._run.reads_one_ahead():
-            return True
-        if not self._can_go_on(error):
-            obstacle = self._obstacle()
-            if obstacle is not None and isinstance(error, WorkerDiedError) and self._faults.restarts:
+        obstacle = self._obstacle()
+        if obstacle is not None:
+            if isinstance(error, WorkerDiedError) and self._faults.restarts:
                 raise WorkerDiedError(f"{error} Restarts are of no help: {obstacle}") from error.__cause__
             return False
         if isinstance(error, ClosedError):  # the wait for a batch was interrupted
@@ -478,15 +383,12 @@ class Recovery:
         if index is not None and faults is not None and faults.note_fatal(index, fatal[0], reason):
             return True
         name = "A sample" if index is None else f"Sample {index}"
-        if run.bound.parts.native:
-            advice = "Native readers cannot step over its batch, so the next call tries it again"
-        else:
-            advice = "The loader can go on after its batch; with `faults`, another one can take its place"
+        advice = "The loader can go on after its batch; with `faults`, another one can take its place"
         epoch, batch, slot = fatal[0]
         problem = f"{name} (epoch {epoch}, batch {batch}, slot {slot}) has ended two workers that loaded it"
         twice = WorkerDiedError(f"{problem}. {advice}. The second time: {error}")
         twice.loading = {place: index for place, index in error.loading.items() if place in fatal}
-        self._left_out = None if run.bound.parts.native else twice
+        self._left_out = twice
         if self._goes_on_before(twice):
             return True
         raise twice from None
@@ -541,7 +443,7 @@ class Recovery:
         run = self._run
         failure, held_back = run.pipeline.failure, run.pipeline.held_back
         run.pipeline.held_back = None
-        if run.is_lost or held_back is not None or (failure is not None and self._can_go_on(failure)):
+        if run.is_lost or held_back is not None or (failure is not None and self._can_go_on()):
             self.renew()
 
     def go_to(self, position: Position) -> None:
@@ -554,11 +456,11 @@ class Recovery:
         try:
             run.go_to(position)
         except FrameworkError:  # of a batch that was not requested
-            if not self._can_go_on(run.pipeline.failure):
+            if not self._can_go_on():
                 raise
             run.renew(position)
         except Interrupted:
-            run.is_lost = self._can_go_on(None)
+            run.is_lost = self._can_go_on()
             raise
         finally:
             pipeline.watch.waiting_since = None

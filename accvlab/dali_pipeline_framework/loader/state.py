@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
 import reprlib
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeGuard
 
@@ -16,7 +14,6 @@ import attrs
 
 from ..checks import bullets
 from ..errors import SettingError, StateError
-from ..limits.file_limits import UNPACKED_BYTES
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.formats import described_together
 from ..sample_data.names import format_path, format_paths
@@ -77,21 +74,6 @@ _short_repr = _short.repr
 
 
 @attrs.frozen
-class ReaderState:
-    """Position of native readers.
-
-    Attributes:
-        epoch: Their epoch.
-        batch: Batches received of it, also those that were thrown away.
-        checkpoint: DALI's checkpoint of the pipeline.
-    """
-
-    epoch: int
-    batch: int
-    checkpoint: bytes
-
-
-@attrs.frozen
 class LoaderState:
     """Position of a loader, and the data and order to which it belongs.
 
@@ -104,7 +86,6 @@ class LoaderState:
         seed: Seed of the random draws.
         plan: What the order depends on.
         fields: Types of the fields of the samples, by their paths.
-        reader: State of native readers; None where there are none, or they have not begun.
     """
 
     epoch: int
@@ -115,16 +96,11 @@ class LoaderState:
     seed: int
     plan: Description
     fields: Mapping[str, str]
-    reader: ReaderState | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The state as a value for JSON, with a checksum."""
         state = {"version": _VERSION, **attrs.asdict(self, recurse=False)}
         state["segments"] = [list(attrs.astuple(segment)) for segment in self.segments]
-        reader = state.pop("reader")
-        if reader is not None:
-            checkpoint = base64.b85encode(zlib.compress(reader.checkpoint, 9)).decode()
-            state["reader"] = [reader.epoch, reader.batch, checkpoint]
         state[_CHECKSUM] = checksum_of(state)
         return state
 
@@ -142,9 +118,7 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
         StateError: It is damaged, or of another version.
     """
     state = _of_this_version(state)
-    has_reader = state.get("reader") is not None
-    rules = {name: rule for name, rule in _RULES.items() if name != "reader" or has_reader}
-    found = ((name, rule(state[name]) if name in state else "is missing") for name, rule in rules.items())
+    found = ((name, rule(state[name]) if name in state else "is missing") for name, rule in _RULES.items())
     _require_none([f"`{name}` {problem}" for name, problem in found if problem])
     others = {*state} - {*_RULES, "version", _CHECKSUM}
     if others:
@@ -155,12 +129,9 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
     if checksum != checksum_of(state):
         problem = "is another one" if _CHECKSUM in state else "is missing"
         raise damaged(f"its checksum {problem}: it was edited, or changed on its way")
-    values: dict[str, Any] = {name: state[name] for name in rules}
+    values: dict[str, Any] = {name: state[name] for name in _RULES}
     values.update(plan=dict(state["plan"]), fields=dict(state["fields"]))
     values["segments"] = tuple(EpochSegment(*segment) for segment in state["segments"])
-    if has_reader:
-        epoch, batch, checkpoint = state["reader"]
-        values["reader"] = ReaderState(epoch, batch, _checkpoint(checkpoint))
     parsed = LoaderState(**values)
     segments = _segments(parsed)
     problems = [
@@ -250,17 +221,6 @@ def _problem_of_fields(value: object) -> str:
     return f"must be a dict of the types of fields by their paths, got {_short_repr(value)}"
 
 
-def _problem_of_reader(value: object) -> str:
-    problem = "must be a list of two whole numbers and a text that holds a checkpoint of DALI"
-    if not isinstance(value, list | tuple) or len(value) != 3 or not isinstance(value[2], str):
-        return problem
-    try:
-        _checkpoint(value[2])
-    except (ValueError, zlib.error) as error:
-        return f"{problem} ({error})"
-    return "" if all(_is_count(number, 0) for number in value[:2]) else problem
-
-
 _RULES: dict[str, Callable[[object], str]] = {
     "epoch": _count_rule(0, 31),
     "batch": _count_rule(0, 62),
@@ -270,21 +230,11 @@ _RULES: dict[str, Callable[[object], str]] = {
     "segments": _problem_of_segments,
     "plan": _problem_of_plan,
     "fields": _problem_of_fields,
-    "reader": _problem_of_reader,
 }
 
 
 def _is_count(value: object, least: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _checkpoint(text: str) -> bytes:
-    unpacking = zlib.decompressobj()
-    most = UNPACKED_BYTES.most
-    content = unpacking.decompress(base64.b85decode(text), most)
-    if not unpacking.eof:
-        raise ValueError(f"it is cut short, or has more than {most} bytes (`limits.set_most_unpacked_bytes`)")
-    return content
 
 
 # --- what a state must be for a loader -------------------------------------------------------------------
@@ -359,16 +309,6 @@ def _shown(plan: Description, name: str) -> str:
 def _compared(saved: LoaderState, own: LoaderState) -> str:
     there = f"batches of {saved.total_batch_size} in all on {saved.num_shards} shard(s)"
     return f"{there}, here they are {own.total_batch_size} on {own.num_shards}"
-
-
-def require_same_batches(saved: LoaderState, own: LoaderState) -> None:
-    """Raise a `StateError` where native readers are to go on with other batches, or on other shards."""
-    if (saved.total_batch_size, saved.num_shards) != (own.total_batch_size, own.num_shards) or saved.segments:
-        rule = "Native readers can be continued only with the same batch size and number of shards"
-        got = f"as DALI's checkpoints require: the state was saved with {_compared(saved, own)}"
-        raise StateError(f"{rule}, {got}. A data provider with a sampler can be continued with others.")
-    if saved.reader is None and (saved.epoch, saved.batch) != (0, 0):
-        raise damaged("`reader` is missing, the position of the native readers")
 
 
 def continued_segments(saved: LoaderState, own: LoaderState, data_input: object) -> EpochSegments:

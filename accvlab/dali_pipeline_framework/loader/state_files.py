@@ -12,7 +12,7 @@ from ..limits.file_limits import open_table
 from ..providers.files.storage import replace_file
 from .data_loader import DataLoader
 
-_MOST_BYTES = 1 << 28  # native readers have checkpoints of megabytes; what is larger is something else
+_MOST_BYTES = 1 << 28  # what is larger is something else
 
 
 def save_state(loader: DataLoader, path: str | os.PathLike[str]) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,8 +38,8 @@ from ..sample_data.formats import ENCODED_IMAGE, ImageContent, LeafFormat
 from ..sample_data.graph_mode import Within
 from ..sample_data.names import Name, alike_paths, format_path, format_paths
 from ..sources.input_bases import CallableBase
-from ..sources.input_parts import InputParts
-from ..sources.shards import Shard
+from ..sources.native_input import NativeInput
+from ..sources.shards import Shard, shard_of_input
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
 
 # Folding an array costs for each entry of the batch of the pipeline; larger ones are left as they are.
@@ -612,20 +613,24 @@ class Chain:
 
     def __attrs_post_init__(self) -> None:
         """Refuse steps that cannot run where they should, as far as that is known without a format."""
+        if self.is_native and self.replay_path is not None:
+            got = f"`replay_draws` is for those of a callable or an iterable, got {type(self.data_input).__name__}"
+            raise SettingError(f"Recorded draws come with samples that workers load: {got}.")
         if self.run == "workers":
             self.placement(has_gpu=False)
         _limits(self.steps, self._refusal)
 
     @property
-    def parts(self) -> InputParts:
-        """The parts of the input."""
-        return InputParts.of(self.data_input)
+    def is_native(self) -> bool:
+        """Whether operators of DALI read the input, so that there is nothing for workers."""
+        return isinstance(self.data_input, NativeInput)
 
     @property
-    def loaded(self) -> Any:
-        """The part of the input that workers load; all of it where there is none."""
-        main = self.parts.main
-        return self.data_input if main is None else main.source
+    def shard(self) -> Shard | None:
+        """The shard that the input delivers, or None where it is not known."""
+        with contextlib.suppress(SettingError):  # an attribute of this name may mean something else
+            return shard_of_input(self.data_input)
+        return None
 
     @property
     def input_data_structure(self) -> SampleDataGroup:
@@ -684,8 +689,7 @@ class Chain:
     @property
     def _refusal(self) -> str:
         """Why no step can run in the workers; empty where they can."""
-        is_native = bool(self.parts.native)
-        return "operators of DALI read the samples, or a part of them, so that workers have none" * is_native
+        return "operators of DALI read the samples, so that workers have none" * self.is_native
 
     def array_steps(self, placement: Placement) -> ArraySteps | None:
         """Get the steps that run in the workers; None where all run in the graph."""
@@ -709,12 +713,11 @@ class Chain:
             batch_size: Samples per batch on this shard.
             array_steps: The steps that run where samples are loaded.
         """
-        parts = self.parts
-        paths = parts.main_field_paths()
-        require_keys(plan.draws, self.loaded, paths)
-        if not plan.draws or not (parts.has_callable or (array_steps is not None and array_steps.draws)):
+        require_keys(plan.draws, self.data_input)
+        if not plan.draws or not (callable(self.data_input) or (array_steps is not None and array_steps.draws)):
             return None
         shard = self.sample_seeds(seed, batch_size).shard
+        paths = self.input_data_structure.format.flat_paths
         return KeyedDraws(plan.draws, paths, seed, shard=shard, batch_size=batch_size)
 
     def sample_seeds(self, seed: int, batch_size: int) -> SampleSeeds:
@@ -724,7 +727,7 @@ class Chain:
             seed: Seed of the draws.
             batch_size: Samples per batch on this shard.
         """
-        shard = self.parts.shard or Shard(0, 1)
+        shard = self.shard or Shard(0, 1)
         return SampleSeeds(seed, (shard.shard_id, shard.num_shards), batch_size)
 
     def num_slots(self, blueprint: SampleDataGroup, placement: Placement) -> int:
@@ -735,7 +738,7 @@ class Chain:
             placement: Which steps run there.
         """
         in_graph = self.steps[placement.num_in_workers :]
-        if not self.folds_arrays or self.parts.native:
+        if not self.folds_arrays or self.is_native:
             return 1
         counts = [min(step.num_in_one_batch(blueprint), _MOST_ELEMENTS) for step in in_graph]
         # Of encoded videos, those of all fields that a step decodes, of cameras with names too.
@@ -748,13 +751,12 @@ class Chain:
         return max(counts, default=1) or 1
 
 
-def require_keys(draws: Sequence[PlannedDraw], data_input: object, field_paths: Sequence[FieldPath]) -> None:
+def require_keys(draws: Sequence[PlannedDraw], data_input: object) -> None:
     """Refuse draws whose keys an input cannot supply, as far as that is known before samples are loaded.
 
     Args:
         draws: The draws.
-        data_input: The input; with native readers next to it, only what workers load.
-        field_paths: Paths of the fields of its samples.
+        data_input: The input.
 
     Raises:
         SettingError: Lists all of them.
@@ -766,9 +768,6 @@ def require_keys(draws: Sequence[PlannedDraw], data_input: object, field_paths: 
         key = planned.draw.key
         if isinstance(key, FieldKey) and not callable(data_input):
             reason = f"which only callable inputs support (see CallableBase); {name} is none"
-            problems.append(f"  - the {planned} is keyed by {key}, {reason}")
-        elif isinstance(key, FieldKey) and key.path not in field_paths:
-            reason = f"which a native reader delivers; only fields of {name} can be keys"
             problems.append(f"  - the {planned} is keyed by {key}, {reason}")
         elif key in SEQUENCE_KEYS and not tells_sequences:
             problems.append(f"  - the {planned} {NEEDS_SEQUENCES.format(name)}")

@@ -175,7 +175,6 @@ class DALIStructuredOutputIterator:
             delivery, advice = structured.delivery, structured.ragged_advice
             is_bound = structured.may_bind_outputs and bool(pipeline.exec_dynamic)
             self._require_fields(len(delivery.places))
-            self._is_full = structured.has_workers
             if stack_arrays:
                 structured.order_by_sample()
         self._convert = OutputConverter(
@@ -260,7 +259,7 @@ class DALIStructuredOutputIterator:
         began = perf_counter_ns()
         outputs = pipeline.run_graph() if self._stream is None else pipeline.run_graph(self._stream())
         ran = perf_counter_ns()
-        values = self._convert(outputs, None if self._is_full else pipeline.num_valid)
+        values = self._convert(outputs)
         if pipeline.sample_faults is not None:
             pipeline.sample_faults.received(len(values[0]) if values else 0)
         result: Any = nested_dictionary(self._format, values) if self._to_dict else self._filled(values)
@@ -313,10 +312,9 @@ class DALIStructuredOutputIterator:
         """
         num_batches = self._num_batches
         if num_batches is None and self._structured is not None:
-            epochs = self._structured.reader_epochs
-            if epochs is not None:
-                return epochs.num_batches(self._structured.reader_position[0])
-            num_batches = InputAdapter(self._structured.data_input).num_batches_here(0)
+            num_batches = self._structured.num_batches_read
+            if num_batches is None:
+                num_batches = InputAdapter(self._structured.data_input).num_batches_here(0)
         if num_batches is None:
             problem = "The number of batches per epoch is not known"
             advice = "Pass `num_batches_in_epoch`."

@@ -124,9 +124,9 @@ class SentItems:
             pixels: The changes of pixels that they leave to the graph.
             is_drawn: Whether the workers draw.
         """
-        parts, replay_path = chain.parts, chain.replay_path
-        paths: Sequence[FieldPath] = parts.main_field_paths()
-        leaves = () if parts.main is None else parts.main.source.used_sample_data_structure.format.flat_leaves
+        replay_path, loaded = chain.replay_path, chain.input_data_structure.format
+        paths: Sequence[FieldPath] = () if chain.is_native else loaded.flat_paths
+        leaves = () if chain.is_native else loaded.flat_leaves
         if array_steps is not None:
             paths, leaves = array_steps.output_format.flat_paths, array_steps.output_format.flat_leaves
         fields = {path: item for item, path in enumerate(paths)}
@@ -290,10 +290,11 @@ class Graph:
         data = self.blueprint.get_empty_like_self()
         paths = data.format.flat_paths
         items = self.sent.fields
-        given = {} if self.is_packed else self._define_main()
-        for part in self.chain.parts.native:
-            below = [path for path in paths if path[: len(part.path)] == part.path]
-            given.update(zip(below, part.source.define(part.operator_name, self.seed), strict=True))
+        given: dict[FieldPath, DataNode] = {}
+        if self.chain.is_native:
+            given = dict(zip(paths, self.chain.data_input.define(self.seed), strict=True))
+        elif not self.is_packed:
+            given = self._define_main()
         self._supply = GraphDraws(self.plan, self._supply_of_draws(), self.first_step)
         sources = {change.path: change.leaf for change in reversed(self.placement.pixels)}
         # Elements that are alike after the steps may be sent in different forms: some changed, some still to be.
@@ -318,8 +319,6 @@ class Graph:
 
     def _define_main(self) -> dict[FieldPath, DataNode]:
         """Define an external source with an output for each field and draw."""
-        if self.chain.parts.main is None:
-            return {}
         dtypes = [*self.sent.dtypes]
         self._main_nodes = fn.external_source(num_outputs=len(dtypes), dtype=dtypes, **self.source)
         return {path: self._main_nodes[item] for path, item in self.sent.fields.items()}

@@ -124,12 +124,11 @@ class OutputConverter:
             as_list = as_list or (output_format.flat_leaves[leaf.members[0]].is_string and bool(leaf.level.arrays))
             self._makers.append((self._list if as_list else make, leaf))
 
-    def __call__(self, outputs: Sequence[Tensors], num_samples: int | None = None) -> list[OutputField]:
+    def __call__(self, outputs: Sequence[Tensors]) -> list[OutputField]:
         """Convert the outputs of a batch.
 
         Args:
             outputs: The outputs.
-            num_samples: How many samples to deliver of them, from the first on; None for all.
 
         Returns:
             For each field an array with the batch as its first axis, or a list with an entry per sample.
@@ -141,7 +140,7 @@ class OutputConverter:
         values: list[OutputField] = []
         for make, leaf in self._makers:
             values.append(make(batch, leaf))
-        return values if num_samples is None else [value[:num_samples] for value in values]
+        return values
 
     def _list(self, batch: _Batch, leaf: FoldedLeaf) -> list[OutputArray]:
         lists = [self._list_of_one(batch, self._delivery.places[member]) for member in leaf.members]

@@ -23,13 +23,13 @@ from ..sample_data import SampleDataGroup
 from ..sample_data.names import Name, Path, normalized_path
 from ..sources.input_adapter import InputAdapter
 from ..sources.input_bases import CallableBase, IterableBase
-from ..sources.input_parts import JoinedInput, NativeInput
+from ..sources.native_input import NativeInput
 from ..unknown_arguments import explains_unknown_arguments
 from ._insert_copy_for_passthrough import PathType
 from .chain import DEFAULT_DEPTH, ArraySteps, Chain, chain_description
 from .pipeline_arguments import check_input, checked_steps, normalised_arguments
 
-PipelineInput: TypeAlias = CallableBase | IterableBase | NativeInput | JoinedInput
+PipelineInput: TypeAlias = CallableBase | IterableBase | NativeInput
 
 
 class PipelineDefinition:
@@ -66,8 +66,8 @@ class PipelineDefinition:
         """Create the definition; nothing is loaded or built.
 
         Args:
-            data_loading_callable_iterable: The input: a callable or an iterable that workers load, a native reader
-                (`ReaderInput`), or several of them (`JoinedInput`).
+            data_loading_callable_iterable: The input: a callable or an iterable that workers load, or a native
+                reader (`ReaderInput`).
             preprocess_functors: The processing steps, in order. None entries are left out.
             check_data_format: Whether the types of the first batch are compared with the declared format.
             use_parallel_external_source: Whether the input runs in worker processes.

@@ -20,7 +20,7 @@ from ..limits.file_limits import checked_worker_count, is_start_method
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..sources.input_adapter import InputAdapter
-from ..sources.input_parts import JoinedInput, NativeInput
+from ..sources.native_input import NativeInput
 from ..sources.shards import Shard, detected_local_rank, num_cores_of_rank
 from ..user_warnings import warn_user
 
@@ -212,16 +212,12 @@ def check_input(data_input: Any) -> None:
     """
     if isinstance(data_input, NativeInput):
         return
-    if isinstance(data_input, JoinedInput):
-        if data_input.main is not None:
-            check_input(data_input.main)
-        return
     if isinstance(data_input, DataProvider):
         advice = "Wrap it in an input, e.g. ShuffledShardedInputCallable(provider, batch_size)."
         raise SettingError(f"{type(data_input).__name__} is a data provider, which knows no order. {advice}")
     if not callable(data_input) and not (hasattr(data_input, "__iter__") and hasattr(data_input, "__next__")):
-        kinds = "a callable (see CallableBase), an iterable (see IterableBase), a native reader (see ReaderInput)"
-        raise SettingError(f"The input must be {kinds} or a JoinedInput, got {type(data_input).__name__}.")
+        kinds = "a callable (CallableBase), an iterable (IterableBase) or a native reader (ReaderInput)"
+        raise SettingError(f"The input must be {kinds}, got {type(data_input).__name__}.")
     name = "used_sample_data_structure"
     if not hasattr(type(data_input), name) and not hasattr(data_input, name):  # else its errors are its own
         problem = "The input must have the property `used_sample_data_structure`, the blueprint of its samples"

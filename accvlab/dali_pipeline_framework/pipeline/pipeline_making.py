@@ -56,12 +56,12 @@ def make_pipeline(
         )
     chain = _with_batch_size(chain, arguments)
     output, plan, copier = chain.output()
-    is_parallel = chain.is_parallel and arguments.get("py_num_workers") != 0 and chain.parts.main is not None
-    complete_arguments(arguments, chain.loaded, is_parallel)
+    is_parallel = chain.is_parallel and arguments.get("py_num_workers") != 0 and not chain.is_native
+    complete_arguments(arguments, chain.data_input, is_parallel)
     batch_size, num_workers = arguments["batch_size"], arguments.get("py_num_workers", 1)
     seed, device_id, is_debug = arguments.get("seed", 0), arguments["device_id"], bool(arguments.get("debug"))
     if "seed" in arguments:
-        arguments["seed"] = seed_of_shard(seed, chain.parts.shard or Shard(0, 1))
+        arguments["seed"] = seed_of_shard(seed, chain.shard or Shard(0, 1))
     lacks_gpu = device_id is not None and num_usable_gpus() == 0
     if lacks_gpu and is_debug:  # DALI would abort the process
         problem = f"device_id={device_id} was given with debug=True"
@@ -116,19 +116,19 @@ def _worker_source(
     worker_init_fn: Callable[[int], object] | None,
     steps: ArraySteps | None,
 ) -> CallableSource | IterableSource | None:
-    """Make what DALI calls to load samples; None where only native readers do."""
-    parts, shard = chain.parts, chain.parts.shard
-    if parts.main is None:
+    """Make what DALI calls to load samples; None where operators of DALI read them."""
+    if chain.is_native:
         return None
+    shard, field_paths = chain.shard, chain.input_data_structure.format.flat_paths
     replayed = None
     if chain.replay_path is not None:
         from ..providers.replayed_draws import ReplayedDraws
 
-        replayed = ReplayedDraws.of(plan.draws, chain.replay_path, parts.main_field_paths())
+        replayed = ReplayedDraws.of(plan.draws, chain.replay_path, field_paths)
     rank = shard.shard_id if shard is not None and shard.num_shards > 1 else detected_rank()
-    return (CallableSource if parts.has_callable else IterableSource)(
-        chain.loaded,
-        with_image_files(chain.loaded.used_sample_data_structure.format, chain.steps),
+    return (CallableSource if callable(chain.data_input) else IterableSource)(
+        chain.data_input,
+        with_image_files(chain.input_data_structure.format, chain.steps),
         control,
         is_parallel,
         pickler_functions(arguments.get("py_callback_pickler")),
@@ -152,9 +152,9 @@ def _complete(
     define: Callable[..., Pipeline],
 ) -> None:
     """Give a pipeline whose graph is defined what it needs to restart, to close, and to say what failed."""
-    chain, parts, placement = graph.chain, graph.chain.parts, graph.placement
+    chain, placement = graph.chain, graph.placement
     diagnosis = None
-    if source is not None and not parts.native:
+    if source is not None:
         names = [f"{each}: {step_name(chain.steps[each])}" for each in graph.stages]
         paths = graph.blueprint.format.flat_paths
         diagnosis = FailureDiagnosis(source, control, paths, output.format, graph.delivery, define, names)
@@ -162,9 +162,8 @@ def _complete(
     pipeline.complete(
         blueprint=output,
         control=control,
-        data_input=chain.loaded,
-        native={part.operator_name: part.source for part in parts.native},
-        has_workers=source is not None,
+        data_input=chain.data_input,
+        native=chain.data_input if chain.is_native else None,
         checks_dtypes=chain.checks_data_format,
         delivery=graph.delivery,
         plan="\n".join([*_lines_of_placement(chain, placement), graph.plan_text]),
@@ -183,7 +182,7 @@ def _complete(
 
 def _with_batch_size(chain: Chain, arguments: PipelineArguments) -> Chain:
     """Give an input the batch size of the pipeline, where it has none, or can have any."""
-    source, size = chain.loaded, arguments.get("batch_size")
+    source, size = chain.data_input, arguments.get("batch_size")
     if not isinstance(source, PlannedInput) or source.batch_size == size:
         return chain
     if source.batch_size is None:
@@ -193,7 +192,7 @@ def _with_batch_size(chain: Chain, arguments: PipelineArguments) -> Chain:
         warn_user(consequence)
     else:
         return chain
-    return attrs.evolve(chain, data_input=chain.parts.with_main(bound))
+    return attrs.evolve(chain, data_input=bound)
 
 
 def _defined(graph: Graph, arguments: PipelineArguments, lacks_gpu: bool) -> Pipeline:

@@ -213,9 +213,6 @@ class ReplayedDraws:
         """Find the draws of a chain in a group of recorded draws, among the fields that workers load."""
         positions = {path: position for position, path in enumerate(field_paths)}
         paths = [(*group, planned.record_name) for planned in draws]
-        if any(path not in positions for path in paths):
-            got = f"a native reader delivers {format_path(group)}"
-            raise SettingError(f"Recorded draws must be loaded by a callable or an iterable, but {got}.")
         return cls(tuple((positions[path], path, planned) for path, planned in zip(paths, draws, strict=True)))
 
     def problems(self, arrays: Sequence[npt.NDArray[np.generic]]) -> list[str]:

@@ -1,13 +1,8 @@
 from .input_bases import CallableBase as CallableBase
 from .input_bases import IterableBase as IterableBase
-from .input_parts import JoinedInput as JoinedInput
-from .readers.native_readers import CocoReader as CocoReader
 from .readers.native_readers import FileReader as FileReader
-from .readers.native_readers import NumpyReader as NumpyReader
 from .readers.native_readers import SequenceReader as SequenceReader
-from .readers.native_readers import TFRecordReader as TFRecordReader
-from .readers.native_readers import VideoReader as VideoReader
-from .readers.native_readers import WebDatasetReader as WebDatasetReader
+from .readers.reader_input import ReaderField as ReaderField
 from .readers.reader_input import ReaderInput as ReaderInput
 from .sampler_inputs import SamplerInputCallable as SamplerInputCallable
 from .sampler_inputs import SamplerInputIterable as SamplerInputIterable

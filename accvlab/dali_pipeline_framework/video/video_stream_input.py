@@ -28,9 +28,7 @@ from ..providers.files.storage import open_regular_file
 from ..sample_data import SampleDataGroup
 from ..sample_data.formats import DECODED_CLIP
 from ..sample_data.names import Name
-from ..sampling.arithmetic.last_batch import LastBatch
-from ..sampling.random_access_sampler import Description
-from ..sources.input_parts import NativeInput, NativeRun
+from ..sources.native_input import OPERATOR, NativeInput, NativeRun
 from ..unknown_arguments import explains_unknown_arguments
 from .files.video_file import missing_bytes, path_advice
 from .frame_converter import Colors, FrameConverter
@@ -482,7 +480,7 @@ class VideoStreamRun(NativeRun):
         """Begin to decode."""
         with decoded.feed.changed:
             if decoded.feed.is_read:
-                advice = "Close the other loader first, or create a stream for each."
+                advice = "Close the other pipeline first, or create a stream for each."
                 raise SettingError(f"A stream of videos can be read by one pipeline at a time. {advice}")
             decoded.feed.is_read = True
         self._decoded, self._columns, self._handover, self._is_blocking = decoded, columns, handover, is_blocking
@@ -537,13 +535,14 @@ class VideoStreamInput(NativeInput):
     sequences per batch are batches of 3, 3, 3, 3 and 2 sequences, the last one with 2 frames::
 
         stream = VideoStreamInput(sequence_length=5, last_sequence_policy="pad")
-        with DataLoader(PipelineDefinition(stream), batch_size=3) as loader:
+        pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=3)
+        with DALIStructuredOutputIterator(pipeline=pipeline) as iterator:
             stream.feed("monday.mp4")             # or bytes; any number of times, also while the loop runs
             stream.close()                       # no more videos follow: the loop ends after the last one
-            for batch in loader:
+            for batch in iterator:
                 batch["frames"]                  # (n, F, H, W, C) uint8, n <= 3
 
-    A thread decodes ahead; there are no worker processes, whatever ``num_workers`` says. A stream has no epochs:
+    A thread decodes ahead; there are no worker processes. A stream has no epochs:
     the loop after a ``break`` continues where that one stopped, and after the end there is nothing more. It has no
     state to save. Each rank has its own stream.
     """
@@ -552,12 +551,10 @@ class VideoStreamInput(NativeInput):
     has_epochs = False
     delivers_partial_batches = True
     shard = (0, 1)
-    is_joinable = False
     ragged_advice = (
-        "The last sequence of a video can be shorter than the others: pass ragged='list' to the loader, or "
+        "The last sequence of a video can be shorter than the others: pass ragged='list' to the iterator, or "
         "last_sequence_policy='pad' to VideoStreamInput."
     )
-    place_advice = "Its arguments `video_name` and `first_frame_name` add fields that tell video and frame."
 
     @explains_unknown_arguments
     def __init__(
@@ -589,8 +586,8 @@ class VideoStreamInput(NativeInput):
             num_frames_name: Name for a field with the number of frames of the sequence, without those that only
                 pad it, ``()`` int32. None to leave it out.
             last_sequence_policy: The last sequence of a video that has not ``sequence_length`` frames is shorter
-                (``"partial"``, which needs ``ragged="list"`` of the loader, unless batches hold one sequence), or
-                is filled with black frames (``"pad"``).
+                (``"partial"``, which needs ``ragged="list"`` of the iterator, unless batches hold one sequence),
+                or is filled with black frames (``"pad"``).
             blocking: What happens where a batch is requested and all that was fed is used up: wait for `feed` or
                 `close`, or with False a `NothingFedError`, after which the loop can be begun again.
             image_type: ``RGB``, ``BGR`` or ``GRAY``. Others than ``RGB`` are decoded on the CPU in any case.
@@ -686,7 +683,7 @@ class VideoStreamInput(NativeInput):
             blueprint.add_data_field(name, types.DALIDataType.INT32)
         return blueprint
 
-    def define(self, name: str, seed: int) -> Sequence[DataNode]:
+    def define(self, seed: int) -> Sequence[DataNode]:
         """Define the operators that get the decoded frames. See `NativeInput.define`."""
         pipeline = Pipeline.current()
         is_on_gpu = self._is_on_gpu(pipeline.device_id)
@@ -694,7 +691,7 @@ class VideoStreamInput(NativeInput):
         frames = fn.external_source(
             source=handover.take_frames,
             batch=True,
-            name=name,
+            name=OPERATOR,
             device="gpu" if is_on_gpu else "cpu",
             dtype=types.DALIDataType.UINT8,
             ndim=4,
@@ -717,36 +714,12 @@ class VideoStreamInput(NativeInput):
         is_usual = settings.image_type == types.DALIImageType.RGB and not settings.stream and not settings.upright
         return device_id is not None and is_usual
 
-    def begin(self, name: str, pipeline: Any) -> VideoStreamRun:
+    def begin(self, pipeline: Any) -> VideoStreamRun:
         """Begin to decode for a pipeline that was built. See `NativeInput.begin`."""
         device_id = pipeline.device_id if self._is_on_gpu(pipeline.device_id) else None
         decoder = SequenceDecoder(self._settings, pipeline.max_batch_size, device_id)
         decoded = _DecodedBatches(self._feed, decoder, self._num_ahead)
         return VideoStreamRun(decoded, list(self._columns), self._handovers[pipeline], self._blocking)
-
-    # --- settings of a loader ---------------------------------------------------------------------
-
-    def with_settings(
-        self, *, shard: tuple[int, int] | None = None, last_batch: LastBatch | None = None
-    ) -> VideoStreamInput:
-        """Check settings of a loader.
-
-        Raises:
-            SettingError: A stream cannot have them.
-        """
-        if shard is not None and shard[1] > 1:
-            raise SettingError(
-                f"A stream of videos is not dealt to shards, got shard {shard[0]} of {shard[1]}: feed each rank "
-                f"the videos that are its own, and leave `shard` out."
-            )
-        if last_batch not in (None, "partial"):
-            rule = "is as large as the video makes it (last_batch='partial')"
-            raise SettingError(f"The last batch of a video {rule}, got last_batch={last_batch!r}.")
-        return self
-
-    def describe(self) -> Description:
-        """What the order depends on, by name."""
-        return {"input": type(self).__name__, "sequence_length": self._settings.sequence_length}
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be pickled or copied."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 import shutil
@@ -22,11 +21,9 @@ from support.providers import IndexProvider
 from support.refusals import assert_too_large_a_file_is_refused, refusal
 
 from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup, limits
-from accvlab.dali_pipeline_framework.errors import SettingError, StateError, VideoError
+from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
 from accvlab.dali_pipeline_framework.limits import file_limits
-from accvlab.dali_pipeline_framework.loader.state import parse_state
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
-from accvlab.dali_pipeline_framework.sources import WebDatasetReader
 from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
 
 pytestmark = pytest.mark.timeout(60)
@@ -111,42 +108,6 @@ def test_a_file_with_holes_in_an_archive(tmp_path: Path) -> None:
     assert (tmp_path / "a.tar").stat().st_size < 1 << 20
     message = refusal(lambda: Storage(f"tar://::{tmp_path / 'a.tar'}").read_bytes("a.jpg"))
     assert f"it has {3 << 30} bytes, more than the limit of {2**31}" in message
-
-
-def webdataset(size: bytes | None) -> bytes:
-    """An archive of eight files; where a size is given, the first one claims it."""
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as archive:
-        for number in range(8):
-            info = tarfile.TarInfo(f"{number}.bin")
-            info.size = 1000
-            archive.addfile(info, io.BytesIO(bytes([number]) * 1000))
-    header = bytearray(content.getvalue())
-    if size is not None:
-        header[124:136] = size
-        header[148:156] = b" " * 8
-        header[148:156] = b"%06o\0 " % sum(header[:512])
-    return bytes(header)
-
-
-@pytest.mark.parametrize("size", [None, b"77777777777\0"])  # 8 GiB
-def test_archives_that_dali_reads(tmp_path: Path, size: bytes | None) -> None:
-    path = tmp_path / "a.tar"
-    path.write_bytes(webdataset(size)[: 5000 if size is None else None])
-    reader = WebDatasetReader(paths=[str(path)], ext=["bin"])
-    message = refusal(lambda: DataLoader(reader, 2, num_workers=0, output_type="numpy").start(), SettingError)
-    assert str(path) in message
-    assert "DALI reports" in message
-
-
-# --- states --------------------------------------------------------------------------------------------------
-
-
-def test_a_checkpoint_that_unpacks_to_more(small: int) -> None:
-    text = base64.b85encode(zlib.compress(bytes(2 * small))).decode()
-    assert f"more than {small} bytes" in refusal(
-        lambda: parse_state({"version": 1, "reader": [0, 0, text]}), StateError
-    )
 
 
 # --- videos ---------------------------------------------------------------------------------------------------

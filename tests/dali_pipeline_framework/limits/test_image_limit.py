@@ -28,7 +28,7 @@ from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, SampleData
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.extension import image_arrays
 from accvlab.dali_pipeline_framework.limits import file_limits
-from accvlab.dali_pipeline_framework.limits.image_limits import array_header, claimed_size, too_large
+from accvlab.dali_pipeline_framework.limits.image_limits import claimed_size, too_large
 from accvlab.dali_pipeline_framework.sample_data.formats import ENCODED_IMAGE
 
 SIZE = (37, 53)  # height, width
@@ -82,18 +82,6 @@ def test_other_formats_than_jpeg_and_png_need_pillow(monkeypatch: pytest.MonkeyP
     assert sizes == {
         name: SIZE if name.startswith(("jpeg", "png")) and "2000" not in name else None for name in FILES
     }
-
-
-@pytest.mark.parametrize("version", [(1, 0), (2, 0)])
-def test_headers_of_arrays_are_read_in_the_version_of_dali(version: tuple[int, int]) -> None:
-    file = io.BytesIO()
-    np.lib.format.write_array(file, np.zeros((2, 3), np.int16), version)
-    file.seek(0)
-    if version == (1, 0):
-        assert array_header(file) == ((2, 3), np.dtype(np.int16))
-    else:
-        with pytest.raises(ValueError, match=r"it has version 2\.0 of the format, and DALI reads 1\.0"):
-            array_header(file)
 
 
 def test_pillow_s_own_limit_does_not_count(recwarn: pytest.WarningsRecorder) -> None:

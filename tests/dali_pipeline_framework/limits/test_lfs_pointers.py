@@ -26,11 +26,7 @@ from accvlab.dali_pipeline_framework.errors import FrameworkError
 from accvlab.dali_pipeline_framework.limits.file_limits import LfsPointerError, require_no_pointer
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 from accvlab.dali_pipeline_framework.sources import (
-    CocoReader,
     FileReader,
-    NumpyReader,
-    VideoReader,
-    WebDatasetReader,
 )
 from accvlab.dali_pipeline_framework.video import VideoStreamInput, index_video
 
@@ -91,10 +87,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "image in the graph": lambda path: first_batch("graph"),
     "image on arrays": lambda path: first_batch("workers"),
     "named files of DALI": lambda path: FileReader(files=[path]),
-    "arrays of DALI": lambda path: NumpyReader(files=[path]),
-    "videos of DALI": lambda path: VideoReader(filenames=[path], sequence_length=1),
-    "archives of DALI": lambda path: WebDatasetReader(paths=path, ext="jpg"),
-    "annotations of DALI": lambda path: CocoReader(file_root=path.parent, annotations_file=path),
 }
 
 

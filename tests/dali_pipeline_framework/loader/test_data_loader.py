@@ -579,7 +579,7 @@ def test_numbers_are_checked(name: str, value: Any) -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no source": (
         {"source": 3},
-        "The first argument must be a DataProvider (or an input, such as a CallableBase or a native reader, or a "
+        "The first argument must be a DataProvider (or an input, such as a CallableBase, or a "
         "PipelineDefinition), got int.",
     ),
     "no batch size": ({"batch_size": None}, "`batch_size` must be given: neither the input nor its sampler"),

@@ -94,7 +94,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_generators_of_dali_differ_between_shards(kind: str, folder: Path) -> None:
     def run(shard: Shard | None, seed: int = 3) -> list[float]:
         if kind == "reader":
-            return draws_of(FileReader(file_root=str(folder)), shard=shard, seed=seed)
+            shard_id, num_shards = shard or (0, 1)
+            reader = FileReader(file_root=str(folder), shard_id=shard_id, num_shards=num_shards)
+            with make_iterator(reader, [Noise()], batch_size=2, seed=seed) as iterator:
+                return np.concatenate([batch["a"] for batch in iterator]).tolist()
         if kind == "iterable":
             return draws_of(ShardedIterable(shard), shard=shard, seed=seed)
         return draws_of(shuffled(IndexProvider(16), 2), chain=[Noise()], shard=shard, seed=seed)
@@ -109,9 +112,10 @@ def test_generators_of_dali_differ_between_shards(kind: str, folder: Path) -> No
 def test_shards_of_a_reader_shuffle_alike(folder: Path) -> None:
     found = []
     for shard in range(2):
-        reader = FileReader(file_root=str(folder), random_shuffle=True, initial_fill=8, stick_to_shard=True)
-        with make_loader(reader, 2, shard=(shard, 2), last_batch="pad", seed=3) as loader:
-            found += [int(number) for batch in loader for number in batch["data"][:, 1]]
+        order = {"random_shuffle": True, "initial_fill": 8, "stick_to_shard": True, "pad_last_batch": True}
+        reader = FileReader(file_root=str(folder), shard_id=shard, num_shards=2, **order)
+        with make_iterator(reader, batch_size=2, seed=3) as iterator:
+            found += [int(number) for batch in iterator for number in batch["data"][:, 1]]
     assert sorted(found) == [*range(8)]
 
 

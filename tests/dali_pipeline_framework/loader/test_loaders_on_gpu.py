@@ -7,28 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import nvidia.dali.tfrecord as tfrec
 import pytest
 from nvidia.dali.pipeline import Pipeline
 from support.arrays import DT, ArrayProvider
-from support.gpu_cases import CASES, Difference, GpuCase, as_array, decoder, leaves, photo, rig_provider
+from support.gpu_cases import CASES, Difference, GpuCase, as_array, decoder, leaves, photo
 from support.gpu_definitions import checked_by_dali, pretend_gpus
 from support.laws import spread
 from support.loaders import pipeline_of
 from support.public_steps import PUBLIC_STEPS
-from support.reader_data import coco_data, frame_folders, record_file, tar_archive
+from support.reader_data import frame_folders
 
-from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, PipelineDefinition, SampleDataGroup
-from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
-from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
-from accvlab.dali_pipeline_framework.sources import (
-    CocoReader,
-    FileReader,
-    JoinedInput,
-    SamplerInputCallable,
-    TFRecordReader,
-    WebDatasetReader,
+from accvlab.dali_pipeline_framework import (
+    DALIStructuredOutputIterator,
+    DataLoader,
+    ImageDecoder,
+    PipelineDefinition,
+    SampleDataGroup,
 )
+from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
+from accvlab.dali_pipeline_framework.sources import FileReader, SequenceReader
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.dali_pipeline_framework.testing.step_runs import GivenSamples
 from accvlab.dali_pipeline_framework.video import VideoStreamInput
@@ -39,9 +36,9 @@ DEVICES = [None, pytest.param(0, marks=pytest.mark.gpu)]
 Counts = tuple[int, int, int, int, str]
 
 
-def counts_of(loader: DataLoader) -> Counts:
+def counts_of(source: DataLoader | Pipeline) -> Counts:
     """Operators that compute on the CPU; on the GPU; on both ("mixed"); image decoders; devices of the outputs."""
-    counts = checked_by_dali(pipeline_of(loader))
+    counts = checked_by_dali(source if isinstance(source, Pipeline) else pipeline_of(source))
     return *counts.num_by_device, counts.num_decoders, " ".join(counts.outputs)
 
 
@@ -71,12 +68,7 @@ COUNTS: dict[str, Counts] = {
     "different sizes": (0, 0, 1, 1, "cpu gpu"),
     "windows": (17, 17, 1, 1, "cpu gpu"),
     "frame sequences": (3, 5, 1, 1, "gpu"),
-    "files of a reader": (12, 2, 1, 1, "gpu cpu"),
-    "frames of a reader": (2, 0, 0, 0, "cpu"),
-    "videos": (6, 3, 0, 0, "gpu gpu"),
-    "videos, GPU only": (6, 3, 0, 0, "gpu gpu"),
     **{f"encoded videos, {codec}": (0, 1, 1, 1, "gpu") for codec in ("H.264", "HEVC", "VP9")},
-    "arrays of a reader": (0, 1, 0, 0, "gpu"),
 }
 
 
@@ -96,10 +88,7 @@ DYNAMIC_ONLY = {
     "blur": "ImageGaussianBlurrer",
     "artefacts": "ImageJpegDistorter",
     "erase": "RandomEraser",
-    "files of a reader": "ImageResizer",
     "windows": "ImageResizer",
-    "videos": "ImageResizer",
-    "videos, GPU only": "ImageResizer",
 }
 
 
@@ -117,45 +106,19 @@ def test_the_other_executor_takes_a_graph_or_the_step_is_named(
         assert counts_of(CASES[name].loader(folder, 0, pipeline_arguments=LEGACY)) == COUNTS[name]
 
 
-def _joined(folder: Path) -> JoinedInput:
-    return JoinedInput(
-        {
-            "files": FileReader(file_root=frame_folders(folder / "f", {"a": 4})),
-            "rig": SamplerInputCallable(rig_provider(), ShuffledSampler(4)),
-        }
-    )
-
-
-def _boxes(folder: Path) -> CocoReader:
-    images, annotations = coco_data(folder, 3)
-    return CocoReader(file_root=images, annotations_file=annotations)
-
-
-def _records(folder: Path) -> TFRecordReader:
-    path, index = record_file(folder / "records", 3)
-    features = {"data": tfrec.FixedLenFeature((), tfrec.string, "")}
-    return TFRecordReader(path=path, index_path=index, features=features)
-
-
-def _archives(folder: Path) -> WebDatasetReader:
-    return WebDatasetReader(paths=[tar_archive(folder / "a.tar", 3)], ext=["bin"])
-
-
-INPUTS: dict[str, tuple[Callable[[Path], Any], str, Counts]] = {
-    "COCO": (_boxes, "image", (1, 0, 1, 1, "gpu cpu cpu")),
-    "records": (_records, "data", (1, 0, 1, 1, "gpu")),
-    "archives": (_archives, "bin", (1, 0, 1, 1, "gpu")),
-    "readers beside a provider": (_joined, "image", (1, 0, 3, 3, "cpu cpu cpu gpu gpu gpu")),
-    "stream": (lambda _: VideoStreamInput(4), "", (0, 1, 0, 0, "gpu")),
+INPUTS: dict[str, tuple[Callable[[Path], Any], list[Any], Counts]] = {
+    "files": (lambda root: FileReader(file_root=root), [ImageDecoder("data", True)], (1, 0, 1, 1, "gpu cpu")),
+    "sequences": (lambda root: SequenceReader(file_root=root, sequence_length=2), [], (1, 0, 0, 0, "cpu")),
+    "stream": (lambda _: VideoStreamInput(4), [], (0, 1, 0, 0, "gpu")),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", INPUTS)
 def test_a_gpu_decodes_what_other_inputs_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_gpus(monkeypatch)
-    make, image, expected = INPUTS[name]
-    steps = [ImageDecoder(image, use_device_mixed=True)] if image else []
-    assert counts_of(DataLoader(make(tmp_path), 2, steps=steps, num_workers=0, device_id=0)) == expected
+    make, steps, expected = INPUTS[name]
+    definition = PipelineDefinition(make(frame_folders(tmp_path / "frames", {"a": 4})), steps)
+    assert counts_of(definition.get_dali_pipeline(batch_size=2, num_threads=1, device_id=0)) == expected
 
 
 def test_dali_takes_the_graph_that_decodes_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +162,6 @@ def test_dali_takes_each_public_step_in_a_pipeline_for_a_gpu(
 
 def difference(name: str, folder: Path, device_id: int | None = 0, **arguments: Any) -> tuple[Difference, int]:
     """Compare the batches of a case with those of the CPU."""
-    if name.startswith("videos"):
-        pytest.importorskip("av")
     case = CASES[name]
     with case.reference(folder) as reference, case.loader(folder, device_id, **arguments) as loader:
         expected, found = [*reference], [*loader]
@@ -315,9 +276,10 @@ def test_a_stream_of_videos(device_id: int | None, tmp_path: Path) -> None:
 
     path = make_video(tmp_path / "numbers.mp4", 10, "libx264", size=(192, 128))
     stream = VideoStreamInput(5)
-    with DataLoader(stream, 2, device_id=device_id) as loader:
+    pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=2, device_id=device_id)
+    with DALIStructuredOutputIterator(pipeline=pipeline) as iterator:
         stream.feed(path)
         stream.close()
-        [batch] = loader
+        [batch] = iterator
     assert str(batch["frames"].device) == ("cpu" if device_id is None else "cuda:0")
     assert [read_numbers(as_array(frames)) for frames in batch["frames"]] == [[*range(5)], [*range(5, 10)]]

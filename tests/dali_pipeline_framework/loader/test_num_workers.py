@@ -12,7 +12,6 @@ from support.fault_providers import DeadlyProvider
 from support.inputs import NumberCallable, NumberIterable
 from support.pipelines import indices, worker_pids
 from support.providers import IndexProvider
-from support.reader_data import numbered_files
 
 from accvlab.dali_pipeline_framework import FaultPolicy, ImageDecoder
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -20,7 +19,6 @@ from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
-from accvlab.dali_pipeline_framework.sources import FileReader
 
 
 def usable_cores(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
@@ -49,11 +47,10 @@ def test_none_is_the_usable_cores_of_this_rank_at_most_8(
     assert default_of(IndexProvider(8), num_workers=0) == 0
 
 
-def test_none_is_one_where_there_is_nothing_to_share(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_none_is_one_where_there_is_nothing_to_share(monkeypatch: pytest.MonkeyPatch) -> None:
     usable_cores(monkeypatch, 5)
     assert default_of(NumberIterable(8)) == 1
     assert default_of(PipelineDefinition(NumberCallable(8), use_parallel_external_source=False)) == 1
-    assert default_of(FileReader(file_root=numbered_files(tmp_path, {"a": 4}))) == 1
 
 
 def test_that_many_processes_load(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,13 +111,11 @@ def test_more_workers_than_cores_are_warned_of_at_the_user_s_line(
         assert str(warning.message).startswith(text)
 
 
-def test_nothing_is_warned_of_where_no_worker_is_started(tmp_path: Path) -> None:
-    root = numbered_files(tmp_path, {"a": 4})
+def test_nothing_is_warned_of_where_no_worker_is_started() -> None:
     source = SamplerInputCallable(IndexProvider(8), SequentialSampler(8, 4))
     here = PipelineDefinition(source, use_parallel_external_source=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        DataLoader(FileReader(file_root=root), 4, num_workers=99).close()
         DataLoader(here, 4, num_workers=99).close()
         pipeline: Any = here.get_dali_pipeline(py_num_workers=99)
         pipeline.build()

@@ -17,19 +17,16 @@ from typing import Any
 import numpy as np
 import pytest
 from support.inputs import NumberIterable
-from support.loaders import by_sampler, json_copy, make_loader
+from support.loaders import by_sampler, make_loader
 from support.pipelines import indices, shuffled
 from support.providers import IndexProvider
-from support.reader_data import number_of, numbered_files
 
 from accvlab.dali_pipeline_framework.engine.interrupts import DeferredInterrupt
 from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
-from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.loader.ledger_recording import LedgerRecording
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
-from accvlab.dali_pipeline_framework.sources import FileReader
 
 SAMPLES, BATCH = 1200, 4
 
@@ -138,38 +135,6 @@ def test_batches_of_an_input_that_cannot_go_back_come_once(alarm: Callable[[floa
         batches, num_raised = received(iter(loader), alarm, 5)
     assert np.concatenate([batch["index"] for batch in batches]).tolist() == [*range(SAMPLES)]
     assert num_raised > 20
-
-
-def test_states_of_native_readers_are_those_of_the_batches_received(
-    alarm: Callable[[float], None], tmp_path: Path
-) -> None:
-    files = numbered_files(tmp_path / "files", {"a": 150, "b": 150})
-
-    def loader_of() -> DataLoader:
-        return make_loader(FileReader(file_root=files, random_shuffle=True), 2)
-
-    def numbers(batch: Any) -> list[int]:
-        return [number_of(data) for data in batch["data"]]
-
-    with loader_of() as loader:
-        undisturbed = [numbers(batch) for batch in loader]
-        states: dict[int, Any] = {}
-
-        def note(num_received: int) -> None:
-            if num_received not in states:
-                states[num_received] = json_copy(loader.state_dict())
-            else:  # the batch was made, and is still to be received
-                states[-num_received] = json_copy(loader.state_dict())
-
-    with loader_of() as loader:
-        batches, _ = received(iter(loader), alarm, 6, note)
-    assert [numbers(batch) for batch in batches] == undisturbed
-    pending = [number for number in states if number < 0][:3]
-    assert len(pending) == 3
-    for number in pending:
-        with loader_of() as loader:
-            loader.load_state_dict(states[number])
-            assert [numbers(batch) for batch in loader] == undisturbed[-number:]
 
 
 def test_an_iterator_without_a_loader_loses_nothing(alarm: Callable[[float], None]) -> None:

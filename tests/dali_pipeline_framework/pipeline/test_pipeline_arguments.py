@@ -555,5 +555,5 @@ class OnlyNext:
 
 @pytest.mark.parametrize(("source", "name"), [([1, 2], "list"), (OnlyNext(), "OnlyNext"), (None, "NoneType")])
 def test_inputs_must_be_called_or_be_their_own_iterator(source: Any, name: str) -> None:
-    with pytest.raises(SettingError, match=rf"^The input must be a callable .* or a JoinedInput, got {name}\.$"):
+    with pytest.raises(SettingError, match=rf"^The input must be a callable .* native reader .*, got {name}\.$"):
         PipelineDefinition(source)

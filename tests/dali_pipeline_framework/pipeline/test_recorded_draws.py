@@ -45,7 +45,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     PointCloudRangeFilter,
 )
 from accvlab.dali_pipeline_framework.providers import ReplayedDrawsProvider
-from accvlab.dali_pipeline_framework.sources import FileReader, JoinedInput
+from accvlab.dali_pipeline_framework.sources import FileReader
 
 RECORD = {"record_draws": "draws"}
 REPLAY = {"replay_draws": "draws"}
@@ -436,18 +436,6 @@ def test_draws_beside_a_native_reader_alone(tmp_path: Path) -> None:
     assert len({*batch["a"].tolist()}) == 4
 
 
-def test_draws_of_a_part_of_a_joined_input(tmp_path: Path) -> None:
-    samples, records = recorded()
-    (tmp_path / "class").mkdir()
-    for number in range(6):
-        (tmp_path / "class" / f"{number}.jpg").write_text("text")
-    step = each_camera(Drawer(NormalDraw("n", shape=(2,))))
-    chosen = [
-        {name.replace("Drawer[1]/", "Drawer[0]/all."): record[name] for name in record if name.endswith("/n")}
-        for record in records
-    ]
-    inputs = {"files": FileReader(file_root=str(tmp_path)), "all": shuffled(replaying(chosen), 3)}
-    found = batches(JoinedInput(inputs), [step], definition={"replay_draws": ("all", "draws")})
-    drawn = [value.tolist() for batch in found for value in batch["all"]["cameras"][1]["n"]]
-    assert drawn == [sample["cameras.1.n"] for sample in samples]
-    assert "draws" not in found[0]["all"]
+def test_draws_cannot_be_replayed_beside_a_native_reader() -> None:
+    with pytest.raises(SettingError, match="`replay_draws` is for those of a callable or an iterable, got File"):
+        PipelineDefinition(FileReader(files=[__file__]), replay_draws="draws")

@@ -15,7 +15,7 @@ from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.data_provider import summary
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
-from accvlab.dali_pipeline_framework.sources import FileReader, JoinedInput
+from accvlab.dali_pipeline_framework.sources import FileReader
 
 SAMPLER = "ShuffledSampler(num_samples=6, seed=3, shuffle=True, total_batch_size=None, last_batch='drop')"
 
@@ -39,9 +39,6 @@ def test_of_inputs(tmp_path: Path) -> None:
     reader = FileReader(file_root=root)
     iterable = SamplerInputIterable(IndexProvider(6), ShuffledSampler(6, seed=3))
     assert repr(iterable) == f"SamplerInputIterable(IndexProvider(6 samples), {SAMPLER})"
-    assert (
-        repr(JoinedInput({"a": reader, "b": iterable})) == f"JoinedInput({{'a': {reader!r}, 'b': {iterable!r}}})"
-    )
     assert repr(PipelineDefinition(reader)) == f"PipelineDefinition\n  input: {reader!r}"
     assert repr(PipelineDefinition(NumberCallable(8, 4))) == "PipelineDefinition\n  input: NumberCallable"
 

@@ -17,7 +17,7 @@ from nvidia.dali.pipeline import pipeline_def
 from support.arrays import encoded_image, gradient
 from support.frame_trees import write_frames
 from support.random_steps import filled
-from support.reader_data import coco_data, video
+from support.videos import make_video
 
 from accvlab.dali_pipeline_framework.errors import FormatError, SettingError
 from accvlab.dali_pipeline_framework.inputs import DataProvider
@@ -64,7 +64,7 @@ from accvlab.dali_pipeline_framework.sample_data.formats import (
     described_together,
     leaf_format,
 )
-from accvlab.dali_pipeline_framework.sources import CocoReader, FileReader, SequenceReader, VideoReader
+from accvlab.dali_pipeline_framework.sources import FileReader, SequenceReader
 from accvlab.dali_pipeline_framework.testing import check_step, run_step
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider
 
@@ -639,16 +639,11 @@ class TestInputs:
         assert declared_by(FileReader(file_root=root)) == encoded
         assert [*declared_by(FrameDataProvider(root)).values()] == [ENCODED_IMAGE]
         assert [*declared_by(FrameSequenceDataProvider(root, 3)).values()] == [ENCODED_IMAGE] * 3
-        folder, annotations = coco_data(tmp_path / "coco", 2)
-        reader = CocoReader(file_root=folder, annotations_file=annotations)
-        assert declared_by(reader) == {("image",): ENCODED_IMAGE}
 
     def test_frames_of_videos_and_sequences_are_clips(self, tmp_path):
         root = write_frames(tmp_path / "frames", {"stream": 3})
         assert declared_by(SequenceReader(file_root=root, sequence_length=2)) == {("frames",): DECODED_CLIP}
-        path = video(tmp_path / "video.webm", 4)
-        reader = VideoReader(filenames=[path], sequence_length=2)
-        assert declared_by(reader) == {("frames",): DECODED_CLIP}
+        path = make_video(tmp_path / "video.webm", 4)
         assert declared_by(VideoDataProvider(path, sequence_length=2)) == {("frames",): DECODED_CLIP}
         assert [*declared_by(VideoFrameDataProvider(path)).values()] == [DECODED_IMAGE]
 

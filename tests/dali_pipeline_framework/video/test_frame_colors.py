@@ -15,7 +15,13 @@ from nvidia.dali import types
 from support.laws import each_value, spread
 from support.videos import OPTIONS
 
-from accvlab.dali_pipeline_framework import DataLoader, VideoFrameDataProvider, Videos, VideoStreamInput
+from accvlab.dali_pipeline_framework import (
+    DALIStructuredOutputIterator,
+    PipelineDefinition,
+    VideoFrameDataProvider,
+    Videos,
+    VideoStreamInput,
+)
 from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
 from accvlab.dali_pipeline_framework.video import FrameReader, VideoDataProvider, index_video
 from accvlab.dali_pipeline_framework.video.frame_converter import Colors, FrameConverter
@@ -405,11 +411,12 @@ def test_unknown_matrices(tmp_path: Path) -> None:
     as_dali = VideoFrameDataProvider(Videos(path, colors="dali")).get_data(2)["image"]
     np.testing.assert_array_equal(as_dali, decoded(path, "dali")[2])
     stream = VideoStreamInput(5)
-    with DataLoader(stream, 1) as loader:
+    pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=1)
+    with DALIStructuredOutputIterator(pipeline=pipeline) as iterator:
         stream.feed(path)
         stream.close()
         with pytest.raises(VideoError, match=r"The frame 0 of the video .*a\.mp4.* cannot be converted: .* got 8"):
-            list(loader)
+            list(iterator)
 
 
 @each_value(

@@ -12,8 +12,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,17 +34,14 @@ from accvlab.dali_pipeline_framework.errors import (
     FileError,
     GraphError,
     NothingFedError,
-    NotSupportedError,
     OutputError,
     SettingError,
     SourcePicklingError,
     VideoError,
 )
-from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
-from accvlab.dali_pipeline_framework.sources import FileReader, JoinedInput
 from accvlab.dali_pipeline_framework.video import VideoStreamInput
 from accvlab.dali_pipeline_framework.video.video_stream_input import (
     FedVideo,
@@ -67,12 +65,20 @@ def video_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     return make
 
 
-def make_loader(stream: VideoStreamInput, batch_size: int = 3, steps: Sequence[Any] = (), **arguments: Any) -> Any:
+def iterating(
+    stream: VideoStreamInput,
+    batch_size: int = 3,
+    steps: Sequence[Any] = (),
+    pipeline_arguments: Mapping[str, Any] = MappingProxyType({}),
+    **arguments: Any,
+) -> DALIStructuredOutputIterator:
     definition = PipelineDefinition(stream, [*steps])
     has_frames = definition.check_and_get_output_data_structure().has_child("frames")
     ragged = {"frames": "list"} if has_frames else "raise"
-    arguments = {"output_type": "numpy", "num_threads": 1, "ragged": ragged, **arguments}
-    return DataLoader(definition, batch_size, **arguments)
+    pipeline = definition.get_dali_pipeline(batch_size=batch_size, num_threads=1, **pipeline_arguments)
+    return DALIStructuredOutputIterator(
+        pipeline=pipeline, **{"output_type": "numpy", "ragged": ragged, **arguments}
+    )
 
 
 def numbers(batch: Any) -> list[list[int]]:
@@ -105,11 +111,11 @@ def by_operator(path: Path, length: int, batch_size: int, policy: str) -> list[l
 
 
 def delivered(stream: VideoStreamInput, *videos: Any, batch_size: int = 3, **arguments: Any) -> list[Any]:
-    with make_loader(stream, batch_size, **arguments) as loader:
+    with iterating(stream, batch_size, **arguments) as iterator:
         for video in videos:
             stream.feed(video)
         stream.close()
-        return list(loader)
+        return list(iterator)
 
 
 @pytest.fixture(autouse=True)
@@ -287,11 +293,11 @@ class TestPipelines:
 
     def test_a_failing_step_names_the_video(self, video_of: Any) -> None:
         stream = VideoStreamInput(2)
-        with make_loader(stream, 2, [_Crop(HEIGHT + 1)]) as loader:
+        with iterating(stream, 2, [_Crop(HEIGHT + 1)]) as iterator:
             stream.feed(video_of(4, "libx264", first_number=100, size=(128, 96)))
             small = stream.feed(video_of(7))
             stream.close()
-            batches = iter(loader)
+            batches = iter(iterator)
             assert numbers(next(batches)) is not None
             with pytest.raises(
                 GraphError, match=rf"frames 0 to 3 of the video '.*7_libvpx-vp9\.webm' \(video {small}\)"
@@ -365,8 +371,8 @@ class TestFeeding:
     @pytest.mark.parametrize("batch_size", [1, 2, 3])
     def test_what_is_there_is_delivered_without_waiting_for_more(self, video_of: Any, batch_size: int) -> None:
         stream = VideoStreamInput(5)
-        with make_loader(stream, batch_size) as loader:
-            batches = iter(loader)
+        with iterating(stream, batch_size) as iterator:
+            batches = iter(iterator)
             timer = later(stream.close, 20)  # instead of hanging
             for num_frames in (10, 1, 30, 12):
                 stream.feed(video_of(num_frames))
@@ -388,7 +394,7 @@ class TestFeeding:
                 time.sleep(0.02)
 
         threads = [threading.Thread(target=feed) for _ in range(3)]
-        with make_loader(stream) as loader:
+        with iterating(stream) as iterator:
             for thread in threads:
                 thread.start()
 
@@ -400,7 +406,7 @@ class TestFeeding:
             closing = threading.Thread(target=close_after)
             closing.start()
             got: dict[int, list[int]] = {}
-            for batch in loader:
+            for batch in iterator:
                 for video, count, frames in zip(batch["video"], batch["count"], batch["frames"], strict=True):
                     got.setdefault(int(video), []).extend(read_numbers(frames[:count]))
             closing.join()
@@ -410,8 +416,8 @@ class TestFeeding:
 
     def test_waits_for_a_video(self, video_of: Any) -> None:
         stream = VideoStreamInput(5)
-        with make_loader(stream) as loader:
-            batches = iter(loader)
+        with iterating(stream) as iterator:
+            batches = iter(iterator)
             path = video_of(7)
             start = time.monotonic()
             later(lambda: stream.feed(path))
@@ -423,18 +429,18 @@ class TestFeeding:
 
     def test_without_waiting(self, video_of: Any) -> None:
         stream = VideoStreamInput(5, blocking=False)
-        with make_loader(stream) as loader:
+        with iterating(stream) as iterator:
             with pytest.raises(NothingFedError, match="no video to decode: all 0 that were fed"):
-                next(iter(loader))
+                next(iter(iterator))
             for num_fed in (1, 2):
                 stream.feed(video_of(67))
-                batches = iter(loader)
+                batches = iter(iterator)
                 for expected in expected_batches(67, 5, 3):
                     assert numbers(next(batches)) == expected
                 with pytest.raises(NothingFedError, match=f"all {num_fed} that were fed are used up"):
                     next(batches)
             stream.close()
-            assert list(loader) == []
+            assert list(iterator) == []
 
     @pytest.fixture
     def interruptible(self) -> Iterator[None]:
@@ -445,9 +451,9 @@ class TestFeeding:
     @pytest.mark.usefixtures("interruptible")
     def test_can_be_interrupted_while_it_waits(self, video_of: Any) -> None:
         stream = VideoStreamInput(5)
-        with make_loader(stream) as loader:
+        with iterating(stream) as iterator:
             stream.feed(video_of(7))
-            batches = iter(loader)
+            batches = iter(iterator)
             next(batches)
             later(lambda: os.kill(os.getpid(), signal.SIGINT))
             timer = later(stream.close, 10)  # instead of hanging
@@ -459,11 +465,11 @@ class TestFeeding:
 
     def test_a_loader_that_is_closed_while_it_waits(self) -> None:
         stream = VideoStreamInput(5)
-        loader = make_loader(stream)
-        later(loader.close)
+        iterator = iterating(stream)
+        later(iterator.close)
         timer = later(stream.close, 10)  # instead of hanging
         with pytest.raises(ClosedError):
-            next(iter(loader))
+            next(iter(iterator))
         timer.cancel()
 
     def test_decodes_only_so_far_ahead(self, video_of: Any) -> None:
@@ -471,40 +477,39 @@ class TestFeeding:
         for _ in range(20):
             stream.feed(video_of(5))
         assert stream.num_waiting == 20
-        with make_loader(stream) as loader:
-            loader.start()
+        with iterating(stream) as iterator:
             deadline = time.monotonic() + 20
             while stream.num_waiting > 17 and time.monotonic() < deadline:
                 time.sleep(0.01)
             time.sleep(0.2)
             assert stream.num_waiting == 17  # two are decoded, a third one waits for room
             stream.close()
-            assert len(list(loader)) == 20
+            assert len(list(iterator)) == 20
 
     def test_goes_on_in_another_loader(self, video_of: Any) -> None:
         stream = VideoStreamInput(5, num_batches_ahead=1)
         for number in range(6):
             stream.feed(video_of(5, first_number=10 * number))
-        with make_loader(stream) as loader:
-            next(iter(loader))
+        with iterating(stream) as iterator:
+            next(iter(iterator))
             with pytest.raises(SettingError, match="by one pipeline at a time"):
-                make_loader(stream).start()
+                iterating(stream)
         stream.close()
-        with make_loader(stream) as loader:
-            got = [numbers(batch)[0][0] for batch in loader]
+        with iterating(stream) as iterator:
+            got = [numbers(batch)[0][0] for batch in iterator]
         assert got == [10 * number for number in range(6 - len(got), 6)]
         assert got
 
     def test_after_the_end(self, video_of: Any) -> None:
         stream = VideoStreamInput(5)
-        with make_loader(stream) as loader:
+        with iterating(stream) as iterator:
             stream.feed(video_of(5))
             assert not stream.is_closed
             stream.close()
             stream.close()
             assert stream.is_closed
-            assert len(list(loader)) == 1
-            assert list(loader) == []
+            assert len(list(iterator)) == 1
+            assert list(iterator) == []
             with pytest.raises(ClosedError, match="no more videos can be fed"):
                 stream.feed(video_of(5))
 
@@ -515,58 +520,30 @@ class TestFeeding:
 class TestLoops:
     def test_go_on_where_the_last_one_was_left(self, video_of: Any) -> None:
         stream = VideoStreamInput(5)
-        with make_loader(stream, 1) as loader:
+        with iterating(stream, 1) as iterator:
             stream.feed(video_of(30))
-            first = [numbers(batch)[0][0] for batch in itertools.islice(loader, 2)]
+            first = [numbers(batch)[0][0] for batch in itertools.islice(iterator, 2)]
             stream.close()
-            second = [numbers(batch)[0][0] for batch in loader]
+            second = [numbers(batch)[0][0] for batch in iterator]
             assert first + second == [0, 5, 10, 15, 20, 25]
-
-    def test_of_so_many_batches(self, video_of: Any) -> None:
-        stream = VideoStreamInput(5)
-        with make_loader(stream, 1, steps_per_epoch=4) as loader:
-            stream.feed(video_of(30))
-            stream.close()
-            assert len(loader) == 4
-            assert [[numbers(batch)[0][0] for batch in loader] for _ in range(3)] == [[0, 5, 10, 15], [20, 25], []]
-
-    def test_need_no_workers(self, video_of: Any) -> None:
-        stream = VideoStreamInput(5)
-        with make_loader(stream, num_workers=2, start_method="spawn", output_type="torch") as loader:
-            stream.feed(video_of(5))
-            stream.close()
-            assert [[tuple(each.shape) for each in batch["frames"]] for batch in loader] == [
-                [(5, HEIGHT, WIDTH, 3)]
-            ]
-
-    def test_have_no_length_and_no_state(self) -> None:
-        stream = VideoStreamInput(5)
-        with make_loader(stream) as loader:
-            with pytest.raises(TypeError, match="not known"):
-                len(loader)
-            with pytest.raises(NotSupportedError, match=r"VideoStreamInput\(sequence.*cannot be continued"):
-                loader.state_dict()
-            with pytest.raises(NotSupportedError):
-                loader.set_epoch(1)
-            assert loader.sample_counts() is None
 
     def test_of_short_sequences_say_what_to_do(self, video_of: Any) -> None:
         stream = VideoStreamInput(5)
-        with make_loader(stream, ragged="raise") as loader:
+        with iterating(stream, ragged="raise") as iterator:
             stream.feed(video_of(7))
             stream.feed(video_of(10))
             stream.close()
-            batches = iter(loader)
-            with pytest.raises(OutputError, match="ragged='list' to the loader, or last_sequence_policy='pad'"):
+            batches = iter(iterator)
+            with pytest.raises(OutputError, match="ragged='list' to the iterator, or last_sequence_policy='pad'"):
                 next(batches)
             assert numbers(next(batches)) == expected_batches(10, 5, 3)[0]
 
     def test_end_with_a_deleted_loader(self, video_of: Any) -> None:
         stream = VideoStreamInput(5)
-        loader = make_loader(stream)
+        iterator = iterating(stream)
         stream.feed(video_of(67))
-        next(iter(loader))
-        del loader
+        next(iter(iterator))
+        del iterator
         gc.collect()
         assert not any(thread.name == "video stream" for thread in threading.enumerate())
 
@@ -640,15 +617,15 @@ class TestBadVideos:
         else:
             whole = path.read_bytes()
             path.write_bytes(whole[: len(whole) // 2] if damage == "cut" else b"no video" * 100)
-        with make_loader(stream) as loader:
-            batches = iter(loader)
+        with iterating(stream) as iterator:
+            batches = iter(iterator)
             assert [numbers(next(batches)) for _ in range(2)] == expected_batches(30, 5, 3)
             for _ in range(2):
                 with pytest.raises((VideoError, FileError), match=r"'.*later\.webm' \(video 1\)"):
                     next(batches)
         stream.close()
-        with make_loader(stream) as loader:  # the rest, for who wants to go on
-            assert [numbers(batch) for batch in loader] == expected_batches(7, 5, 3)
+        with iterating(stream) as iterator:  # the rest, for who wants to go on
+            assert [numbers(batch) for batch in iterator] == expected_batches(7, 5, 3)
 
     def test_garbage_within_a_video(self, tmp_path: Path) -> None:
         path = make_video(tmp_path / "noise.mp4", 30, "libx264", size=(320, 240))
@@ -691,39 +668,6 @@ class TestSettings:
     def test_that_break_a_rule(self, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(SettingError, match=message):
             VideoStreamInput(**{"sequence_length": 5, **arguments})
-
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            ({"shard": (1, 2)}, "feed each rank the videos"),
-            ({"last_batch": "drop"}, "last_batch='drop'"),
-            ({"context_name": "place"}, "a VideoStreamInput, which .* `video_name` and `first_frame_name`"),
-            ({"batch_size": None}, "`batch_size` must be given"),
-        ],
-    )
-    def test_of_the_loader(self, arguments: dict[str, Any], message: str) -> None:
-        with pytest.raises(SettingError, match=message):
-            make_loader(VideoStreamInput(5), **arguments)
-
-    def test_of_the_loader_that_change_nothing(self) -> None:
-        make_loader(VideoStreamInput(5), shard=(0, 1), last_batch="partial").close()
-
-    def test_the_number_of_batches_is_unknown_also_when_the_loader_is_closed(self) -> None:
-        loader = make_loader(VideoStreamInput(5))
-        for _ in range(2):
-            with pytest.raises(TypeError, match="number of batches per epoch is not known"):
-                len(loader)
-            assert loader.sample_counts() is None
-            loader.close()
-
-    def test_nothing_can_stand_beside_it(self) -> None:
-        reader = FileReader(files=[__file__])
-        for inputs in (
-            {"a": VideoStreamInput(5), "b": reader},
-            {"a": VideoStreamInput(5), "b": VideoStreamInput(5)},
-        ):
-            with pytest.raises(SettingError, match="'a', a VideoStreamInput, makes batches of its own sizes"):
-                JoinedInput(inputs)
 
     def test_cannot_be_pickled(self) -> None:
         with pytest.raises(SourcePicklingError, match="cannot be pickled"):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import os
@@ -12,14 +11,13 @@ import warnings
 from abc import ABC
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
-from nvidia.dali.pipeline import Pipeline
 
 from ...checks import check_shard, did_you_mean, listed
 from ...draws.keyed_draws import derive_key
@@ -29,21 +27,14 @@ from ...providers.files.storage import is_url
 from ...sample_data import ImageContent, SampleDataGroup
 from ...sample_data.formats import UNKNOWN_CONTENT
 from ...sample_data.names import Name
-from ...sampling.arithmetic.last_batch import LastBatch, check_last_batch
-from ...sampling.random_access_sampler import Description
-from ..input_parts import NativeInput, NativeRun, ReaderEpochs
-from ..shards import shard_given_once
-from .reader_files import ReaderArguments, is_on_s3, require_no_pointer_file
-
-_Self = TypeVar("_Self", bound="ReaderInput")
+from ..native_input import OPERATOR, NativeInput, NativeRun
+from .reader_files import ReaderArguments, is_on_s3
 
 _short = reprlib.Repr()  # lists of files can be long
 _short.maxstring = _short.maxother = 200
 _short_repr = _short.repr
 
 _OWN = {"name": "the pipeline names its readers itself", "device": "the pipeline's `device_id` chooses it"}
-_READ_S3 = ("readers.file", "readers.numpy")  # for their `file_root`
-_NOT_ORDER = ("shard_id", "num_shards", "bytes_per_sample_hint", "tensor_init_bytes", "prefetch_queue_depth")
 
 
 @attrs.frozen
@@ -62,25 +53,22 @@ class ReaderField:
 
 
 class ReaderInput(NativeInput, ABC):
-    """A reader of DALI as the input of a pipeline: the base class of all of them.
+    """A reader of DALI as the input of a pipeline: the base class of such inputs.
 
-    All arguments of DALI's operator can be given by name, and reach it unchanged. The loader's arguments
-    ``shard`` and ``last_batch`` set ``shard_id``, ``num_shards`` and ``pad_last_batch``; without them the reader
-    keeps its own: ``pad_last_batch=True`` is the policy ``"pad"``, and False is ``"wrap"``.
+    All arguments of DALI's operator can be given by name, and reach it unchanged. A reader has no end: an epoch is
+    as many batches as the largest shard fills, each of them full. With ``pad_last_batch`` the last sample of the
+    shard is repeated at the end; without it, samples are one stream, and the last batch has the first samples of
+    what comes next. The position is in DALI's checkpoints.
 
     Readers shuffle as DALI does (``random_shuffle`` with a buffer of ``initial_fill`` samples, or
     ``shuffle_after_epoch``); with no ``seed`` given, it is derived from the seed of the pipeline, and is the same
-    for all readers of a pipeline and on all ranks.
+    on all ranks.
 
     Attributes:
         fields: The outputs, in DALI's order; set before the constructor of this class runs.
-        remote_advice: An alternative that reads URLs, for the error where one is given.
-        is_resumable: True, since DALI's checkpoints have the positions of readers.
     """
 
     fields: Sequence[ReaderField]
-    remote_advice = "Use a data provider, such as FileDataProvider, which reads URLs as well."
-    is_resumable = True
 
     def __init__(self, operator: Callable[..., object], arguments: ReaderArguments) -> None:
         """Set up; nothing is read.
@@ -97,9 +85,7 @@ class ReaderInput(NativeInput, ABC):
         if all(field.name is None for field in self.fields):
             raise SettingError(f"At least one output of fn.{self.operator_name} needs a name, all are None.")
         _ = self.used_sample_data_structure  # raises for names that occur twice
-        self._last_batch: LastBatch = "pad" if arguments.get("pad_last_batch") else "wrap"
-        shard = check_shard(arguments.get("shard_id", 0), arguments.get("num_shards", 1))
-        self._shard_id, self._num_shards = shard
+        self._shard = check_shard(arguments.get("shard_id", 0), arguments.get("num_shards", 1))
 
     def _check_arguments(self, operator: Callable[..., object]) -> None:
         name = self.operator_name
@@ -127,9 +113,9 @@ class ReaderInput(NativeInput, ABC):
             got = listed(f"`{name}`" for name in given)
             raise SettingError(f"fn.{self.operator_name} needs exactly one of {names}{or_alone}, got {got}.")
         root = self._arguments.get("file_root")
-        if root and not (self.operator_name in _READ_S3 and is_on_s3(root)):
+        if root and not is_on_s3(root):
             self._require_folder()
-        self._require_files(*(name for name in ("file_list", "filenames") if name in given))
+        self._require_files(*(name for name in ("file_list",) if name in given))
 
     def _require_folder(self) -> None:
         root = self._arguments["file_root"]
@@ -146,34 +132,23 @@ class ReaderInput(NativeInput, ABC):
                     what = "is not a file" if os.path.exists(path) else "does not exist"
                     of = f"`{name}` of fn.{self.operator_name}"
                     raise SettingError(f"{of}: {str(path)!r} {what}.{self._advice_on(path)}")
-                require_no_pointer_file(path)
-
-    def _compare_indices(self, files: str, indices: str, require: Callable[[str, str], None]) -> None:
-        given = [self._arguments.get(name) or () for name in (files, indices)]
-        paths, index_paths = ([each] if isinstance(each, str) else each for each in given)
-        for path, index_path in zip(paths, index_paths, strict=False):  # DALI requires as many
-            require(path, index_path)
 
     def _advice_on(self, path: object) -> str:
         if not is_url(str(path)):
             return ""
-        return f" This operator of DALI reads local files only. {self.remote_advice}".rstrip()
+        return (
+            " This operator of DALI reads local files only. Use a data provider, such as FileDataProvider, which "
+            "reads URLs as well."
+        )
 
     # --- the operator -----------------------------------------------------------------------------
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of the operator, as it gets them."""
-        policy = {"pad_last_batch": self._last_batch != "wrap"}
-        shard = {"shard_id": self._shard_id, "num_shards": self._num_shards}
-        return {**self._arguments, **policy, **shard}
-
-    def define(self, name: str, seed: int) -> Sequence[DataNode]:
+    def define(self, seed: int) -> Sequence[DataNode]:
         """Define the reader in the current pipeline. See `NativeInput.define`."""
-        arguments = {"seed": derive_key("native reader", seed) >> 33, **self.arguments}
+        arguments = {"seed": derive_key("native reader", seed) >> 33, **self._arguments}
         operator: Any = functools.reduce(getattr, self.operator_name.split("."), cast(Any, fn))
         with warnings.catch_warnings(record=True) as caught:  # DALI overrules filters
-            outputs = operator(name=name, device=self._device(), **arguments)
+            outputs = operator(name=OPERATOR, device="cpu", **arguments)
         for warning in caught:
             # fn.readers.sequence is deprecated in favour of what this package offers next to it.
             if DEPRECATED_SEQUENCES not in str(warning.message):
@@ -185,86 +160,27 @@ class ReaderInput(NativeInput, ABC):
         """Get the outputs of the operator in the order of the fields."""
         return tuple(outputs) if isinstance(outputs, list | tuple) else (outputs,)
 
-    def _device(self) -> str:
-        return "cpu"
-
-    @staticmethod
-    def _has_gpu() -> bool:
-        """Whether the current pipeline has a GPU."""
-        return Pipeline.current().device_id is not None
-
     def advice(self, reason: str) -> str:
         """See `NativeInput.advice`."""
         if FEWER_SAMPLES_THAN_SHARDS not in reason:
             return ""
         empty = self._why_empty() if NO_SAMPLES in reason else ""
-        return empty or f"There must be at least as many samples as shards ({self._num_shards})."
+        return empty or f"There must be at least as many samples as shards ({self._shard[1]})."
 
     def _why_empty(self) -> str:
         """Explain why the reader may have found no sample at all; may be empty."""
         return ""
 
-    def begin(self, name: str, pipeline: Any) -> ReaderRun:
+    def begin(self, pipeline: Any) -> ReaderRun:
         """Start to count the batches of the reader. See `NativeInput.begin`."""
-        meta = pipeline.reader_meta(name)
-        shard = meta["shard_id"], meta["number_of_shards"], bool(meta["stick_to_shard"])
-        return ReaderRun(ReaderEpochs(meta["epoch_size"], *shard, pipeline.max_batch_size, self._last_batch))
-
-    # --- settings ---------------------------------------------------------------------------------
-
-    def with_settings(
-        self: _Self, *, shard: tuple[int, int] | None = None, last_batch: LastBatch | None = None
-    ) -> _Self:
-        """Get a copy with other settings; None leaves one as it is.
-
-        Raises:
-            SettingError: A value is out of its range, or contradicts what the reader was created with.
-        """
-        changed = copy.copy(self)
-        if shard is not None:
-            changed._shard_id, changed._num_shards = shard_given_once("reader", self.shard, shard)
-        if last_batch is not None:
-            given = self._arguments.get("pad_last_batch")
-            if given is not None and bool(given) != (last_batch != "wrap"):
-                raise SettingError(
-                    f"The reader was created with pad_last_batch={given}, which does not go with "
-                    f"last_batch={last_batch!r} of the loader. Leave `pad_last_batch` out."
-                )
-            changed._last_batch = check_last_batch(last_batch)
-        return changed
-
-    def reading_one_ahead(self) -> ReaderInput | None:
-        """See `NativeInput.reading_one_ahead`."""
-        if self._arguments.get("prefetch_queue_depth", 1) == 1:
-            return None
-        changed = copy.copy(self)
-        changed._arguments = {**self._arguments, "prefetch_queue_depth": 1}
-        return changed
-
-    def describe(self) -> Description:
-        """Describe what the order depends on, by name."""
-        description: Description = {"input": f"fn.{self.operator_name}"}
-        for name, value in sorted(self._arguments.items()):
-            if name not in _NOT_ORDER:
-                is_plain = value is None or isinstance(value, bool | int | float | str)
-                description[name] = value if is_plain else repr(value)
-        description["last_batch"] = self._last_batch
-        return description
+        meta = pipeline.reader_meta(OPERATOR)
+        largest_shard = -(-meta["epoch_size"] // meta["number_of_shards"])
+        return ReaderRun(-(-largest_shard // pipeline.max_batch_size))
 
     @property
     def shard(self) -> tuple[int, int]:  # type: ignore[override]
         """Shard id and number of shards."""
-        return self._shard_id, self._num_shards
-
-    @property
-    def has_own_padding(self) -> bool:
-        """Whether ``pad_last_batch`` was given."""
-        return "pad_last_batch" in self._arguments
-
-    @property
-    def last_batch(self) -> LastBatch:
-        """Handling of a last batch that is not full."""
-        return self._last_batch
+        return self._shard
 
     @property
     def used_sample_data_structure(self) -> SampleDataGroup:
@@ -281,31 +197,29 @@ class ReaderInput(NativeInput, ABC):
         return f"{type(self).__name__}({given})"
 
 
-@attrs.define(eq=False, slots=False)
 class ReaderRun(NativeRun):
-    """Counts the batches that a reader makes."""
+    """Counts the batches that a reader makes: DALI's readers never end."""
 
-    epochs: ReaderEpochs
-    _num_begun: int = attrs.field(default=0, init=False)
+    num_batches: int
 
-    def continue_at(self, epoch: int, num_begun: int) -> None:
-        """See `NativeRun.continue_at`."""
-        self.epoch, self._num_begun = epoch, num_begun
+    def __init__(self, num_batches: int) -> None:
+        """Begin an epoch of that many batches."""
+        self.num_batches = num_batches
+        self._num_begun = 0
+
+    def continue_at(self, num_begun: int) -> None:
+        """See `NativeRun.continue_at`. After its last batch, an epoch has ended."""
+        self._num_begun = num_begun % self.num_batches
 
     def begin_batch(self) -> None:
         """See `NativeRun.begin_batch`."""
-        if self._num_begun >= self.epochs.num_made:
+        if self._num_begun >= self.num_batches:
             raise StopIteration
         self._num_begun += 1
 
     def begin_epoch(self) -> None:
         """See `NativeRun.begin_epoch`."""
-        self.epoch += 1
         self._num_begun = 0
-
-    def num_valid(self, batch: int) -> int:
-        """See `NativeRun.num_valid`."""
-        return self.epochs.num_valid(self.epoch, batch)
 
 
 def is_empty(value: object) -> bool:

@@ -1,34 +1,17 @@
-"""What native readers look at before DALI does: it waits for pipes for ever, and cuts videos short in silence."""
+"""What native readers look at before DALI does, which waits for pipes for ever."""
 
 from __future__ import annotations
 
-import io
-import json
-import logging
 import os
 import socket
-import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nvidia.dali import tfrecord as tfrec
-from nvidia.dali import types
-from support.reader_data import frame_folders, numbered_files, record_file, tar_archive, video
-from wds2idx import IndexCreator
+from support.reader_data import frame_folders, numbered_files
 
-from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.sources import (
-    CocoReader,
-    FileReader,
-    NumpyReader,
-    ReaderInput,
-    SequenceReader,
-    TFRecordReader,
-    VideoReader,
-    WebDatasetReader,
-)
-from accvlab.dali_pipeline_framework.sources.readers import reader_files
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.sources import FileReader, ReaderInput, SequenceReader
 
 
 def listed(folder: Path, *lines: str) -> Path:
@@ -42,18 +25,6 @@ def pipe(path: Path) -> Path:
     return path
 
 
-def annotations(folder: Path, name: str) -> Path:
-    content = {"images": [{"id": 1, "file_name": name}], "annotations": [], "categories": []}
-    (folder / "annotations.json").write_text(json.dumps(content))
-    return folder / "annotations.json"
-
-
-def records(folder: Path, **arguments: object) -> ReaderInput:
-    path, index = record_file(folder / "records", 2)
-    features = {"number": tfrec.FixedLenFeature((), tfrec.int64, 0)}
-    return TFRecordReader(**{"path": path, "index_path": index, "features": features, **arguments})
-
-
 # With a pipe at `name`, in a folder that has a folder "label" with a file "0000.jpg" in it.
 PIPES: list[tuple[str, Callable[[Path], ReaderInput]]] = [
     ("label/x.jpg", lambda root: FileReader(file_root=root)),
@@ -62,19 +33,6 @@ PIPES: list[tuple[str, Callable[[Path], ReaderInput]]] = [
     ("a b", lambda root: FileReader(file_list=listed(root / "label", "a b 1"), file_root=root)),
     ("x", lambda root: FileReader(file_list=root / "x")),
     ("label/x.JPG", lambda root: SequenceReader(file_root=root, sequence_length=1)),
-    ("x.npy", lambda root: NumpyReader(files=[root / "x.npy"])),
-    ("x.npy", lambda root: NumpyReader(files=[root / "x.npy"], dtype="f4")),
-    ("x.npy", lambda root: NumpyReader(file_list=listed(root, "x.npy"))),
-    ("x.mp4", lambda root: VideoReader(filenames=[root / "x.mp4"], sequence_length=1)),
-    ("x.mp4", lambda root: VideoReader(file_list=listed(root, f"{root}/x.mp4 0"), sequence_length=1)),
-    ("label/x.mp4", lambda root: VideoReader(file_root=root, sequence_length=1)),
-    ("label/x", lambda root: CocoReader(file_root=root, annotations_file=annotations(root, "label/x"))),
-    ("x\n", lambda root: CocoReader(file_root=root, annotations_file=annotations(root, "x\n"))),
-    ("x", lambda root: CocoReader(file_root=root, annotations_file=root / "x")),
-    ("x", lambda root: WebDatasetReader(paths=[root / "x"], ext="bin")),
-    ("x", lambda root: WebDatasetReader(paths=tar_archive(root / "a.tar", 1), index_paths=[root / "x"], ext="a")),
-    ("x", lambda root: records(root, path=root / "x")),
-    ("x", lambda root: records(root, index_path=root / "x")),
 ]
 
 
@@ -132,84 +90,3 @@ def test_what_dali_does_not_read_may_be_anything(tmp_path: Path) -> None:
     (root / "0" / "link.png").symlink_to("00000.png")
     FileReader(file_root=root)
     SequenceReader(file_root=root, sequence_length=1)
-
-
-class TestVideosThatBreakOff:
-    def cut(self, path: Path, num_bytes: int | None = None) -> Path:
-        """Leave half of a video, or leave out its last bytes."""
-        content = path.read_bytes()
-        path.write_bytes(content[: len(content) // 2] if num_bytes is None else content[:-num_bytes])
-        return path
-
-    @pytest.mark.parametrize("way", ["filenames", "file_list", "file_root"])
-    def test_are_refused(self, tmp_path: Path, way: str) -> None:
-        (tmp_path / "root" / "0").mkdir(parents=True)
-        whole = video(tmp_path / "root" / "0" / "whole.webm", 20)
-        broken = self.cut(video(tmp_path / "root" / "0" / "broken.webm", 20))
-        where = {
-            "filenames": [whole, broken],
-            "file_list": listed(tmp_path, f"{whole} 0", f"{broken} 1"),
-            "file_root": tmp_path / "root",
-        }
-        with pytest.raises(VideoError, match=r"broken.webm' is incomplete \(\d+ bytes are missing at its end"):
-            VideoReader(**{way: where[way]}, sequence_length=2)
-        broken.unlink()
-        VideoReader(filenames=[whole], sequence_length=2)
-
-    def test_so_are_those_that_must_not_be_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        path = video(tmp_path / "a.webm", 5)
-        monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever runs the tests may read all
-        with pytest.raises(FileError, match=r"Cannot open the video '.*/a.webm': Permission denied") as caught:
-            VideoReader(filenames=[path], sequence_length=2)
-        assert isinstance(caught.value, PermissionError)
-
-    def test_all_of_them_are_named(self, tmp_path: Path) -> None:
-        paths = [self.cut(video(tmp_path / f"{number}.webm", 30)) for number in range(7)]
-        with pytest.raises(VideoError, match=r"(?s)^7 of 7 videos cannot be used:.*4.webm.*\n  - and 2 more$"):
-            VideoReader(filenames=paths, sequence_length=2)
-
-    def test_a_file_that_lacks_what_is_behind_the_last_frame_is_fine(self, tmp_path: Path) -> None:
-        VideoReader(filenames=[self.cut(video(tmp_path / "a.webm", 10), 4)], sequence_length=2)
-
-    def test_without_pyav_there_is_a_warning(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        def missing(path: str) -> None:
-            raise SettingError("PyAV is missing.")
-
-        path = self.cut(video(tmp_path / "a.webm", 30))
-        monkeypatch.setattr(reader_files, "index_video", missing)
-        caplog.set_level(logging.WARNING)
-        VideoReader(filenames=[path], sequence_length=2)
-        assert f"{str(path)!r} lacks " in caplog.text
-
-
-def write_archive(path: Path, numbers: Iterable[int]) -> Path:
-    """Write an archive with a file for each number, of as many bytes."""
-    with tarfile.open(path, "w") as archive:
-        for number in numbers:
-            entry = tarfile.TarInfo(f"{number}.bin")
-            entry.size = number
-            archive.addfile(entry, io.BytesIO(bytes(number)))
-    return path
-
-
-def test_an_index_of_an_archive_that_was_written_again_is_refused(tmp_path: Path) -> None:
-    archive, index = write_archive(tmp_path / "a.tar", range(1, 200)), tmp_path / "a.idx"
-    with IndexCreator(str(archive), str(index), verbose=False) as creator:
-        creator.create_index()
-    WebDatasetReader(paths=archive, index_paths=index, ext="bin")
-    write_archive(archive, range(199, 0, -1))
-    message = r"The index '.*a\.idx' is not one of '.*a\.tar': at byte 512 there is nothing of 1 bytes.*`wds2idx`"
-    with pytest.raises(SettingError, match=message):
-        WebDatasetReader(paths=[archive], index_paths=[index], ext="bin")
-
-
-def test_an_index_of_other_records_is_refused(tmp_path: Path) -> None:
-    path, index = record_file(tmp_path / "records", 200)
-    given = {"index_path": index, "dtypes": {"number": types.DALIDataType.INT64}}
-    features = {"number": tfrec.FixedLenFeature((), tfrec.int64, 0)}
-    assert TFRecordReader(path=path, features=features, **given).fields
-    path.write_bytes(path.read_bytes()[8:])
-    with pytest.raises(SettingError, match=r"at byte 0 there is nothing of \d+ bytes.*`tfrecord2idx`"):
-        TFRecordReader(path=path, features=features, **given)

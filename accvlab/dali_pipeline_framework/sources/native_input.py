@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs that operators of DALI read in the graph, and their position in a pipeline."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from nvidia.dali.data_node import DataNode
+
+from .input_bases import InputBase
+
+OPERATOR = "reader"
+"""Name of the operator that reads; checkpoints know it by this name."""
+
+
+class NativeInput(InputBase):
+    """An input whose samples are made by operators of DALI in the graph; there are no workers.
+
+    Attributes:
+        operator_name: Name of the operator within `nvidia.dali.fn`, e.g. ``"readers.file"``.
+        ragged_advice: What to do where samples of a batch have different shapes, for the error about that.
+    """
+
+    operator_name: str
+    ragged_advice: str = ""
+
+    @property
+    def length(self) -> int | None:
+        """None: the number of samples is known only to a pipeline that was built."""
+        return None
+
+    def advice(self, reason: str) -> str:
+        """Advise on what to do where DALI cannot set the operator up, given its reason; may be empty."""
+        return ""
+
+    @abstractmethod
+    def define(self, seed: int) -> Sequence[DataNode]:
+        """Define the operators in the current pipeline, the one that reads with the name `OPERATOR`.
+
+        Args:
+            seed: Seed of the pipeline.
+
+        Returns:
+            The data fields, in the order of the blueprint.
+        """
+
+    @abstractmethod
+    def begin(self, pipeline: Any) -> NativeRun:
+        """Start to count the batches in a pipeline that was built."""
+
+
+class NativeRun(ABC):
+    """Position of a native input in a pipeline.
+
+    Attributes:
+        num_batches: Number of batches of an epoch, or None where it is not known before the end.
+        is_awaited: Whether batches may take long to arrive, so that batches that are ready must not wait until the
+            next one is begun.
+    """
+
+    num_batches: int | None = None
+    is_awaited: bool = False
+
+    @abstractmethod
+    def begin_batch(self) -> None:
+        """Count another batch, which is about to be made.
+
+        Raises:
+            StopIteration: The epoch has no more.
+        """
+
+    def is_ready(self) -> bool:
+        """Whether a batch can be begun (or the end be known) without waiting."""
+        return True
+
+    def wait(self) -> None:
+        """Wait until a batch can be begun; may be interrupted, and called again."""
+        return
+
+    def begin_epoch(self) -> None:
+        """Begin the next epoch; a stream has none."""
+        return
+
+    def continue_at(self, num_begun: int) -> None:
+        """Continue after a checkpoint of an epoch of which ``num_begun`` batches were received."""
+        return
+
+    def describe_batch(self, batch: int) -> str:
+        """Describe the content of one of the last batches, counted from the start; a sentence, or empty."""
+        return ""
+
+    def close(self) -> None:
+        """Free resources; the pipeline was closed."""
+        return
