@@ -135,7 +135,6 @@ def test_all_pipelines_of_the_pages_can_be_defined_for_a_gpu(folder_of_pages):
         ("docs/dali_pipeline_framework/pipeline.md", "TwoCameras", ()),
         ("docs/dali_pipeline_framework/provider.md", "BoxesProvider", ("index.npy",)),
         ("docs/dali_pipeline_framework/augmentations.md", "Drives", ()),
-        ("docs/dali_pipeline_framework/readers.md", "Poses", ()),
         ("docs/dali_pipeline_framework/resume.md", "Numbers", (5,)),
         ("docs/dali_pipeline_framework/samplers.md", "Numbers", (5,)),
         ("docs/dali_pipeline_framework/trainers/pytorch.md", "Numbers", (5,)),

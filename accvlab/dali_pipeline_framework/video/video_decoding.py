@@ -63,24 +63,6 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
     return cast(ModuleType, av)
 
 
-def has_pyav() -> bool:
-    """Whether PyAV can be imported."""
-    try:
-        import_av()
-    except SettingError:
-        return False
-    return True
-
-
-def video_codec(source: VideoSource) -> str | None:
-    """Codec of the first video stream, as FFmpeg calls it; None where there is none that PyAV can open."""
-    try:
-        with VideoStreamDecoder(source) as decoder:
-            return decoder.codec_name
-    except FrameworkError:
-        return None
-
-
 def _area_of(stream: Any) -> int:
     context = stream.codec_context
     return 0 if context is None else int(context.width * context.height)

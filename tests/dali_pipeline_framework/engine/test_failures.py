@@ -307,7 +307,7 @@ class TestOwnInputs:
     @pytest.mark.parametrize(
         ("data_input", "message"),
         [
-            (3, "must be a callable .*, an iterable .*, a native reader .*, got int"),
+            (3, "must be a callable .*, an iterable .* or a native reader .*, got int"),
             (lambda info: info, "must have the property `used_sample_data_structure`.*function has none"),
         ],
     )

@@ -14,7 +14,6 @@ from support.loaders import edited
 from accvlab.dali_pipeline_framework.errors import StateError
 from accvlab.dali_pipeline_framework.loader.state import (
     LoaderState,
-    ReaderState,
     parse_state,
     require_same_run,
 )
@@ -90,7 +89,6 @@ class TestText:
             num_shards=1024,
             total_batch_size=1048576,
             seed=2**63 - 1,
-            reader=ReaderState(3, 2**40, bytes(range(256))),
         )
         assert parse_state(json.dumps(state.to_dict())) == state
 

@@ -1,4 +1,4 @@
-"""Codecs of videos, and how much of a file is missing at its end."""
+"""How much of a video is missing at its end; and what is said without PyAV."""
 
 from __future__ import annotations
 
@@ -11,34 +11,24 @@ import pytest
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, index_video
 from accvlab.dali_pipeline_framework.video.files.video_file import missing_bytes
-from accvlab.dali_pipeline_framework.video.video_decoding import video_codec
 
-CODECS = {
-    "vp9.webm": "vp9",
-    "vp9.mp4": "vp9",
-    "vp8.webm": "vp8",
-    "mjpeg.avi": "mjpeg",
-    "h264_b.mp4": "h264",
-    "h264_b.mov": "h264",
-    "h264_b.mkv": "h264",
-    "h264_b.avi": "h264",
-    "h264_fragments.mp4": "h264",
-    "hevc_b.mp4": "hevc",
-    "hevc_open.mkv": "hevc",
-    "two_streams.mkv": "h264",  # the sound comes first
-    "h264_b.ts": "h264",
-    "h264.h264": "h264",
-}
+KINDS = [
+    "vp9.webm",
+    "vp9.mp4",
+    "vp8.webm",
+    "mjpeg.avi",
+    "h264_b.mp4",
+    "h264_b.mov",
+    "h264_b.mkv",
+    "h264_b.avi",
+    "h264_fragments.mp4",
+    "hevc_b.mp4",
+    "hevc_open.mkv",
+    "two_streams.mkv",
+]
 
 
-@pytest.mark.parametrize("kind", CODECS)
-def test_codec(video: Callable[[str], Path], kind: str) -> None:
-    path = video(kind)
-    assert video_codec(path) == CODECS[kind]
-    assert video_codec(path.read_bytes()) == CODECS[kind]
-
-
-@pytest.mark.parametrize("kind", [kind for kind in CODECS if not kind.endswith((".ts", ".h264"))])
+@pytest.mark.parametrize("kind", KINDS)
 def test_incomplete_files(video: Callable[[str], Path], kind: str) -> None:
     content = video(kind).read_bytes()
     assert missing_bytes(content) == 0
@@ -54,16 +44,13 @@ def test_incomplete_files(video: Callable[[str], Path], kind: str) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"x", b"RIFF", b"\x1a\x45\xdf\xa3", b"\0\0\0\x08ftyp" * 3, bytes(100), b"\xff" * 100]
 )
-def test_no_videos(content: bytes, tmp_path: Path) -> None:
-    assert video_codec(content) is None
+def test_no_videos(content: bytes) -> None:
     assert missing_bytes(content) == 0
-    assert video_codec(tmp_path / "none.mp4") is None
 
 
 def test_without_pyav(video: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     path = video("h264_b.mp4")
     monkeypatch.setitem(sys.modules, "av", None)
-    assert video_codec(path) is None
     rule = (
         r"h264_b.mp4' can be decoded on the CPU only with PyAV.*"
         r"pip install 'accvlab.dali_pipeline_framework\[video\]'.*VP8, VP9 and MJPEG"

@@ -19,7 +19,7 @@ from typing import Any, cast
 import attrs
 import numpy as np
 import nvidia.dali.pipeline as dali_pipeline
-from nvidia.dali import _conditionals, backend, fn, ops, types
+from nvidia.dali import _conditionals, backend, fn, types
 from nvidia.dali._utils import dali_trace
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, do_not_convert
@@ -291,12 +291,6 @@ def seed_random_operators(nodes: Iterable[DataNode], seed_of: Callable[[int], in
 def _takes_seed(instance: Any) -> bool:
     schema = cast(Any, backend).TryGetSchema(getattr(instance._op, "schema_name", ""))
     return schema is not None and schema.HasRandomSeedArg() and "seed" not in instance._op._init_args
-
-
-_OperatorInstance: Any = cast(Any, ops)._OperatorInstance
-_by_dali: Any = _OperatorInstance._process_trace
-
-_Line = tuple[str, int | None, str, str]  # file, number, function, text
 
 
 @contextlib.contextmanager
