@@ -68,6 +68,7 @@ class FrameConverter:
 
     Attributes:
         quarter_turns: How many times frames are turned clockwise by 90 degrees.
+        is_mirrored: Whether they are mirrored left to right before.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class FrameConverter:
         self.dtype = np.dtype(np.uint16 if as_codes else np.uint8)
         if as_codes:
             self.num_channels = 1
-        self.quarter_turns = 0
+        self.quarter_turns, self.is_mirrored = 0, False
         self._reformatter: Any = None
         self._copy: av.VideoFrame | None = None
 
@@ -119,6 +120,8 @@ class FrameConverter:
         else:
             _require_8_bits(frame)
             pixels = self._as_dali(frame) if self._colors == "dali" else self._as_stated(frame)
+        if self.is_mirrored:
+            pixels = pixels[:, ::-1]
         if self.quarter_turns:
             pixels = np.rot90(pixels, -self.quarter_turns)
         if out is None:

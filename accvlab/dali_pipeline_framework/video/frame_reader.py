@@ -115,7 +115,9 @@ class FrameReader:
             VideoStreamDecoder, source, stream=stream, num_threads=num_threads, name=name, size=size
         )
         self._converter = FrameConverter(image_type, colors, as_codes=as_codes)
-        self._converter.quarter_turns = quarter_turns(index) if upright else 0
+        if upright:
+            self._converter.quarter_turns = quarter_turns(index)
+            self._converter.is_mirrored = index.is_mirrored
         self._hw = size if self._converter.quarter_turns % 2 else size[::-1]
         self._keeps = kept
         self._keeps_pixels = kept.pixels and kept.number > 0
@@ -659,7 +661,7 @@ class IndexedVideos:
             if settings.upright is not None:
                 advice.pop("rotation", None)
             index.warn_of_doubts(repr(self.name(video)), advice)
-            warned |= {"rotation"} if index.rotation_deg else set()
+            warned |= {"rotation"} if index.rotation_deg or index.is_mirrored else set()
             warned |= {"streams"} if index.num_candidates > 1 else set()
         self.pool = FrameReaderPool(self._open, settings.max_open_decoders)
         self.cutters = FrameReaderPool(self._open, settings.max_open_decoders)

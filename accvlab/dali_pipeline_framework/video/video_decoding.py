@@ -6,7 +6,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import io
+import math
 import os
+import struct
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from types import ModuleType
@@ -73,9 +75,19 @@ def _kind_of(stream: Any) -> str:
     return "of an unknown codec" if context is None else f"{context.name} {context.width} x {context.height}"
 
 
-def rotation_of(frame: av.VideoFrame) -> int:
-    """By how many degrees players turn a frame clockwise, in [0, 360)."""
-    return int(-frame.rotation % 360)
+def display_of(frame: av.VideoFrame) -> tuple[int, bool]:
+    """Get what players do with a frame: mirror it left to right, and then turn it clockwise.
+
+    Returns:
+        The angle in degrees, in [0, 360), and whether it is mirrored.
+    """
+    found = next((bytes(data) for data in frame.side_data if data.type.name == "DISPLAYMATRIX"), None)
+    if found is None:
+        return 0, False
+    a, b, _, c, d = struct.unpack("=5i", found[:20])
+    is_mirrored = a * d < b * c
+    sign = -1 if is_mirrored else 1
+    return round(math.degrees(math.atan2(sign * b, sign * a))) % 360, is_mirrored
 
 
 def source_name(source: VideoSource) -> str:
@@ -119,6 +131,7 @@ class VideoStreamDecoder:
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
         is_size_known: Whether width and height are those of a decoded frame, or were given.
         rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360); 0 until one was decoded.
+        is_mirrored: Whether they mirror them left to right before.
         other_streams: Which video streams there are and which one was chosen; empty where there is one, or the
             caller has chosen.
         num_candidates: Between how many streams the choice was.
@@ -157,7 +170,7 @@ class VideoStreamDecoder:
         self._stream_number = None if stream is None else whole_number(stream, "stream", at_least=0)
         self.other_streams = ""
         self.num_candidates = 1
-        self.rotation_deg = 0
+        self.rotation_deg, self.is_mirrored = 0, False
         num_threads = whole_number(num_threads, "num_threads", at_least=1)
         self._av = import_av(source)
         stored_file = source.open() if isinstance(source, stored_videos.StoredVideo) else None
@@ -392,7 +405,7 @@ class VideoStreamDecoder:
         if not int(frame.color_range) and color_range:
             frame.color_range = color_range
         if not self.is_size_known:  # the container can state another one than the frames have
-            self.rotation_deg = rotation_of(frame)
+            self.rotation_deg, self.is_mirrored = display_of(frame)
             self.pixel_format, self.color_matrix = frame.format.name, int(frame.colorspace)
             self.width, self.height, self.is_size_known = frame.width, frame.height, True
 

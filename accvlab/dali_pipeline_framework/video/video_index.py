@@ -169,6 +169,7 @@ class VideoIndex:
         hides_packets: Whether some packets show no frame, and are only referred to.
         rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360). They are delivered as
             stored.
+        is_mirrored: Whether players mirror them left to right before.
         other_streams: Which video streams the file has and which one is read; empty where it has one, or the
             stream was named.
         num_candidates: Between how many streams the choice was, cover pictures aside.
@@ -193,6 +194,7 @@ class VideoIndex:
     color_matrix: int = 2
     hides_packets: bool = False
     rotation_deg: int = 0
+    is_mirrored: bool = False
     other_streams: str = ""
     num_candidates: int = 1
     own_bytes: ByteMap | None = attrs.field(default=None, eq=False, repr=False)
@@ -262,9 +264,10 @@ class VideoIndex:
             )
         elif self.other_streams:
             _logger.info("The video %s has several video streams: %s.", name, self.other_streams)
-        if self.rotation_deg and "rotation" in advice_on:
+        if (self.rotation_deg or self.is_mirrored) and "rotation" in advice_on:
+            mirror = "mirror them, and " * self.is_mirrored
             warn_user(
-                f"Frames of the video {name} are delivered as they are stored, but players turn them by "
+                f"Frames of the video {name} are delivered as they are stored, but players {mirror}turn them by "
                 f"{self.rotation_deg} degrees clockwise. {advice_on['rotation']}."
             )
         if self.doubts:
@@ -418,7 +421,7 @@ def _index(
         raise VideoError(f"There are no frames in the video {decoder.name}.")
     frames = decoder.time_base, decoder.width, decoder.height, decoder.codec_name, decoder.average_rate
     order = num_reordered, is_seekable
-    names = "pixel_format", "color_matrix", "rotation_deg", "other_streams", "num_candidates"
+    names = "pixel_format", "color_matrix", "rotation_deg", "is_mirrored", "other_streams", "num_candidates"
     seen: dict[str, Any] = {name: getattr(decoder, name) for name in names}
     return VideoIndex(pts, key_pts, seek_points, *frames, *order, **seen)
 
@@ -644,7 +647,7 @@ def _index_without_times(decoder: VideoStreamDecoder, num_frames: int) -> VideoI
 _VALUES = (
     *("time_base", "width", "height", "codec_name", "average_rate", "num_reordered", "is_seekable", "doubts"),
     *("pixel_format", "has_packet_per_frame", "color_matrix", "hides_packets"),
-    *("rotation_deg", "other_streams", "num_candidates"),
+    *("rotation_deg", "is_mirrored", "other_streams", "num_candidates"),
 )
 
 

@@ -298,7 +298,8 @@ class SequenceDecoder:
             if frame.is_corrupt:
                 raise VideoError(f"The frame {decoder.num_decoded - 1} of the video {decoder.name} is damaged.")
             if not num_frames:
-                converter.quarter_turns = quarter_turns(decoder) if self.settings.upright else 0
+                if self.settings.upright:
+                    converter.quarter_turns, converter.is_mirrored = quarter_turns(decoder), decoder.is_mirrored
                 hw = (frame.height, frame.width)[:: -1 if converter.quarter_turns % 2 else 1]
                 frames = np.empty((most, *hw, converter.num_channels), np.uint8)
             try:

@@ -53,7 +53,7 @@ def write(path: Path, streams: Sequence[tuple[int, int, int]], dispositions: Seq
     return path
 
 
-def turned(path: Path, degrees: int) -> Path:
+def turned(path: Path, degrees: int | tuple[int, ...]) -> Path:
     """Write an MP4 of 4 frames that players turn."""
     with av.open(str(path), "w") as file:
         stream = file.add_stream("libx264", rate=10, options={"crf": "5"})
@@ -62,7 +62,7 @@ def turned(path: Path, degrees: int) -> Path:
             file.mux(stream.encode(av.VideoFrame.from_ndarray(pictures(number), format="rgb24")))
         file.mux(stream.encode(None))
     content = bytearray(path.read_bytes())
-    a, b, c, d = (value << 16 for value in MATRICES[degrees])
+    a, b, c, d = (value << 16 for value in (MATRICES[degrees] if isinstance(degrees, int) else degrees))
     start = content.index(b"tkhd") + 4 + 40
     content[start : start + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
     path.write_bytes(content)
@@ -162,6 +162,22 @@ class TestRotation:
                 quarter = upright[row * height // 2 :, column * width // 2 :][: height // 2, : width // 2]
                 assert (level(quarter) > 50) == ((row, column) == halves)
         assert VideoFrameDataProvider(Videos([path], upright=False)).get_data(1)["image"].shape[0] == HEIGHT
+
+    @pytest.mark.parametrize(
+        ("matrix", "change"),
+        [
+            ((-1, 0, 0, 1), lambda pixels: pixels[:, ::-1]),
+            ((1, 0, 0, -1), lambda pixels: pixels[::-1]),
+            ((0, 1, 1, 0), lambda pixels: pixels.swapaxes(0, 1)),
+            ((0, -1, -1, 0), lambda pixels: np.rot90(pixels.swapaxes(0, 1), 2)),
+        ],
+    )
+    def test_mirrored_videos(self, tmp_path: Path, matrix: tuple[int, ...], change: Any) -> None:
+        path = turned(tmp_path / "a.mp4", matrix)
+        with pytest.warns(UserWarning, match="players mirror them, and turn them by"):
+            stored = VideoFrameDataProvider([path]).get_data(1)["image"]
+        upright = VideoFrameDataProvider(Videos([path], upright=True)).get_data(1)["image"]
+        np.testing.assert_array_equal(upright, change(stored))
 
     def test_of_clips_and_after_seeks(self, tmp_path: Path) -> None:
         path = turned(tmp_path / "a.mp4", 90)
