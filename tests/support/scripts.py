@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from support.child_processes import end_with_stacks
+from support.child_processes import communicate, end_with_stacks
 
 SERVER = Path(__file__).with_name("script_server.py")
 _NAME = "accvlab.dali_pipeline_framework"
@@ -149,7 +149,7 @@ def run_script(script: Path, *arguments: str, timeout: float, **how: Any) -> sub
     """Run a script to its end, as `subprocess.run` would, see `start_script`."""
     process = start_script(script, arguments, **how)
     try:
-        stdout, stderr = process.communicate(timeout)
+        stdout, stderr = communicate(process, timeout)
     finally:
         process.kill()
     return subprocess.CompletedProcess([str(script), *arguments], process.wait(), stdout, stderr)
