@@ -147,7 +147,7 @@ def _no_worker_is_left_behind() -> Iterator[None]:
     before = set(worker_pids())
     with _stacks_where_time_is_up(before):
         yield
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while left := set(worker_pids()) - before:
         gc.collect()
         if time.monotonic() > deadline:

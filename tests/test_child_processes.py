@@ -50,7 +50,7 @@ def test_of_a_script(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_what_ends_is_no_error() -> None:
     command = [sys.executable, "-c", "print(input()[::-1]); raise SystemExit(3)"]
-    done = run_process(command, input="abc\n", timeout=60)
+    done = run_process(command, input="abc\n", timeout=100)
     assert (done.returncode, done.stdout, done.stderr) == (3, "cba\n", "")
     with pytest.raises(AssertionError, match="3: cba"):
         run_process(command, input="abc", check=True)

@@ -91,7 +91,7 @@ def test_the_whole_check_ends_with_its_tests_also_where_they_leave_a_process(tmp
     make.write_text('#!/bin/sh\nsleep 60 & echo "$!"\nexit 3\n')
     make.chmod(0o755)
     environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    ended = run_process([script], env=environment, stderr=None, timeout=50)
+    ended = run_process([script], env=environment, stderr=None, timeout=100)
     os.kill(int(ended.stdout.splitlines()[0]), signal.SIGKILL)  # it is still there
     assert ended.returncode == 3
 
@@ -111,7 +111,7 @@ def test_the_whole_check_runs_again_only_where_the_machine_stood_still(tmp_path:
         (tmp_path / name).write_text(f"#!/bin/sh\n{command}\n")
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    ended = run_process([script], env=environment, stderr=None, timeout=50)
+    ended = run_process([script], env=environment, stderr=None, timeout=100)
     assert len((tmp_path / "runs").read_text()) == 1 + halts
     if halts:
         assert ended.returncode == 0

@@ -114,7 +114,6 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("folder").mkdir()
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("make", "argument"), CASES, ids=[f"{make.__name__}-{name}" for make, name in CASES])
 def test_wrong_values_are_refused_by_errors_of_the_package(make: Callable[..., None], argument: str) -> None:
     bare = []
@@ -170,7 +169,6 @@ COMMANDS = {
 }
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("arguments", "message"), COMMANDS.values(), ids=COMMANDS)
 def test_wrong_arguments_of_commands(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -188,7 +186,6 @@ def test_wrong_arguments_of_commands(
     assert "Traceback" not in told
 
 
-@pytest.mark.timeout(60)
 def test_a_list_of_failed_samples_is_no_pipe() -> None:
     os.mkfifo("pipe")
     for policy in ({"quarantine": "pipe"}, {"exclude": "pipe"}):

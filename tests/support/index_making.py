@@ -28,8 +28,8 @@ def assert_one_process_makes_it(opener: Opener, folder: Path, is_deadly: bool) -
     processes = [FORK.Process(target=_opened_in_child, args=arguments) for _ in range(4)]
     for process in processes:
         process.start()
-    found = [results.get(timeout=30) for _ in range(3 if is_deadly else 4)]
-    join(processes, 10)
+    found = [results.get(timeout=100) for _ in range(3 if is_deadly else 4)]
+    join(processes, 100)
     assert len(set(map(str, found))) == 1
     assert sorted(process.exitcode for process in processes) == [-9 if is_deadly else 0, 0, 0, 0]
     assert len([*folder.glob("made_*")]) == 1 + is_deadly

@@ -23,6 +23,6 @@ def ledger_of_killed_ranks(folder: Path) -> str:
         done = run_process(command, env=env, timeout=100)
         assert (done.returncode == 0) == (kill_at < 0), done.stderr
     command = [sys.executable, "-m", "accvlab.dali_pipeline_framework", "ledger", str(folder / "ledger")]
-    done = run_process(command, timeout=60)
+    done = run_process(command, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

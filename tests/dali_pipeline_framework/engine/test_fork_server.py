@@ -283,7 +283,7 @@ def test_it_ends_with_the_program_also_while_it_imports(
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, str(script), str(begun), how]
     # Which waits until nobody has its output open any more.
-    done = run_process(command, timeout=60, env=environment)
+    done = run_process(command, timeout=100, env=environment)
     assert (done.stdout, done.stderr) == ("", "")
     assert done.returncode == (-signal.SIGKILL if how == "killed" else 0)
     if how == "late":

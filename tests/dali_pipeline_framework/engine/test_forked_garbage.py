@@ -7,7 +7,6 @@ import os
 import sys
 from typing import Any
 
-import pytest
 from support.child_processes import run_process
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider
@@ -35,7 +34,6 @@ class Witness:
             os._exit(17)
 
 
-@pytest.mark.timeout(60)
 def test_garbage_of_the_parent_is_not_destroyed_in_a_worker() -> None:
     gc.disable()
     try:

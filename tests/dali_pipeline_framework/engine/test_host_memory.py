@@ -58,7 +58,7 @@ def new_bytes_per_batch(threshold: str) -> float:
     if threshold:
         environment["DALI_MALLOC_POOL_THRESHOLD"] = threshold
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), threshold]
-    run = run_process(command, env=environment, timeout=60)
+    run = run_process(command, env=environment, timeout=100)
     assert run.returncode == 0, run.stderr
     return float(run.stdout)
 

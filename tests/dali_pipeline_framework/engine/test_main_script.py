@@ -58,7 +58,6 @@ with DataLoader(Numbers(), 2, steps=steps, num_workers=1, worker_init_fn=say, ou
 EXPECTED = "worker 0\n[[30.0, 32.0], [34.0, 36.0]]\n"
 
 
-@pytest.mark.timeout(100)
 @pytest.mark.parametrize(
     "way", ["-c", "stdin", pytest.param("-i", marks=pytest.mark.wide), pytest.param("-m", marks=pytest.mark.wide)]
 )
@@ -75,7 +74,7 @@ def test_code_that_is_in_no_script(tmp_path: Path, way: str) -> None:
         source = blocks.replace("\nsteps", "\n\nsteps") + "\n\n"
     arguments = {"-c": ["-c", source], "stdin": [], "-i": ["-i"], "-m": ["-m", package.name]}[way]
     given = source if way in ("stdin", "-i") else ""
-    done = run_process([sys.executable, *arguments], input=given, cwd=tmp_path, timeout=90)
+    done = run_process([sys.executable, *arguments], input=given, cwd=tmp_path, timeout=100)
     assert done.stdout == EXPECTED, done.stderr
 
 
@@ -94,7 +93,7 @@ def in_console(folder: Path, source: str, *absent: str) -> subprocess.CompletedP
     """Run code in a console that a script has opened, without some packages."""
     (folder / "console.py").write_text(CONSOLE)
     (folder / "cells.py").write_text(source)
-    return run_script(folder / "console.py", str(folder / "cells.py"), *absent, timeout=60)
+    return run_script(folder / "console.py", str(folder / "cells.py"), *absent, timeout=100)
 
 
 FORK_SERVER = RUN.format(", start_method='forkserver'")
@@ -126,7 +125,7 @@ def test_what_is_below_the_main_guard_is_refused_before_workers_start(
     run = textwrap.indent(STEPS + RUN.format(f", start_method={method!r}"), "    ")
     script = tmp_path / "training.py"
     script.write_text("".join(before) + outside + end + GUARD + lines + "\n" + run)
-    done = run_script(script, timeout=60)
+    done = run_script(script, timeout=100)
     line = script.read_text().splitlines().index(GUARD.strip()) + 1
     assert (
         f'`{name}` is defined below the main guard (`if __name__ == "__main__":`, line {line} of {script})'
@@ -142,7 +141,7 @@ def test_what_is_above_the_main_guard_goes_by_name(tmp_path: Path) -> None:
     script.write_text(
         DEFINITIONS + "print('imported')\n" + GUARD + textwrap.indent("OFFSET = 0\n" + STEPS + FORK_SERVER, "    ")
     )
-    done = run_script(script, timeout=60)
+    done = run_script(script, timeout=100)
     # The lambda goes with what it uses, 0; `Add` finds what the script defines where the worker imports it, 10.
     assert done.stdout.splitlines()[-1] == "[[10.0, 12.0], [14.0, 16.0]]", done.stderr
     assert done.stdout.count("imported") >= 2

@@ -20,8 +20,6 @@ from accvlab.dali_pipeline_framework import DataLoader, DataProvider, SampleData
 from accvlab.dali_pipeline_framework.errors import DeviceError, SourceError, causes_of, error_that_is_also, text_of
 from accvlab.dali_pipeline_framework.processing_steps import MapStep
 
-pytestmark = pytest.mark.timeout(30)
-
 
 class NoTextError(Exception):
     def __str__(self) -> str:

@@ -17,7 +17,6 @@ from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 
 @pytest.mark.wide
-@pytest.mark.timeout(60)
 def test_a_fork_server_may_be_the_default(tmp_path: Path) -> None:
     # As from Python 3.14 on.
     script = tmp_path / "script.py"
@@ -50,7 +49,7 @@ def test_a_fork_server_may_be_the_default(tmp_path: Path) -> None:
                 main()
         """)
     )
-    result = run_process([sys.executable, str(script)], timeout=50)
+    result = run_process([sys.executable, str(script)], timeout=100)
     assert messages(result.stderr) == []
     assert result.stdout == 3 * "[[0, 1, 2, 3], [4, 5, 6, 7]] 1\n" + "[]\n"
 
@@ -63,7 +62,6 @@ class OfAnotherLoader(IndexProvider):
             return super().get_data(sum(indices(loader)[0]) + sample_index)
 
 
-@pytest.mark.timeout(60)
 def test_a_forked_worker_may_use_a_loader_itself() -> None:
     faults = FaultPolicy(blocked_after=20)
     provider = OfAnotherLoader(2)

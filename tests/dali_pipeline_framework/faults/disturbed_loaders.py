@@ -22,7 +22,8 @@ from accvlab.dali_pipeline_framework.errors import FrameworkError
 from accvlab.dali_pipeline_framework.loader import recovery
 from accvlab.dali_pipeline_framework.processing_steps import HorizontalFlipper
 
-DETECTED_WITHIN_S = 5.0
+DETECTED_WITHIN_S = 5.0  # where nothing else runs, as for the table of the docs
+AT_THE_LATEST_S = 60.0  # however slow the machine is; less than limits that would end what is not detected
 STEPS = [ImageDecoder("image", use_device_mixed=True), HorizontalFlipper("image", prob=0.5)]
 _MOST_ERRORS = 10
 

@@ -47,7 +47,7 @@ def seconds_until_gone(pids: list[int], semaphores: list[str], since: float) -> 
     names = [f"sem.{name.lstrip('/')}" for name in semaphores]
     while any(map(psutil.pid_exists, pids)) or not set(os.listdir("/dev/shm")).isdisjoint(names):
         seconds = time.monotonic() - since
-        assert seconds < GONE_WITHIN_S, "something is left"
+        assert seconds < 6 * GONE_WITHIN_S, "something is left"  # on a busy machine
         time.sleep(0.05)
     return time.monotonic() - since
 
@@ -84,7 +84,7 @@ def end_loader(folder: Path, method: str, end: str) -> float:
         since = time.monotonic()
         if waits:
             started.send_signal(getattr(signal, end.partition(",")[0]))
-        stdout, _ = communicate(started, 30)
+        stdout, _ = communicate(started, 100)
         seconds = seconds_until_gone([*map(int, pids)], [first, second], since)
         if end == "deleted":
             assert stdout == "[]\n"
@@ -115,7 +115,7 @@ def outcome(tmp_path: Path, before: Sequence[str]) -> str:
     """
     started = script(tmp_path, body, before)
     try:
-        stdout, stderr = communicate(started, 50)
+        stdout, stderr = communicate(started, 100)
     finally:
         started.kill()
     assert started.returncode == 0, (started.returncode, stdout, stderr)

@@ -13,7 +13,7 @@ _ROOTS = {  # the file with the limit, by folder: version 1, alone or beside ver
     Path("/sys/fs/cgroup"): "memory.max",
     Path("/sys/fs/cgroup/unified"): "memory.max",
 }
-_GONE_WITHIN_S = 10.0
+_GONE_WITHIN_S = 60.0
 
 
 @contextlib.contextmanager

@@ -53,6 +53,6 @@ except KeyboardInterrupt:
     print(worker_pids(), flush=True)
 """
     )
-    done = run_script(script, timeout=50)
+    done = run_script(script, timeout=100)
     assert done.stdout == ("2\n[]\n" if ending else "2\n")
     assert "KeyboardInterrupt" in done.stderr or ending

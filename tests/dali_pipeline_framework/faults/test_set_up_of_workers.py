@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from disturbed_loaders import DETECTED_WITHIN_S, STEPS, loader_of, stream
+from disturbed_loaders import AT_THE_LATEST_S, STEPS, loader_of, stream
 from nvidia.dali._multiproc.shared_queue import ShmQueue
 from support.child_processes import run_process
 from support.fault_providers import BlockedProvider, BlockedSetUp, BlockedStep, ImageProvider, when_noted
@@ -93,7 +93,7 @@ def test_workers_that_stand_still_are_started_again(
     assert received == undisturbed
     told = [record for record in caplog.records if "Restart 1 of at most 1" in record.getMessage()]
     assert re.search(rf"since it stood still for [\d.]+ s, while it was {STAGES[what]}", told[0].getMessage())
-    assert told[0].created - when_noted(tmp_path) < AFTER_S + DETECTED_WITHIN_S
+    assert told[0].created - when_noted(tmp_path) < AFTER_S + AT_THE_LATEST_S
 
 
 def test_without_restarts_it_is_an_error(tmp_path: Path, undisturbed: list[Any]) -> None:
@@ -101,7 +101,7 @@ def test_without_restarts_it_is_an_error(tmp_path: Path, undisturbed: list[Any])
     with loader_with(blocked, "input", policy, start_method="spawn", num_workers=1) as loader:
         with pytest.raises(WorkerDiedError, match=rf"stood still for .* while it was {STAGES['input']}"):
             next(iter(loader))
-        assert time.time() - when_noted(tmp_path) < AFTER_S + DETECTED_WITHIN_S
+        assert time.time() - when_noted(tmp_path) < AFTER_S + AT_THE_LATEST_S
 
 
 def test_imports_are_no_standing_still(tmp_path: Path, undisturbed: list[Any]) -> None:
@@ -151,12 +151,12 @@ def test_workers_that_do_not_even_start(tmp_path: Path, num_bytes: int) -> None:
     script = tmp_path / "script.py"
     script.write_text(f"import sys; sys.path[:0] = {sys.path!r}\n{SCRIPT}")
     command = [sys.executable, str(script), str(num_bytes)]
-    ended = run_process(command, timeout=60, check=True)
+    ended = run_process(command, timeout=100, check=True)
     found = re.search(
         r"after ([\d.]+) s: The worker processes had not started after 4 s, and were end", ended.stdout
     )
     assert found is not None
-    assert 4 <= float(found[1]) < 4 + DETECTED_WITHIN_S
+    assert 4 <= float(found[1]) < 4 + AT_THE_LATEST_S
     assert re.search(r"Workers have not started for 1 s\.\nWorker process \d+: it sleeps\.", ended.stderr)
 
 
@@ -220,7 +220,7 @@ def test_workers_that_are_killed_while_they_report_their_start(
             loader.start()
         assert raised.value.was_killed
         assert "; process" not in str(raised.value)  # the other one was killed here
-        assert time.monotonic() - began < DETECTED_WITHIN_S
+        assert time.monotonic() - began < AT_THE_LATEST_S
         assert stream(loader, 1) == undisturbed  # it can be started again
 
 

@@ -374,7 +374,7 @@ def test_a_limit_of_the_size_of_files_leaves_whole_lines(tmp_path: Path) -> None
     done = run_process(
         command,
         env={"PYTHONPATH": ":".join(sys.path)},
-        timeout=60,
+        timeout=100,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, 2**19)),
     )
     assert "OSError" in done.stderr

@@ -128,7 +128,7 @@ def run_rank(folder: Path, kill_at: int) -> int:
     """Run the only rank of a training; returns how it has ended."""
     env = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "1234"}
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
-    return run_script(TRAINING, str(folder), str(kill_at), env=env, timeout=60).returncode
+    return run_script(TRAINING, str(folder), str(kill_at), env=env, timeout=100).returncode
 
 
 def test_ranks_that_are_killed_and_started_again_deliver_each_sample_once(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_headers_are_found_where_decoders_find_them(ahead: str) -> None:
         image_arrays.decoded_image(large)
     with pytest.raises(FieldValueError, match=f"{message}|Corrupt JPEG data"):
         image_arrays.ImageFile.opened(large).decoded()
-    assert time.monotonic() - begin_s < 20
+    assert time.monotonic() - begin_s < 100
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -33,7 +33,7 @@ def torchrun(num_ranks: int, folder: Path, part: str) -> dict[str, Any]:
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
-        output, _ = communicate(process, 50)
+        output, _ = communicate(process, 100)
     left = [each for each in psutil.process_iter(["cmdline"]) if str(folder) in (each.info["cmdline"] or [])]
     assert left == []
     assert process.returncode == 0, output

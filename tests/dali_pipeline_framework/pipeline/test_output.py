@@ -581,7 +581,7 @@ def test_nothing_but_numpy_is_needed_for_numpy_output(tmp_path: Path) -> None:
                 main()
         """)
     )
-    result = run_process([sys.executable, str(script)], timeout=60)
+    result = run_process([sys.executable, str(script)], timeout=100)
     assert messages(result.stderr) == []
     assert result.stdout.splitlines() == [
         "[[0, 1, 2, 3], [4, 5, 6, 7]]",

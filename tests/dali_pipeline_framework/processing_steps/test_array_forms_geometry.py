@@ -390,4 +390,4 @@ def test_a_process_that_is_forked_after_opencv_was_used_can_use_it() -> None:
         cv2.warpAffine(image, np.eye(2, 3), (1500, 1500))
         os._exit(7)
     """
-    assert run_process([sys.executable, "-c", textwrap.dedent(script)], timeout=60).returncode == 7
+    assert run_process([sys.executable, "-c", textwrap.dedent(script)], timeout=100).returncode == 7

@@ -243,7 +243,6 @@ NO_IMAGES = {
 }
 
 
-@pytest.mark.timeout(30)  # nothing may hang
 class TestFilesThatAreNoImages:
     BAD = 6
 

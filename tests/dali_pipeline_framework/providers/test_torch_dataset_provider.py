@@ -491,7 +491,7 @@ if __name__ == "__main__":
 def test_pytorch_that_the_first_item_imports(tmp_path: Path) -> None:
     script = tmp_path / "late.py"
     script.write_text(LATE_TORCH)
-    done = run_script(script, timeout=60)
+    done = run_script(script, timeout=100)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
     assert first == second

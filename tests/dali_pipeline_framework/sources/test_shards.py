@@ -350,7 +350,7 @@ if child:
 def test_two_processes_of_torch_distributed_get_two_shards(tmp_path: Path, variables: SetVariables) -> None:
     command = [sys.executable, "-W", "ignore", "-c", RANK_OF_A_GROUP, str(tmp_path / "rendezvous")]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    ended = run_process(command, stderr=None, env=environment, timeout=90)
+    ended = run_process(command, stderr=None, env=environment, timeout=100)
     assert ended.returncode == 0
     alone = "Shard(shard_id=0, num_shards=1, source='single process')"
     ranks = [f"Shard(shard_id={rank}, num_shards=2, source='torch')" for rank in range(2)]
@@ -364,7 +364,7 @@ def test_nothing_is_imported_for_it() -> None:
         "detect_shard()\n"
         "print([name for name in ('torch', 'jax') if name in sys.modules])\n"
     )
-    result = run_process([sys.executable, "-c", script], timeout=90)
+    result = run_process([sys.executable, "-c", script], timeout=100)
     assert (result.stdout, result.stderr) == ("[]\n", "")
 
 

@@ -300,7 +300,7 @@ class TestPool:
     @some("num_threads", [1, 2], {1})
     def test_fork(self, video: Callable[[str], Path], num_threads: int) -> None:
         script = [sys.executable, "-c", _FORKING, str(video("h264_b.mp4")), str(num_threads)]
-        done = run_process(script, timeout=60)
+        done = run_process(script, timeout=100)
         assert (done.returncode, done.stdout) == (0, "same in both\n"), done.stderr
 
     def test_pickle_has_no_decoders(self, video: Callable[[str], Path]) -> None:

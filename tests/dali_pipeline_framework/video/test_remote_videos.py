@@ -399,7 +399,7 @@ def test_what_does_not_pass_is_the_error_that_it_was(
     begin_s = time.monotonic()
     with pytest.raises(FileError, match=rf"Cannot read '{url}' after 0 decoded frames: .*({reason})") as failed:
         provider.get_data(6)
-    assert time.monotonic() - begin_s < 20
+    assert time.monotonic() - begin_s < 100
     assert isinstance(failed.value, error_type)
     assert not isinstance(failed.value, VideoError)
     assert failed.value.__cause__ is not None

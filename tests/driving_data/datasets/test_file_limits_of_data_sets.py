@@ -25,7 +25,6 @@ from accvlab.driving_data.datasets.nuscenes import tables
 from accvlab.driving_data.datasets.nuscenes.nuscenes_provider import _messages
 from accvlab.driving_data.datasets.nuscenes.splits import _scenes_in_file
 
-pytestmark = pytest.mark.timeout(60)
 READERS: dict[str, Callable[[Path], Any]] = {
     "table of nuScenes": lambda path: tables.read_table(path, "token"),
     "CAN messages": lambda path: _messages(path, {"pos": 3}),

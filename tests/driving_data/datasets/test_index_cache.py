@@ -18,8 +18,6 @@ from support.index_making import (
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.driving_data.datasets.driving.driving_index import DrivingIndex, cached_index
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:

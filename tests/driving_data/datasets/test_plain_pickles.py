@@ -232,7 +232,7 @@ def test_pickles_that_stand_for_much_are_refused(tmp_path: Path) -> None:
     for name, program in COSTLY.items():
         paths.append(tmp_path / name)
         paths[-1].write_bytes(b"\x80\x04" + program + b".")
-    done = run_process([sys.executable, "-c", BOUNDED, *paths], timeout=60)
+    done = run_process([sys.executable, "-c", BOUNDED, *paths], timeout=100)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"refused {path}" for path in paths]
 

@@ -17,7 +17,6 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
 from accvlab.dali_pipeline_framework.providers.files import columns as columns_module
 
-pytestmark = pytest.mark.timeout(60)
 KIND = "index of a test"
 ARRAYS = {
     "pose": np.arange(24.0).reshape(2, 3, 4),

@@ -24,8 +24,6 @@ from accvlab.dali_pipeline_framework.providers.files.columns import making
 from accvlab.dali_pipeline_framework.video import video_index
 from accvlab.dali_pipeline_framework.video.video_index import cached_video_index
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:

@@ -161,7 +161,6 @@ class TestFoldersAgainstNativeReader:
         with pytest.raises(FileError, match=f"The link '.*/{link}' leads nowhere"):
             FileDataProvider(tmp_path)
 
-    @pytest.mark.timeout(20)
     @pytest.mark.parametrize(
         ("make", "reason"),
         [

@@ -147,13 +147,13 @@ def test_one_that_does_not_answer(store: Any) -> None:
     is_over = threading.Event()
 
     def hangs(content: bytes) -> bytes:
-        is_over.wait(60)
+        is_over.wait(110)
         return content
 
     store.faults[:] = [hangs]
     begin_s = time.monotonic()
     assert of(store, timeout_s=0.1).read_bytes("a.bin").tobytes() == CONTENT
-    assert time.monotonic() - begin_s < 30
+    assert time.monotonic() - begin_s < 100
     store.faults[:] = [hangs] * 2
     with pytest.raises(TimeoutError, match=r"there was no answer within 0\.1 s"):
         of(store, timeout_s=0.1, attempts=2).read_bytes("a.bin")
@@ -164,7 +164,7 @@ def test_waits_grow(store: Any) -> None:
     store.faults[:] = [fails(OSError("busy"))] * 3
     begin_s = time.monotonic()
     of(store, first_wait_s=0.05, most_wait_s=0.2).read_bytes("a.bin")
-    assert 0.05 + 0.1 + 0.2 <= time.monotonic() - begin_s < 30
+    assert 0.05 + 0.1 + 0.2 <= time.monotonic() - begin_s < 100
 
 
 def waits_of_a_child(store: Any) -> str:

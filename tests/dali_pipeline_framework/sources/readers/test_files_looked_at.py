@@ -36,7 +36,6 @@ PIPES: list[tuple[str, Callable[[Path], ReaderInput]]] = [
 ]
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize(("name", "make"), PIPES)
 def test_pipes_are_refused(tmp_path: Path, name: str, make: Callable[[Path], ReaderInput]) -> None:
     numbered_files(tmp_path, {"label": 1})
