@@ -90,7 +90,8 @@ def resumed_by_lightning(loader: object) -> ResumedTraining | None:
     """Look whether a Trainer of Lightning that resumes requests the first batch of a loop over a loader.
 
     It loads states where it makes its loaders. Where that was done before the checkpoint was read, since somebody
-    wanted `Trainer.estimated_stepping_batches`, it keeps them, and begins the epoch again.
+    wanted `Trainer.estimated_stepping_batches`, it keeps them, and begins the epoch again; likewise in an epoch
+    that it has miscounted.
     """
     if not any(name in sys.modules for name in _FIT_LOOPS):
         return None
@@ -99,13 +100,16 @@ def resumed_by_lightning(loader: object) -> ResumedTraining | None:
         frame = frame.f_back
     fit_loop = None if frame is None else frame.f_locals.get("self")
     loaders = list(getattr(getattr(fit_loop, "_combined_loader", None), "flattened", ()))
-    if fit_loop is None or not fit_loop.restarting or all(each is not loader for each in loaders):
+    if fit_loop is None or all(each is not loader for each in loaders):
         return None
     states = getattr(fit_loop, "_combined_loader_states_to_load", ())
     stateful = [each for each in loaders if hasattr(each, "state_dict") and hasattr(each, "load_state_dict")]
     state = None
     if len(states) == len(stateful):
         state = next(state for each, state in zip(stateful, states, strict=True) if each is loader)
+    is_of_epoch = state is not None and state.get("epoch") == fit_loop.epoch_progress.current.processed
+    if not fit_loop.restarting and not is_of_epoch:
+        return None
     counts = fit_loop.restarted_mid_epoch and len(loaders) == 1
     return ResumedTraining(states, state, fit_loop.epoch_loop.batch_progress.current.ready if counts else None)
 

@@ -170,7 +170,8 @@ class EpochIndices:
             raise SettingError(
                 f"The order of an epoch must be a flat sequence of whole numbers, the sample indices: the "
                 f"{self.name} gave {shown(given)} for epoch {epoch}. In place of a batch sampler, give the "
-                f"sampler in it, with `batch_size` and `last_batch`."
+                f"sampler in it, with `batch_size` and `last_batch`; where its batches vary in size, make each "
+                f"an item of the data set, with batch_size=1."
             )
         is_wrong = (indices < 0) | (indices >= self._num_samples)
         if is_wrong.any():

@@ -97,7 +97,7 @@ class NextEpoch(Callback):
     """Has a Trainer that continues from the last step of an epoch count the next one.
 
     Lightning 2.6 takes that epoch for the rest of the one before. It does not show before the Trainer is to
-    continue in the middle of that epoch: then it does not load the state of the loader.
+    continue in the middle of that epoch: then it counts the batches of the whole epoch again.
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -1,0 +1,111 @@
+"""Trainings with Lightning that are stopped and resumed anywhere: the steps are those of one that is not stopped."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.errors import StateError
+
+pl = pytest.importorskip("pytorch_lightning")
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
+
+
+def loader_of(num_samples: int, seed: int = 0) -> DataLoader:
+    return DataLoader(IndexProvider(num_samples), 4, shuffle=True, seed=seed, num_workers=0)
+
+
+def loaders_of(kind: str) -> Any:
+    return {"a": loader_of(24), "b": loader_of(40, 5)} if kind == "dict" else loader_of(24)
+
+
+class Model(pl.LightningModule):
+    """Notes the samples of each step, and stops after some."""
+
+    def __init__(self, is_estimated: bool, stop: int | None) -> None:
+        super().__init__()
+        self.network = torch.nn.Linear(1, 1)
+        self.is_estimated, self.stop, self.steps = is_estimated, stop, []
+
+    def training_step(self, batch: Any) -> torch.Tensor:
+        batches = [batch] if "index" in batch else [batch["a"], batch["b"]]
+        self.steps.append([each["index"].tolist() for each in batches])
+        return self.network(torch.zeros(1, 1)).sum() * 0
+
+    def on_train_batch_end(self, *arguments: Any) -> None:
+        if len(self.steps) == self.stop:
+            raise InterruptedError
+
+    def configure_optimizers(self) -> Any:
+        if self.is_estimated:
+            assert self.trainer.estimated_stepping_batches > 0
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def steps_of(loaders: Any, folder: Path, is_estimated: bool, stop: int | None, checkpoint: Any) -> list[Any]:
+    model = Model(is_estimated, stop)
+    save = pl.callbacks.ModelCheckpoint(folder, "{step:06}", every_n_train_steps=1, save_top_k=-1)
+    quiet = dict.fromkeys(
+        ("logger", "enable_progress_bar", "enable_model_summary", "use_distributed_sampler"), False
+    )
+    trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=2, callbacks=[save], **quiet)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trainer.fit(model, loaders, ckpt_path=checkpoint, weights_only=False)
+    except InterruptedError:
+        pass
+    return model.steps
+
+
+@pytest.mark.parametrize("stops", [(3,), (6, 2), (8,)])
+@pytest.mark.parametrize("is_estimated", [False, True])
+@pytest.mark.parametrize("kind", ["one", "dict"])
+def test_steps_go_on_where_training_was_stopped(
+    kind: str, is_estimated: bool, stops: tuple[int, ...], tmp_path: Path
+) -> None:
+    whole = steps_of(loaders_of(kind), tmp_path / "whole", is_estimated, None, None)
+    steps: list[Any] = []
+    checkpoint = None
+    for stop in (*stops, None):
+        steps += steps_of(loaders_of(kind), tmp_path / "parts", is_estimated, stop, checkpoint)
+        checkpoint = max((tmp_path / "parts").glob("*.ckpt"))
+    assert steps == whole
+
+
+def test_a_checkpoint_without_the_state_of_the_loader_is_refused(tmp_path: Path) -> None:
+    steps_of(loader_of(24), tmp_path, False, 3, None)  # of 6 in an epoch
+    path = max(tmp_path.glob("*.ckpt"))
+    checkpoint = torch.load(path, weights_only=False)
+    state = checkpoint["loops"]["fit_loop"]["state_dict"].pop("combined_loader")
+    torch.save(checkpoint, path)
+    with pytest.raises(StateError, match=r"goes on after 3 batches of its epoch, .* is at batch 0 of epoch 0"):
+        steps_of(loader_of(24), tmp_path, False, None, path)
+    loader = loader_of(24)
+    loader.load_state_dict(state[0])
+    assert len(steps_of(loader, tmp_path, False, None, path)) == 9
+
+
+def test_an_epoch_that_is_set_for_the_sampler_leaves_a_loaded_state() -> None:
+    loader = loader_of(24)
+    for _ in range(2):
+        for number, _ in enumerate(loader):
+            if number == 2:
+                break
+    state = loader.state_dict()
+    assert (state["epoch"], state["batch"]) == (1, 3)
+    for epoch, expected in ((0, (1, 3)), (1, (1, 3)), (2, (2, 0))):
+        loader.load_state_dict(state)
+        loader.sampler.set_epoch(epoch)
+        at = loader.state_dict()
+        assert (at["epoch"], at["batch"]) == expected
+    loader.load_state_dict(state)
+    loader.set_epoch(0)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (0, 0)
