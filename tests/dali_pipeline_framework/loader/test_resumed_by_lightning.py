@@ -1,4 +1,4 @@
-"""Trainings with Lightning that are stopped and resumed anywhere: the steps are those of one that is not stopped."""
+"""Trainings with Lightning that are resumed anywhere have the steps of one that was not stopped."""
 
 from __future__ import annotations
 
