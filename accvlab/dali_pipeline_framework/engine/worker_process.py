@@ -23,6 +23,7 @@ import attrs
 import numpy as np
 
 from ..draws.keyed_draws import derive_key
+from ..operators.array_packages import one_thread_of_opencv
 
 _POLL_INTERVAL_S = 0.5
 
@@ -131,26 +132,13 @@ def forked_children_are_workers() -> Iterator[None]:
     gc.disable()
     _forking.arguments = os.getpid(), is_main_thread(), collects_garbage
     try:
-        with _opencv_without_threads():
+        # A forked process would wait for the threads of OpenCV, without having them.
+        with one_thread_of_opencv(ends_others=True):
             yield
     finally:
         _forking.arguments = None
         if collects_garbage:
             gc.enable()
-
-
-@contextlib.contextmanager
-def _opencv_without_threads() -> Iterator[None]:
-    """End the threads of OpenCV meanwhile: a forked process would wait for them, without having them."""
-    opencv: Any = sys.modules.get("cv2")
-    count = 1 if opencv is None else opencv.getNumThreads()
-    if count > 1:
-        opencv.setNumThreads(1)
-    try:
-        yield
-    finally:
-        if count > 1:
-            opencv.setNumThreads(count)  # they are started when they are needed
 
 
 def _after_fork_in_child() -> None:

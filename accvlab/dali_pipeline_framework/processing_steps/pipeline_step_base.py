@@ -19,6 +19,7 @@ from ..checks import choice
 from ..draws.draw_scope import ArrayDraws, RunningStep, declared_draws, draw_of, path_in_sample, step_context
 from ..draws.random_draws import RandomDraw
 from ..errors import FieldValueError, FormatError, NotSupportedError, StepOutputError, text_of
+from ..operators.array_packages import one_thread_of_opencv
 from ..operators.deferred_images import DeferredImage
 from ..operators.functions import Array
 from ..sample_data import (
@@ -98,7 +99,7 @@ class ArrayApplication:
             if not isinstance(image, DeferredImage):
                 given.set_item_in_path(path, DeferredImage.of(image, path_in_sample(path)))
         try:
-            with RunningStep(step, declared.draws, self._draws, self):
+            with RunningStep(step, declared.draws, self._draws, self), one_thread_of_opencv():
                 result = step._process_arrays(given)
         except Exception as error:  # of the step; what is not explained is raised as it is
             # OpenCV only says that a deferred image is no array.

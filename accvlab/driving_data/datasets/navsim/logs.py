@@ -17,6 +17,7 @@ from ..driving import poses
 from ..driving.array_types import Array, Float64, Int64
 from ..driving.driving_index import DrivingIndex
 from ..driving.poses import require_ascending
+from ..driving.requested_parts import RequestedParts
 from ..driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes
 from ..infos.info_files import load_plain_pickle
 from ..infos.raw_info import Entry, as_entry, pose_column
@@ -41,7 +42,7 @@ class Log:
         driving_command: ``(n, 4)``.
         has_route: ``(n,)``.
         distortion: Of each camera, ``(n, 5)``.
-        map_name: Name of its map.
+        map_name: Name of its map; empty where the log does not say it.
     """
 
     scene: Scene
@@ -76,14 +77,14 @@ def log_files(folder: Path, names: Sequence[str] | None) -> list[Path]:
     return [*found.values()] if names is None else [found[name] for name in sorted({*names})]
 
 
-def make_index(paths: Sequence[Path]) -> DrivingIndex:
+def make_index(paths: Sequence[Path], parts: RequestedParts) -> DrivingIndex:
     """Read logs and make their index.
 
     Raises:
         FileError: One cannot be read, or something in it is missing or wrong.
     """
-    logs = [_read(path) for path in paths]
-    names = {name for log in logs for name in np.unique((log.scene.boxes or {})["category"]).tolist()}
+    logs = [_read(path, parts) for path in paths]
+    names = {name for log in logs if log.scene.boxes for name in np.unique(log.scene.boxes["category"]).tolist()}
     index = index_of_scenes(
         [log.scene for log in logs],
         base="lidar",
@@ -102,19 +103,24 @@ def make_index(paths: Sequence[Path]) -> DrivingIndex:
         **{name: np.concatenate([getattr(log, name) for log in logs]) for name in ("motion", "driving_command")},
         has_route=np.concatenate([log.has_route for log in logs]),
     )
-    distortion = np.concatenate([np.stack([log.distortion[name] for name in CAMERAS], axis=1) for log in logs])
+    distortion = np.concatenate(
+        [
+            np.stack([log.distortion.get(name, np.zeros((len(log.scene.time), 5))) for name in CAMERAS], axis=1)
+            for log in logs
+        ]
+    )
     cameras = index.cameras and attrs.evolve(index.cameras, distortion=distortion)
     return attrs.evolve(index, frames=frames, cameras=cameras)
 
 
-def _read(path: Path) -> Log:
+def _read(path: Path, parts: RequestedParts) -> Log:
     stored = load_plain_pickle(path)
     if not isinstance(stored, list) or not stored:
         kind = "an empty list" if stored == [] else f"a {type(stored).__name__}"
         raise FileError(f"The log {str(path)!r} must be a list of frames, got {kind}. {_ADVICE}.")
     frames = [_frame(path, number, frame) for number, frame in enumerate(stored)]
     try:
-        return _log(path, frames)
+        return _log(path, frames, parts)
     except FileError as error:
         raise FileError(f"{error} {_ADVICE}.") from error
 
@@ -124,7 +130,7 @@ def _frame(path: Path, number: int, stored: Any) -> Entry:
     return as_entry(stored, f"The frame {number} (token {token!r}) of {str(path)!r}")
 
 
-def _log(path: Path, frames: Sequence[Entry]) -> Log:
+def _log(path: Path, frames: Sequence[Entry], parts: RequestedParts) -> Log:
     places = [frame.place for frame in frames]
     time = np.array([frame.array(frame.need("timestamp"), "timestamp") for frame in frames]) / 1e6
     require_ascending(time, f"'timestamp' of {str(path)!r}", strictly=True)
@@ -138,10 +144,10 @@ def _log(path: Path, frames: Sequence[Entry]) -> Log:
     )
     if np.abs(ego_from_lidar - ego_from_lidar[0]).max() > 1e-9:
         raise FileError(f"'lidar2ego_rotation' and '_translation' of {str(path)!r} must be those of all frames.")
-    files = [str(frame.need("lidar_path")) for frame in frames]
+    has_route = parts.read("has_route", lambda: [len(_elements(frame, "roadblock_ids")) > 0 for frame in frames])
     commands = [frame.array(frame.need("driving_command"), "driving_command", 4) for frame in frames]
-    numbers = np.arange(len(frames))
-    images, distortion = _images(frames, places, time, ego_from_lidar[0])
+    images, distortion = _images(frames, places, time, ego_from_lidar[0], parts)
+    world_from_lidar = poses.joined(world_from_ego, ego_from_lidar)
     return Log(
         scene=Scene(
             name=path.stem,
@@ -150,22 +156,27 @@ def _log(path: Path, frames: Sequence[Entry]) -> Log:
             world_from_ego=world_from_ego,
             ego_from_base=ego_from_lidar[0],
             images=images,
-            lidar=SceneRecords(
-                file=files,
-                time=time,
-                world_from_lidar=poses.joined(world_from_ego, ego_from_lidar),
-                of_frame=numbers,
-                num_before=numbers,
-            ),
-            boxes=_boxes(frames),
+            lidar=parts.read("lidar", lambda: _records(frames, time, world_from_lidar)),
+            boxes=parts.read("boxes", lambda: _boxes(frames)),
         ),
         motion=np.stack(
             [frame.array(frame.need("ego_dynamic_state"), "ego_dynamic_state", 4) for frame in frames]
         ),
         driving_command=np.stack(commands).astype(np.int64),
-        has_route=np.array([len(_elements(frame, "roadblock_ids")) > 0 for frame in frames]),
+        has_route=np.ones(len(frames), bool) if has_route is None else np.array(has_route),
         distortion=distortion,
-        map_name=str(frames[0].need("map_location")),
+        map_name=str(frames[0].get("map_location") or ""),
+    )
+
+
+def _records(frames: Sequence[Entry], time: Float64, world_from_lidar: Float64) -> SceneRecords:
+    numbers = np.arange(len(frames))
+    return SceneRecords(
+        file=[str(frame.need("lidar_path")) for frame in frames],
+        time=time,
+        world_from_lidar=world_from_lidar,
+        of_frame=numbers,
+        num_before=numbers,
     )
 
 
@@ -177,23 +188,30 @@ def _elements(entry: Entry, name: str) -> list[Any]:
 
 
 def _images(
-    frames: Sequence[Entry], places: Sequence[str], time: Float64, ego_from_lidar: Float64
+    frames: Sequence[Entry],
+    places: Sequence[str],
+    time: Float64,
+    ego_from_lidar: Float64,
+    parts: RequestedParts,
 ) -> tuple[dict[str, SceneImages], dict[str, Float64]]:
-    """Images of all cameras, and their distortion."""
+    """Images of the cameras, and their distortion."""
     images, distortion = {}, {}
     for name in CAMERAS:
-        cameras = [frame.entry("cams").entry(name) for frame in frames]
-        pose = [(one.need("sensor2lidar_rotation"), one.need("sensor2lidar_translation")) for one in cameras]
-        lidar_from_camera = pose_column(pose, places, f"'sensor2lidar_rotation' of {name}")
-        images[name] = SceneImages(
-            frames=np.arange(len(frames)),
-            file=[str(camera.need("data_path")) for camera in cameras],
-            time=time,
-            intrinsics=np.stack([one.array(one.need("cam_intrinsic"), "cam_intrinsic", 3, 3) for one in cameras]),
-            camera_from_base=poses.inverse(lidar_from_camera),
-            ego_from_camera=poses.joined(ego_from_lidar, lidar_from_camera),
-        )
-        distortion[name] = np.stack([one.array(one.need("distortion"), "distortion", 5) for one in cameras])
+        with parts.reading(f"cameras/{name}"):
+            cameras = [frame.entry("cams").entry(name) for frame in frames]
+            pose = [(one.need("sensor2lidar_rotation"), one.need("sensor2lidar_translation")) for one in cameras]
+            lidar_from_camera = pose_column(pose, places, f"'sensor2lidar_rotation' of {name}")
+            matrices = [one.array(one.need("cam_intrinsic"), "cam_intrinsic", 3, 3) for one in cameras]
+            of_lens = np.stack([one.array(one.need("distortion"), "distortion", 5) for one in cameras])
+            images[name] = SceneImages(
+                frames=np.arange(len(frames)),
+                file=[str(camera.need("data_path")) for camera in cameras],
+                time=time,
+                intrinsics=np.stack(matrices),
+                camera_from_base=poses.inverse(lidar_from_camera),
+                ego_from_camera=poses.joined(ego_from_lidar, lidar_from_camera),
+            )
+            distortion[name] = of_lens
     return images, distortion
 
 

@@ -22,13 +22,14 @@ from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_a
 from ..driving import driving_index as tables
 from ..driving import poses
 from ..driving.array_types import Array, Float32, Float64, Int64
-from ..driving.driving_index import DrivingIndex, cached_index
+from ..driving.driving_index import DrivingIndex
 from ..driving.driving_provider import DrivingProvider, Unpack
+from ..driving.requested_parts import index_of_parts
 from . import logs
 from .point_clouds import points_of
 from .scene_filter import SceneFilter
 
-_VERSION = 1  # of the index
+_VERSION = 2  # of the index
 _LIDAR = "LIDAR_PC"
 _DT = types.DALIDataType
 
@@ -122,22 +123,23 @@ class NavsimProvider(DrivingProvider):
         self._filter = checks.instance(scene_filter or SceneFilter(), "scene_filter", SceneFilter)
         files = logs.log_files(top / "navsim_logs" / name, self._filter.log_names)
         key = {"reader": "navsim", "version": _VERSION}
-        folder = cached_index(lambda: logs.make_index(files), files, key, settings.pop("index_cache", None))
+        self._frames_back = _frames_back(sensors, self._filter.num_history_frames)
+        clouds = self._frames_back.pop(_LIDAR, [])
+        of_sensors: dict[str, Any] = {"cameras": [*self._frames_back], "lidar": bool(clouds)}
+        requested = {**settings, **of_sensors, "has_route": self._filter.has_route}
+        folder = index_of_parts(lambda parts: logs.make_index(files, parts), files, key, requested)
         index = DrivingIndex.open(folder)
         self._chosen_frames = self._filter.current_frames(index)
         of_log = np.searchsorted(index.frames.first_of_scene, self._chosen_frames, side="right") - 1
         numbers, counts = np.unique(of_log, return_counts=True)
         self._scenes_per_log = tuple(counts.tolist())
-        self._frames_back = _frames_back(sensors, self._filter.num_history_frames)
-        clouds = self._frames_back.pop(_LIDAR, [])
         self._clouds_back = sorted(back for back in clouds if back)
         super().__init__(
             folder,
             blobs if blobs is not None else top / "sensor_blobs" / name,
             scenes=[os.fsdecode(index.frames.scene[number]) for number in numbers],
             storage_options=storage_options,
-            cameras=[*self._frames_back],
-            lidar=bool(clouds),
+            **of_sensors,
             num_sweeps=len(self._clouds_back),
             **settings,
         )
@@ -154,8 +156,16 @@ class NavsimProvider(DrivingProvider):
 
     @property
     def map_names(self) -> tuple[str, ...]:
-        """Name of the map of each log, in the order of `scene_names`."""
-        return tuple(self.origin["maps"][scene] for scene in self._scenes)
+        """Name of the map of each log, in the order of `scene_names`.
+
+        Raises:
+            FileError: A log has none.
+        """
+        names = tuple(self.origin["maps"][scene] for scene in self._scenes)
+        if not all(names):
+            log = self.scene_names[names.index("")]
+            raise FileError(f"The log {log!r} of {self.origin['folder']!r} has no 'map_location', the name of its map.")
+        return names
 
     @property
     def sequence_lengths(self) -> tuple[int, ...]:

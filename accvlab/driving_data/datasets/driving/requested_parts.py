@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of a data set that are not requested may be missing or damaged.
+
+An index has all that can be read, whatever is requested: it is made once. What cannot be read, and is not requested,
+is left out, with a note; requested later, it is read again, which raises the error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+
+from .driving_index import DrivingIndex, cached_index
+
+_LEFT_OUT = "left_out"
+_T = TypeVar("_T")
+
+# Fields that need a part which is not called like them; boxes are there where the data set has them.
+_NEEDED_BY: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "boxes": lambda given: given.get("boxes") is not False or bool(given.get("boxes_2d")),
+}
+
+
+@attrs.define(eq=False)
+class RequestedParts:
+    """Knows which parts are requested, and notes which others cannot be read.
+
+    A part is a camera, ``cameras/NAME``, or a setting of `DrivingFields`: ``lidar``, ``boxes``, ``can_bus``, ...; of one
+    scene, or of all (``""``). The part ``""`` is the scene itself.
+
+    Attributes:
+        settings: The settings of the provider.
+        left_out: The first error of each scene and part that was left out.
+    """
+
+    settings: Mapping[str, Any]
+    left_out: dict[tuple[str, str], str] = attrs.field(factory=dict)
+
+    def wants(self, part: str, scene: str = "") -> bool:
+        """Whether a part is requested."""
+        if scene and not self._names("scenes", scene):
+            return False
+        kind, _, name = part.partition("/")
+        if kind == "cameras":
+            return self._names("cameras", name)
+        wants = _NEEDED_BY.get(kind, lambda given: bool(given.get(kind)))
+        return not part or wants(self.settings)
+
+    def _names(self, setting: str, name: str) -> bool:
+        names = self.settings.get(setting)
+        return not isinstance(names, Iterable) or name in names  # what is no list is refused later
+
+    @contextlib.contextmanager
+    def reading(self, part: str, scene: str = "") -> Iterator[None]:
+        """Read a part meanwhile; an error of one that is not requested ends the block, and is noted.
+
+        Raises:
+            FileError, SettingError: The part cannot be read, and is requested.
+        """
+        try:
+            yield
+        except (FileError, SettingError) as error:
+            if self.wants(part, scene):
+                raise
+            self.left_out.setdefault((scene, part), str(error))
+
+    def read(self, part: str, function: Callable[[], _T], scene: str = "") -> _T | None:
+        """Call a function that reads a part; None where that is left out, see `reading`."""
+        with self.reading(part, scene):
+            return function()
+        return None
+
+    def is_left_out(self, part: str) -> bool:
+        """Whether a part of all scenes was left out."""
+        return ("", part) in self.left_out
+
+
+def index_of_parts(
+    make: Callable[[RequestedParts], DrivingIndex],
+    sources: Iterable[Path | str],
+    key: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> Path:
+    """Get the folder of an index that leaves out what cannot be read and is not requested, see `cached_index`.
+
+    Args:
+        make: Makes the index.
+        sources: The files that it is made of. Those that are not there are left to ``make``.
+        key: What else it depends on: anything that JSON holds.
+        settings: The settings of the provider.
+
+    Raises:
+        FileError, SettingError: What is requested cannot be read.
+    """
+
+    def made() -> DrivingIndex:
+        parts = RequestedParts(settings)
+        index = make(parts)
+        notes = [[*place, error] for place, error in parts.left_out.items()]
+        return attrs.evolve(index, origin={**index.origin, **({_LEFT_OUT: notes} if notes else {})})
+
+    there = [path for path in map(Path, sources) if path.exists()]
+    folder = cached_index(made, there, key, settings.get("index_cache"))
+    left_out: Sequence[Sequence[str]] = DrivingIndex.open(folder).origin.get(_LEFT_OUT, ())
+    requested = RequestedParts(settings)
+    if any(requested.wants(part, scene) for scene, part, _ in left_out):
+        make(requested)
+    return folder
