@@ -127,3 +127,8 @@ def _put_boxes_ahead(index: DrivingIndex) -> None:
 def index_of(provider: DrivingProvider) -> DrivingIndex:
     """The index that a provider reads, which has no public name."""
     return provider._index
+
+
+def files_of(provider: DrivingProvider, sample_index: int) -> list[str]:
+    """Names of the files of a sample, relative to the root."""
+    return provider.describe_sample(sample_index).partition(", files ")[2].split(", ")

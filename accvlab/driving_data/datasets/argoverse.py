@@ -19,9 +19,10 @@ from .driving import poses
 from .driving.array_types import Array, Float32, Float64, Int64
 from .driving.arrow_files import poses_of_columns, read_columns, refuse_rows, sizes_of_columns
 from .driving.driving_fields import most_sweeps
-from .driving.driving_index import DrivingIndex, LidarColumns, cached_index
+from .driving.driving_index import DrivingIndex, LidarColumns
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import Trajectory, half_period, require_ascending
+from .driving.requested_parts import RequestedParts, chosen_names, index_of_parts
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, images_near, index_of_scenes
 
 POSES = "city_SE3_egovehicle.feather"
@@ -49,11 +50,13 @@ class ArgoverseLog:
 
     Attributes:
         folder: Its folder.
+        parts: What is requested of it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, parts: RequestedParts) -> None:
         """Name the folder; files are read when they are needed."""
         self.folder = folder
+        self.parts = parts
 
     @cached_property
     def ego(self) -> Trajectory:
@@ -80,7 +83,10 @@ class ArgoverseLog:
         columns = read_columns(path, {"sensor_name": "text", **dict.fromkeys(names, "number")})
         values = np.stack([columns[name] for name in names], axis=-1)
         is_wrong = ~np.isfinite(values).all(axis=1) | ~(values[:, :2] > 0).all(axis=1)
-        refuse_rows(is_wrong, path, "be a calibration (fx, fy, cx, cy) with focal lengths above 0", values)
+        for sensor in {*columns["sensor_name"][is_wrong].tolist()}:
+            with self.parts.reading(f"cameras/{sensor}"):
+                is_own = is_wrong & (columns["sensor_name"] == sensor)
+                refuse_rows(is_own, path, "be a calibration (fx, fy, cx, cy) with focal lengths above 0", values)
         matrices = [np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]) for fx, fy, cx, cy in values.tolist()]
         return dict(zip(columns["sensor_name"].tolist(), matrices, strict=True))
 
@@ -112,14 +118,22 @@ class ArgoverseLog:
     def annotations(self) -> dict[str, Array] | None:
         """Columns of the boxes; None where the log has none (the split ``test``)."""
         path = self.folder / "annotations.feather"
-        if not path.exists():
-            return None
+        return self.parts.read("boxes", lambda: self._annotations(path)) if path.exists() else None
+
+    def _annotations(self, path: Path) -> dict[str, Array]:
         columns = read_columns(
             path,
             {**_BOXES, **dict.fromkeys(_SIZE, "number"), **_POSE, "num_interior_pts": "whole"},
             or_none=["num_interior_pts"],
         )
         size = sizes_of_columns(columns, path, _SIZE)
+        missing = np.setdiff1d(columns["timestamp_ns"], self.lidar_times) if len(self.lidar_times) else ()
+        if len(missing):
+            raise FileError(
+                f"The boxes in {str(path)!r} are of {len(np.unique(columns['timestamp_ns']))} lidar records, of which "
+                f"{len(missing)} have no file in 'sensors/lidar', e.g. {missing[0]}.feather. Download the log again, "
+                f"or leave the scene (`scenes`) or the boxes (`boxes=False`) out."
+            )
         return {**columns, "size": size, "pose": poses_of_columns(columns, path, [*_POSE])}
 
     @cached_property
@@ -133,11 +147,10 @@ class ArgoverseLog:
 
     @property
     def sources(self) -> list[Path]:
-        """Files and folders that the index depends on."""
-        needed = [POSES, *(f"calibration/{name}.feather" for name in ("egovehicle_SE3_sensor", "intrinsics"))]
-        needed += [f"sensors/cameras/{camera}" for camera in self.cameras]
-        further = [name for name in ("sensors/lidar", "annotations.feather") if (self.folder / name).exists()]
-        return [self.folder / name for name in (*needed, *further)]
+        """Files and folders that the index depends on, as far as they are there."""
+        names = [POSES, *(f"calibration/{name}.feather" for name in ("egovehicle_SE3_sensor", "intrinsics"))]
+        names += [f"sensors/cameras/{camera}" for camera in self.cameras]
+        return [self.folder / name for name in (*names, "sensors/lidar", "annotations.feather")]
 
 
 def _times_in(folder: Path, ending: str) -> Int64:
@@ -182,12 +195,15 @@ def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
     folder = "sensors" if relative == "." else f"{relative}/sensors"
     images = {}
     for camera in log.cameras:
-        intrinsics, mounted = log.calibration(camera)
-        image_times = log.image_times(camera)
-        within = half_period(image_times) if tolerance_s is None else math.floor(exact(tolerance_s) * 10**9)
-        chosen, columns = images_near(image_times, within, times, world_from_ego, log.ego, mounted, per_second=1e9)
-        files = [f"{folder}/cameras/{camera}/{time}.jpg" for time in image_times[chosen]]
-        images[camera] = SceneImages(file=files, intrinsics=intrinsics, **columns)
+        with log.parts.reading(f"cameras/{camera}"):
+            intrinsics, mounted = log.calibration(camera)
+            image_times = log.image_times(camera)
+            within = half_period(image_times) if tolerance_s is None else math.floor(exact(tolerance_s) * 10**9)
+            chosen, columns = images_near(
+                image_times, within, times, world_from_ego, log.ego, mounted, per_second=1e9
+            )
+            files = [f"{folder}/cameras/{camera}/{time}.jpg" for time in image_times[chosen]]
+            images[camera] = SceneImages(file=files, intrinsics=intrinsics, **columns)
     lidar = None
     if len(log.lidar_times):  # a frame is a record then
         lidar = SceneRecords(
@@ -268,13 +284,16 @@ class ArgoverseProvider(DrivingProvider):
         """
         top = Path(file_path(root, "root")).absolute()
         tolerance = None if tolerance_s is None else number(tolerance_s, "tolerance_s", at_least=0)
-        logs = [ArgoverseLog(folder) for folder in find_logs(top)]
-        sweeps = most_sweeps(settings)
-        sources = [source for log in logs for source in log.sources]
-        key = {"reader": "argoverse 1", "root": str(top), "tolerance_s": tolerance, "most_sweeps": sweeps}
-        cache = settings.get("index_cache")
-        index = cached_index(lambda: make_index(top, logs, tolerance, sweeps), sources, key, cache)
-        super().__init__(index, top, **settings)
+        folders = find_logs(top)
+        names, sweeps = chosen_names([folder.name for folder in folders], settings), most_sweeps(settings)
+        folders = [folder for folder in folders if folder.name in names]
+        sources = [source for folder in folders for source in ArgoverseLog(folder, RequestedParts({})).sources]
+        key = {"reader": "argoverse 2", "root": str(top), "tolerance_s": tolerance, "most_sweeps": sweeps}
+
+        def make(parts: RequestedParts) -> DrivingIndex:
+            return make_index(top, [ArgoverseLog(folder, parts) for folder in folders], tolerance, sweeps)
+
+        super().__init__(index_of_parts(make, sources, key, settings), top, **settings)
 
     def _points(self, lidar: LidarColumns, record: int) -> Float32:
         path = self._storage.path(os.fsdecode(bytes(lidar.file[record])))

@@ -34,6 +34,7 @@ from .driving.driving_fields import most_sweeps
 from .driving.driving_index import DrivingIndex
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import Trajectory, require_ascending
+from .driving.requested_parts import RequestedParts, chosen_names, index_of_parts
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
 
 SYNC = "sync"
@@ -346,7 +347,7 @@ class ArrowLogSettings:
     most_sweeps: int
 
 
-def make_index(folders: Sequence[str], settings: ArrowLogSettings) -> DrivingIndex:
+def make_index(folders: Sequence[str], settings: ArrowLogSettings, parts: RequestedParts) -> DrivingIndex:
     """Make the index of some logs.
 
     Raises:
@@ -362,12 +363,14 @@ def make_index(folders: Sequence[str], settings: ArrowLogSettings) -> DrivingInd
     if wanted is not None and wanted not in known:
         raise SettingError(f"`lidar_sensor` is {wanted!r}, which no log has. There are: {listed(known)}.")
     number_of: dict[str, int] = {}
-    scenes = [_scene(log, name, settings, number_of) for log, name in zip(logs, names, strict=True)]
-    columns = [point_columns_of(log.file(key), f"{key}.data") for log in logs if (key := _lidar_of(log, wanted))]
-    point_columns = [name for name in (columns or [()])[0] if all(name in others for others in columns)]
+    scenes = [_scene(log, name, settings, number_of, parts) for log, name in zip(logs, names, strict=True)]
+    pairs = [(log, key) for log in logs if (key := _lidar_of(log, wanted))]
+    columns = parts.read("lidar", lambda: [point_columns_of(log.file(key), f"{key}.data") for log, key in pairs])
+    point_columns = [name for name in (columns or [()])[0] if all(name in others for others in columns or ())]
     models: dict[str, Any] = {}
-    for one, name in ((log, name) for log in logs for name in log.cameras):
-        models.setdefault(name, one.metadata(f"camera.{name}"))
+    for one, name in ((log, name) for log in logs for name in log.cameras if name not in models):
+        with parts.reading(f"cameras/{name}"):
+            models[name] = one.metadata(f"camera.{name}")
     return index_of_scenes(
         scenes,
         base="ego",
@@ -387,18 +390,25 @@ def _scene_name(log: LogFiles) -> str:
     return f"{metadata['split']}/{metadata['log_name']}"
 
 
-def _scene(log: LogFiles, name: str, settings: ArrowLogSettings, number_of: dict[str, int]) -> Scene:
+def _scene(
+    log: LogFiles, name: str, settings: ArrowLogSettings, number_of: dict[str, int], parts: RequestedParts
+) -> Scene:
     world_from_ego = log.ego.at(log.frame_times)
     lidar = _lidar_of(log, settings.lidar_sensor)
+    images = {}
+    for camera in log.cameras:
+        with parts.reading(f"cameras/{camera}"):
+            images[camera] = _images(log, f"camera.{camera}", settings, world_from_ego)
+    has_boxes = BOXES in log.modalities
     return Scene(
         name=name,
         token=log.frame_tokens,
         time=log.frame_times / 1e6,
         world_from_ego=world_from_ego,
-        can_bus=_can_bus(log, world_from_ego),
-        images={camera: _images(log, f"camera.{camera}", settings, world_from_ego) for camera in log.cameras},
-        lidar=_records(log, lidar) if lidar else None,
-        boxes=_boxes(log, settings, number_of) if BOXES in log.modalities else None,
+        can_bus=parts.read("can_bus", lambda: _can_bus(log, world_from_ego)),
+        images=images,
+        lidar=parts.read("lidar", lambda: _records(log, lidar)) if lidar else None,
+        boxes=parts.read("boxes", lambda: _boxes(log, settings, number_of)) if has_boxes else None,
     )
 
 
@@ -607,11 +617,14 @@ class ArrowLogProvider(DrivingProvider):
             lidar_sensor=lidar_sensor,
             most_sweeps=most_sweeps(settings),
         )
+        if settings.get("scenes") is not None:
+            name_of = {folder: _scene_name(LogFiles(folder)) for folder in folders}
+            wanted = chosen_names([*name_of.values()], settings)
+            folders = [folder for folder in folders if name_of[folder] in wanted]
         sources = [source for folder in folders for source in LogFiles(folder).sources]
-        key = {"reader": "arrow_logs 1", "folders": folders, **attrs.asdict(of_logs)}
-        cache = settings.get("index_cache")
+        key = {"reader": "arrow_logs 2", "folders": folders, **attrs.asdict(of_logs)}
         self._last_change_ns = max(changed_ns for _, _, changed_ns in tables.states_of(sources))
-        index = tables.cached_index(lambda: make_index(folders, of_logs), sources, key, cache)
+        index = index_of_parts(lambda parts: make_index(folders, of_logs, parts), sources, key, settings)
         super().__init__(index, os.path.sep, storage_options=storage_options, **settings)
         self._is_video  # noqa: B018 - refuses cameras of two forms
 

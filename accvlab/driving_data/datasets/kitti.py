@@ -22,9 +22,10 @@ from accvlab.dali_pipeline_framework.extension import read_table
 from .driving import poses
 from .driving.array_types import Array, Float64, Int64
 from .driving.driving_fields import most_sweeps
-from .driving.driving_index import Box2dColumns, DrivingIndex, cached_index, first_column, numbers_column
+from .driving.driving_index import Box2dColumns, DrivingIndex, first_column, numbers_column
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import require_ascending
+from .driving.requested_parts import RequestedParts, chosen_names, index_of_parts
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes
 
 _NUMBERED = re.compile(r"(\d+)\.(?:png|jpe?g|bin)", re.IGNORECASE)
@@ -68,7 +69,8 @@ def read_rows(path: Path, num_columns: int, what: str, last: int = -1) -> Float6
             raise FileError(f"{rule}, got {shown(' '.join(words))}.") from None
         rows.append(row)
     if last >= len(rows):
-        raise FileError(f"{str(path)!r} has {len(rows)} lines, but the sequence has a frame {last}.")
+        advice = "Download it again, or cut what is longer."
+        raise FileError(f"{str(path)!r} has {len(rows)} lines, but the sequence has a frame {last}. {advice}")
     return np.array(rows, np.float64).reshape(-1, num_columns)
 
 
@@ -117,6 +119,10 @@ class Calibration:
         matrix = self._matrix((3, 4), *names)
         return poses.pose(self._rotation(matrix[:, :3], names[0]), matrix[:, 3])
 
+    def of_lidar(self) -> Float64:
+        """Read the pose of the lidar in coordinates of camera 0, ``(3, 4)``."""
+        return self.pose("Tr", "Tr_velo_to_cam", "Tr_velo_cam")
+
     def rotation(self, *names: str) -> Float64:
         """Read a rotation as a pose, ``(3, 4)``."""
         return poses.pose(self._rotation(self._matrix((3, 3), *names), names[0]), np.zeros(3))
@@ -142,6 +148,8 @@ class Calibration:
 
 
 POINT_COLUMNS = ("x", "y", "z", "reflectance")
+# Camera coordinates of a vehicle with x ahead, y to the left, z up.
+_CAMERA_FROM_VEHICLE = np.array([[0.0, -1, 0], [0, 0, -1], [1, 0, 0]])
 
 
 _POINTS = "velodyne"
@@ -153,20 +161,21 @@ class SequenceFiles:
     Attributes:
         name: Its name.
         files: Names of the files of each sensor, relative to the root, by their numbers.
-        numbers: Numbers of the frames: those of all sensors.
+        last: The greatest number of a file; -1 where there is none.
     """
 
-    def __init__(self, root: Path, name: str, folder: str, cameras: Sequence[str]) -> None:
+    def __init__(self, root: Path, name: str, folder: str, cameras: Sequence[str], parts: RequestedParts) -> None:
         """Find the files; ``folder`` is that of a sensor: ``"sequences/00/{}"``.
 
         Raises:
-            FileError: There are none.
+            FileError: There are none, though sensors are requested.
         """
         self.name = name
         folders = {sensor: folder.format(sensor) for sensor in (*cameras, _POINTS)}
         self.files = {sensor: numbered_files(root, name) for sensor, name in folders.items()}
-        self.numbers = sorted({number for files in self.files.values() for number in files})
-        if not self.numbers:
+        self.last = max((number for files in self.files.values() for number in files), default=-1)
+        wanted = parts.wants("lidar") or parts.settings.get("cameras") is None
+        if self.last < 0 and (wanted or any(parts.wants(f"cameras/{camera}") for camera in cameras)):
             what = "images (000000.png) or points (000000.bin)"
             raise FileError(f"There are no {what} in {listed(folders.values())} of {str(root)!r}.")
 
@@ -178,20 +187,28 @@ class SequenceFiles:
         world_from_ego: Float64,
         ego_from_base: Float64,
         rectified_from_base: Float64,
+        base_from_lidar: Float64 | None,
+        parts: RequestedParts,
     ) -> Scene:
-        """Put the n frames together.
+        """Put the n frames together: those of the numbers from 0 on.
 
         Args:
             calibration: Of the cameras.
             time: ``(n,)`` seconds.
             world_from_ego: ``(n, 3, 4)``.
-            ego_from_base: ``(3, 4)``, the lidar on the vehicle.
-            rectified_from_base: ``(3, 4)``, the lidar in coordinates of the rectified cameras.
+            ego_from_base: ``(3, 4)``, the base on the vehicle.
+            rectified_from_base: ``(3, 4)``, the base in coordinates of the rectified cameras.
+            base_from_lidar: ``(3, 4)``; None where it is not known.
+            parts: What is requested.
         """
-        images, is_there = {}, {name: np.isin(self.numbers, [*files]) for name, files in self.files.items()}
+        images, numbers = {}, np.arange(len(time))
+        is_there = {name: np.isin(numbers, [*files]) for name, files in self.files.items()}
         has_points = is_there.pop(_POINTS)
         for camera, has in is_there.items():
-            intrinsics, camera_from_rectified = calibration.camera(int(camera[-1]))
+            found = parts.read(f"cameras/{camera}", lambda: calibration.camera(int(camera[-1])))  # noqa: B023
+            if found is None:
+                continue
+            intrinsics, camera_from_rectified = found
             camera_from_base = poses.joined(camera_from_rectified, rectified_from_base)
             images[camera] = SceneImages(
                 frames=np.flatnonzero(has),
@@ -201,22 +218,25 @@ class SequenceFiles:
                 camera_from_base=camera_from_base,
                 ego_from_camera=poses.joined(ego_from_base, poses.inverse(camera_from_base)),
             )
-        num_before: Int64 = np.cumsum(has_points) - has_points
-        lidar = SceneRecords(
-            file=[*self.files[_POINTS].values()],
-            time=time[has_points],
-            world_from_lidar=poses.joined(world_from_ego, ego_from_base)[has_points],
-            of_frame=np.where(has_points, num_before, -1),
-            num_before=num_before,
-        )
+        lidar = None
+        if base_from_lidar is not None and has_points.any():
+            num_before: Int64 = np.cumsum(has_points) - has_points
+            ego_from_lidar = poses.joined(ego_from_base, base_from_lidar)
+            lidar = SceneRecords(
+                file=[*self.files[_POINTS].values()],
+                time=time[has_points],
+                world_from_lidar=poses.joined(world_from_ego, ego_from_lidar)[has_points],
+                of_frame=np.where(has_points, num_before, -1),
+                num_before=num_before,
+            )
         return Scene(
             name=self.name,
-            token=[f"{self.name}/{number:06d}" for number in self.numbers],
+            token=[f"{self.name}/{number:06d}" for number in numbers.tolist()],
             time=time,
             world_from_ego=world_from_ego,
             ego_from_base=ego_from_base,
             images=images,
-            lidar=lidar if has_points.any() else None,
+            lidar=lidar,
         )
 
 
@@ -234,7 +254,11 @@ class KittiOdometryProvider(DrivingProvider):
 
     Sequences without poses (11 to 21) are left out. Samples are as `DrivingProvider` has them; the lidar is the
     base, and the vehicle too: its axes point as those of a vehicle do. The world is the place of the lidar at the
-    start of the sequence. (The poses of KITTI are those of camera 0.)
+    start of the sequence. (The poses of KITTI are those of camera 0.) Where ``calib.txt`` has no ``Tr``, as that of
+    the downloads of images, there is no lidar: the base is the vehicle, which is at camera 0 then.
+
+    A sequence has as many frames as ``times.txt`` and the poses have lines. What is requested must be there for
+    each of them.
 
     Example::
 
@@ -252,7 +276,7 @@ class KittiOdometryProvider(DrivingProvider):
 
         Raises:
             FileError: There are no sequences with poses, or a file cannot be read or is not as it should be.
-            SettingError: The data set lacks what is requested.
+            SettingError: The data set lacks what is requested, or frames do.
         """
         top = Path(file_path(root, "root")).absolute()
         names = sorted(path.stem for path in (top / "poses").glob("*.txt"))
@@ -260,24 +284,31 @@ class KittiOdometryProvider(DrivingProvider):
         if not names:
             rule = "both a folder in 'sequences' and a file in 'poses'"
             raise FileError(f"There is no sequence in {str(top)!r} that has {rule}.")
-        sweeps = most_sweeps(settings)
+        names, sweeps = chosen_names(names, settings), most_sweeps(settings)
         sources = [top / "poses" / f"{name}.txt" for name in names]
         for name in names:
-            folder = top / "sequences" / name
-            parts = [folder / part for part in (*_ODOMETRY_CAMERAS, _POINTS) if (folder / part).is_dir()]
-            sources += [folder / "calib.txt", folder / "times.txt", *parts]
-        key = {"reader": "kitti odometry 1", "most_sweeps": sweeps}
-        index = cached_index(lambda: odometry_index(top, names, sweeps), sources, key, settings.get("index_cache"))
+            parts = ("calib.txt", "times.txt", *_ODOMETRY_CAMERAS, _POINTS)
+            sources += [top / "sequences" / name / part for part in parts]
+        key = {"reader": "kitti odometry 2", "most_sweeps": sweeps}
+        index = index_of_parts(lambda parts: odometry_index(top, names, sweeps, parts), sources, key, settings)
         super().__init__(index, top, **settings)
+        self._refuse_missing_files(repr(str(top)), also_points=True)
 
 
-def odometry_index(root: Path, names: Sequence[str], most_sweeps: int) -> DrivingIndex:
+def odometry_index(root: Path, names: Sequence[str], most_sweeps: int, parts: RequestedParts) -> DrivingIndex:
     """Make the index of sequences."""
     folders = [root / "sequences" / name for name in names]
     cameras = [camera for camera in _ODOMETRY_CAMERAS if any((folder / camera).is_dir() for folder in folders)]
+    calibrations = [Calibration.read(folder / "calib.txt") for folder in folders]
+    with_lidar = [parts.read("lidar", calibration.of_lidar) for calibration in calibrations]
+    from_lidar = [pose for pose in with_lidar if pose is not None]
+    has_lidar = len(from_lidar) == len(names)
+    if not has_lidar:  # the same for all: the vehicle is at camera 0
+        from_lidar = [poses.pose(_CAMERA_FROM_VEHICLE, np.zeros(3))] * len(names)
+    triples = zip(names, calibrations, from_lidar, strict=True)
     return index_of_scenes(
-        [_odometry_scene(root, name, cameras) for name in names],
-        base="lidar",
+        [_odometry_scene(root, *triple, cameras, parts, has_lidar=has_lidar) for triple in triples],
+        base="lidar" if has_lidar else "ego",
         camera_names=cameras,
         most_sweeps=most_sweeps,
         point_columns=POINT_COLUMNS,
@@ -285,24 +316,32 @@ def odometry_index(root: Path, names: Sequence[str], most_sweeps: int) -> Drivin
     )
 
 
-def _odometry_scene(root: Path, name: str, cameras: Sequence[str]) -> Scene:
-    folder = root / "sequences" / name
-    calibration, files = (
-        Calibration.read(folder / "calib.txt"),
-        SequenceFiles(root, name, f"sequences/{name}/{{}}", cameras),
-    )
-    chosen = np.array(files.numbers)
-    time = read_rows(folder / "times.txt", 1, "seconds", chosen[-1])[:, 0]
-    require_ascending(time, f"The file {str(folder / 'times.txt')!r}", strictly=True)
-    of_camera_0 = read_rows(root / "poses" / f"{name}.txt", 12, "a 3 x 4 matrix", chosen[-1]).reshape(-1, 3, 4)
-    camera_0_from_base = calibration.pose("Tr", "Tr_velo_to_cam", "Tr_velo_cam")
+def _odometry_scene(
+    root: Path,
+    name: str,
+    calibration: Calibration,
+    camera_0_from_base: Float64,
+    cameras: Sequence[str],
+    parts: RequestedParts,
+    *,
+    has_lidar: bool,
+) -> Scene:
+    files = SequenceFiles(root, name, f"sequences/{name}/{{}}", cameras, parts)
+    path, of_poses = root / "sequences" / name / "times.txt", root / "poses" / f"{name}.txt"
+    time = read_rows(path, 1, "seconds", files.last)[:, 0]
+    require_ascending(time, f"The file {str(path)!r}", strictly=True)
+    of_camera_0 = read_rows(of_poses, 12, "a 3 x 4 matrix", len(time) - 1).reshape(-1, 3, 4)
+    if len(of_camera_0) > len(time):
+        read_rows(path, 1, "seconds", len(of_camera_0) - 1)  # raises
     world_from_ego = poses.joined(poses.joined(poses.inverse(camera_0_from_base), of_camera_0), camera_0_from_base)
     return files.scene(
         calibration,
-        time=time[chosen],
-        world_from_ego=world_from_ego[chosen],
+        time=time,
+        world_from_ego=world_from_ego,
         ego_from_base=np.eye(3, 4),
         rectified_from_base=camera_0_from_base,
+        base_from_lidar=np.eye(3, 4) if has_lidar else None,
+        parts=parts,
     )
 
 
@@ -335,24 +374,23 @@ class Label(NamedTuple):
     values: list[float]
 
 
-def read_labels(path: Path, numbers: Sequence[int]) -> list[Label]:
-    """Read the labels of a sequence with these numbers of frames, by frame, which count from 0 then.
+def read_labels(path: Path, num_frames: int) -> list[Label]:
+    """Read the labels of a sequence of so many frames, by frame.
 
     Raises:
         FileError: A line is not as it should be, or is of a frame that is not there.
     """
-    place_of = {number: place for place, number in enumerate(numbers)}
     labels = []
     for where, words in _lines(path):
         try:
             label = _label(words)
         except ValueError as error:
             raise FileError(f"{where} is no label: {error}. It is {shown(' '.join(words))}.") from None
-        if label.frame not in place_of:
-            there = f"{numbers[0]} to {numbers[-1]}"
+        if not 0 <= label.frame < num_frames:
+            there = f"0 to {num_frames - 1}"
             what = f"{where} is of frame {label.frame}, which the sequence does not have"
             raise FileError(f"{what}: its frames are {there}.")
-        labels.append(label._replace(frame=place_of[label.frame]))
+        labels.append(label)
     return sorted(labels, key=lambda label: label.frame)
 
 
@@ -433,7 +471,9 @@ class KittiTrackingProvider(DrivingProvider):
         calib/0000.txt, label_02/0000.txt, oxts/0000.txt
         image_02/0000/000000.png, image_03/0000/..., velodyne/0000/000000.bin
 
-    Samples are as `DrivingProvider` has them. KITTI has no times here: frames are 0.1 s apart. The lidar is the
+    Samples are as `DrivingProvider` has them. A sequence has as many frames as ``oxts`` has lines; without poses, up
+    to the last file. Each needs the images that are requested; the published data have no points for some.
+    KITTI has no times here: frames are 0.1 s apart. The lidar is the
     base; the vehicle is the IMU, and the world has x to the east, y to the north, z up, with the IMU at the start
     of the sequence as its origin.
 
@@ -477,20 +517,23 @@ class KittiTrackingProvider(DrivingProvider):
         names = sorted(path.stem for path in (top / "calib").glob("*.txt"))
         if not names:
             raise FileError(f"There is no sequence in {str(top)!r}: no file in its folder 'calib'.")
-        sweeps = most_sweeps(settings)
+        names, sweeps = chosen_names(names, settings), most_sweeps(settings)
         sources = []
         for name in names:
             sources += [top / "calib" / f"{name}.txt"] + [top / "oxts" / f"{name}.txt"] * with_poses
-            found = [top / part / name for part in (*_TRACKING_CAMERAS, _POINTS)]
-            labels = top / "label_02" / f"{name}.txt"
-            sources += [path for path in (*found, labels) if path.exists()]
-        key = {"reader": "kitti tracking 1", "most_sweeps": sweeps, "with_poses": with_poses}
-        cache = settings.get("index_cache")
-        index = cached_index(lambda: tracking_index(top, names, with_poses, sweeps), sources, key, cache)
+            sources += [top / part / name for part in (*_TRACKING_CAMERAS, _POINTS)]
+            sources.append(top / "label_02" / f"{name}.txt")
+        key = {"reader": "kitti tracking 2", "most_sweeps": sweeps, "with_poses": with_poses}
+        index = index_of_parts(
+            lambda parts: tracking_index(top, names, with_poses, sweeps, parts), sources, key, settings
+        )
         super().__init__(index, top, **settings)
+        self._refuse_missing_files(repr(str(top)))
 
 
-def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_sweeps: int) -> DrivingIndex:
+def tracking_index(
+    root: Path, names: Sequence[str], with_poses: bool, most_sweeps: int, parts: RequestedParts
+) -> DrivingIndex:
     """Make the index of sequences."""
     cameras = [camera for camera in _TRACKING_CAMERAS if any((root / camera / name).is_dir() for name in names)]
     scenes: list[Scene] = []
@@ -501,23 +544,28 @@ def tracking_index(root: Path, names: Sequence[str], with_poses: bool, most_swee
             calibration.rotation("R_rect", "R0_rect", "R_rect_00"),
             calibration.pose("Tr_velo_cam", "Tr_velo_to_cam"),
         )
-        files = SequenceFiles(root, name, f"{{}}/{name}", cameras)
-        numbers = files.numbers
-        world_from_ego = poses.identity(len(numbers))
+        files = SequenceFiles(root, name, f"{{}}/{name}", cameras, parts)
+        path, count = root / "label_02" / f"{name}.txt", files.last + 1
+        world_from_ego = poses.identity(count)
         if with_poses:
             oxts = root / "oxts" / f"{name}.txt"
-            records = read_rows(oxts, 30, "a record of the GPS and the IMU", numbers[-1])
-            world_from_ego = pose_of_oxts(records)[np.array(numbers)]
+            world_from_ego = pose_of_oxts(read_rows(oxts, 30, "a record of the GPS and the IMU", files.last))
+            count = len(world_from_ego)
+        lidar_from_ego = np.eye(3, 4)  # without poses, of no use
+        if with_poses or "Tr_imu_velo" in calibration.matrices or "Tr_imu_to_velo" in calibration.matrices:
+            lidar_from_ego = calibration.pose("Tr_imu_velo", "Tr_imu_to_velo")
         scene = files.scene(
             calibration,
-            time=np.array(numbers) * _PERIOD_S,
+            time=np.arange(count) * _PERIOD_S,
             world_from_ego=world_from_ego,
-            ego_from_base=poses.inverse(calibration.pose("Tr_imu_velo", "Tr_imu_to_velo")),
+            ego_from_base=poses.inverse(lidar_from_ego),
             rectified_from_base=pose,
+            base_from_lidar=np.eye(3, 4),
+            parts=parts,
         )
-        path = root / "label_02" / f"{name}.txt"
-        if path.exists():
-            own, first = read_labels(path, numbers), sum(len(before.time) for before in scenes)
+        own = parts.read("boxes", lambda: read_labels(path, count)) if path.exists() else None  # noqa: B023
+        if own is not None:
+            first = sum(len(before.time) for before in scenes)
             labels += [label._replace(frame=label.frame + first) for label in own]
             scene = attrs.evolve(scene, boxes=box_columns(own, poses.inverse(pose)))
         scenes.append(scene)

@@ -182,7 +182,8 @@ class TestSamples:
     def test_another_sample_takes_the_place_of_one_without_its_file(self, tmp_path):
         root = write_navsim(tmp_path)
         (root / "sensor_blobs/mini" / log_name(0) / "MergedPointCloud" / f"{token(0, 3)}.pcd").unlink()
-        provider = provider_of(root, has_route=False)
+        with pytest.warns(UserWarning, match="1 of 3 files that the logs in .* names are not there, e.g. '.*03.pcd'"):
+            provider = provider_of(root, has_route=False)
         definition = PipelineDefinition(SamplerInputCallable(provider, SequentialSampler(len(provider))), [])
         with DataLoader(definition, 1, num_workers=0, faults="replace", ragged="list") as loader:
             assert [batch["token"] for batch in loader] == [[token(0, 4)], [token(0, 4)], [token(0, 5)]]
@@ -288,7 +289,8 @@ class TestRefused:
         root = write_navsim(tmp_path, cameras=("CAM_F0",))
         image = root / "sensor_blobs/mini" / log_name(0) / "CAM_F0" / f"{token(0, 3)}.jpg"
         image.unlink()
-        provider = provider_of(root, {"cam_f0": [3]})
+        with pytest.warns(UserWarning, match=f"1 of 2 files that the logs in .* names are not there, e.g. '{image}'"):
+            provider = provider_of(root, {"cam_f0": [3]})
         message = refused(FileError, lambda: provider.get_data(0))
         assert str(image) in message
         described = provider.describe_sample(0)

@@ -4,6 +4,7 @@ import json
 import pickle
 import re
 import shutil
+import warnings
 
 import numpy as np
 import pytest
@@ -30,8 +31,10 @@ def cache(tmp_path_factory):
 
 @pytest.fixture
 def copy(root, tmp_path):
-    """The tables alone, to be changed."""
+    """The tables, to be changed, and the files."""
     shutil.copytree(root / VERSION, tmp_path / "copy" / VERSION)
+    for folder in {path.name for path in root.iterdir()} - {VERSION}:
+        (tmp_path / "copy" / folder).symlink_to(root / folder)
     return tmp_path / "copy"
 
 
@@ -120,7 +123,6 @@ def test_describe_tells_where_it_is_from(root, cache):
     told = opened(root, cache).describe().splitlines()
     assert told[0].startswith("NuScenesProvider(")
     assert "data set: nuScenes" in told
-    assert "missing_images: none" in told
     assert "scenes: 2: scene-0001, scene-0002" in told
 
 
@@ -206,7 +208,8 @@ class TestSamples:
         np.testing.assert_array_equal(provider.get_data(len(provider) - 1)["ego"]["can_bus"], 0)
         (tmp_path / "scene-0001_pose.json").write_text("[{}]")
         with pytest.raises(FileError, match=r"scene-0001_pose\.json.*a message lacks 'utime'"):
-            opened(root, tmp_path / "index", can_bus_root=tmp_path)
+            opened(root, tmp_path / "index", can_bus_root=tmp_path, ego_status=True)
+        assert len(opened(root, tmp_path / "index", can_bus_root=tmp_path)) == len(provider)  # not requested
 
     def test_come_from_a_pickle_that_is_small(self, root, cache):
         provider = opened(root, cache, boxes_2d=True)
@@ -376,10 +379,25 @@ class TestTables:
 
     @pytest.mark.parametrize("sensor", ["CAM_FRONT", "LIDAR_TOP"])
     def test_name_files_that_are_missing(self, root, cache, tmp_path, sensor):
-        provider = opened(root, cache, data_root=tmp_path, lidar=True, cameras=["CAM_FRONT"])
-        if sensor == "LIDAR_TOP":
-            shutil.copytree(root / "samples" / "CAM_FRONT", tmp_path / "samples" / "CAM_FRONT")
-        with pytest.raises(FileError, match=re.escape(f"{tmp_path}/samples/{sensor}/")):
+        wanted = {"data_root": tmp_path, "lidar": True, "cameras": ["CAM_FRONT"]}
+        for name in ("CAM_FRONT", "LIDAR_TOP"):
+            if name != sensor:
+                shutil.copytree(root / "samples" / name, tmp_path / "samples" / name)
+        what = "the lidar" if sensor == "LIDAR_TOP" else sensor
+        folder = re.escape(f"{tmp_path}/samples/{sensor}/")
+        with pytest.raises(FileError, match=rf"None of the 7 files of {what} that .* names is there, e.g. '{folder}"):
+            opened(root, cache, **wanted)
+        shutil.copytree(root / "samples" / sensor, tmp_path / "samples" / sensor)
+        provider = opened(root, cache, **wanted)
+        (removed,) = (name for name in provider.describe_sample(0).split(", ") if f"samples/{sensor}" in name)
+        (tmp_path / removed.removeprefix("files ")).unlink()
+        message = rf"1 of 14 files that .* names are not there, e.g. '{folder}.*`scenes=\['scene-0002'\]`"
+        with pytest.warns(UserWarning, match=message):
+            opened(root, cache, **wanted)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert len(opened(root, cache, **wanted, scenes=["scene-0002"])) == 3
+        with pytest.raises(FileError, match=folder):
             provider.get_data(0)
         with (
             DataLoader(provider, 1, num_workers=0, output_type="numpy") as loader,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, TypedDict
@@ -18,8 +19,9 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, Colors, numbers_name
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
 
-from .driving_index import LENS, DrivingIndex
+from .driving_index import LENS, Box2dColumns, BoxColumns, DrivingIndex
 
+_logger = logging.getLogger(__name__)
 _DT = types.DALIDataType
 
 
@@ -178,7 +180,9 @@ class DrivingFields:
         if self.classes is not None and (of_boxes or self.boxes_2d):
             names = [checks.text(name, "classes") for name in self.classes]
             known = index.categories if of_boxes else index.box2d_categories or index.categories
-            problems += _problems_of_names("classes", "category", names, known)
+            of_names = _problems_of_names("classes", "category", names, known)
+            boxes = index.boxes if of_boxes else index.boxes_2d
+            problems += of_names or self._problems_of_selection(known, boxes, index)
         if problems:
             raise SettingError(f"The data set lacks what is requested:\n{bullets(problems)}")
         return attrs.evolve(
@@ -187,6 +191,25 @@ class DrivingFields:
             boxes=has_boxes if self.boxes is None else self.boxes,
             reference=reference,
         )
+
+    def _problems_of_selection(
+        self, known: Sequence[str], boxes: BoxColumns | Box2dColumns | None, index: DrivingIndex
+    ) -> list[str]:
+        """What is wrong with ``classes`` that no box has; of some of them, there is a warning in the log."""
+        if boxes is None:
+            return []
+        counts = np.bincount(boxes.category[boxes.category >= 0], minlength=len(known))
+        num_of_class = np.zeros(len(self.class_names(index)) + 1, np.int64)
+        np.add.at(num_of_class, self.class_of_category(known, index)[:-1], counts)  # those left out are the last
+        there = [f"{name} ({count})" for name, count in zip(known, counts, strict=True) if count]
+        empty = [name for name, count in zip(self.class_names(index), num_of_class, strict=False) if not count]
+        if there and not num_of_class[:-1].any():
+            return [f"classes: no box of the data set is one of them. Its boxes are: {listed(there, 30)}."]
+        if there and empty:
+            _logger.warning(
+                "classes: no box of the data set is %s. Its boxes are: %s.", listed(empty), listed(there, 30)
+            )
+        return []
 
     @property
     def motion_offsets_s(self) -> dict[str, Sequence[float]]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,11 +16,12 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, index_in, listed, shown
-from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError, error_that_is_also
 from accvlab.dali_pipeline_framework.extension import StoragePath, numbers_name
 from accvlab.dali_pipeline_framework.providers import EncodedClipValue, FieldColumns, Storage, WantedFields
 from accvlab.dali_pipeline_framework.sample_data import FieldPath
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
+from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from . import driving_index as tables
 from . import poses
@@ -37,6 +39,8 @@ else:
     Unpack = dict  # typing_extensions is for type checkers only; annotations stay readable
 
 
+_logger = logging.getLogger(__name__)
+
 _Init = TypeVar("_Init", bound=Callable[..., Any])
 _OTHER_TIMES = (
     "Ask for other times or moments, leave the camera (`cameras`) or the scene (`scenes`) out, or skip samples "
@@ -45,6 +49,9 @@ _OTHER_TIMES = (
 _LEAVE_OUT = "Leave the camera (`cameras`) or the scene (`scenes`) out."
 # Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
 _ROUNDING = 1e-8
+LIDAR = "the lidar"
+"""What the lidar is called among the sensors that have files."""
+
 # Parts of a sample, see `DrivingProvider._parts`: its first fields, and those of derived classes.
 _HEAD: FieldPath = ("token", "scene", "frame", "is_first", "timestamp")
 _OTHERS: FieldPath = ()
@@ -286,11 +293,16 @@ class DrivingProvider(DataProvider):
         scene = index.scene_of(frame)
         number, name = frame - index.frames.first_of_scene[scene], _text(index.frames.scene[scene])
         views = () if index.cameras is None else self._views
-        files = [index.cameras.file[frame - back, camera] for camera, back in views if index.cameras is not None]
+        names, cameras = index.camera_names, index.cameras
+        files = [
+            self._file_name(cameras.file[frame - back, camera], names[camera])
+            for camera, back in views
+            if cameras is not None
+        ]
         if self._fields.lidar and index.lidar is not None and index.lidar.of_frame[frame] >= 0:
-            files.append(index.lidar.file[index.lidar.of_frame[frame]])
+            files.append(self._file_name(index.lidar.file[index.lidar.of_frame[frame]], LIDAR))
         text = f"scene {name!r}, frame {number}, token {_text(index.frames.token[frame])!r}"
-        return text + f", files {listed(map(_text, files))}" * bool(files)
+        return text + f", files {listed(files)}" * bool(files)
 
     def __repr__(self) -> str:
         """Summarise what was found."""
@@ -318,17 +330,96 @@ class DrivingProvider(DataProvider):
             lines.append(f"{name}: {text}")
         return lines
 
-    def _refuse_missing_images(self, missing: Iterable[Sequence[int]], place: str) -> None:
-        """Refuse frames without an image of a camera that is requested; ``missing`` are frame and camera each."""
-        frames, cameras, index = {*self._frames.tolist()}, {*self._camera_numbers}, self._index
-        problems = [
-            f"{_text(index.frames.token[frame])!r} has none of {index.camera_names[camera]}"
-            for frame, camera in missing
-            if frame in frames and camera in cameras
+    def _refuse_missing_files(self, place: str, *, also_points: bool = False) -> None:
+        """Refuse frames without an image of a camera, or without points, that are requested.
+
+        Args:
+            place: What names the files, for the message.
+            also_points: Whether frames must have points, where they are requested; else there is a warning in
+                the log.
+
+        Raises:
+            SettingError: Some have none.
+        """
+        frames, index, missing = self._frames, self._index, list[tuple[int, str]]()
+        for camera, back in self._views if index.cameras is not None else ():
+            taken = frames - back
+            has_none = np.asarray(index.cameras.file[taken, camera]) == b""
+            missing += [(frame, index.camera_names[camera]) for frame in taken[has_none].tolist()]
+        if self._fields.lidar and index.lidar is not None:
+            without = frames[index.lidar.of_frame[frames] < 0].tolist()
+            missing += [(frame, "the points") for frame in without if also_points]
+            if without and not also_points:
+                what = f"{len(without)} of {len(frames)} frames, e.g. {_text(index.frames.token[without[0]])!r}"
+                _logger.warning("%s have no points in %s: they are empty.", what, place)
+        if missing:
+            problems = [f"{_text(index.frames.token[frame])!r} has none of {what}" for frame, what in missing]
+            rule = f"Each frame must have what is requested of it in {place}, but:\n{bullets(problems, 5)}"
+            raise SettingError(f"{rule}\n{_LEAVE_OUT} Or get what is missing.")
+
+    def _wanted_files(self) -> dict[str, tuple[Int64, list[bytes]]]:
+        """By sensor: frames that need files, and the names of these in the index, ``(n,)`` each."""
+        frames, index, wanted = self._frames, self._index, dict[str, tuple[Int64, list[bytes]]]()
+        cameras = {camera for camera, _ in self._views} if index.cameras is not None else ()
+        for camera in cameras:
+            taken = np.unique([frames - back for other, back in self._views if other == camera])
+            names = np.asarray(index.cameras.file[:, camera])[taken]
+            wanted[index.camera_names[camera]] = taken[names != b""], names[names != b""].tolist()
+        if self._fields.lidar and index.lidar is not None:
+            of_frame = np.asarray(index.lidar.of_frame)[frames].tolist()
+            needed = {record: frame for frame, record in zip(frames.tolist(), of_frame, strict=True) if record >= 0}
+            for frame in frames.tolist() if self._fields.num_sweeps else ():
+                for record in self._earlier_records(index.lidar, frame):
+                    needed.setdefault(record, frame)
+            records = [*needed]
+            wanted[LIDAR] = np.array([*needed.values()], np.int64), np.asarray(index.lidar.file)[records].tolist()
+        return wanted
+
+    def _check_files(self, place: str, advice: str = "") -> None:
+        """Compare the files that are requested with those in the folders; remote ones are not looked for.
+
+        Args:
+            place: What names the files, for messages.
+            advice: What else helps where none of a sensor is there.
+
+        Raises:
+            FileError: None of the files of a sensor is there.
+        """
+        if self._storage.is_remote:
+            return
+        names_in, missing, total = dict[str, frozenset[str] | None](), list[tuple[int, str]](), 0
+        for sensor, (frames, names) in self._wanted_files().items():
+            lacking = []
+            for frame, name in zip(frames.tolist(), names, strict=True):
+                path = self._storage.path(self._file_name(name, sensor))
+                folder, _, file = path.rpartition("/")
+                if folder not in names_in:
+                    names_in[folder] = _names_in(folder)
+                there = names_in[folder]
+                if there is not None and file not in there:
+                    lacking.append((frame, path))
+            if lacking and len(lacking) == len(names):
+                raise error_that_is_also(
+                    FileError,
+                    [FileNotFoundError],
+                    f"None of the {len(names)} files of {sensor} that {place} names is there, e.g. {lacking[0][1]!r}. "
+                    f"Get them, or leave the sensor out (`cameras`, `lidar`).{advice}",
+                )
+            missing, total = [*missing, *lacking], total + len(names)
+        if missing:
+            warn_user(self._about_missing(missing, total, place))
+
+    def _about_missing(self, missing: Sequence[tuple[int, str]], total: int, place: str) -> str:
+        lacking = {self._index.scene_of(frame) for frame in {frame for frame, _ in missing}}
+        whole = [
+            name for name, scene in zip(self.scene_names, self._scenes, strict=True) if scene not in lacking
         ]
-        if problems:
-            rule = f"Each frame must have an image of each camera in {place}, but:\n{bullets(problems)}"
-            raise SettingError(f"{rule}\n{_LEAVE_OUT}")
+        advice = f" {len(whole)} of {len(self._scenes)} scenes have all of theirs: `scenes={shown(whole[:3])}`."
+        return (
+            f"{len(missing)} of {total} files that {place} names are not there, e.g. {missing[0][1]!r}. Samples that "
+            f"need them cannot be loaded: get them, leave their scenes or sensors out, or skip samples that fail "
+            f"(`FaultPolicy`).{advice if whole else ''}"
+        )
 
     # --- samples ----------------------------------------------------------------------------------------
 
@@ -629,6 +720,10 @@ class DrivingProvider(DataProvider):
 
     # --- what providers of other files override ---------------------------------------------------------
 
+    def _file_name(self, name: bytes, sensor: str) -> str:
+        """Name of a file relative to the root, of its name in the index; ``sensor`` is the camera, or `LIDAR`."""
+        return _text(name)
+
     @cached_property
     def _views(self) -> list[tuple[int, int]]:
         """Number of the camera of each image of a sample, and how many frames before its own it was taken."""
@@ -662,7 +757,7 @@ class DrivingProvider(DataProvider):
 
     def _frame_key(self, cameras: tables.CameraColumns, frame: int, camera: int) -> FrameKey:
         """Path and number of a frame of a video; name and -1 of a file that is none."""
-        name = _text(cameras.file[frame, camera])
+        name = self._file_name(cameras.file[frame, camera], self._index.camera_names[camera])
         number = -1 if cameras.video_frame is None else int(cameras.video_frame[frame, camera])
         if number < 0:
             return name, number
@@ -680,7 +775,7 @@ class DrivingProvider(DataProvider):
 
     def _points(self, lidar: tables.LidarColumns, record: int) -> Float32:
         """Read the points of a lidar record, ``(P, K)``: float32, one point after the other."""
-        name = _text(lidar.file[record])
+        name = self._file_name(lidar.file[record], LIDAR)
         content = self._storage.read_bytes(name)
         num_columns = len(self.point_columns)
         if len(content) % (4 * num_columns):
@@ -789,6 +884,16 @@ def with_provider_settings(init: _Init) -> _Init:
 def _elements(first: Int64, place: int) -> slice:
     """Where the elements of a frame, or of an image, are in their columns."""
     return slice(int(first[place]), int(first[place + 1]))
+
+
+def _names_in(folder: str) -> frozenset[str] | None:
+    """Names of what is in a folder, none where there is no folder; None where it cannot be read."""
+    try:
+        return frozenset(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
+    except OSError:
+        return None
 
 
 def _text(name: bytes) -> str:

@@ -24,40 +24,42 @@ _T = TypeVar("_T")
 # Fields that need a part which is not called like them; boxes are there where the data set has them.
 _NEEDED_BY: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "boxes": lambda given: given.get("boxes") is not False or bool(given.get("boxes_2d")),
+    "can_bus": lambda given: bool(given.get("can_bus") or given.get("ego_status")),
+    "lidar": lambda given: bool(given.get("lidar")) or given.get("reference") == "lidar",
 }
+
+
+def chosen_names(names: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+    """Get those of all scenes that `scenes` requests: others need not be read. Wrong ones are refused later."""
+    scenes = settings.get("scenes")
+    is_right = isinstance(scenes, Iterable) and not isinstance(scenes, str) and {*scenes} <= {*names}
+    return [name for name in names if not is_right or name in scenes]
 
 
 @attrs.define(eq=False)
 class RequestedParts:
     """Knows which parts are requested, and notes which others cannot be read.
 
-    A part is a camera, ``cameras/NAME``, or a setting of `DrivingFields`: ``lidar``, ``boxes``, ``can_bus``, ...; of one
-    scene, or of all (``""``). The part ``""`` is the scene itself.
+    A part is a camera, ``cameras/NAME``, or has the name of a setting of `DrivingFields`: ``lidar``, ``boxes``, ...
 
     Attributes:
         settings: The settings of the provider.
-        left_out: The first error of each scene and part that was left out.
+        left_out: The first error of each part that was left out.
     """
 
     settings: Mapping[str, Any]
-    left_out: dict[tuple[str, str], str] = attrs.field(factory=dict)
+    left_out: dict[str, str] = attrs.field(factory=dict)
 
-    def wants(self, part: str, scene: str = "") -> bool:
+    def wants(self, part: str) -> bool:
         """Whether a part is requested."""
-        if scene and not self._names("scenes", scene):
-            return False
         kind, _, name = part.partition("/")
         if kind == "cameras":
-            return self._names("cameras", name)
-        wants = _NEEDED_BY.get(kind, lambda given: bool(given.get(kind)))
-        return not part or wants(self.settings)
-
-    def _names(self, setting: str, name: str) -> bool:
-        names = self.settings.get(setting)
-        return not isinstance(names, Iterable) or name in names  # what is no list is refused later
+            cameras = self.settings.get("cameras")
+            return not isinstance(cameras, Iterable) or name in cameras  # what is no list is refused later
+        return _NEEDED_BY.get(kind, lambda given: bool(given.get(kind)))(self.settings)
 
     @contextlib.contextmanager
-    def reading(self, part: str, scene: str = "") -> Iterator[None]:
+    def reading(self, part: str) -> Iterator[None]:
         """Read a part meanwhile; an error of one that is not requested ends the block, and is noted.
 
         Raises:
@@ -66,19 +68,15 @@ class RequestedParts:
         try:
             yield
         except (FileError, SettingError) as error:
-            if self.wants(part, scene):
+            if self.wants(part):
                 raise
-            self.left_out.setdefault((scene, part), str(error))
+            self.left_out.setdefault(part, str(error))
 
-    def read(self, part: str, function: Callable[[], _T], scene: str = "") -> _T | None:
+    def read(self, part: str, function: Callable[[], _T]) -> _T | None:
         """Call a function that reads a part; None where that is left out, see `reading`."""
-        with self.reading(part, scene):
+        with self.reading(part):
             return function()
         return None
-
-    def is_left_out(self, part: str) -> bool:
-        """Whether a part of all scenes was left out."""
-        return ("", part) in self.left_out
 
 
 def index_of_parts(
@@ -102,13 +100,12 @@ def index_of_parts(
     def made() -> DrivingIndex:
         parts = RequestedParts(settings)
         index = make(parts)
-        notes = [[*place, error] for place, error in parts.left_out.items()]
-        return attrs.evolve(index, origin={**index.origin, **({_LEFT_OUT: notes} if notes else {})})
+        notes = {_LEFT_OUT: parts.left_out} if parts.left_out else {}
+        return attrs.evolve(index, origin={**index.origin, **notes})
 
     there = [path for path in map(Path, sources) if path.exists()]
     folder = cached_index(made, there, key, settings.get("index_cache"))
-    left_out: Sequence[Sequence[str]] = DrivingIndex.open(folder).origin.get(_LEFT_OUT, ())
     requested = RequestedParts(settings)
-    if any(requested.wants(part, scene) for scene, part, _ in left_out):
+    if any(map(requested.wants, DrivingIndex.open(folder).origin.get(_LEFT_OUT, ()))):
         make(requested)
     return folder

@@ -19,14 +19,14 @@ from accvlab.dali_pipeline_framework.providers import Storage
 
 from .pickled_values import LimitError, NotPlainError, loaded_in_thread, try_to_load, unpickled
 
-# Per folder that appears in a pickle, so many files are looked for before it counts as not there.
-_MOST_LOOKED_FOR = 3
+# Per folder that appears in a pickle, about so many files are looked for before it counts as not there.
+_MOST_LOOKED_FOR = 12
 
 
 class FileResolver:
-    """Names of files relative to a root, of paths in a pickle.
+    """Finds the folders below a root that are meant by those in a pickle.
 
-    What is tried, for the first files of each folder that appears in the pickle, in this order:
+    What is tried, for the first and some others of the files of each folder, in this order:
 
     1. the path below the root, then without its first parts, one after the other (``./data/nuscenes/samples/...``
        as ``samples/...``),
@@ -37,31 +37,27 @@ class FileResolver:
     def __init__(self, storage: Storage) -> None:
         """Name the root."""
         self._storage = storage
-        self._target: dict[tuple[str, str], str | None] = {}
-        self.unresolved: dict[str, list[str]] = {}
 
-    def resolved(self, paths: Sequence[str], sensor: str) -> list[str]:
-        """Get the names of files of one sensor. Those of folders that are not found stay as they are."""
-        split = [posixpath.split(path.replace("\\", "/")) for path in paths]
-        samples: dict[str, list[str]] = {}
-        for folder, name in split:
-            if (folder, sensor) not in self._target:
-                found = samples.setdefault(folder, [])
-                if name and len(found) < _MOST_LOOKED_FOR:
-                    found.append(name)
-        for folder, names in samples.items():
-            self._target[folder, sensor] = self._located(folder, names, sensor)
-        return [_joined(self._target[folder, sensor], folder, name) for folder, name in split]
-
-    def _located(self, folder: str, names: Sequence[str], sensor: str) -> str | None:
-        candidates = _candidates(folder, sensor)
+    def folders(self, names: Sequence[str], sensor: str) -> dict[str, str]:
+        """Get the folder of each folder in the names of files of a sensor; of those that are not there, nothing."""
+        files: dict[str, list[str]] = {}
         for name in names:
+            folder, file = posixpath.split(name)
+            files.setdefault(folder, []).append(file)
+        found = {folder: self._located(folder, own, sensor) for folder, own in files.items()}
+        return {folder: target for folder, target in found.items() if target is not None}
+
+    def tried(self, name: str, sensor: str) -> list[str]:
+        """Where a file was looked for."""
+        folder, file = posixpath.split(name)
+        return [self._storage.path(posixpath.join(candidate, file)) for candidate in _candidates(folder, sensor)]
+
+    def _located(self, folder: str, files: Sequence[str], sensor: str) -> str | None:
+        candidates, step = _candidates(folder, sensor), max(len(files) // (_MOST_LOOKED_FOR - 2), 1)
+        for file in dict.fromkeys([*files[:2], *files[::step]]):
             for candidate in candidates:
-                if self._has(posixpath.join(candidate, name)):
+                if self._has(posixpath.join(candidate, file)):
                     return candidate
-        if names:
-            tried = [self._storage.path(posixpath.join(candidate, names[0])) for candidate in candidates]
-            self.unresolved.setdefault(sensor, [posixpath.join(folder, names[0]), *tried])
         return None
 
     def _has(self, name: str) -> bool:
@@ -73,12 +69,6 @@ class FileResolver:
         except FileError:
             return False
         return True
-
-
-def _joined(target: str | None, folder: str, name: str) -> str:
-    if not name:
-        return ""
-    return posixpath.join(folder if target is None else target, name)
 
 
 def _candidates(folder: str, sensor: str) -> list[str]:

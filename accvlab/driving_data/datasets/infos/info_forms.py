@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
+import attrs
 import numpy as np
 
 from accvlab.dali_pipeline_framework.checks import listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError
 
 from ..driving.array_types import Float64, Int64
+from ..driving.requested_parts import RequestedParts
 from .raw_info import Entry, RawBoxes, RawBoxes2d, RawCamera, RawInfo, RawPose, RawSweep, as_entry
+
+_T = TypeVar("_T")
 
 # In the order of the converters' own labels, which is not that of the classes of every model.
 CATEGORIES = (
@@ -28,10 +33,15 @@ ATTRIBUTES = (
 )
 LINE_CATEGORIES = ("ped_crossing", "divider", "boundary")
 
+# The present spelling, and those of releases before.
+_CATEGORY_KEYS = ("categories", "classes", "CLASSES")
+
 _INSTANCES = ("instance_inds", "gt_inds", "instance_ids", "track_ids", "instance_tokens", "gt_ins_tokens")
 
 
-def raw_infos_of(content: Any, path: str) -> tuple[str, Sequence[str], list[RawInfo]]:
+def raw_infos_of(
+    content: Any, path: str, parts: RequestedParts
+) -> tuple[str, Sequence[str], list[RawInfo]]:
     """Read what a pickle holds.
 
     Returns:
@@ -40,6 +50,7 @@ def raw_infos_of(content: Any, path: str) -> tuple[str, Sequence[str], list[RawI
     Raises:
         FileError: It is no info pickle, or something in it is missing or of the wrong kind.
     """
+    _refuse_other_kinds(content, path)
     if isinstance(content, list) and content and isinstance(content[0], dict):
         content = {"infos": content}
     if not isinstance(content, dict) or not ("infos" in content or "data_list" in content):
@@ -61,48 +72,119 @@ def raw_infos_of(content: Any, path: str) -> tuple[str, Sequence[str], list[RawI
         given = entry.get("token", "sample_idx")
         token = str(number if given is None else given)
         entry = Entry(entry.values, f"{place} (token {token!r})")
-        try:
-            own = _of_infos(entry, token) if form == "infos" else _of_data_list(entry, token, names, prefixes)
-            raw.append(own)
-        except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
-            # Values of other kinds than the converters write, in places where none is expected.
-            raise FileError(
-                f"{entry.place} is not as the converters write it: {type(error).__name__}: {error}."
-            ) from error
+        reading = _Reading(entry, parts)
+        with _naming_unexpected(entry.place):
+            if form == "infos":
+                raw.append(_of_infos(reading, token))
+            else:
+                raw.append(_of_data_list(reading, token, names, prefixes))
     return form, names, raw
+
+
+_NO_POSES = "which have neither times nor poses of the vehicle"
+_OTHERS = {
+    "kitti": f"one of KITTI's object detection, {_NO_POSES}: the sequences of KITTI are opened by `KittiTrackingProvider` and "
+    "`KittiOdometryProvider`",
+    "waymo": "one of Waymo, with its own frames of reference: convert its records by py123d, whose logs "
+    "`ArrowLogProvider` opens",
+    "dbinfos": "a database of objects for pasting (`dbinfos`), without frames: give the pickle that it was made of",
+}
+
+
+def _refuse_other_kinds(content: Any, path: str) -> None:
+    """Refuse pickles of other data sets by name."""
+    kind, meta = None, content.get("metainfo", content.get("metadata")) if isinstance(content, dict) else None
+    frames = content.get("infos", content.get("data_list")) if isinstance(content, dict) else content
+    first = frames[0] if isinstance(frames, list | tuple) and frames else None
+    if isinstance(meta, dict) and str(meta.get("dataset", "")).lower() in ("kitti", "waymo"):
+        kind = str(meta["dataset"]).lower()
+    elif isinstance(first, dict) and {"image", "point_cloud"} <= first.keys() and "cams" not in first:
+        points, name = first["point_cloud"], path.rpartition("/")[2].lower()
+        has_six = isinstance(points, dict) and points.get("num_features") == 6
+        is_waymo = has_six or "waymo" in name or ("pose" in first and "timestamp" in first)
+        kind = "waymo" if is_waymo else "kitti"
+    elif isinstance(content, dict) and frames is None:
+        lists = [value for value in content.values() if isinstance(value, list) and value]
+        if lists and all(isinstance(one[0], dict) and "box3d_lidar" in one[0] for one in lists):
+            kind = "dbinfos"
+    if kind is not None:
+        raise FileError(
+            f"The pickle {path!r} is {_OTHERS[kind]}. InfosProvider reads pickles of nuScenes, and of others that are "
+            f"made as those."
+        )
+
+
+@contextlib.contextmanager
+def _naming_unexpected(place: str) -> Iterator[None]:
+    """Name the place of values of other kinds than the converters write, where none is expected."""
+    try:
+        yield
+    except FileError:
+        raise
+    except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
+        raise FileError(f"{place} is not as the converters write it: {type(error).__name__}: {error}.") from error
+
+
+@attrs.frozen
+class _Reading:
+    """Reads the parts of a frame."""
+
+    info: Entry
+    parts: RequestedParts
+
+    def part(self, name: str, read: Callable[[], _T]) -> _T | None:
+        """Read a part; None where it cannot be read and is not requested."""
+        with self.parts.reading(name), _naming_unexpected(self.info.place):
+            return read()
+        return None
+
+    def cameras(self, entries: str, read: Callable[[str, Entry], RawCamera]) -> dict[str, RawCamera]:
+        """Read the cameras that can be read."""
+        stored = as_entry(self.info.get(entries) or {}, f"{self.info.place}[{entries!r}]").values
+        found: dict[str, RawCamera] = {}
+        for key, value in stored.items():
+            name, place = str(key), f"{self.info.place}[{entries!r}][{str(key)!r}]"
+            with self.parts.reading(f"cameras/{name}"), _naming_unexpected(self.info.place):
+                found[name] = read(name, as_entry(value, place))
+        return found
 
 
 # --- infos ----------------------------------------------------------------------------------------------
 
 
-def _of_infos(info: Entry, token: str) -> RawInfo:
-    cameras = {name: _camera_of_infos(camera) for name, camera in info.named_entries("cams").items()}
+def _of_infos(reading: _Reading, token: str) -> RawInfo:
+    info, part = reading.info, reading.part
+    cameras = reading.cameras("cams", lambda _, camera: _camera_of_infos(camera))
     previous = info.values.get("prev_token", info.values.get("prev"))
+    has_sweeps, has_2d = info.get("sweeps") is not None, info.get("bboxes2d") is not None
     return RawInfo(
-        **_of_both_forms(info, previous, "scene_token", "scene_name"),
+        **_of_both_forms(reading, previous, "scene_token", "scene_name"),
         token=token,
         time=_microseconds(info),
         world_from_ego=_pose(info, "ego2global"),
         ego_from_base=_pose(info, "lidar2ego"),
         cameras=cameras,
         lidar_file=info.get("lidar_path"),
-        sweeps=None if info.get("sweeps") is None else [*map(_sweep_of_infos, info.entries("sweeps"))],
-        boxes=_boxes_of_infos(info),
-        boxes_2d=None if info.get("bboxes2d") is None else _boxes_2d_of_infos(info, list(cameras)),
+        sweeps=part("lidar", lambda: [*map(_sweep_of_infos, info.entries("sweeps"))]) if has_sweeps else None,
+        boxes=part("boxes", lambda: _boxes_of_infos(info)),
+        boxes_2d=part("boxes_2d", lambda: _boxes_2d_of_infos(info, [*map(str, info.get("cams") or ())]))
+        if has_2d
+        else None,
     )
 
 
-def _of_both_forms(info: Entry, previous: object, *scene_names: str) -> dict[str, Any]:
+def _of_both_forms(reading: _Reading, previous: object, *scene_names: str) -> dict[str, Any]:
     """What both forms say of a frame in one way."""
+    info, part = reading.info, reading.part
     scene, number = info.get(*scene_names), info.get("frame_idx")
     return {
         "place": info.place,
         "scene": None if scene is None else str(scene),
         "number": None if number is None else int(number),
         "previous": previous if isinstance(previous, str) else None,
-        "can_bus": _vector(info, "can_bus", 18),
-        "ego_status": _vector(info, "ego_status", 10),
-        "lines": _lines(info),
+        "can_bus": part("can_bus", lambda: _vector(info, "can_bus", 18)),
+        "ego_status": part("ego_status", lambda: _vector(info, "ego_status", 10)),
+        "lines": part("map_lines", lambda: _lines(info)),
     }
 
 
@@ -256,34 +338,40 @@ def _lines(info: Entry) -> list[tuple[str, Float64]] | None:
 # --- data_list ------------------------------------------------------------------------------------------
 
 
-def _of_data_list(info: Entry, token: str, names: Sequence[str], prefixes: Mapping[str, str]) -> RawInfo:
+def _of_data_list(
+    reading: _Reading, token: str, names: Sequence[str], prefixes: Mapping[str, str]
+) -> RawInfo:
+    info, part = reading.info, reading.part
     points = Entry({}, info.place) if info.get("lidar_points") is None else info.entry("lidar_points")
     lidar_file, lidar2ego = points.get("lidar_path"), points.get("lidar2ego")
-    of_cameras, boxes_2d = info.get("cam_instances"), None
-    if of_cameras is not None:
-        of_names = {str(name): boxes for name, boxes in of_cameras.items()}
-        boxes_2d = {name: _boxes_2d_of_data_list(boxes, info, name, names) for name, boxes in of_names.items()}
+
+    def boxes_2d() -> dict[str, RawBoxes2d] | None:
+        if info.get("cam_instances") is None:
+            return None
+        of_names = {str(name): boxes for name, boxes in info.get("cam_instances").items()}
+        return {name: _boxes_2d_of_data_list(boxes, info, name, names) for name, boxes in of_names.items()}
+
     return RawInfo(
-        **_of_both_forms(info, info.get("prev_token", "prev"), "scene_token", "scene_name", "scene_id"),
+        **_of_both_forms(reading, info.get("prev_token", "prev"), "scene_token", "scene_name", "scene_id"),
         token=token,
         time=_time(info),
         world_from_ego=(info.need("ego2global"), None),
         ego_from_base=(info.need("lidar2ego") if lidar2ego is None else lidar2ego, None),
-        cameras={
-            name: _camera_of_data_list(camera, info, prefixes.get(name, ""))
-            for name, camera in info.named_entries("images").items()
-        },
+        cameras=reading.cameras(
+            "images", lambda name, camera: _camera_of_data_list(camera, info, prefixes.get(name, ""))
+        ),
         lidar_file=None if lidar_file is None else prefixes.get("pts", "") + str(lidar_file),
         num_point_columns=points.get("num_pts_feats"),
-        sweeps=[*map(_sweep_of_data_list, info.entries("lidar_sweeps"))],
-        boxes=_boxes_of_data_list(info, names),
-        boxes_2d=boxes_2d,
+        sweeps=part("lidar", lambda: [*map(_sweep_of_data_list, info.entries("lidar_sweeps"))]),
+        boxes=part("boxes", lambda: _boxes_of_data_list(info, names)),
+        boxes_2d=part("boxes_2d", boxes_2d),
     )
 
 
 def _category_names(metainfo: Any, path: str) -> Sequence[str]:
     """Names of the categories by label, of ``metainfo``."""
-    values = (metainfo or {}).get("categories", (metainfo or {}).get("classes"))
+    given = metainfo if isinstance(metainfo, dict) else {}
+    values = next((given[name] for name in _CATEGORY_KEYS if given.get(name) is not None), None)
     if isinstance(values, dict):
         by_label = {int(label): str(name) for name, label in values.items()}
         if sorted(by_label) != list(range(len(by_label))) or len(by_label) != len(values):
@@ -292,7 +380,8 @@ def _category_names(metainfo: Any, path: str) -> Sequence[str]:
         return [by_label[label] for label in range(len(by_label))]
     if isinstance(values, list | tuple):
         return [str(name) for name in values]
-    raise FileError(f"{path!r}: metainfo must have the key 'categories', got {shown(metainfo)}.")
+    keys = " or ".join(map(repr, _CATEGORY_KEYS))
+    raise FileError(f"{path!r}: metainfo must have the key {keys}, a dict or list of names, got {shown(metainfo)}.")
 
 
 def _folder_prefixes(metainfo: object) -> dict[str, str]:

@@ -11,19 +11,18 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework.checks import shown
 from accvlab.dali_pipeline_framework.errors import FileError
-from accvlab.dali_pipeline_framework.providers import Storage
 
 from ..driving import driving_index as tables
 from ..driving import poses
 from ..driving.array_types import Float64, Int32, Int64
 from ..driving.driving_index import DrivingIndex
+from ..driving.requested_parts import RequestedParts
 from ..driving.scene_parts import Scene, SceneImages, camera_columns
 from .box_convention import Convention, RawBoxColumns, convention_of, is_name_of_vehicle
-from .info_files import FileResolver, load_plain_pickle
+from .info_files import load_plain_pickle
 from .info_forms import ATTRIBUTES, LINE_CATEGORIES, raw_infos_of
 from .raw_info import RawBoxes, RawBoxes2d, RawInfo, RawSweep, Sequences, pose_column, sequences_of
 
-_LIDAR = "LIDAR_TOP"
 _POINT_COLUMNS = ("x", "y", "z", "intensity", "ring")
 # Centers of the same object as 2D and as 3D box; float32 at 100 m is exact to 0.01 mm.
 _SAME_PLACE_M = 0.01
@@ -46,20 +45,20 @@ class IndexSettings:
     boxes: bool
 
 
-def index_of_pickle(path: str, storage: Storage, settings: IndexSettings) -> DrivingIndex:
-    """Read a pickle and make its index.
+def index_of_pickle(path: str, settings: IndexSettings, parts: RequestedParts) -> DrivingIndex:
+    """Read a pickle and make its index. Files have the names that they have in the pickle.
 
     Raises:
         FileError: It cannot be read, or something in it is missing or wrong.
         SettingError: The boxes contradict what was stated of them, or leave it in doubt.
     """
-    form, names, stored = raw_infos_of(load_plain_pickle(path), path)
+    form, names, stored = raw_infos_of(load_plain_pickle(path), path, parts)
     places = [info.place for info in stored]
     world_from_ego = pose_column([info.world_from_ego for info in stored], places, "the pose of the vehicle")
     order = settings.order or ("time" if form == "infos" else "stored")
     sequences = sequences_of(stored, world_from_ego[..., 3], order, path)
     infos = [stored[number] for number in sequences.order]
-    maker = _Maker(path, form, names, storage, infos, world_from_ego[sequences.order], sequences)
+    maker = _Maker(path, form, names, infos, world_from_ego[sequences.order], sequences, parts)
     return maker.index(settings)
 
 
@@ -70,13 +69,12 @@ class _Maker:
     _path: str
     _form: str
     _names: Sequence[str]
-    _storage: Storage
     _infos: Sequence[RawInfo]
     _world_from_ego: Float64
     _sequences: Sequences
+    _parts: RequestedParts
 
     def __attrs_post_init__(self) -> None:
-        self._files = FileResolver(self._storage)
         self._places = [info.place for info in self._infos]
         self._time = np.array([info.time for info in self._infos], np.float64)
         in_ego = [info.ego_from_base for info in self._infos]
@@ -90,14 +88,15 @@ class _Maker:
         boxes, categories, convention = self._box_columns(settings) if settings.boxes else (None, (), None)
         boxes_2d = None
         if settings.boxes and cameras is not None:
-            boxes_2d, boxes = self._box_2d_columns(cameras, boxes, categories)
-        lines_and_lidar = {**self._lines(), **self._lidar()}
+            with self._parts.reading("boxes_2d"):
+                boxes_2d, boxes = self._box_2d_columns(cameras, boxes, categories)
+        lines_and_lidar = {**(self._parts.read("map_lines", self._lines) or {})}
+        lines_and_lidar |= self._parts.read("lidar", self._lidar) or {}
         origin: dict[str, Any] = {
             "pickle": self._path,
             "form": self._form,
             "order": self._sequences.kind,
             "scenes": sequences.rule,
-            "unresolved_files": self._files.unresolved,
         }
         if convention is not None:
             origin |= {
@@ -130,11 +129,13 @@ class _Maker:
         )
 
     def _vectors(self, name: str) -> Float64 | None:
-        values = self._of_all(name, name)
+        values = self._parts.read(name, lambda: self._of_all(name, name))
         return None if values is None else np.stack(values)
 
     def _of_all(self, name: str, what: str) -> list[Any] | None:
-        """What all frames have; None where none of them has it."""
+        """What all frames have; None where none of them has it, or where it was left out."""
+        if {"lines": "map_lines", "lidar_file": "lidar"}.get(name, name) in self._parts.left_out:
+            return None
         values = [getattr(info, name) for info in self._infos]
         lacking = [number for number, value in enumerate(values) if value is None]
         if lacking and len(lacking) < len(values):
@@ -147,26 +148,30 @@ class _Maker:
     # --- cameras and lidar ------------------------------------------------------------------------------
 
     def _camera_columns(self) -> tables.CameraColumns:
-        images = {}
+        images: dict[str, SceneImages] = {}
         for name in self._cameras:
-            rows = [row for row, info in enumerate(self._infos) if name in info.cameras]
-            raw = [self._infos[row].cameras[name] for row in rows]
-            where = [f"{self._places[row]}, camera {name!r}" for row in rows]
-            intrinsics = _matrices([camera.intrinsics for camera in raw], where)
-            mounted = pose_column([camera.ego_from_camera for camera in raw], where, "the pose of the camera")
-            between = pose_column([camera.pose for camera in raw], where, "the pose between lidar and camera")
-            # Frames without an image have the calibration of the next that has one.
-            near = np.minimum(np.searchsorted(rows, np.arange(len(self._infos))), len(rows) - 1)
-            images[name] = SceneImages(
-                frames=np.array(rows),
-                file=self._files.resolved([camera.file for camera in raw], name),
-                time=np.array([camera.time for camera in raw], np.float64),
-                intrinsics=intrinsics[near],
-                camera_from_base=(poses.inverse(between) if self._form == "infos" else between)[near],
-                ego_from_camera=mounted[near],
-            )
+            with self._parts.reading(f"cameras/{name}"):
+                images[name] = self._images(name)
         frames = Scene(name="", token=(), time=self._time, world_from_ego=self._world_from_ego, images=images)
         return camera_columns([frames], self._time, self._cameras)
+
+    def _images(self, name: str) -> SceneImages:
+        rows = [row for row, info in enumerate(self._infos) if name in info.cameras]
+        raw = [self._infos[row].cameras[name] for row in rows]
+        where = [f"{self._places[row]}, camera {name!r}" for row in rows]
+        intrinsics = _matrices([camera.intrinsics for camera in raw], where)
+        mounted = pose_column([camera.ego_from_camera for camera in raw], where, "the pose of the camera")
+        between = pose_column([camera.pose for camera in raw], where, "the pose between lidar and camera")
+        # Frames without an image have the calibration of the next that has one.
+        near = np.minimum(np.searchsorted(rows, np.arange(len(self._infos))), len(rows) - 1)
+        return SceneImages(
+            frames=np.array(rows),
+            file=[_name_of_file(camera.file) for camera in raw],
+            time=np.array([camera.time for camera in raw], np.float64),
+            intrinsics=intrinsics[near],
+            camera_from_base=(poses.inverse(between) if self._form == "infos" else between)[near],
+            ego_from_camera=mounted[near],
+        )
 
     def _lidar(self) -> dict[str, Any]:
         """One record per file: a keyframe is also a sweep of later frames."""
@@ -194,7 +199,7 @@ class _Maker:
         )
         columns = tables.LidarColumns(
             file=tables.names_column(
-                self._files.resolved([*map(str, files), *(sweep.file for sweep in sweeps)], _LIDAR)
+                [_name_of_file(str(file)) for file in (*files, *(sweep.file for sweep in sweeps))]
             ),
             time=np.concatenate([self._time, np.array([sweep.time for sweep in sweeps], np.float64)]),
             world_from_lidar=np.concatenate([self._world_from_base, world_from_lidar]),
@@ -313,6 +318,12 @@ class _Maker:
 
 
 _NO_BOXES_2D = RawBoxes2d(np.zeros((0, 4)), np.zeros((0, 2)), np.zeros(0), ())
+
+
+def _name_of_file(path: str) -> str:
+    """A path with slashes; empty where it names a folder, which is no file."""
+    name = path.replace("\\", "/")
+    return "" if name.endswith("/") else name
 
 
 def _matrices(raw: Sequence[Any], places: Sequence[str]) -> Float64:

@@ -5,28 +5,30 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
+import posixpath
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
-import numpy as np
 
 from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path
 from accvlab.dali_pipeline_framework.errors import FileError, error_that_is_also
 from accvlab.dali_pipeline_framework.extension import StoragePath
-from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
-from ..driving.driving_index import DrivingIndex, cached_index
-from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
+from ..driving.driving_index import DrivingIndex
+from ..driving.driving_provider import LIDAR, DrivingProvider, ProviderSettings, Unpack, with_provider_settings
+from ..driving.requested_parts import RequestedParts, index_of_parts
 from .box_convention import LAYOUTS, Z_PLACES
+from .info_files import FileResolver
 from .infos_index import IndexSettings, index_of_pickle
 
 _logger = logging.getLogger(__name__)
 
 # Of what is made of a pickle: a change of it is another version.
-_VERSION = 1
+_VERSION = 2
+# The folder of the lidar in nuScenes.
+_LIDAR = "LIDAR_TOP"
 
 
 class InfosProvider(DrivingProvider):
@@ -50,7 +52,8 @@ class InfosProvider(DrivingProvider):
       Without a token, a scene has the token of its first frame as its name.
     - **Files.** A path is looked for below ``data_root``, then without its first parts, one after the other;
       then as a name in ``samples/SENSOR``, ``sweeps/SENSOR`` and ``SENSOR``; then as it is, if it is absolute.
-      This is found out once for each folder that appears in the pickle.
+      This is found out for each folder in which the pickle has files that are requested; of others, none is
+      looked for.
     - **Times** are microseconds in ``infos`` and seconds in ``data_list``.
     - **Velocities** are known along x and y; along z they count as 0.
     - **2D boxes** carry the converters' own labels (car, truck, trailer, ...), which are mapped by name, and
@@ -106,39 +109,48 @@ class InfosProvider(DrivingProvider):
             order=choice(order, "order", (None, "time", "stored", "scene")),
             boxes=settings.get("boxes") is not False,
         )
-        storage = Storage(data_root, storage_options)
         made: list[DrivingIndex] = []
 
-        def make() -> DrivingIndex:
-            made.append(index_of_pickle(self._pickle, storage, of_boxes_and_order))
+        def make(parts: RequestedParts) -> DrivingIndex:
+            made.append(index_of_pickle(self._pickle, of_boxes_and_order, parts))
             return made[-1]
 
-        key = {"infos": _VERSION, "data_root": storage.root, **attrs.asdict(of_boxes_and_order)}
-        cache = settings.get("index_cache")
-        folder = cached_index(make, [self._pickle], key, cache)
-        if not made and _unresolved(DrivingIndex.open(folder), settings):
-            # Files may have come since.
-            shutil.rmtree(folder, ignore_errors=True)
-            folder = cached_index(make, [self._pickle], key, cache)
+        key = {"infos": _VERSION, **attrs.asdict(of_boxes_and_order)}
+        folder = index_of_parts(make, [self._pickle], key, settings)
+        self._folders: dict[tuple[str, str], str] = {}
         super().__init__(folder, data_root, storage_options=storage_options, **settings)
-        self._check_files()
-        if self._index.cameras is not None:
-            missing = np.argwhere(self._index.cameras.file == b"").tolist()
-            self._refuse_missing_images(missing, repr(self._pickle))
+        self._refuse_missing_files(repr(self._pickle))
+        self._find_folders()
+        self._check_files(repr(self._pickle))
         if made:
             _logger.info("%s", self.describe())
         # Kept in the index: the boxes are not looked at again where it is in the cache.
         if self.origin.get("convention_warning"):
             warn_user(self.origin["convention_warning"])
 
-    def _check_files(self) -> None:
-        """Refuse sensors that are requested and of whose files none was found."""
-        for sensor, (name, *tried) in _unresolved(self._index, attrs.asdict(self.fields)).items():
-            raise FileError(
-                f"{self._pickle!r} names the file {name!r} of {sensor}, which is not below "
-                f"`data_root={self._storage.root!r}`. Tried:\n{bullets(tried)}\nGive the folder that has "
-                f"`samples` in it as `data_root`, or leave the sensor out."
-            )
+    def _find_folders(self) -> None:
+        """Find out which folders are meant by those in the pickle, for the files that are requested.
+
+        Raises:
+            FileError: None of the files of a sensor is there.
+        """
+        resolver = FileResolver(self._storage)
+        for sensor, (_, names) in self._wanted_files().items():
+            paths, channel = [os.fsdecode(name) for name in names], _LIDAR if sensor == LIDAR else sensor
+            found = resolver.folders(paths, channel)
+            if paths and not found:
+                raise FileError(
+                    f"{self._pickle!r} names the file {paths[0]!r} of {channel}, which is not below "
+                    f"`data_root={self._storage.root!r}`, nor are others of it. Tried:\n"
+                    f"{bullets(resolver.tried(paths[0], channel))}\nGive the folder that has `samples` in it as "
+                    f"`data_root`; or leave out what is not there: the sensor (`cameras`, `lidar`), or its scenes "
+                    f"(`scenes`)."
+                )
+            self._folders |= {(folder, sensor): target for folder, target in found.items()}
+
+    def _file_name(self, name: bytes, sensor: str) -> str:
+        folder, _, file = os.fsdecode(bytes(name)).rpartition("/")
+        return posixpath.join(self._folders.get((folder, sensor), folder), file)
 
     def _origin_lines(self) -> list[str]:
         origin = self.origin
@@ -150,8 +162,7 @@ class InfosProvider(DrivingProvider):
             convention = f"{origin['boxes_convention']} ({origin['convention']})"
             lines.append(f"boxes: x, y, z of the {origin['z']}, {convention}")
             lines += [f"    {line}" for line in origin["evidence"]]
-        unresolved = origin["unresolved_files"].items()
-        return lines + [f"files of {sensor} were not found, e.g. {name!r}" for sensor, (name, *_) in unresolved]
+        return lines
 
     def __repr__(self) -> str:
         """Summarise what was found."""
@@ -170,10 +181,3 @@ def _check_places(path: str, data_root: StoragePath) -> None:
     problems += ["Exchange the two arguments."] * (is_folder and is_file)
     if problems:
         raise error_that_is_also(FileError, [IsADirectoryError] * is_folder, " ".join(problems))
-
-
-def _unresolved(index: DrivingIndex, fields: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Sensors that are requested and of whose files none was found, with a file and what was tried."""
-    cameras = index.camera_names if fields.get("cameras") is None else fields["cameras"]
-    wanted = [*cameras, *(["LIDAR_TOP"] if fields.get("lidar") else [])]
-    return {name: tried for name, tried in index.origin["unresolved_files"].items() if name in wanted}

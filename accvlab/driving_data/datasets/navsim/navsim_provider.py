@@ -143,6 +143,7 @@ class NavsimProvider(DrivingProvider):
             num_sweeps=len(self._clouds_back),
             **settings,
         )
+        self._check_files(f"the logs in {self.origin['folder']!r}")
 
     def __getstate__(self) -> dict[str, Any]:
         """As that of `DrivingProvider`, without the 100,000 names that a filter may have."""

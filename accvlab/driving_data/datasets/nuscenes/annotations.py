@@ -75,6 +75,7 @@ class Annotations:
         is_size = np.asarray((np.isfinite(table["size"]) & (table["size"] >= 0)).all(axis=1))
         table.refuse(~is_size, "must have a size of numbers of at least 0", "size")
         names = [name.decode() for name in categories["name"].tolist()]
+        is_nuscenes = not names or not {*CATEGORIES}.isdisjoint(names)
         return cls(
             table=table,
             sample=sample,
@@ -83,8 +84,9 @@ class Annotations:
             category=category.astype(np.int32),
             attribute=attribute.astype(np.int32),
             visibility=number_of_level[level],
-            # Those that the tables lack are there too: classes have the same numbers for parts of the data set.
-            categories=(*names, *(name for name in CATEGORIES if name not in names)),
+            # Those that tables of nuScenes lack are there too: classes have the same numbers for parts of it. Other
+            # data in its format have categories of their own alone.
+            categories=(*names, *(name for name in CATEGORIES if is_nuscenes and name not in names)),
             attributes=tuple(name.decode() for name in attributes["name"].tolist()),
         )
 

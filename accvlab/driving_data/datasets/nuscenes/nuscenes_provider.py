@@ -18,8 +18,9 @@ from accvlab.dali_pipeline_framework.extension import StoragePath, parse_json, r
 from ..driving import poses
 from ..driving.array_types import Float64, Int64
 from ..driving.driving_fields import most_sweeps
-from ..driving.driving_index import DrivingIndex, cached_index
+from ..driving.driving_index import DrivingIndex
 from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
+from ..driving.requested_parts import RequestedParts, index_of_parts
 from ..driving.scene_parts import box2d_columns
 from . import sensors
 from .annotations import Annotations, box_columns, boxes_of_frames
@@ -38,7 +39,7 @@ def can_files(folder: Path) -> list[Path]:
 
 
 def can_columns(
-    folder: Path, scenes: Sequence[str], first_of_scene: Int64, microseconds: Int64
+    folder: Path, scenes: Sequence[str], first_of_scene: Int64, microseconds: Int64, parts: RequestedParts
 ) -> tuple[Float64, Float64]:
     """``can_bus (F, 18)`` and ``ego_status (F, 10)`` of all frames; zeros in scenes without messages.
 
@@ -51,14 +52,20 @@ def can_columns(
         path, of_steering = (folder / f"{scene}_{kind}.json" for kind in _KINDS)
         if not path.is_file():
             continue
-        wanted, (time, values) = microseconds[frames], _messages(path, _POSE)
+        wanted, messages = microseconds[frames], parts.read("can_bus", lambda: _messages(path, _POSE))  # noqa: B023
+        if messages is None:
+            continue
+        time, values = messages
         # Position and orientation of the last message before, the rest of the first message after it.
         behind = np.searchsorted(time, wanted, side="right")
         before, behind = np.maximum(behind - 1, 0), np.minimum(behind, len(time) - 1)
         can_bus[frames, :7] = np.column_stack([values["pos"][before], values["orientation"][before]])
         can_bus[frames, 7:16] = np.column_stack([values[name][behind] for name in _MOTION])
+        messages = None
         if of_steering.is_file():
-            steering_time, steering = _messages(of_steering, {"value": 1})
+            messages = parts.read("ego_status", lambda: _messages(of_steering, {"value": 1}))  # noqa: B023
+        if messages is not None:
+            steering_time, steering = messages
             measured = [values[name][_nearest(time, wanted)] for name in _MOTION]
             measured.append(steering["value"][_nearest(steering_time, wanted)])
             ego_status[frames] = np.column_stack(measured).astype(np.float32)  # as SparseDrive stores it
@@ -120,18 +127,18 @@ class Conversion:
     can_bus: Path | None
 
     def sources(self) -> list[Path]:
-        """The files that are read."""
+        """The files that are read, where they are there."""
         tables = (self.tables / f"{name}.json" for name in TABLES)
         return [*tables, *(can_files(self.can_bus) if self.can_bus else ())]
 
-    def make_index(self) -> DrivingIndex:
+    def make_index(self, parts: RequestedParts) -> DrivingIndex:
         """Read the tables.
 
         Raises:
             FileError: They are damaged.
             SettingError: There is no sensor for the frames that are requested.
         """
-        scenes, calibrations = sensors.Scenes.read(self.tables), sensors.Calibrations.read(self.tables)
+        scenes, calibrations = sensors.Scenes.read(self.tables), sensors.Calibrations.read(self.tables, parts)
         cameras = calibrations.cameras
         reference = sensors.reference_channel(self.frames, (*({LIDAR} & {*calibrations.channel}), *cameras))
         is_by_sample = self.frames == KEYFRAMES
@@ -140,19 +147,21 @@ class Conversion:
         columns = sensors.frame_columns(scenes, data, calibrations, frames, by_sample=is_by_sample)
         world_from_base = poses.joined(columns.world_from_ego, columns.ego_from_base)
         images = sensors.camera_columns(data, calibrations, frames, world_from_base)
-        annotations = Annotations.read(self.tables, scenes)
-        boxes = box_columns(annotations, boxes_of_frames(annotations, scenes, data, frames), world_from_base)
+        annotations, boxes = None, None
+        with parts.reading("boxes"):
+            annotations = Annotations.read(self.tables, scenes)
+            world_boxes = boxes_of_frames(annotations, scenes, data, frames)
+            boxes = box_columns(annotations, world_boxes, world_from_base)
         if self.can_bus:
             microseconds = np.rint(columns.time * 1e6).astype(np.int64)
             names = [str(record["name"]) for record in scenes.records]
-            can_bus, ego_status = can_columns(self.can_bus, names, columns.first_of_scene, microseconds)
+            can_bus, ego_status = can_columns(self.can_bus, names, columns.first_of_scene, microseconds, parts)
             columns = attrs.evolve(columns, can_bus=can_bus, ego_status=ego_status)
         boxes_2d = None
-        if self.boxes_2d and images is not None:
+        if self.boxes_2d and images is not None and boxes is not None:
             boxes_2d = box2d_columns(boxes, images, _image_sizes(data, frames, cameras))
         lidar = sensors.lidar_columns(data, calibrations, frames, self.max_sweeps)
-        missing = [] if images is None else np.argwhere(images.file == b"").tolist()
-        found = {"missing_images": missing, "scenes": self._logs(scenes)}
+        found = {"scenes": self._logs(scenes)}
         return DrivingIndex(
             base="ego" if lidar is None else "lidar",
             frames=columns,
@@ -161,8 +170,8 @@ class Conversion:
             boxes=boxes,
             boxes_2d=boxes_2d,
             camera_names=cameras,
-            categories=annotations.categories,
-            attributes=annotations.attributes,
+            categories=annotations.categories if annotations else (),
+            attributes=annotations.attributes if annotations else (),
             point_columns=POINT_COLUMNS if lidar is not None else (),
             origin={"data set": "nuScenes", "tables": str(self.tables), "frames": self.frames, **found},
         )
@@ -253,7 +262,8 @@ class NuScenesProvider(DrivingProvider):
                 image of a camera.
         """
         folder = Path(file_path(root, "root")).expanduser().absolute()
-        tables = tables_folder(folder, text(version, "version"))
+        has_boxes = settings.get("boxes") is not False or bool(settings.get("boxes_2d"))
+        tables = tables_folder(folder, text(version, "version"), boxes=has_boxes)
         if split is not None and settings.get("scenes") is not None:
             raise SettingError("`split` and `scenes` both choose scenes: give one of them.")
         conversion = Conversion(
@@ -263,8 +273,8 @@ class NuScenesProvider(DrivingProvider):
             max_sweeps=most_sweeps(settings),
             can_bus=_can_folder(folder, can_bus_root),
         )
-        key = {"format": "nuscenes 1", **attrs.asdict(conversion)}
-        index_folder = cached_index(conversion.make_index, conversion.sources(), key, settings.get("index_cache"))
+        key = {"format": "nuscenes 2", **attrs.asdict(conversion)}
+        index_folder = index_of_parts(conversion.make_index, conversion.sources(), key, settings)
         index = self._index = DrivingIndex.open(index_folder)  # once, though both constructors need it
         if split is not None:
             settings["scenes"] = chosen_by_split(split, [os.fsdecode(bytes(name)) for name in index.frames.scene])
@@ -273,14 +283,12 @@ class NuScenesProvider(DrivingProvider):
             if classes in (*DETECTION_CLASSES, *index.categories):
                 raise SettingError(f"`classes` must be a list of names, got one: write [{classes!r}].")
             choice(classes, "classes", ("detection",))
-            classes = list(DETECTION_CLASSES)
-        if classes is not None:
+        if classes is not None and index.boxes is not None:
             settings["classes"] = class_mapping(classes, index.categories)
         top = folder if data_root is None else data_root
         super().__init__(index_folder, top, storage_options=storage_options, **settings)
-        missing = index.origin["missing_images"]
-        if missing:
-            self._refuse_missing_images(missing, f"{index.origin['tables']}/sample_data.json")
+        self._refuse_missing_files(f"{index.origin['tables']}/sample_data.json")
+        self._check_files(repr(str(tables)), " Or give the folder that has `samples` in it, as `root` or `data_root`.")
 
     @property
     def scene_logs(self) -> Mapping[str, Mapping[str, str]]:

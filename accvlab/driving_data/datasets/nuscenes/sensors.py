@@ -18,6 +18,7 @@ from accvlab.dali_pipeline_framework.extension import nearest
 from ..driving import poses
 from ..driving.array_types import Bool, Float64, Int64
 from ..driving.driving_index import CameraColumns, FrameColumns, LidarColumns, first_column
+from ..driving.requested_parts import RequestedParts
 from ..driving.scene_parts import sweep_columns
 from .tables import Record, Rows, Table, read_records, read_table
 
@@ -88,7 +89,7 @@ class Calibrations:
     intrinsics: Float64
 
     @classmethod
-    def read(cls, folder: Path) -> Calibrations:
+    def read(cls, folder: Path, parts: RequestedParts) -> Calibrations:
         """Read the calibrated sensors, with their sensors.
 
         Raises:
@@ -103,7 +104,8 @@ class Calibrations:
         intrinsics = np.broadcast_to(np.eye(3), (len(table), 3, 3)).copy()
         for row, record in enumerate(read_records(path, "token", "camera_intrinsic")):
             if is_camera[row]:
-                intrinsics[row] = _intrinsics(record, channel[row], path)
+                with parts.reading(f"cameras/{channel[row]}"):
+                    intrinsics[row] = _intrinsics(record, channel[row], path)
         return cls(table, channel, is_camera, checked_poses(table), intrinsics)
 
     @property

@@ -18,6 +18,7 @@ from typing import Any
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, file_error
 from accvlab.dali_pipeline_framework.extension import parse_json, read_table
+from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 _logger = logging.getLogger(__name__)
 
@@ -81,25 +82,42 @@ def _scenes_in_file(path: Path) -> list[str]:
 
 
 def class_mapping(
-    classes: Sequence[str] | Mapping[str, str], known: Sequence[str]
+    classes: Sequence[str] | Mapping[str, str] | str, known: Sequence[str]
 ) -> Mapping[str, str] | Sequence[str]:
-    """Categories of the data set by the classes that are requested, where classes of detection are among them.
+    """Categories of the data set by the classes that are requested, by their own names or as classes of detection.
+
+    Of ``"detection"``, classes that the data set does not have are left out, with a warning.
 
     Raises:
-        SettingError: A class is neither a category of the data set nor one of detection.
+        SettingError: The data set has no category for a class, or none for any of those of detection.
     """
+    is_all = isinstance(classes, str)
+    names = DETECTION_CLASSES if is_all else classes
+    raw_of = {
+        name: [raw for raw in (name, *DETECTION_CLASSES.get(name, ())) if raw in known]
+        for name in names
+        if isinstance(name, str)
+    }
     problems = [
         f"classes: there is no category {shown(name)}, nor such a class of detection."
         f"{did_you_mean(name, [*known, *DETECTION_CLASSES])}"
-        for name in classes
-        if name not in known and name not in DETECTION_CLASSES
+        if name not in DETECTION_CLASSES
+        else f"classes: there is no category for the class of detection {shown(name)}."
+        for name in names
+        if not raw_of.get(name)
     ]
-    if problems:
+    if problems and (not is_all or not any(raw_of.values())):
         raise SettingError(
             f"The data set lacks what is requested:\n{bullets(problems)}\nClasses of detection: "
             f"{listed(DETECTION_CLASSES)}. Categories of the data set: {listed(known, 30)}."
         )
-    if not any(name in DETECTION_CLASSES and name not in known for name in classes):
+    if problems:
+        missing = [name for name, raws in raw_of.items() if not raws]
+        warn_user(
+            f"`classes='detection'`: the data set has no category for {listed(missing)}. Name the classes that are "
+            f"meant, of its categories: {listed(known, 30)}."
+        )
+    if not is_all and all(raws == [name] for name, raws in raw_of.items()):
         return classes
-    renamed = classes if isinstance(classes, Mapping) else {name: name for name in classes}
-    return {raw: new for name, new in renamed.items() for raw in DETECTION_CLASSES.get(name, (name,))}
+    renamed = classes if isinstance(classes, Mapping) else {name: name for name in names}
+    return {raw: new for name, new in renamed.items() for raw in raw_of[name]}

@@ -23,10 +23,8 @@ from ..driving.array_types import Array, Bool, Int64
 Rows = Int64
 Record = dict[str, Any]
 
-TABLES = (
-    *("attribute", "calibrated_sensor", "category", "ego_pose", "instance", "log", "sample", "sample_annotation"),
-    *("sample_data", "scene", "sensor", "visibility"),
-)
+TABLES_OF_BOXES = ("attribute", "category", "instance", "sample_annotation", "visibility")
+TABLES = (*("calibrated_sensor", "ego_pose", "log", "sample", "sample_data", "scene", "sensor"), *TABLES_OF_BOXES)
 # Characters that are parsed at a time: the objects of JSON take some ten times as much memory as their text.
 _PIECE = 1 << 23
 _LONGEST_RECORD = 1 << 26
@@ -200,8 +198,8 @@ def _others(is_fine: Bool) -> str:
 # --- files --------------------------------------------------------------------------------------------------
 
 
-def tables_folder(root: Path, version: str) -> Path:
-    """Find the folder of the tables.
+def tables_folder(root: Path, version: str, *, boxes: bool = True) -> Path:
+    """Find the folder of the tables; ``boxes``: whether those of boxes must be there.
 
     Raises:
         FileError: There is none, or tables are missing in it.
@@ -217,7 +215,8 @@ def tables_folder(root: Path, version: str) -> Path:
         elif (root / "sample_data.json").is_file():
             hint = f" These are the tables themselves: `root` is their parent, `version` is {root.name!r}."
         raise not_found(f"There is no folder {version!r} of tables in {str(root)!r}.{hint}")
-    missing = [f"{name}.json" for name in TABLES if not (folder / f"{name}.json").is_file()]
+    needed = sorted({*TABLES}.difference(() if boxes else TABLES_OF_BOXES))
+    missing = [f"{name}.json" for name in needed if not (folder / f"{name}.json").is_file()]
     if missing:
         rule = f"{str(folder)!r} must have all tables of nuScenes"
         raise not_found(f"{rule}, but lacks {listed(missing)}. Unpack the metadata again.")
