@@ -22,7 +22,7 @@ from .driving.driving_fields import most_sweeps
 from .driving.driving_index import DrivingIndex, LidarColumns
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import Trajectory, half_period, require_ascending
-from .driving.requested_parts import RequestedParts, chosen_names, index_of_parts
+from .driving.requested_parts import RequestedParts, index_of_parts, requested_scenes
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, images_near, index_of_scenes
 
 POSES = "city_SE3_egovehicle.feather"
@@ -130,9 +130,9 @@ class ArgoverseLog:
         missing = np.setdiff1d(columns["timestamp_ns"], self.lidar_times) if len(self.lidar_times) else ()
         if len(missing):
             raise FileError(
-                f"The boxes in {str(path)!r} are of {len(np.unique(columns['timestamp_ns']))} lidar records, of which "
-                f"{len(missing)} have no file in 'sensors/lidar', e.g. {missing[0]}.feather. Download the log again, "
-                f"or leave the scene (`scenes`) or the boxes (`boxes=False`) out."
+                f"{str(path)!r} has boxes of {len(np.unique(columns['timestamp_ns']))} lidar records, of which "
+                f"{len(missing)} have no file in 'sensors/lidar', e.g. {missing[0]}.feather. Download the log "
+                f"again, or leave the scene (`scenes`) or the boxes (`boxes=False`) out."
             )
         return {**columns, "size": size, "pose": poses_of_columns(columns, path, [*_POSE])}
 
@@ -285,7 +285,7 @@ class ArgoverseProvider(DrivingProvider):
         top = Path(file_path(root, "root")).absolute()
         tolerance = None if tolerance_s is None else number(tolerance_s, "tolerance_s", at_least=0)
         folders = find_logs(top)
-        names, sweeps = chosen_names([folder.name for folder in folders], settings), most_sweeps(settings)
+        names, sweeps = requested_scenes([folder.name for folder in folders], settings), most_sweeps(settings)
         folders = [folder for folder in folders if folder.name in names]
         sources = [source for folder in folders for source in ArgoverseLog(folder, RequestedParts({})).sources]
         key = {"reader": "argoverse 2", "root": str(top), "tolerance_s": tolerance, "most_sweeps": sweeps}

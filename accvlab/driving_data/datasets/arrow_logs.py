@@ -34,7 +34,7 @@ from .driving.driving_fields import most_sweeps
 from .driving.driving_index import DrivingIndex
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import Trajectory, require_ascending
-from .driving.requested_parts import RequestedParts, chosen_names, index_of_parts
+from .driving.requested_parts import RequestedParts, index_of_parts, requested_scenes
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
 
 SYNC = "sync"
@@ -619,7 +619,7 @@ class ArrowLogProvider(DrivingProvider):
         )
         if settings.get("scenes") is not None:
             name_of = {folder: _scene_name(LogFiles(folder)) for folder in folders}
-            wanted = chosen_names([*name_of.values()], settings)
+            wanted = requested_scenes([*name_of.values()], settings)
             folders = [folder for folder in folders if name_of[folder] in wanted]
         sources = [source for folder in folders for source in LogFiles(folder).sources]
         key = {"reader": "arrow_logs 2", "folders": folders, **attrs.asdict(of_logs)}

@@ -25,7 +25,7 @@ from .driving.driving_fields import most_sweeps
 from .driving.driving_index import Box2dColumns, DrivingIndex, first_column, numbers_column
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import require_ascending
-from .driving.requested_parts import RequestedParts, chosen_names, index_of_parts
+from .driving.requested_parts import RequestedParts, index_of_parts, requested_scenes
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes
 
 _NUMBERED = re.compile(r"(\d+)\.(?:png|jpe?g|bin)", re.IGNORECASE)
@@ -254,8 +254,8 @@ class KittiOdometryProvider(DrivingProvider):
 
     Sequences without poses (11 to 21) are left out. Samples are as `DrivingProvider` has them; the lidar is the
     base, and the vehicle too: its axes point as those of a vehicle do. The world is the place of the lidar at the
-    start of the sequence. (The poses of KITTI are those of camera 0.) Where ``calib.txt`` has no ``Tr``, as that of
-    the downloads of images, there is no lidar: the base is the vehicle, which is at camera 0 then.
+    start of the sequence. (The poses of KITTI are those of camera 0.) Where ``calib.txt`` has no ``Tr``, as that
+    of the downloads of images, there is no lidar: the base is the vehicle, which is at camera 0 then.
 
     A sequence has as many frames as ``times.txt`` and the poses have lines. What is requested must be there for
     each of them.
@@ -284,7 +284,7 @@ class KittiOdometryProvider(DrivingProvider):
         if not names:
             rule = "both a folder in 'sequences' and a file in 'poses'"
             raise FileError(f"There is no sequence in {str(top)!r} that has {rule}.")
-        names, sweeps = chosen_names(names, settings), most_sweeps(settings)
+        names, sweeps = requested_scenes(names, settings), most_sweeps(settings)
         sources = [top / "poses" / f"{name}.txt" for name in names]
         for name in names:
             parts = ("calib.txt", "times.txt", *_ODOMETRY_CAMERAS, _POINTS)
@@ -471,8 +471,8 @@ class KittiTrackingProvider(DrivingProvider):
         calib/0000.txt, label_02/0000.txt, oxts/0000.txt
         image_02/0000/000000.png, image_03/0000/..., velodyne/0000/000000.bin
 
-    Samples are as `DrivingProvider` has them. A sequence has as many frames as ``oxts`` has lines; without poses, up
-    to the last file. Each needs the images that are requested; the published data have no points for some.
+    Samples are as `DrivingProvider` has them. A sequence has as many frames as ``oxts`` has lines; without poses,
+    up to the last file. Each needs the images that are requested; the published data have no points for some.
     KITTI has no times here: frames are 0.1 s apart. The lidar is the
     base; the vehicle is the IMU, and the world has x to the east, y to the north, z up, with the IMU at the start
     of the sequence as its origin.
@@ -517,7 +517,7 @@ class KittiTrackingProvider(DrivingProvider):
         names = sorted(path.stem for path in (top / "calib").glob("*.txt"))
         if not names:
             raise FileError(f"There is no sequence in {str(top)!r}: no file in its folder 'calib'.")
-        names, sweeps = chosen_names(names, settings), most_sweeps(settings)
+        names, sweeps = requested_scenes(names, settings), most_sweeps(settings)
         sources = []
         for name in names:
             sources += [top / "calib" / f"{name}.txt"] + [top / "oxts" / f"{name}.txt"] * with_poses

@@ -1,5 +1,7 @@
 """Sensor logs of Argoverse 2."""
 
+import shutil
+
 import numpy as np
 import pytest
 from driving_support.argoverse import AXES, IMAGE_TIMES, LIDAR_TIMES, START, ArgoverseData
@@ -200,3 +202,33 @@ class TestErrors:
         path.write_bytes(path.read_bytes()[:100])
         with pytest.raises(FileError, match=r"\.feather' cannot be read"):
             provider.get_data(0)
+
+    def test_of_a_file_that_boxes_name(self, tmp_path):
+        folder = ArgoverseData().write(tmp_path)
+        (folder / f"sensors/lidar/{LIDAR_TIMES[2]}.feather").unlink()
+        message = (
+            f"has boxes of 2 lidar records, of which 1 have no file in 'sensors/lidar', e.g. {LIDAR_TIMES[2]}"
+        )
+        with pytest.raises(FileError, match=message):
+            ArgoverseProvider(tmp_path, lidar=True)
+        assert len(ArgoverseProvider(tmp_path, lidar=True, boxes=False)) == 2
+
+    def test_of_what_is_not_requested_are_none(self, tmp_path):
+        data = ArgoverseData()
+        data.intrinsics[LEFT][0] = 0
+        data.left_out = {"annotations.feather:category"}
+        folder = data.write(tmp_path)
+        broken = ArgoverseData()
+        broken.quaternions[3] = 0
+        broken.write(tmp_path, "log-2")
+        (folder / f"sensors/cameras/{LEFT}/first.jpg").write_bytes(b"")
+        wanted = {"scenes": ["log-1"], "boxes": False, "cameras": [FRONT], "lidar": True}
+        assert ArgoverseProvider(tmp_path, **wanted).get_data(1)["cameras"][0]["name"] == FRONT
+        (folder / "calibration/intrinsics.feather").unlink()
+        shutil.rmtree(folder / "sensors/cameras")
+        assert len(ArgoverseProvider(tmp_path, **{**wanted, "cameras": []}).get_data(1)["lidar"]["points"])
+        for name, message in (("scenes", "Row 3 of .*must be a pose"), ("boxes", "no column 'category'")):
+            with pytest.raises(FileError, match=message):
+                ArgoverseProvider(tmp_path, **{**wanted, "cameras": [], name: None})
+        with pytest.raises(SettingError, match=r"(?s)not:\n  - 'log-3'.*There are 2: log-1, log-2"):
+            ArgoverseProvider(tmp_path, scenes=["log-3"], boxes=False, cameras=[])

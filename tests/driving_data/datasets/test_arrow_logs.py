@@ -352,6 +352,26 @@ class TestErrors:
         with pytest.raises(FileError, match="has the label 18, there are 2: a, b"):
             ArrowLogProvider(tmp_path, label_names={"MyLabel": ["a", "b"]})
 
+    def test_of_what_is_not_requested_are_none(self, tmp_path):
+        log = ArrowLog()
+        log.label_class = "mine.MyLabel"
+        log.camera_metadata["pcam_l0"]["camera_model"] = "orthographic"
+        folder = log.write(tmp_path)
+        other = ArrowLog(name="log-b").write(tmp_path)
+        (other / "ego_state_se3.arrow").write_bytes(b"")
+        path = folder / "lidar.lidar_merged.arrow"
+        path.write_bytes(path.read_bytes()[:-20])
+        wanted = {"scenes": ["made_train/log-a"], "boxes": False, "cameras": ["pcam_f0"]}
+        assert len(ArrowLogProvider(tmp_path, **wanted).get_data(0)["cameras"]) == 1
+        for name, value, message in (
+            ("scenes", None, "ego_state_se3.arrow' cannot be read"),
+            ("boxes", None, "label_names={'MyLabel':"),
+            ("cameras", None, "must be pinhole, fisheye_mei or ftheta"),
+            ("lidar", True, "lidar_merged.arrow' cannot be read"),
+        ):
+            with pytest.raises((FileError, SettingError), match=message):
+                ArrowLogProvider(tmp_path, **{**wanted, name: value})
+
     def test_of_a_file_that_is_cut_short(self, tmp_path):
         folder = ArrowLog().write(tmp_path)
         path = folder / "camera.pcam_f0.arrow"

@@ -24,6 +24,7 @@ from driving_support.info_pickles import (
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import DrivingProvider, InfosProvider
+from accvlab.driving_data.recipes import StreamPETRSettings
 
 SCENES = driving_scenes()
 
@@ -267,7 +268,9 @@ class TestFiles:
             infos[2]["cams"]["CAM_BACK"]["data_path"] = "samples/CAM_BACK/none.jpg"
 
         missing = re.escape(f"{root}/samples/CAM_BACK/none.jpg")
-        message = rf"1 of 14 files that '.*infos.pkl' names are not there, e.g. '{missing}'.*1 of 2 scenes .*'scene-1'"
+        message = (
+            rf"1 of 14 files that '.*infos.pkl' names are not there, e.g. '{missing}'.*1 of 2 scenes .*'scene-1'"
+        )
         with pytest.warns(UserWarning, match=message):
             provider = opened(edited("streampetr", remove))
         with pytest.raises(FileError, match=missing):
@@ -286,9 +289,8 @@ class TestFiles:
         assert [provider.get_data(frame)["token"] for frame in range(3)] == ["token-004", "token-005", "token-006"]
         with pytest.warns(UserWarning, match=rf"12 of 21 files .*`scenes=\['{scene}'\]`"):
             opened(content, data_root=part, lidar=True)
-        with pytest.raises(FileError, match="(?s)CAM_FRONT, which is not below `data_root.*its scenes"):
+        with pytest.raises(FileError, match=r"(?s)CAM_FRONT, which is not below `data_root.*its scenes"):
             opened(content, data_root=part, scenes=opened(content).scene_names[:1])
-
 
 
 class TestOrder:
@@ -564,6 +566,49 @@ class TestRefused:
         with pytest.raises(FileError, match=r"\['labels2d'\] has the label 12"):
             opened(edited("streampetr", lambda infos: infos[0]["labels2d"][0].__setitem__(0, 12)), boxes_2d=True)
 
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (
+                [{"image": {}, "point_cloud": {"num_features": 4}, "calib": {}, "annos": {}}],
+                "is one of KITTI's object",
+            ),
+            (
+                [{"image": {}, "point_cloud": {"num_features": 6}, "pose": [], "timestamp": 1}],
+                "is one of Waymo, .*py1",
+            ),
+            ({"metainfo": {"dataset": "waymo", "categories": {}}, "data_list": [{}]}, "is one of Waymo"),
+            ({"metainfo": {"dataset": "kitti", "CLASSES": ["Car"]}, "data_list": [{}]}, "KittiTrackingProvider"),
+            ({"Car": [{"name": "Car", "box3d_lidar": [0] * 7}]}, "a database of objects"),
+        ],
+    )
+    def test_pickles_of_other_data_sets_are_named(self, opened, content, message):
+        with pytest.raises(FileError, match=message):
+            opened(content)
+
+    @pytest.mark.parametrize("key", ["categories", "classes", "CLASSES"])
+    def test_categories_in_each_spelling(self, opened, key):
+        content = pickle_content(SCENES, "mmdet3d_v2")
+        names = content["metainfo"].pop("categories")
+        content["metainfo"][key] = names if key == "categories" else list(names)
+        provider = opened(content)
+        assert index_of(provider).categories == CATEGORIES
+        np.testing.assert_array_equal(index_of(provider).boxes.category, SCENES.boxes.category)
+
+    def test_classes_that_no_box_has(self, opened, caplog):
+        def rename(infos):
+            for info in infos:
+                info["gt_names"] = np.array(["other_vehicle"] * len(info["gt_names"]))
+
+        content = edited("bevformer", rename)
+        counts = r"Its boxes are: other_vehicle \(\d+\)"
+        with pytest.raises(SettingError, match=rf"classes: no box of the data set is one of them. {counts}\."):
+            opened(content, boxes_convention="w,l,h,-yaw-pi/2", classes=StreamPETRSettings().classes)
+        wanted = {"car": "car", "other_vehicle": "car", "bus": "bus"}
+        provider = opened(content, boxes_convention="w,l,h,-yaw-pi/2", classes=wanted)
+        assert set(provider.get_data(0)["boxes"]["categories"]) == {0}
+        assert re.search(rf"classes: no box of the data set is bus\. {counts}", caplog.text)
+
     def test_a_class_that_is_no_category(self, opened):
         with pytest.raises(SettingError, match=r"no category 'cars'\. Did you mean 'car'"):
             opened(pickle_content(SCENES, "uniad"), classes=["cars"])
@@ -645,9 +690,7 @@ class TestLessUsual:
 
     def test_a_camera_that_a_frame_lacks(self, opened):
         content = edited("mmdet3d_v1", lambda infos: infos[1]["cams"].pop("CAM_BACK"))
-        message = (
-            r"(?s)what is requested of it in '.*infos\.pkl'.*'token-001' has none of CAM_BACK\n.*Leave the camera .*or the"
-        )
+        message = r"(?s)what is requested of it in '.*infos\.pkl'.*'token-001' has none of CAM_BACK\n.*Leave the"
         with pytest.raises(SettingError, match=message):
             opened(content)
         provider = opened(content, cameras=["CAM_FRONT"])

@@ -1,5 +1,7 @@
 """KITTI: odometry and tracking."""
 
+import shutil
+
 import numpy as np
 import pytest
 from driving_support.kitti import (
@@ -258,3 +260,102 @@ class TestOdometry:
             KittiOdometryProvider(tmp_path)
         with pytest.raises(SettingError, match="no camera 'image_7'"):
             KittiOdometryProvider(write_odometry(tmp_path / "b"), cameras=["image_7"])
+
+    def test_a_file_that_is_missing_is_named(self, tmp_path):
+        folder = write_odometry(tmp_path) / "sequences/00"
+        write_odometry(tmp_path, "01")
+        (folder / "image_2/000001.png").unlink()
+        (folder / "image_2/000003.png").unlink()
+        (folder / "velodyne/000003.bin").unlink()
+        with pytest.raises(SettingError, match=r"(?s)'00/000001' has none of image_2\n.*'00/000003' has none of"):
+            KittiOdometryProvider(tmp_path)
+        with pytest.raises(SettingError, match="'00/000003' has none of the points"):
+            KittiOdometryProvider(tmp_path, cameras=[], lidar=True)
+        assert KittiOdometryProvider(tmp_path, cameras=[]).sequence_lengths == (4, 4)
+        assert KittiOdometryProvider(tmp_path, scenes=["01"], lidar=True).sequence_lengths == (4,)
+
+    def test_files_of_other_lengths_are_named(self, tmp_path):
+        root = write_odometry(tmp_path)
+        lines = (root / "poses/00.txt").read_text()
+        (root / "poses/00.txt").write_text(lines + lines)
+        with pytest.raises(FileError, match=r"times.txt' has 4 lines, but the sequence has a frame 7"):
+            KittiOdometryProvider(root)
+
+    def test_without_the_place_of_the_lidar_the_vehicle_is_at_camera_0(self, tmp_path):
+        path = write_odometry(tmp_path) / "sequences/00/calib.txt"
+        path.write_text("".join(line for line in path.read_text().splitlines(True) if "Tr" not in line))
+        provider = KittiOdometryProvider(tmp_path)
+        sample = provider.get_data(2)
+        ahead = homogeneous(np.c_[[[0, -1, 0], [0, 0, -1], [1, 0, 0]], np.zeros(3)])
+        expected = np.linalg.inv(ahead) @ homogeneous(odometry_poses()[2]) @ ahead
+        np.testing.assert_allclose(sample["ego"]["world_from_ego"], expected, atol=1e-9)
+        point = np.array([12.0, 3.0, -0.5, 1.0])
+        pixels = sample["cameras"][0]["intrinsics"] @ (sample["cameras"][0]["camera_from_reference"] @ point)[:3]
+        projection = P2 @ ahead @ point
+        np.testing.assert_allclose(pixels / pixels[2], projection / projection[2], rtol=1e-9)
+        assert provider.fields.reference == "ego"
+        for settings in ({"lidar": True}, {"reference": "lidar"}):
+            with pytest.raises(FileError, match=r"calib.txt' has no Tr, .*It has: P0"):
+                KittiOdometryProvider(tmp_path, **settings)
+
+    def test_what_is_not_requested_need_not_be_there(self, tmp_path):
+        write_odometry(tmp_path)
+        write_odometry(tmp_path, "01")
+        (tmp_path / "sequences/01/calib.txt").unlink()
+        assert KittiOdometryProvider(tmp_path, scenes=["00"]).scene_names == ("00",)
+        with pytest.raises(FileError, match=r"01/calib.txt' cannot be read"):
+            KittiOdometryProvider(tmp_path)
+        path = tmp_path / "sequences/00/calib.txt"
+        path.write_text(path.read_text().replace("P2: 7", "P2: -7"))
+        wanted = {"scenes": ["00"], "cameras": [], "lidar": True}
+        assert len(KittiOdometryProvider(tmp_path, **wanted).get_data(0)["lidar"]["points"]) == 5
+        with pytest.raises(FileError, match=r"P2 in .* must be a projection"):
+            KittiOdometryProvider(tmp_path, scenes=["00"])
+
+
+class TestTrackingThatLacksSomething:
+    def test_an_image_that_is_missing_is_named(self, tmp_path, caplog):
+        write_tracking(tmp_path)
+        (tmp_path / "image_03/0000/000002.png").unlink()
+        with pytest.raises(SettingError, match="'0000/000002' has none of image_03"):
+            KittiTrackingProvider(tmp_path)
+        assert KittiTrackingProvider(tmp_path, cameras=["image_02"], lidar=True).sequence_lengths == (4,)
+        assert "1 of 4 frames, e.g. '0000/000002' have no points in" in caplog.text
+
+    def test_frames_are_those_of_the_poses(self, tmp_path):
+        write_tracking(tmp_path)
+        for camera in ("image_02", "image_03"):
+            for number in (0, 3):
+                (tmp_path / camera / f"0000/{number:06d}.png").unlink()
+        (tmp_path / "velodyne/0000/000003.bin").unlink()
+        provider = KittiTrackingProvider(tmp_path, cameras=[])
+        assert provider.sequence_lengths == (4,)
+        np.testing.assert_allclose(np.diff(provider.timestamps), 0.1)
+        assert [len(provider.get_data(frame)["boxes"]["yaws"]) for frame in range(4)] == [2, 0, 1, 0]
+        with pytest.raises(SettingError, match=r"(?s)'0000/000000' has none of image_02.*'0000/000003' has"):
+            KittiTrackingProvider(tmp_path)
+
+    def test_labels_of_some_sequences_that_are_missing_are_named(self, tmp_path):
+        write_tracking(tmp_path)
+        write_tracking(tmp_path, "0001")
+        (tmp_path / "label_02/0001.txt").unlink()
+        with pytest.warns(UserWarning, match="1 of 2 scenes have no boxes, e.g. '0001', though others have"):
+            KittiTrackingProvider(tmp_path)
+        assert KittiTrackingProvider(tmp_path, boxes=False).sequence_lengths == (4, 4)
+        assert KittiTrackingProvider(tmp_path, scenes=["0000"]).sequence_lengths == (4,)
+
+    def test_what_is_not_requested_need_not_be_there(self, tmp_path):
+        write_tracking(tmp_path, labels="0 5 Car 0 0")
+        path = tmp_path / "calib/0000.txt"
+        text = path.read_text()
+        path.write_text("".join(line for line in text.splitlines(True) if "imu" not in line and "P3" not in line))
+        shutil.rmtree(tmp_path / "oxts")
+        wanted = {"boxes": False, "cameras": ["image_02"], "with_poses": False}
+        assert len(KittiTrackingProvider(tmp_path, **wanted).get_data(3)["cameras"]) == 1
+        for name, value, message in (
+            ("boxes", True, "is no label"),
+            ("cameras", None, r"has no P3\. It has: P0"),
+            ("with_poses", True, "oxts/0000.txt' cannot be read"),
+        ):
+            with pytest.raises(FileError, match=message):
+                KittiTrackingProvider(tmp_path, **{**wanted, name: value})

@@ -49,9 +49,10 @@ class TestScenes:
             token(log, frame) for log in (0, 1) for frame in (1, 2, 3)
         ]
 
-    def test_logs_and_tokens(self, root):
+    def test_logs_and_tokens(self, root, caplog):
         provider = provider_of(root, log_names=[log_name(1)], tokens=[token(1, 4), token(1, 9)])
         assert tokens_of(provider) == [token(1, 4)]
+        assert f"1 of 2 `tokens` are those of no scene with these settings, e.g. '{token(1, 9)}'" in caplog.text
         copy = pickle.loads(pickle.dumps(provider))
         assert tokens_of(copy) == [token(1, 4)]
         assert copy.scene_filter.tokens is None  # of real filters, these are megabytes
@@ -182,7 +183,9 @@ class TestSamples:
     def test_another_sample_takes_the_place_of_one_without_its_file(self, tmp_path):
         root = write_navsim(tmp_path)
         (root / "sensor_blobs/mini" / log_name(0) / "MergedPointCloud" / f"{token(0, 3)}.pcd").unlink()
-        with pytest.warns(UserWarning, match="1 of 3 files that the logs in .* names are not there, e.g. '.*03.pcd'"):
+        with pytest.warns(
+            UserWarning, match="1 of 3 files that the logs in .* names are not there, e.g. '.*03.pcd'"
+        ):
             provider = provider_of(root, has_route=False)
         definition = PipelineDefinition(SamplerInputCallable(provider, SequentialSampler(len(provider))), [])
         with DataLoader(definition, 1, num_workers=0, faults="replace", ragged="list") as loader:
@@ -285,11 +288,37 @@ class TestRefused:
         write_navsim(tmp_path, change=lambda frames: [{**frames[0], "token": re.compile("a")}])
         assert "holds `re._compile`" in refused(FileError, lambda: provider_of(tmp_path))
 
+    def test_what_is_not_requested_need_not_be_there(self, tmp_path):
+        def change(frames):
+            for frame in frames:
+                del frame["anns"], frame["roadblock_ids"], frame["map_location"]
+                frame["lidar_path"] = None
+                frame["cams"] = {name: camera for name, camera in frame["cams"].items() if name == "CAM_F0"}
+            return frames
+
+        root = write_navsim(tmp_path, change=change)
+        scenes = SceneFilter(frame_interval=1, has_route=False)
+        provider = NavsimProvider(root, "mini", scenes, sensors={"cam_f0": [3]}, boxes=False)
+        assert provider.get_data(0)["token"] == token(0, 3)
+        for changed, message in (
+            ({"boxes": None}, "has no key 'anns'"),
+            ({"sensors": {"lidar_pc": [3]}}, "has no key 'lidar_path'"),
+            ({"sensors": {"cam_l0": [3]}}, r"\['cams'\] has no key 'CAM_L0'; it has CAM_F0"),
+            ({"scene_filter": SceneFilter(frame_interval=1)}, "has no key 'roadblock_ids'"),
+        ):
+            given = {"scene_filter": scenes, "sensors": {"cam_f0": [3]}, "boxes": False, **changed}
+            with pytest.raises(FileError, match=message):
+                NavsimProvider(root, "mini", **given)
+        with pytest.raises(FileError, match="has no 'map_location'"):
+            _ = provider.map_names
+
     def test_missing_file_is_named(self, tmp_path):
         root = write_navsim(tmp_path, cameras=("CAM_F0",))
         image = root / "sensor_blobs/mini" / log_name(0) / "CAM_F0" / f"{token(0, 3)}.jpg"
         image.unlink()
-        with pytest.warns(UserWarning, match=f"1 of 2 files that the logs in .* names are not there, e.g. '{image}'"):
+        with pytest.warns(
+            UserWarning, match=f"1 of 2 files that the logs in .* names are not there, e.g. '{image}'"
+        ):
             provider = provider_of(root, {"cam_f0": [3]})
         message = refused(FileError, lambda: provider.get_data(0))
         assert str(image) in message

@@ -145,6 +145,51 @@ class TestSamples:
         assert set(provider.get_data(0)["boxes"]["categories"].tolist()) <= {0, 2}
         assert opened(root, cache, classes=["vehicle.car"]).class_names == ("vehicle.car",)
 
+    def test_have_classes_of_data_with_other_categories(self, copy, tmp_path):
+        own = {"vehicle.car": "car", "human.pedestrian.adult": "pedestrian"}
+        with changed_table(copy, "category") as categories:
+            for number, record in enumerate(categories):
+                record["name"] = own.get(record["name"], f"thing-{number}")
+            names = [record["name"] for record in categories]
+        with pytest.warns(UserWarning, match="the data set has no category for truck, construction_vehicle, bus"):
+            provider = opened(copy, tmp_path, classes="detection")
+        assert provider.class_names[:2] == ("car", "pedestrian")
+        everything = opened(copy, tmp_path)
+        assert everything.class_names == tuple(names)
+        found, expected = (
+            [one.class_names[number] for number in one.get_data(0)["boxes"]["categories"]]
+            for one in (provider, everything)
+        )
+        assert found == [name for name in expected if name in ("car", "pedestrian")]
+        assert "car" in found
+        with pytest.raises(SettingError, match=rf"(?s)no category for the class of detection 'bus'.*{names[0]}"):
+            opened(copy, tmp_path, classes=["car", "bus"])
+        with pytest.raises(SettingError, match=r"no category 'vehicle.car'"):
+            opened(copy, tmp_path, classes=["vehicle.car"])
+        with changed_table(copy, "category") as categories:
+            for number, record in enumerate(categories):
+                record["name"] = f"thing-{number}"
+        with pytest.raises(
+            SettingError, match=r"(?s)no category for the class of detection 'car'.*thing-0, thing-1"
+        ):
+            opened(copy, tmp_path, classes="detection")
+
+    def test_need_no_tables_of_boxes_without_them(self, copy, tmp_path):
+        with changed_table(copy, "calibrated_sensor") as records_:
+            sensor = next(one for one in records(copy, "sensor") if one["channel"] == "CAM_BACK")
+            for record in records_:
+                if record["sensor_token"] == sensor["token"]:
+                    record["camera_intrinsic"] = []
+        (copy / VERSION / "sample_annotation.json").write_text("[")
+        for name in ("category", "instance", "visibility", "attribute"):
+            (copy / VERSION / f"{name}.json").unlink()
+        wanted = {"boxes": False, "cameras": ["CAM_FRONT"], "lidar": True}
+        assert "boxes" not in opened(copy, tmp_path, **wanted).get_data(0).contained_top_level_field_names
+        with pytest.raises(FileError, match=r"lacks attribute.json, category.json"):
+            opened(copy, tmp_path, **{**wanted, "boxes": True})
+        with pytest.raises(FileError, match="of CAM_BACK, must have 3 x 3 finite numbers"):
+            opened(copy, tmp_path, **{**wanted, "cameras": None})
+
     def test_have_points_inside_boxes(self, root, cache):
         provider = opened(root, cache, lidar=True, num_sweeps=2, min_lidar_points=1)
         sample = provider.get_data(1)
@@ -385,7 +430,9 @@ class TestTables:
                 shutil.copytree(root / "samples" / name, tmp_path / "samples" / name)
         what = "the lidar" if sensor == "LIDAR_TOP" else sensor
         folder = re.escape(f"{tmp_path}/samples/{sensor}/")
-        with pytest.raises(FileError, match=rf"None of the 7 files of {what} that .* names is there, e.g. '{folder}"):
+        with pytest.raises(
+            FileError, match=rf"None of the 7 files of {what} that .* names is there, e.g. '{folder}"
+        ):
             opened(root, cache, **wanted)
         shutil.copytree(root / "samples" / sensor, tmp_path / "samples" / sensor)
         provider = opened(root, cache, **wanted)

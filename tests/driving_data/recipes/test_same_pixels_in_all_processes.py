@@ -21,7 +21,14 @@ QUICK = [("streampetr", "fork", 2)]
 ALL = [
     (name, method, count)
     for name in RECIPES
-    for method, count in (("fork", 1), ("fork", 2), ("forkserver", 1), ("forkserver", 2), ("spawn", 1), ("spawn", 2))
+    for method, count in (
+        ("fork", 1),
+        ("fork", 2),
+        ("forkserver", 1),
+        ("forkserver", 2),
+        ("spawn", 1),
+        ("spawn", 2),
+    )
 ]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
-from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, index_in, listed, shown
+from accvlab.dali_pipeline_framework.checks import bullets, index_in, listed, shown
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError, error_that_is_also
 from accvlab.dali_pipeline_framework.extension import StoragePath, numbers_name
 from accvlab.dali_pipeline_framework.providers import EncodedClipValue, FieldColumns, Storage, WantedFields
@@ -29,6 +29,8 @@ from .array_types import Array, Float32, Float64, Int32, Int64, UInt8
 from .driving_fields import DrivingFields, DrivingFieldSettings
 from .driving_index import DrivingIndex
 from .ego_motion import places_around
+from .requested_parts import numbers_of_scenes
+from .scene_parts import WITHOUT_BOXES
 from .video_frames import FrameKey, VideoFrames
 
 if TYPE_CHECKING:
@@ -161,9 +163,17 @@ class DrivingProvider(DataProvider):
         self._storage_options = storage_options
         self._index_cache = index_cache
         self._fields = DrivingFields(**fields).completed(self._index)
-        self._scenes = _chosen_scenes(self._index, scenes)
+        self._scenes = numbers_of_scenes([_text(name) for name in self._index.frames.scene], scenes)
         if not self.get_number_of_samples():
             raise SettingError("There are no frames in the chosen scenes.")
+        known = {*self.origin.get(WITHOUT_BOXES, ())} if self._fields.boxes else ()
+        without = [name for name in self.scene_names if name in known]
+        if without:
+            warn_user(
+                f"{len(without)} of {len(self._scenes)} scenes have no boxes, e.g. {without[0]!r}, though others "
+                f"have: their samples are as those without objects. Leave them out (`scenes`), or the boxes "
+                f"(`boxes=False`)."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings and paths, not what is made of them in each process; the index where it was never saved."""
@@ -367,7 +377,9 @@ class DrivingProvider(DataProvider):
             wanted[index.camera_names[camera]] = taken[names != b""], names[names != b""].tolist()
         if self._fields.lidar and index.lidar is not None:
             of_frame = np.asarray(index.lidar.of_frame)[frames].tolist()
-            needed = {record: frame for frame, record in zip(frames.tolist(), of_frame, strict=True) if record >= 0}
+            needed = {
+                record: frame for frame, record in zip(frames.tolist(), of_frame, strict=True) if record >= 0
+            }
             for frame in frames.tolist() if self._fields.num_sweeps else ():
                 for record in self._earlier_records(index.lidar, frame):
                     needed.setdefault(record, frame)
@@ -402,8 +414,8 @@ class DrivingProvider(DataProvider):
                 raise error_that_is_also(
                     FileError,
                     [FileNotFoundError],
-                    f"None of the {len(names)} files of {sensor} that {place} names is there, e.g. {lacking[0][1]!r}. "
-                    f"Get them, or leave the sensor out (`cameras`, `lidar`).{advice}",
+                    f"None of the {len(names)} files of {sensor} that {place} names is there, e.g. "
+                    f"{lacking[0][1]!r}. Get them, or leave the sensor out (`cameras`, `lidar`).{advice}",
                 )
             missing, total = [*missing, *lacking], total + len(names)
         if missing:
@@ -411,14 +423,12 @@ class DrivingProvider(DataProvider):
 
     def _about_missing(self, missing: Sequence[tuple[int, str]], total: int, place: str) -> str:
         lacking = {self._index.scene_of(frame) for frame in {frame for frame, _ in missing}}
-        whole = [
-            name for name, scene in zip(self.scene_names, self._scenes, strict=True) if scene not in lacking
-        ]
+        whole = [name for name, scene in zip(self.scene_names, self._scenes, strict=True) if scene not in lacking]
         advice = f" {len(whole)} of {len(self._scenes)} scenes have all of theirs: `scenes={shown(whole[:3])}`."
         return (
-            f"{len(missing)} of {total} files that {place} names are not there, e.g. {missing[0][1]!r}. Samples that "
-            f"need them cannot be loaded: get them, leave their scenes or sensors out, or skip samples that fail "
-            f"(`FaultPolicy`).{advice if whole else ''}"
+            f"{len(missing)} of {total} files that {place} names are not there, e.g. {missing[0][1]!r}. Samples "
+            f"that need them cannot be loaded: get them, leave their scenes or sensors out, or skip samples that "
+            f"fail (`FaultPolicy`).{advice if whole else ''}"
         )
 
     # --- samples ----------------------------------------------------------------------------------------
@@ -911,23 +921,3 @@ def _rows_of(column: Array | None, rows: Int64 | slice, unknown: int) -> Int64:
     if column is None:
         return np.full(rows.stop - rows.start if isinstance(rows, slice) else len(rows), unknown, np.int64)
     return np.asarray(column[rows], np.int64)
-
-
-def _chosen_scenes(index: DrivingIndex, names: Sequence[str] | None) -> tuple[int, ...]:
-    known = [_text(name) for name in index.frames.scene]
-    if names is None:
-        return tuple(range(len(known)))
-    if isinstance(names, str):
-        raise SettingError(f"`scenes` must be a list of names, got one: write [{names!r}].")
-    number_of = {name: number for number, name in enumerate(known)}
-    missing = [name for name in names if name not in number_of]
-    if missing:
-        raise SettingError(
-            "`scenes` must be scenes of the data set, these are not:\n"
-            + bullets(f"{shown(name)}.{did_you_mean(name, known)}" for name in missing)
-            + f"\nThere are {len(known)}: {listed(known)}."
-        )
-    repeated = {name for name in names if list(names).count(name) > 1} if len(set(names)) < len(names) else ()
-    if repeated:
-        raise SettingError(f"`scenes` may name a scene once only, got several times: {listed(sorted(repeated))}.")
-    return tuple(number_of[name] for name in names)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of a data set that are not requested may be missing or damaged.
 
-An index has all that can be read, whatever is requested: it is made once. What cannot be read, and is not requested,
-is left out, with a note; requested later, it is read again, which raises the error.
+An index has all that can be read, whatever is requested: it is made once. What cannot be read, and is not
+requested, is left out, with a note; requested later, it is read again, which raises the error.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 
 from .driving_index import DrivingIndex, cached_index
@@ -29,18 +30,45 @@ _NEEDED_BY: dict[str, Callable[[Mapping[str, Any]], bool]] = {
 }
 
 
-def chosen_names(names: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
-    """Get those of all scenes that `scenes` requests: others need not be read. Wrong ones are refused later."""
-    scenes = settings.get("scenes")
-    is_right = isinstance(scenes, Iterable) and not isinstance(scenes, str) and {*scenes} <= {*names}
-    return [name for name in names if not is_right or name in scenes]
+def numbers_of_scenes(known: Sequence[str], names: Sequence[str] | None) -> tuple[int, ...]:
+    """Numbers of the scenes that are requested; None for all.
+
+    Raises:
+        SettingError: Some are not known, or named several times.
+    """
+    if names is None:
+        return tuple(range(len(known)))
+    if isinstance(names, str):
+        raise SettingError(f"`scenes` must be a list of names, got one: write [{names!r}].")
+    number_of = {name: number for number, name in enumerate(known)}
+    missing = [name for name in names if name not in number_of]
+    if missing:
+        raise SettingError(
+            "`scenes` must be scenes of the data set, these are not:\n"
+            + bullets(f"{shown(name)}.{did_you_mean(name, known)}" for name in missing)
+            + f"\nThere are {len(known)}: {listed(known)}."
+        )
+    repeated = {name for name in names if list(names).count(name) > 1} if len(set(names)) < len(names) else ()
+    if repeated:
+        raise SettingError(f"`scenes` may name a scene once only, got several times: {listed(sorted(repeated))}.")
+    return tuple(number_of[name] for name in names)
+
+
+def requested_scenes(known: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+    """Get the names that ``scenes`` requests, in the order of those that are known: others need not be read.
+
+    Raises:
+        SettingError: Some are not known, or named several times.
+    """
+    wanted = {known[number] for number in numbers_of_scenes(known, settings.get("scenes"))}
+    return [name for name in known if name in wanted]
 
 
 @attrs.define(eq=False)
 class RequestedParts:
     """Knows which parts are requested, and notes which others cannot be read.
 
-    A part is a camera, ``cameras/NAME``, or has the name of a setting of `DrivingFields`: ``lidar``, ``boxes``, ...
+    A part is a camera, ``cameras/NAME``, or has the name of a setting of `DrivingFields`, such as ``lidar``.
 
     Attributes:
         settings: The settings of the provider.
@@ -56,7 +84,8 @@ class RequestedParts:
         if kind == "cameras":
             cameras = self.settings.get("cameras")
             return not isinstance(cameras, Iterable) or name in cameras  # what is no list is refused later
-        return _NEEDED_BY.get(kind, lambda given: bool(given.get(kind)))(self.settings)
+        needed_by = _NEEDED_BY.get(kind)
+        return bool(self.settings.get(kind)) if needed_by is None else needed_by(self.settings)
 
     @contextlib.contextmanager
     def reading(self, part: str) -> Iterator[None]:

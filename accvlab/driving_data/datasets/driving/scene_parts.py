@@ -19,6 +19,9 @@ from .array_types import Array, Bool, Float64, Int64
 from .driving_index import DrivingIndex, first_column, names_column
 from .ego_motion import SmoothTrajectory
 
+WITHOUT_BOXES = "without_boxes"
+"""In the origin of an index: scenes that have no boxes at all, where others have."""
+
 
 @attrs.frozen(eq=False, kw_only=True)
 class SceneImages:
@@ -187,6 +190,9 @@ def index_of_scenes(
     can_bus = [scene.can_bus for scene in scenes if scene.can_bus is not None]
     vehicle_size = [scene.vehicle_size for scene in scenes if scene.vehicle_size is not None]
     counts = np.array([len(scene.time) for scene in scenes], np.int64)
+    without_boxes = [scene.name for scene in scenes if not scene.boxes]
+    if 0 < len(without_boxes) < len(scenes):
+        others["origin"] = {**others.get("origin", {}), WITHOUT_BOXES: without_boxes}
     time = np.concatenate([np.zeros(0), *(scene.time for scene in scenes)])
     return DrivingIndex(
         base=base,

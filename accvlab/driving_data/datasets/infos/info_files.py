@@ -39,7 +39,7 @@ class FileResolver:
         self._storage = storage
 
     def folders(self, names: Sequence[str], sensor: str) -> dict[str, str]:
-        """Get the folder of each folder in the names of files of a sensor; of those that are not there, nothing."""
+        """Get, by each folder in the names of files of a sensor, the folder that is meant, where there is one."""
         files: dict[str, list[str]] = {}
         for name in names:
             folder, file = posixpath.split(name)

@@ -39,9 +39,7 @@ _CATEGORY_KEYS = ("categories", "classes", "CLASSES")
 _INSTANCES = ("instance_inds", "gt_inds", "instance_ids", "track_ids", "instance_tokens", "gt_ins_tokens")
 
 
-def raw_infos_of(
-    content: Any, path: str, parts: RequestedParts
-) -> tuple[str, Sequence[str], list[RawInfo]]:
+def raw_infos_of(content: Any, path: str, parts: RequestedParts) -> tuple[str, Sequence[str], list[RawInfo]]:
     """Read what a pickle holds.
 
     Returns:
@@ -83,11 +81,11 @@ def raw_infos_of(
 
 _NO_POSES = "which have neither times nor poses of the vehicle"
 _OTHERS = {
-    "kitti": f"one of KITTI's object detection, {_NO_POSES}: the sequences of KITTI are opened by `KittiTrackingProvider` and "
-    "`KittiOdometryProvider`",
+    "kitti": f"one of KITTI's object detection, {_NO_POSES}: the sequences of KITTI are opened by "
+    "`KittiTrackingProvider` and `KittiOdometryProvider`",
     "waymo": "one of Waymo, with its own frames of reference: convert its records by py123d, whose logs "
     "`ArrowLogProvider` opens",
-    "dbinfos": "a database of objects for pasting (`dbinfos`), without frames: give the pickle that it was made of",
+    "dbinfos": "a database of objects for pasting (`dbinfos`), without frames: give the pickle with the frames",
 }
 
 
@@ -109,8 +107,8 @@ def _refuse_other_kinds(content: Any, path: str) -> None:
             kind = "dbinfos"
     if kind is not None:
         raise FileError(
-            f"The pickle {path!r} is {_OTHERS[kind]}. InfosProvider reads pickles of nuScenes, and of others that are "
-            f"made as those."
+            f"The pickle {path!r} is {_OTHERS[kind]}. InfosProvider reads pickles of nuScenes, and of others that "
+            f"are made as those."
         )
 
 
@@ -338,9 +336,7 @@ def _lines(info: Entry) -> list[tuple[str, Float64]] | None:
 # --- data_list ------------------------------------------------------------------------------------------
 
 
-def _of_data_list(
-    reading: _Reading, token: str, names: Sequence[str], prefixes: Mapping[str, str]
-) -> RawInfo:
+def _of_data_list(reading: _Reading, token: str, names: Sequence[str], prefixes: Mapping[str, str]) -> RawInfo:
     info, part = reading.info, reading.part
     points = Entry({}, info.place) if info.get("lidar_points") is None else info.entry("lidar_points")
     lidar_file, lidar2ego = points.get("lidar_path"), points.get("lidar2ego")
@@ -381,7 +377,9 @@ def _category_names(metainfo: Any, path: str) -> Sequence[str]:
     if isinstance(values, list | tuple):
         return [str(name) for name in values]
     keys = " or ".join(map(repr, _CATEGORY_KEYS))
-    raise FileError(f"{path!r}: metainfo must have the key {keys}, a dict or list of names, got {shown(metainfo)}.")
+    raise FileError(
+        f"{path!r}: metainfo must have the key {keys}, a dict or list of names, got {shown(metainfo)}."
+    )
 
 
 def _folder_prefixes(metainfo: object) -> dict[str, str]:

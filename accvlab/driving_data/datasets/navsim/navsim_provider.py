@@ -165,7 +165,9 @@ class NavsimProvider(DrivingProvider):
         names = tuple(self.origin["maps"][scene] for scene in self._scenes)
         if not all(names):
             log = self.scene_names[names.index("")]
-            raise FileError(f"The log {log!r} of {self.origin['folder']!r} has no 'map_location', the name of its map.")
+            raise FileError(
+                f"The log {log!r} of {self.origin['folder']!r} has no 'map_location', the name of its map."
+            )
         return names
 
     @property

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,8 @@ from accvlab.dali_pipeline_framework.extension import read_table
 
 from ..driving.array_types import Int64
 from ..driving.driving_index import DrivingIndex, rows_from
+
+_logger = logging.getLogger(__name__)
 
 
 def _names(value: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -117,6 +120,13 @@ class SceneFilter:
             tokens = np.array([os.fsencode(token) for token in self.tokens], np.bytes_)
             self._require_known(tokens, index)
             chosen = chosen[np.isin(index.frames.token[chosen], tokens)]
+            left_out = np.setdiff1d(tokens, index.frames.token[chosen])
+            if len(left_out) and len(chosen):
+                _logger.warning(
+                    "%d of %d `tokens` are those of no scene with these settings, e.g. %r: the log ends there, "
+                    "there is no route, or no scene begins there (`frame_interval`).",
+                    *(len(left_out), len(tokens), os.fsdecode(left_out[0])),
+                )
             stages.append(("are among `tokens`", len(chosen)))
         if not len(chosen):
             found = bullets(f"{count} {what}" for what, count in stages)

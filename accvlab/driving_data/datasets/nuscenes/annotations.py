@@ -84,8 +84,8 @@ class Annotations:
             category=category.astype(np.int32),
             attribute=attribute.astype(np.int32),
             visibility=number_of_level[level],
-            # Those that tables of nuScenes lack are there too: classes have the same numbers for parts of it. Other
-            # data in its format have categories of their own alone.
+            # Those that tables of nuScenes lack are there too: classes have the same numbers for parts of it.
+            # Other data in its format have categories of their own alone.
             categories=(*names, *(name for name in CATEGORIES if is_nuscenes and name not in names)),
             attributes=tuple(name.decode() for name in attributes["name"].tolist()),
         )

@@ -288,7 +288,9 @@ class NuScenesProvider(DrivingProvider):
         top = folder if data_root is None else data_root
         super().__init__(index_folder, top, storage_options=storage_options, **settings)
         self._refuse_missing_files(f"{index.origin['tables']}/sample_data.json")
-        self._check_files(repr(str(tables)), " Or give the folder that has `samples` in it, as `root` or `data_root`.")
+        self._check_files(
+            repr(str(tables)), " Or give the folder that has `samples` in it, as `root` or `data_root`."
+        )
 
     @property
     def scene_logs(self) -> Mapping[str, Mapping[str, str]]:

@@ -114,8 +114,8 @@ def class_mapping(
     if problems:
         missing = [name for name, raws in raw_of.items() if not raws]
         warn_user(
-            f"`classes='detection'`: the data set has no category for {listed(missing)}. Name the classes that are "
-            f"meant, of its categories: {listed(known, 30)}."
+            f"`classes='detection'`: the data set has no category for {listed(missing)}. Name the classes that "
+            f"are meant, of its categories: {listed(known, 30)}."
         )
     if not is_all and all(raws == [name] for name, raws in raw_of.items()):
         return classes
