@@ -7,6 +7,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import bullets, index_in, listed, shown
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError, error_that_is_also
-from accvlab.dali_pipeline_framework.extension import StoragePath, numbers_name
+from accvlab.dali_pipeline_framework.extension import StoragePath, is_url, numbers_name
 from accvlab.dali_pipeline_framework.providers import EncodedClipValue, FieldColumns, Storage, WantedFields
 from accvlab.dali_pipeline_framework.sample_data import FieldPath
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
@@ -49,6 +50,7 @@ _OTHER_TIMES = (
     "that fail (`FaultPolicy`)."
 )
 _LEAVE_OUT = "Leave the camera (`cameras`) or the scene (`scenes`) out."
+_MOST_LISTED = 16  # folders at once, since each may be on another machine
 # Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
 _ROUNDING = 1e-8
 LIDAR = "the lidar"
@@ -399,25 +401,36 @@ class DrivingProvider(DataProvider):
         """
         if self._storage.is_remote:
             return
-        names_in, missing, total = dict[str, frozenset[str] | None](), list[tuple[int, str]](), 0
-        for sensor, (frames, names) in self._wanted_files().items():
-            lacking = []
-            for frame, name in zip(frames.tolist(), names, strict=True):
-                path = self._storage.path(self._file_name(name, sensor))
-                folder, _, file = path.rpartition("/")
-                if folder not in names_in:
-                    names_in[folder] = _names_in(folder)
-                there = names_in[folder]
-                if there is not None and file not in there:
-                    lacking.append((frame, path))
-            if lacking and len(lacking) == len(names):
+        files = {
+            sensor: [
+                (frame, *name.rpartition(b"/")[::2]) for frame, name in zip(frames.tolist(), names, strict=True)
+            ]
+            for sensor, (frames, names) in self._wanted_files().items()
+        }
+        path_of = {
+            (sensor, folder): os.path.dirname(
+                self._storage.path(self._file_name(folder + b"/" * bool(folder) + b"name", sensor))
+            )
+            for sensor, of_sensor in files.items()
+            for folder in {folder for _, folder, _ in of_sensor}
+        }
+        with ThreadPoolExecutor(_MOST_LISTED) as threads:
+            there = dict(zip(path_of, threads.map(_names_in, path_of.values()), strict=True))
+        missing, total = list[tuple[int, str]](), 0
+        for sensor, of_sensor in files.items():
+            lacking = [
+                (frame, os.path.join(path_of[sensor, folder], os.fsdecode(name)))
+                for frame, folder, name in of_sensor
+                if (known := there[sensor, folder]) is not None and name not in known
+            ]
+            if lacking and len(lacking) == len(of_sensor):
                 raise error_that_is_also(
                     FileError,
                     [FileNotFoundError],
-                    f"None of the {len(names)} files of {sensor} that {place} names is there, e.g. "
+                    f"None of the {len(of_sensor)} files of {sensor} that {place} names is there, e.g. "
                     f"{lacking[0][1]!r}. Get them, or leave the sensor out (`cameras`, `lidar`).{advice}",
                 )
-            missing, total = [*missing, *lacking], total + len(names)
+            missing, total = [*missing, *lacking], total + len(of_sensor)
         if missing:
             warn_user(self._about_missing(missing, total, place))
 
@@ -896,10 +909,12 @@ def _elements(first: Int64, place: int) -> slice:
     return slice(int(first[place]), int(first[place + 1]))
 
 
-def _names_in(folder: str) -> frozenset[str] | None:
+def _names_in(folder: str) -> frozenset[bytes] | None:
     """Names of what is in a folder, none where there is no folder; None where it cannot be read."""
+    if is_url(folder):  # in an archive
+        return None
     try:
-        return frozenset(os.listdir(folder))
+        return frozenset(map(os.fsencode, os.listdir(folder)))
     except (FileNotFoundError, NotADirectoryError):
         return frozenset()
     except OSError:
