@@ -127,8 +127,8 @@ class ArgoverseLog:
             or_none=["num_interior_pts"],
         )
         size = sizes_of_columns(columns, path, _SIZE)
-        missing = np.setdiff1d(columns["timestamp_ns"], self.lidar_times) if len(self.lidar_times) else ()
-        if len(missing):
+        missing = np.setdiff1d(columns["timestamp_ns"], self.lidar_times)
+        if len(self.lidar_times) and len(missing):
             raise FileError(
                 f"{str(path)!r} has boxes of {len(np.unique(columns['timestamp_ns']))} lidar records, of which "
                 f"{len(missing)} have no file in 'sensors/lidar', e.g. {missing[0]}.feather. Download the log "

@@ -556,7 +556,7 @@ def tracking_index(
             lidar_from_ego = calibration.pose("Tr_imu_velo", "Tr_imu_to_velo")
         scene = files.scene(
             calibration,
-            time=np.arange(count) * _PERIOD_S,
+            time=np.arange(count, dtype=np.float64) * _PERIOD_S,
             world_from_ego=world_from_ego,
             ego_from_base=poses.inverse(lidar_from_ego),
             rectified_from_base=pose,

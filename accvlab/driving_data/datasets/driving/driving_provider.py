@@ -354,10 +354,11 @@ class DrivingProvider(DataProvider):
             SettingError: Some have none.
         """
         frames, index, missing = self._frames, self._index, list[tuple[int, str]]()
-        for camera, back in self._views if index.cameras is not None else ():
-            taken = frames - back
-            has_none = np.asarray(index.cameras.file[taken, camera]) == b""
-            missing += [(frame, index.camera_names[camera]) for frame in taken[has_none].tolist()]
+        if index.cameras is not None:
+            for camera, back in self._views:
+                taken = frames - back
+                has_none = np.asarray(index.cameras.file[taken, camera]) == b""
+                missing += [(frame, index.camera_names[camera]) for frame in taken[has_none].tolist()]
         if self._fields.lidar and index.lidar is not None:
             without = frames[index.lidar.of_frame[frames] < 0].tolist()
             missing += [(frame, "the points") for frame in without if also_points]
@@ -372,11 +373,11 @@ class DrivingProvider(DataProvider):
     def _wanted_files(self) -> dict[str, tuple[Int64, list[bytes]]]:
         """By sensor: frames that need files, and the names of these in the index, ``(n,)`` each."""
         frames, index, wanted = self._frames, self._index, dict[str, tuple[Int64, list[bytes]]]()
-        cameras = {camera for camera, _ in self._views} if index.cameras is not None else ()
-        for camera in cameras:
-            taken = np.unique([frames - back for other, back in self._views if other == camera])
-            names = np.asarray(index.cameras.file[:, camera])[taken]
-            wanted[index.camera_names[camera]] = taken[names != b""], names[names != b""].tolist()
+        if index.cameras is not None:
+            for camera in dict.fromkeys(camera for camera, _ in self._views):
+                taken = np.unique([frames - back for other, back in self._views if other == camera])
+                names = np.asarray(index.cameras.file[:, camera])[taken]
+                wanted[index.camera_names[camera]] = taken[names != b""], names[names != b""].tolist()
         if self._fields.lidar and index.lidar is not None:
             of_frame = np.asarray(index.lidar.of_frame)[frames].tolist()
             needed = {
