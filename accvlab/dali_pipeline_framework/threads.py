@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls in threads of their own, and locks that a forked process has anew."""
+"""Calls in threads of their own, locks that a forked process has anew, and OpenCV in one thread."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -58,3 +60,70 @@ def _renew_locks() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_locks)
+
+
+class _OpenCvThreads:
+    """Counts who needs OpenCV to compute in one thread, and remembers how many it had before."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._given: int | None = None
+
+    def begin(self, ends_others: bool) -> None:
+        with self._lock:
+            self._users += 1
+            self._set_one()
+            if ends_others and self._given is not None:
+                sys.modules["cv2"].setNumThreads(1)
+
+    def end(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._given is not None:
+                sys.modules["cv2"].setNumThreads(self._given)
+                self._given = None
+
+    def was_imported(self) -> None:
+        with self._lock:
+            if self._users:
+                self._set_one()
+
+    def _set_one(self) -> None:
+        opencv: Any = sys.modules.get("cv2")
+        count = getattr(opencv, "getNumThreads", int)()  # while it is being imported, it has none
+        if count > 1:
+            self._given = count
+            opencv.setNumThreads(0)  # in the calling thread; unlike 1, it keeps the others for later
+
+
+_opencv_threads = _OpenCvThreads()
+
+
+def opencv_was_imported() -> None:
+    """Have OpenCV compute in one thread, if it was imported where that is needed."""
+    _opencv_threads.was_imported()
+
+
+def _forget_threads_of_opencv() -> None:
+    """In a forked process, nobody is there to end what other threads have begun, or to open their lock."""
+    _opencv_threads.__init__()  # type: ignore[misc]
+
+
+os.register_at_fork(after_in_child=_forget_threads_of_opencv)
+
+
+@contextlib.contextmanager
+def one_thread_of_opencv(*, ends_others: bool = False) -> Iterator[None]:
+    """Have OpenCV compute in the calling thread meanwhile, as in workers; then as before.
+
+    With several threads, some of its functions cut images into parts whose pixels differ by a grey level.
+
+    Args:
+        ends_others: Whether its other threads end; then they are started again when they are needed.
+    """
+    _opencv_threads.begin(ends_others)
+    try:
+        yield
+    finally:
+        _opencv_threads.end()

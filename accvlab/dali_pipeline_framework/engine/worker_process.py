@@ -23,7 +23,7 @@ import attrs
 import numpy as np
 
 from ..draws.keyed_draws import derive_key
-from ..operators.array_packages import one_thread_of_opencv
+from ..threads import one_thread_of_opencv
 
 _POLL_INTERVAL_S = 0.5
 

@@ -19,7 +19,6 @@ from ..checks import choice
 from ..draws.draw_scope import ArrayDraws, RunningStep, declared_draws, draw_of, path_in_sample, step_context
 from ..draws.random_draws import RandomDraw
 from ..errors import FieldValueError, FormatError, NotSupportedError, StepOutputError, text_of
-from ..operators.array_packages import one_thread_of_opencv
 from ..operators.deferred_images import DeferredImage
 from ..operators.functions import Array
 from ..sample_data import (
@@ -38,6 +37,7 @@ from ..sample_data.formats import describe_difference, described_together
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, format_path
 from ..sample_data.sample_data_group import replace_contents
+from ..threads import one_thread_of_opencv
 from ..unknown_arguments import explains_unknown_arguments
 from .image_use import WHAT_A_STEP_DOES, ImageUse, contents_after, declared_images, image_problems, is_overridden
 

@@ -12,7 +12,7 @@ import pytest
 from support.arrays import DT, ArrayProvider
 
 from accvlab.dali_pipeline_framework import DataLoader, MapStep
-from accvlab.dali_pipeline_framework.operators.array_packages import one_thread_of_opencv
+from accvlab.dali_pipeline_framework.threads import one_thread_of_opencv
 
 MANY = 8
 
@@ -82,7 +82,8 @@ def test_a_process_forked_meanwhile_begins_anew():
 def test_opencv_that_is_imported_by_a_step_has_one_too():
     script = """
         import sys
-        from accvlab.dali_pipeline_framework.operators.array_packages import needed_package, one_thread_of_opencv
+        from accvlab.dali_pipeline_framework.threads import one_thread_of_opencv
+        from accvlab.dali_pipeline_framework.operators.array_packages import needed_package
 
         assert "cv2" not in sys.modules
         with one_thread_of_opencv():
