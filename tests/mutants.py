@@ -35,7 +35,7 @@ FOLDERS = {
     "faults": ["faults", "loader/test_sample_policies.py"],
     "engine": ["engine", "loader/test_sample_policies.py"],
     "providers": ["providers", "pipeline/test_recorded_draws.py"],
-    "sources": ["sources", "loader/test_loader_of_readers.py", "loader/test_loader_state.py"],
+    "sources": ["sources", "loader/test_loader_state.py"],
     "ledgers.py": ["ledgers"],
 }
 REVERSED = ast.Compare, ast.UnaryOp  # what is changed to its opposite by itself
