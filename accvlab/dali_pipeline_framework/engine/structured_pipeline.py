@@ -317,7 +317,8 @@ class StructuredPipeline(Pipeline):
         self._first_in_epoch = self._consumer_iter
         if self.native is not None:
             self._native_run = self.native.begin(self)
-            self._native_run.continue_at(self._consumer_iter)  # of a checkpoint that was restored
+            # Of a checkpoint that was restored: DALI counts the end of an epoch like a batch, so it is told.
+            self._consumer_iter = self._first_in_epoch = self._native_run.continue_at(self._consumer_iter)
         vars(self)["build"] = type(None)  # DALI calls it five times per batch: nothing is to be done until `close`
 
     def describe_loading(self, pid: int) -> str:

@@ -83,9 +83,13 @@ class NativeRun(ABC):
         """Begin the next epoch; a stream has none."""
         return
 
-    def continue_at(self, num_begun: int) -> None:
-        """Continue after a checkpoint of an epoch of which ``num_begun`` batches were received."""
-        return
+    def continue_at(self, num_begun: int) -> int:
+        """Continue after a checkpoint, where ``num_begun`` batches of the epoch were received, or its end as well.
+
+        Returns:
+            Number of batches received of the epoch that is continued: 0 after the last batch of one.
+        """
+        return num_begun
 
     def describe_batch(self, batch: int) -> str:
         """Describe the content of one of the last batches, counted from the start; a sentence, or empty."""

@@ -207,9 +207,10 @@ class ReaderRun(NativeRun):
         self.num_batches = num_batches
         self._num_begun = 0
 
-    def continue_at(self, num_begun: int) -> None:
-        """See `NativeRun.continue_at`. After its last batch, an epoch has ended."""
-        self._num_begun = num_begun % self.num_batches
+    def continue_at(self, num_begun: int) -> int:
+        """See `NativeRun.continue_at`."""
+        self._num_begun = num_begun if num_begun < self.num_batches else 0
+        return self._num_begun
 
     def begin_batch(self) -> None:
         """See `NativeRun.begin_batch`."""

@@ -186,6 +186,22 @@ class TestCheckpoints:
             assert [*itertools.chain(*rest)][: len(delivered) - number] == delivered[number:]
             assert len(rest[0]) == num_batches - number % num_batches  # the epoch ends where it would have
 
+    def test_after_the_end_of_an_epoch_the_next_one_follows(self, root: Path) -> None:
+        def begun(**more: Any) -> Any:
+            return iterating(FileReader(file_root=root), 4, enable_checkpointing=True, **more)
+
+        with begun() as (_, iterator):
+            whole = [[numbers(batch) for batch in iterator] for _ in range(3)]
+        with begun() as (pipeline, iterator):
+            assert [numbers(batch) for batch in iterator] == whole[0]
+            checkpoint = pipeline.checkpoint()
+        with begun(checkpoint=checkpoint) as (pipeline, iterator):
+            assert numbers(next(iter(iterator))) == whole[1][0]
+            checkpoint = pipeline.checkpoint()
+        with begun(checkpoint=checkpoint) as (pipeline, iterator):
+            assert [numbers(batch) for batch in iterator] == whole[1][1:]
+            assert [numbers(batch) for batch in iterator] == whole[2]
+
     def test_of_sequences_are_continued(self, tmp_path: Path) -> None:
         root = frame_folders(tmp_path / "root", {"0": 5, "1": 4})
 
