@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from accvlab.dali_pipeline_framework.engine.control_block import ControlBlock
 from bench_report import Contestant, main, payloads, without_counters
 from support.loaders import pipeline_of
-
-from accvlab.dali_pipeline_framework.engine.control_block import ControlBlock
 
 pytestmark = pytest.mark.wide
 

@@ -30,8 +30,8 @@ _MODULES = (
     f"{_NAME}.pipeline",
     f"{_NAME}.inputs",
     f"{_NAME}.loader.data_loader",
-    f"{_NAME}.engine.worker_source",
-    f"{_NAME}.engine.watching.worker_watch",
+    f"{_NAME}.engine.input_sources",
+    f"{_NAME}.workers.local",
     "support.pipelines",
     "support.providers",
 )

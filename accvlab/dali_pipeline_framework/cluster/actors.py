@@ -20,10 +20,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.samples import LoadingBatch
 from ..engine.tolerant_loading import FaultRecord
-from ..engine.worker_report import ReportedFailure, WorkerReport
 from ..engine.worker_source import CallableSource
+from ..workers.reports import ReportedFailure, WorkerReport
+from ..workers.samples import LoadingBatch
 
 Request: TypeAlias = tuple[int, int, tuple[int, ...] | None]
 """Epoch, batch, and slots of it; None: all."""

@@ -29,14 +29,14 @@ import numpy as np
 from nvidia.dali import types
 
 from ..engine.control_block import Work
-from ..engine.samples import Array, OddSampleError
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.watching.worker_watch import describe_place, sample_index_at
-from ..engine.worker_report import ReportedFailure, WorkerReport
 from ..engine.worker_source import CallableSource, samples_of
 from ..errors import FrameworkError, NotSupportedError, OutputError, WorkerDiedError, WorkerStartError
 from ..sources.given_order import EpochIndices, GivenOrderSampler
 from ..sources.planned_input import PlannedInput
+from ..workers.reports import ReportedFailure, WorkerReport
+from ..workers.samples import Array, OddSampleError
 from .actors import ActorFacts, ActorUse, Answer
 from .dispatch import BYTES_PER_CALL, LEAST_PATIENCE_S, Call, Dispatch, Part, Position, joined_slots
 from .ray_actors import Actor, Actors, difference_of

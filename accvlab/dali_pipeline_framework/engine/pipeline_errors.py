@@ -57,6 +57,9 @@ def dtype_problems(
     return problems
 
 
+_NOT_KNOWN = "Which samples form the batch is not known, since the input does not report it."
+
+
 @attrs.frozen
 class FailedBatch:
     """A batch that has failed in the graph.
@@ -64,7 +67,7 @@ class FailedBatch:
     Attributes:
         epoch: Its epoch.
         batch: Its number in the epoch.
-        holds: What native readers know of it; empty where they know nothing.
+        holds: What is known of its samples; empty where nothing is.
         counted: What DALI counts in a batch, for messages.
         merged_fields: Fields whose elements are put together in the graph.
     """
@@ -85,19 +88,19 @@ def graph_error(
     error: Exception,
     native: NativeInput | None,
     find: Callable[[], tuple[str, list[Culprit]]] | None,
-) -> GraphError | DeviceError:
+) -> tuple[GraphError | DeviceError, list[Culprit]]:
     """Make the error for a batch that failed in the graph; ``find`` gets a description and the culprits."""
     if is_about_device(error):
-        return device_error(str(failed), error)
+        return device_error(str(failed), error), []
     if native is not None and is_about(error, native.operator_name):
-        return GraphError(f"{failed} failed in {native!r}: {dali_cause(error)}")
-    diagnosis = "Which samples form the batch is not known: native readers of DALI do not report it."
+        return GraphError(f"{failed} failed in {native!r}: {dali_cause(error)}"), []
+    diagnosis = "A DataLoader finds out which of its samples is to blame." if failed.holds else _NOT_KNOWN
     culprits: list[Culprit] = []
     if find is not None:
         try:
             diagnosis, culprits = find()
         except DeviceError as of_device:
-            return of_device
+            return of_device, []
         except Exception as unknown:  # whatever it is, the error of DALI is reported
             diagnosis = f"Which sample is to blame could not be found out: {type(unknown).__name__}: {unknown}"
     if MERGED_DIFFERENT_DIMENSIONS in str(error) and failed.merged_fields:
@@ -112,7 +115,7 @@ def graph_error(
     )
     indices = [culprit.member.sample_index for culprit in culprits]
     explained.sample_indices = tuple([index for index in indices if index is not None])
-    return explained
+    return explained, culprits
 
 
 def _source_of(tensors: Any) -> str:

@@ -9,38 +9,26 @@ import functools
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
-from threading import get_ident
 from time import perf_counter_ns
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any
 
 from nvidia.dali import types
-from nvidia.dali.pickling import _DaliPickle
 from nvidia.dali.pipeline import Pipeline
 
-from ..errors import ClosedError, FrameworkError, OutputError, WorkerDiedError
+from ..errors import ClosedError, FrameworkError, NotSupportedError, OutputError
 from ..sample_data import SampleDataGroup
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeInput, NativeRun
+from ..sources.positions import infos_of_batch
 from ..user_warnings import warn_user
-from . import interrupts
-from .control_block import ControlBlock, Work
-from .dali.texts import NO_WORKER_TAKES_TASKS, WORKER_LOST
-from .forking.fork_server import ForkServer, fork_server_for
-from .interrupts import DeferredInterrupt
+from ..workers.process_setup import comes_from_signal_handler
+from ..workers.reports import ReportedFailure, WorkerReport
+from .failure_diagnosis import Culprit, FailureDiagnosis
+from .input_sources import FedSource, InputSource
 from .pipeline_errors import FailedBatch, dtype_problems, graph_error, setup_error
-from .timing import StageTimes, mark_ranges, threads_of_dali, threads_of_process, time_waits
+from .timing import StageTimes, mark_ranges, threads_of_dali, threads_of_process
 from .transport import Delivery
-from .watching.pool import (
-    LoadAhead,
-    WorkerPool,
-    end_workers,
-    free_memory,
-    interrupt,
-    require_shared_memory,
-    reserve_first_pages,
-)
-from .worker_report import ReportedFailure, WorkerReport
 
 _AS_IT_IS = contextlib.nullcontext()
 
@@ -56,35 +44,6 @@ class _Unchecked(contextlib.AbstractContextManager[None]):
 
     def __exit__(self, *exception: object) -> None:
         self._pipeline._skip_api_check = False
-
-
-class ClusterLoading(Protocol):
-    """Loading of batches by other machines, as a pipeline uses it."""
-
-    @property
-    def window(self) -> int:
-        """How many batches are loaded ahead at most."""
-
-    @property
-    def num_loaded(self) -> int:
-        """How many are loaded, and not handed over."""
-
-    def start(self) -> None:
-        """Have what loads started."""
-
-    def work(self) -> list[Work]:
-        """What was loaded, by numbers below 0 in place of processes."""
-
-    def cpu_ns(self) -> dict[int, int]:
-        """Processor time for that, by the same numbers."""
-
-    def close(self) -> None:
-        """Have nothing more loaded."""
-
-
-if TYPE_CHECKING:
-    from .failure_diagnosis import BatchFaults, FailureDiagnosis
-    from .watching.worker_watch import WorkerWatch
 
 
 def reuse_host_memory() -> None:
@@ -117,17 +76,16 @@ class StructuredPipeline(Pipeline):
 
     It is an ordinary `nvidia.dali.Pipeline`; in addition
 
-    - a failure of the input or of an operator is raised when the batch that it belongs to is due, not while
-      earlier batches wait to be delivered, and again on every later call;
-    - the error names field, sample and cause (`SourceError`, `GraphError`, `WorkerDiedError`);
+    - a failure of an operator is raised when the batch that it belongs to is due, not while earlier batches wait
+      to be delivered, and again on every later call;
+    - the error names field, sample and cause (`SourceError`, `GraphError`);
     - `restart_epoch` works in the middle of an epoch;
-    - `close` ends the worker processes and gives their shared memory back.
+    - `close` destroys DALI's pipeline, with its workers.
 
     Get one from `PipelineDefinition.get_dali_pipeline`.
 
     Attributes:
         blueprint: Format of the output.
-        control: Memory shared with the workers.
         data_input: The user's input.
         native: The input where operators of DALI read it, and there is nothing for workers; else None.
         checks_dtypes: Whether the first batch is compared with the blueprint.
@@ -140,14 +98,14 @@ class StructuredPipeline(Pipeline):
         num_samples: Samples per batch; the batch of the graph holds more where arrays are folded.
         unused_fields: Fields that workers load, and that nothing depends on.
         last_changed_by: Per output field, what set it last.
-        worker_source: What DALI calls in the workers; None where there is nothing for them.
-        least_ahead: Batches that workers load ahead at least; more only as far as memory allows.
+        source: What DALI calls for samples; None where only native readers read.
         may_bind_outputs: Whether nothing is brought from a GPU to the CPU: then the host need not wait for it.
-        diagnosis: Finds out which samples of a failed batch are to blame; None for native readers.
+        diagnosis: Finds out which samples of a failed batch are to blame; None where these are not known.
+        culprits: What it has found of the failure.
+        fed: The source, where it hands over the batches of a pool; None where DALI loads by itself.
     """
 
     blueprint: SampleDataGroup
-    control: ControlBlock
     data_input: Any
     native: NativeInput | None
     checks_dtypes: bool
@@ -159,8 +117,7 @@ class StructuredPipeline(Pipeline):
     num_samples: int = 0  # not known while the graph is defined
     unused_fields: Sequence[str]
     last_changed_by: Sequence[str]
-    worker_source: Any
-    least_ahead: int
+    source: InputSource | None
     may_bind_outputs: bool
     diagnosis: FailureDiagnosis | None
 
@@ -175,24 +132,17 @@ class StructuredPipeline(Pipeline):
     _has_scheduled: bool = False  # whether a batch of the current epoch was scheduled
     _num_iterators: int = 0
     is_closed: bool = False
-    _is_abandoning: bool = False  # whether what is left of the epoch is thrown away
-    _load_ahead: LoadAhead | None = None
-    watch: WorkerWatch | None = None
-    cluster: ClusterLoading | None = None  # which loads in place of workers
-    fork_server: ForkServer | None = None
     start_s: Mapping[str, float] = MappingProxyType({})  # what the start has taken, by stage
-    is_of_loader: bool = False  # which warns by itself
-    limits: tuple[float | None, float | None] = (None, None)  # of `WorkerWatch.limit`, from the start on
-    sample_faults: BatchFaults | None = None
-    failed_batch: tuple[int, int] = (0, 0)  # epoch and batch in it
-    held_back: tuple[tuple[int, int], WorkerDiedError] | None = None  # what `hold_back` was called with
+    culprits: Sequence[Culprit] = ()
+    fed: FedSource | None = None
     _delivers_graph_outputs: bool = False
-    _num_handed_over: int = 0  # of the batches that workers have loaded
     _threads: Set[int] = frozenset()  # that were started with it
 
     def complete(self, **attributes: Any) -> None:
         """Set the attributes of this class that have no default, once the graph is defined."""
         vars(self).update(attributes, times=StageTimes())
+        self._made_in = os.getpid()
+        self.fed = self.source if isinstance(self.source, FedSource) else None
 
     @property
     def max_batch_size(self) -> int:
@@ -205,12 +155,6 @@ class StructuredPipeline(Pipeline):
     def output_blueprint(self) -> SampleDataGroup:
         """Format of the output, as an empty copy."""
         return self.blueprint.get_empty_like_self()
-
-    def reported_samples(self, epoch: int, batch: int) -> bytes:
-        """Get the samples that a worker has reported for the batch that was delivered last; empty for none."""
-        if not callable(self.data_input):  # it counts over all epochs
-            epoch, batch = 0, self.num_delivered - 1
-        return self.control.reported_samples(epoch, batch)
 
     def order_by_sample(self) -> None:
         """Have the elements of arrays ordered sample by sample, which makes stacking them a reshape.
@@ -226,69 +170,13 @@ class StructuredPipeline(Pipeline):
         """What to do where samples of a batch have different shapes, if a native input knows; else empty."""
         return "" if self.native is None else self.native.ragged_advice
 
-    @property
-    def imports_s(self) -> Mapping[str, float]:
-        """Seconds in which the fork server has imported each package; empty with other start methods."""
-        return (self.fork_server and self.fork_server.seconds) or {}
-
-    def work(self) -> list[Work]:
-        """What its workers have done, or this process where it loads."""
-        return self.control.work() if self.cluster is None else self.cluster.work()
-
-    @property
-    def last_batch(self) -> tuple[int, int]:
-        """Epoch and batch of the batch received last, as the pipeline counts them for the workers."""
-        return self._epoch_idx, self._first_in_epoch + self._num_in_epoch - 1
-
     # --- starting ---------------------------------------------------------------------------------
 
     def start_py_workers(self) -> None:
-        """Start the worker processes, if there are any to start.
-
-        Raises:
-            WorkerStartError: They could not be started.
-            SourcePicklingError: The input cannot be sent to a spawned worker.
-        """
+        """Start the worker processes of DALI, if there are any to start."""
         self._require_open()
-        if self._py_pool_started or self.watch is not None:  # DALI notes only that of processes
-            return
-        from .watching.worker_watch import WorkerWatch
-        from .workers import starting_workers, warn_of_many_workers
-
-        if getattr(self.worker_source, "is_parallel", False) and not self.is_of_loader:
-            warn_of_many_workers(self.py_num_workers, "py_num_workers")
-        depth, began = self._prefetch_queue_depth, perf_counter_ns()
-        try:
-            if isinstance(depth, dict):  # DALI's worker pool takes only a single depth
-                self._prefetch_queue_depth = max(depth.values())
-            if self.native is None and self.py_num_workers:
-                require_shared_memory()
-            watch = WorkerWatch(self.control, self.describe_loading)
-            if self.py_start_method == "forkserver" and getattr(self.worker_source, "is_parallel", False):
-                self.fork_server = fork_server_for(self.worker_source)
-                self._py_callback_pickler = self._py_callback_pickler or _DaliPickle  # else once per worker
-            arguments = self.py_num_workers, watch, self.control, self.limits, self.fork_server
-            may_compress = self._py_callback_pickler is not _DaliPickle
-            with starting_workers(*arguments, needs_main=may_compress):
-                super().start_py_workers()
-            if self._py_pool is not None:
-                self._py_pool_started = False
-                reserve_first_pages(self._py_pool)  # which ends the workers where it fails
-                self._py_pool_started = True
-                time_waits(self._py_pool.pool, self.times)
-                sources = self._parallel_input_callbacks
-                self._load_ahead = LoadAhead(self._py_pool, sources, self.least_ahead)
-                watch.count_batches(self._py_pool.contexts)
-            watch.limit(*self.limits)
-            if self.cluster is not None:
-                self.cluster.start()
-            weakref.finalize(self, watch.close).atexit = False
-            self.watch = watch
-            _open.add(self)
-            if self._py_pool is not None:
-                self.start_s = {"workers": (perf_counter_ns() - began) * 1e-9}
-        finally:
-            self._prefetch_queue_depth = depth
+        super().start_py_workers()
+        _open.add(self)
 
     def build(self) -> None:
         """Build the pipeline, and start its worker processes if that was not done before."""
@@ -321,17 +209,6 @@ class StructuredPipeline(Pipeline):
             self._consumer_iter = self._first_in_epoch = self._native_run.continue_at(self._consumer_iter)
         vars(self)["build"] = type(None)  # DALI calls it five times per batch: nothing is to be done until `close`
 
-    def describe_loading(self, pid: int) -> str:
-        """Say what a process is at: "loading sample 7 (...)"; empty where that is not known."""
-        if pid in self.control.setups():
-            return self.control.setups()[pid][0]
-        from .watching.worker_watch import describe_place, sample_index_at
-
-        loading = self.control.find_loading(pid) if callable(self.data_input) else None
-        if loading is None:
-            return ""
-        return f"loading {describe_place(sample_index_at(self.data_input, loading, self.num_samples), loading)}"
-
     # --- running ----------------------------------------------------------------------------------
 
     def _check_api_type_scope(self, type: types.PipelineAPIType) -> contextlib.AbstractContextManager[None]:
@@ -345,10 +222,6 @@ class StructuredPipeline(Pipeline):
     def _unchecked(self) -> _Unchecked:
         return _Unchecked(weakref.proxy(self))
 
-    @functools.cached_property
-    def _while_scheduling(self) -> DeferredInterrupt:
-        return DeferredInterrupt(None if self._py_pool is None else functools.partial(interrupt, self._py_pool))
-
     def schedule_run(self) -> None:
         """Schedule the next batch. A failure to do so is kept until that batch is due."""
         if not self._built or self.is_closed:
@@ -360,25 +233,23 @@ class StructuredPipeline(Pipeline):
             if not self._exec_async:
                 # DALI waits indefinitely for the buffer that holds the batch delivered last.
                 self.release_outputs()
-            with self._while_scheduling:
-                if self._native_run is not None and self._native_run.is_awaited:
-                    self._schedule_awaited(self._native_run)
-                else:
-                    super().schedule_run()
+            if self._native_run is not None and self._native_run.is_awaited:
+                self._schedule_awaited(self._native_run)
+            else:
+                super().schedule_run()
         except StopIteration:
             raise
         except Exception as error:
+            if comes_from_signal_handler(error):
+                self.failure = _interrupted()
+                raise
             ahead = self._batches_to_consume
-
             if not self._exec_async and WorkerReport.find(error) is None:
                 ahead -= 1  # the graph has run and failed in this call, when the batch was counted already
             self.failure = self._explained(error, ahead)
             self._num_before_failure = self.num_delivered + ahead
         except BaseException:
-            self.failure = ClosedError(
-                "The pipeline was interrupted while it waited for a batch, and cannot be continued. Get a new "
-                "one from PipelineDefinition.get_dali_pipeline()."
-            )
+            self.failure = _interrupted()
             raise
 
     def _await_input(self) -> bool:
@@ -406,23 +277,9 @@ class StructuredPipeline(Pipeline):
         """Called by DALI before a batch is scheduled: native readers have no end, so they are counted here."""
         if self._native_run is not None:
             self._native_run.begin_batch()
-        if self._is_abandoning:
-            discard_loaded(self._py_pool)
-            raise StopIteration
-        began, waited_ns = perf_counter_ns(), self.times.workers_ns
-        if self.cluster is not None:
-            self.times.count_input(self.cluster.num_loaded)
-        elif self._py_pool is not None:
-            self.times.count_input(self.control.num_loaded - self._num_handed_over)
-        try:
-            super()._iter_setup()
-        except BaseException:  # there is no such batch
-            self.times.workers_ns = waited_ns
-            raise
+        began = perf_counter_ns()
+        super()._iter_setup()
         self.times.input_ns += perf_counter_ns() - began
-        self._num_handed_over += 1
-        if self._load_ahead is not None:
-            self._load_ahead.deepen()
 
     def outputs(self, cuda_stream: Any = None) -> Any:
         """Get the outputs of the next batch. See `nvidia.dali.Pipeline.outputs`."""
@@ -448,19 +305,9 @@ class StructuredPipeline(Pipeline):
         """The threads in which the graph runs, once it has run."""
         return threads_of_dali(self._threads)
 
-    @property
-    def depth(self) -> int:
-        """How many batches workers may load ahead; 0 where there are no workers."""
-        if self.cluster is not None:
-            return self.cluster.window
-        sources: Any = None if self._py_pool is None else self._parallel_input_callbacks
-        return max((source.prefetch_queue_depth for source in sources or ()), default=0)
-
     def mark_stages(self) -> None:
         """Mark its stages for NVIDIA's profiler, if that is wanted; it must be built."""
         mark_ranges(self, _iter_setup="hand over", outputs="wait for the graph")
-        if self._py_pool is not None:
-            mark_ranges(self._py_pool.pool, wait_for_res="wait for workers")
 
     def _receive(self, get_outputs: Callable[[Any], Any], cuda_stream: Any) -> Any:
         if self.is_closed:
@@ -469,25 +316,18 @@ class StructuredPipeline(Pipeline):
             self._is_failure_due or self.empty() or self.num_delivered >= self._num_before_failure
         ):
             self._raise_failure()
-        running = interrupts.running
-        if running is not None and running.thread != get_ident():
-            running = None
         try:
-            if running is not None:
-                running.is_held = True
-            # What it waits for takes a short time only: nothing ends that.
-            with DeferredInterrupt(lambda: None) if running is None else contextlib.nullcontext():
-                batch = get_outputs(cuda_stream)
-                self._num_in_epoch += 1
-                self.num_delivered += 1
+            batch = get_outputs(cuda_stream)
+            self._num_in_epoch += 1
+            self.num_delivered += 1
         except StopIteration:
             raise
         except Exception as error:
+            if comes_from_signal_handler(error):
+                self.failure = _interrupted()
+                raise
             self.failure = self._explained(error, 0)
             self._raise_failure()
-        finally:
-            if running is not None:
-                running.is_held = False
         # Native readers give what is in the files, and that may change from one to the next.
         if self.checks_dtypes and (self.num_delivered == 1 or self._native_run is not None):
             self._check_dtypes(batch)
@@ -512,13 +352,8 @@ class StructuredPipeline(Pipeline):
             self._num_in_epoch = 0
             self._first_in_epoch = 0
             self._has_scheduled = False
-            self._num_handed_over = self.control.num_loaded  # the others were thrown away
             if self._native_run is not None:
                 self._native_run.begin_epoch()
-
-    def abandon_epoch(self) -> None:
-        """Tell the workers to load nothing more for the current epoch, so that it ends soon."""
-        self.control.abandon_epoch(self._epoch_idx)
 
     def is_at_start_of_epoch(self) -> bool:
         """Whether starting the next epoch would skip nothing.
@@ -547,34 +382,24 @@ class StructuredPipeline(Pipeline):
             return
         self._end_epoch()
 
-    def begin_epoch(self, epoch: int, first_batch: int = 0) -> None:
-        """End the current epoch at its present batch, and go on at a batch of any epoch of the input.
-
-        The input must be a callable. Batches that are being prepared already are finished and thrown away, also
-        those of an endless input.
-
-        Args:
-            epoch: Epoch of the input whose batches are delivered next.
-            first_batch: The batch of it that is delivered first.
-
-        Raises:
-            FrameworkError: The pipeline has failed or was closed; it cannot be continued.
-        """
+    def begin_at(self, position: tuple[int, int]) -> None:
+        """Go on at any batch of what a pool loads; what is being prepared is finished and thrown away."""
         self._require_running()
+        fed = self.fed
+        if fed is None:
+            raise NotSupportedError("Only a pipeline that a pool feeds begins anywhere.")
         if self._has_scheduled:
+            fed.stop()
             self._end_epoch()
-        # After a checkpoint was restored, DALI goes on counting.
-        self.control.map_epoch(self._epoch_idx, epoch, first_batch - self._first_in_epoch)
+        fed.begin(position)
 
     def _end_epoch(self) -> None:
-        if not (self._last_iter and self.empty()):
-            self.abandon_epoch()
-            # What is loaded and waits is dropped at once; an iterable or a reader must be played to the end.
-            self._is_abandoning = callable(self.data_input)
-            with contextlib.suppress(StopIteration):
-                while True:
-                    self._throw_batch_away()
-            self._is_abandoning = False
+        """Throw away what is being prepared, and load nothing more; iterables are played to their end."""
+        if callable(self.data_input):
+            self._last_iter = True  # DALI asks for nothing more then
+        with contextlib.suppress(StopIteration):
+            while not (self._last_iter and self.empty()):
+                self._throw_batch_away()
         self.reset()
 
     @property
@@ -596,29 +421,22 @@ class StructuredPipeline(Pipeline):
     # --- closing ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the worker processes and free their shared memory. The pipeline cannot be used after that.
+        """Destroy DALI's pipeline, with its workers. It cannot be used after that.
 
-        Batches that were delivered stay valid. Closing a second time does nothing.
+        Batches that were delivered stay valid. Closing a second time does nothing, nor in a forked copy of
+        the process that has made it.
         """
         if self.is_closed:
             return
-        # Each part runs, also where Ctrl-C comes meanwhile or another part fails: at the end of a program, Python
-        # waits indefinitely for workers that nobody has ended.
-        with DeferredInterrupt(), contextlib.ExitStack() as last_first:
-            self.is_closed = True
-            vars(self).pop("build", None)
-            last_first.callback(self.control.close)
-            last_first.callback(free_memory, self._py_pool)
-            if self.sample_faults is not None:
-                last_first.callback(self.sample_faults.close)
-            last_first.callback(self._end_workers)
-            last_first.callback(self._shutdown)
-            if self._native_run is not None:
-                last_first.callback(self._native_run.close)
-
-    def end_wait(self) -> None:
-        """Have a thread that waits for workers wait no more: it gets an error, and the pipeline has failed."""
-        interrupt(self._py_pool)
+        self.is_closed = True
+        if os.getpid() != self._made_in:
+            return
+        vars(self).pop("build", None)
+        if self._native_run is not None:
+            self._native_run.close()
+        self._shutdown()
+        if self._py_pool is not None:
+            self._py_pool.close()
 
     def attach_iterator(self) -> None:
         """Register an iterator over this pipeline.
@@ -635,13 +453,6 @@ class StructuredPipeline(Pipeline):
         if self._num_iterators == 0:
             self.close()
 
-    def _end_workers(self) -> None:
-        if self.watch is not None:
-            self.watch.close()
-        if self.cluster is not None:
-            self.cluster.close()
-        end_workers(self._py_pool)
-
     def _require_running(self) -> None:
         self._require_open()
         if self.failure is not None:
@@ -657,15 +468,8 @@ class StructuredPipeline(Pipeline):
 
     def _raise_failure(self) -> None:
         self._is_failure_due = True
-        # Nothing more can come from the workers; a traceback that somebody keeps must not keep them.
-        self._end_workers()
         if self.failure is not None:
             raise self.failure.with_traceback(None) from self.failure.__cause__
-
-    def hold_back(self, batch: tuple[int, int], error: WorkerDiedError) -> None:
-        """Fail with an error at a batch (epoch, and batch in it) of the input, and load nothing from there on."""
-        self.held_back = batch, error
-        self.control.hold_back(*batch)
 
     def _explained(self, error: Exception, ahead: int) -> Exception:
         """Make the error that names what failed, from what DALI raised.
@@ -676,47 +480,36 @@ class StructuredPipeline(Pipeline):
         """
         if isinstance(error, FrameworkError):
             return error
-        iteration = self._first_in_epoch + self._num_in_epoch + ahead
-        self.failed_batch = self.control.locate(self._epoch_idx, iteration)
-        if self.held_back is not None and self.failed_batch == self.held_back[0]:
-            return self.held_back[1]
-
         report = WorkerReport.find(error)
         if report is not None:
             explained: Exception = report.to_error()
             if isinstance(error, ReportedFailure):  # it happened in this process, so the original is here
                 explained.__cause__ = error.__cause__
             return explained
-        if WORKER_LOST in str(error) or NO_WORKER_TAKES_TASKS in str(error):
-            from .watching.worker_watch import worker_died_error
-
-            watch = cast("WorkerWatch", self.watch)
-            return worker_died_error(self._py_pool, watch, self.control, self.data_input, self.num_samples)
+        iteration = self._first_in_epoch + self._num_in_epoch + ahead
+        position, fed, find = (self._epoch_idx, iteration), self.fed, None
         batch_in_all = self.num_delivered + ahead
         holds = "" if self._native_run is None else f" {self._native_run.describe_batch(batch_in_all)}".rstrip()
+        if fed is not None and 0 <= ahead < len(fed.handed):
+            batch = fed.handed[ahead]
+            position = batch.position
+            if self.diagnosis is not None:
+                others = [] if fed.received is not None else [each for each in fed.handed if each is not batch]
+                find = functools.partial(self.diagnosis.find, error, batch, others[:1], fed.received is not None)
+        elif callable(self.data_input):
+            adapter, infos = InputAdapter(self.data_input), infos_of_batch(*position, self.num_samples)
+            with contextlib.suppress(Exception):  # it only decorates the error
+                indices = [index for index in map(adapter.sample_index, infos) if index is not None]
+                holds = f" It holds the samples {', '.join(map(str, indices))}." if indices else ""
         layout = self.delivery.layout
         counted = "samples" if layout is None or layout.num_slots == 1 else "the elements of all samples"
-        failed = FailedBatch(*self.failed_batch, holds, counted, self.merged_fields)
-        find = None
-        if self.diagnosis is not None:
-            faults = self.sample_faults or self.diagnosis
-            find = functools.partial(faults.find, error, *self.failed_batch, batch_in_all)
-        return graph_error(failed, error, self.native, find)
+        failed = FailedBatch(*position, holds, counted, self.merged_fields)
+        made, self.culprits = graph_error(failed, error, self.native, find)
+        return made
 
 
-def discard_loaded(pool: WorkerPool) -> None:
-    """Throw away what the workers of a pool have loaded, or still load, of an abandoned epoch; also what failed.
-
-    It was not requested, so it does not go through the graph, and a bad sample in it is no reason to fail.
-    """
-
-    for number, context in enumerate(() if pool is None else pool.contexts):
-        pool.reset_context(number)
-        while context.task_queue:
-            try:
-                pool.receive_batch(number)
-            except StopIteration:
-                pass
-            except Exception as error:
-                if WorkerReport.find(error) is None:  # a worker has died
-                    raise
+def _interrupted() -> ClosedError:
+    return ClosedError(
+        "The pipeline was interrupted while it waited for a batch, and cannot be continued. Get a new one from "
+        "PipelineDefinition.get_dali_pipeline()."
+    )

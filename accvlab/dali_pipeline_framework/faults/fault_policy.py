@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import attrs
@@ -252,6 +252,11 @@ def _entry(line: bytes) -> QuarantineEntry:
 
 Stage: TypeAlias = Literal["loading", "checks", "steps", "graph"]
 
+OUTCOMES = {"raise": "raised", "skip": "skipped", "replace": "another sample in its place"}
+"""What becomes of a sample that failed where it is not known what takes its place, by policy."""
+
+
+_MOST_LOGGED = 10
 _FEW = 1000  # of so many samples the share is taken at least
 _MOST_REASONS = 5
 _MOST_SHOWN = 10
@@ -319,11 +324,16 @@ class FailedSamples:
         """The samples that have failed, each once; without those that were excluded from the start."""
         return tuple(self.by_index.values())
 
-    def note(self, failed: FailedSample) -> None:
-        """Note a sample; nothing happens where it is known."""
+    def found(self, failed: FailedSample) -> None:
+        """Note a sample, and log it; nothing happens where it is known."""
         if failed.sample_index in self.by_index:
             return
         self.by_index[failed.sample_index] = failed
+        file = f" ({failed.file})" if failed.file else ""
+        is_error = failed.outcome == OUTCOMES["raise"]  # then the error says it all
+        level = logging.INFO if is_error or len(self.by_index) > _MOST_LOGGED else logging.WARNING
+        text = "Sample %d%s failed: %s [%s]"
+        _logger.log(level, text, failed.sample_index, file, failed.reason, failed.outcome)
         if self._quarantine is None:
             return
         try:
@@ -331,6 +341,16 @@ class FailedSamples:
         except QuarantineError as error:
             self._quarantine = None
             _logger.error("%s Nothing more is written to it; `failed_samples` of the loader has all.", error)
+
+    def delivered(self, failures: Sequence[FailedSample]) -> None:
+        """Note what has failed in a batch that was delivered.
+
+        Raises:
+            TooManyFailedError: More samples have failed than may.
+        """
+        for each in failures:
+            self.found(each)
+        self.require_budget()
 
     def require_budget(self) -> None:
         """Raise a `TooManyFailedError` where more samples have failed than may."""

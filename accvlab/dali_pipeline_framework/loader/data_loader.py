@@ -183,6 +183,8 @@ class DataLoader(TorchInterface):
         ledger: Folder in which each rank notes which samples it has delivered, in a file of its own; see the
             page on ledgers. None: nothing is noted.
         workers: Actors of a Ray cluster that load in place of worker processes; None: there are none.
+        prefetch_bytes: Memory in bytes that batches may take which workers have loaded ahead. One batch per worker
+            is loaded ahead in any case.
 
     Raises:
         SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
@@ -247,6 +249,7 @@ class DataLoader(TorchInterface):
         faults: FaultPolicy | SamplePolicy | None = None,
         ledger: str | os.PathLike[str] | None = None,
         workers: RayWorkers | None = None,
+        prefetch_bytes: float = 512e6,
     ) -> None:
         """Create the loader. Its worker processes start with the first loop, or with `start`."""
         self._settings = settings = LoaderSettings.of(locals())
@@ -335,9 +338,9 @@ class DataLoader(TorchInterface):
         Args:
             since: An earlier report. Where it is of the same loop, only what came after it counts.
         """
-        pipeline = self._run.pipeline
-        made = make_report(self._run.times, since, pipeline.depth, pipeline.num_threads, self.shard.shard_id)
-        return attrs.evolve(made, actors=self._run.pipelines.actor_uses())
+        run = self._run
+        depth = run.pipelines.pool.settings.window if run.num_workers else 0
+        return make_report(run.times, since, depth, run.pipeline.num_threads, self.shard.shard_id)
 
     # --- state ------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from typing import cast
 import attrs
 
 from ..checks import MOST_IN_BATCH, shown, whole_number
-from ..engine.workers import warn_of_many_workers
 from ..errors import NotSupportedError, SettingError
 from ..faults.fault_policy import FaultPolicy
 from ..limits.file_limits import checked_worker_count
@@ -25,6 +24,7 @@ from ..sources.native_input import NativeInput
 from ..sources.planned_input import PlannedInput
 from ..sources.sampler_inputs import SamplerInputCallable, SamplerInputIterable
 from ..sources.shards import Shard, detect_shard, num_cores_of_rank, shard_of_input
+from ..user_warnings import warn_user
 from .loader_settings import LoaderSettings
 
 _logger = logging.getLogger(__name__)
@@ -213,8 +213,20 @@ def checked_num_workers(settings: LoaderSettings, definition: PipelineDefinition
         )
     count = checked_worker_count(value, "num_workers")
     if definition.uses_workers:
-        warn_of_many_workers(count, "num_workers")
+        warn_of_many_workers(count)
     return count
+
+
+def warn_of_many_workers(num_workers: int) -> None:
+    """Warn of more worker processes than this rank has usable cores."""
+    num_cores = num_cores_of_rank()
+    if num_workers > num_cores:
+        warn_user(
+            f"`num_workers={num_workers}` starts {num_workers} worker processes, and this rank has {num_cores} "
+            f"usable core{'s' * (num_cores > 1)}. Unless workers mostly wait for files or a network, they only "
+            f"slow each other down, and each takes time to start and memory. Give {num_cores} or fewer; with "
+            f"num_workers=None a DataLoader takes as many as there are usable cores, at most 8."
+        )
 
 
 def check_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> None:

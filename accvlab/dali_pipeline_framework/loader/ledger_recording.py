@@ -17,7 +17,7 @@ from .input_binding import LoaderInput
 from .progress import Position
 
 if TYPE_CHECKING:
-    from .recovery import LoaderPipeline
+    from .loader_pipeline import LoaderPipeline
 
 _logger = logging.getLogger(__name__)
 
@@ -85,10 +85,8 @@ class LedgerRecording:
     def note(self, position: Position, run: LoaderPipeline) -> None:
         """Note the batch before a position, which was just delivered."""
         if self._writer is not None:
-            epoch, next_batch = run.as_counted_by_input(position)
-            samples = run.pipeline.reported_samples(epoch, next_batch - 1)
             try:  # not by `_write`: one call less with each batch
-                self._writer.note_batch(position.epoch, position.batch - 1, samples)
+                self._writer.note_batch(position.epoch, position.batch - 1, run.samples_received())
             except OSError as error:
                 self._fail(error)
 

@@ -7,31 +7,21 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
 from ..checks import shown, whole_number
-from ..engine.interrupts import DeferredInterrupt, hold
 from ..engine.structured_pipeline import StructuredPipeline
-from ..errors import (
-    ClosedError,
-    FrameworkError,
-    GraphError,
-    NotSupportedError,
-    SettingError,
-    SourceError,
-    StateError,
-    WorkerDiedError,
-)
+from ..errors import ClosedError, FrameworkError, NotSupportedError, SettingError, StateError
 from ..sources.input_adapter import InputAdapter
 from ..threads import give_lock
+from ..workers.process_setup import comes_from_signal_handler
 from .input_binding import bind_input, check_sample_policy, checked_num_workers, composed_definition
 from .ledger_recording import LedgerRecording
+from .loader_pipeline import LoaderPipeline
 from .loader_settings import LoaderSettings
-from .progress import LoopProgress, Made, Position
+from .progress import LoopProgress, Position
 from .rank_agreement import RankAgreement, Settings, compared_settings
-from .recovery import LoaderPipeline, Recovery
 from .report import LoopTimes
 from .state import (
     NO_SEGMENTS,
@@ -61,43 +51,20 @@ class Loop(Iterator[Any]):
     def __init__(self, run: LoaderRun, loader: object) -> None:
         """Begin a loop."""
         self._run = run
-        self._interrupts = DeferredInterrupt()
         self.loader = loader
         self.has_begun = self.has_ended = False
 
     def __next__(self) -> Any:
         """Get the next batch.
 
-        An exception of a signal handler comes out of here before the batch counts as received: another call
-        returns it. Only where the signal comes in the last few operations, after the batch was counted and before
-        the caller has it, that batch is lost to the caller (``for`` loops have it then).
+        An exception of a signal handler loses nothing: the next call returns the same batch. Only where the signal
+        comes in the last few operations, after the batch was counted and before the caller has it, that batch is
+        lost to the caller (``for`` loops have it then).
 
         Several threads may call it: they take turns, and each batch goes to one of them.
         """
-        run, thread = self._run, get_ident()
-        progress = run.progress
-        with run.lock, self._interrupts:
-            made = run.make_batch(self, thread)
-            of_threads = progress.made
-            of_threads[thread] = made
-        callable(None)  # Python runs handlers after calls of built-in functions and at jumps back: here, then not
-        if of_threads is not progress.made:
-            raise _ended()
-        of_threads[thread] = None
-        if made.error is not None:
-            try:
-                raise made.error
-            finally:
-                del made  # else the error, by its traceback, would hold itself
-        after, before = made.delivered, progress.delivered
-        is_next = (after.epoch, after.batch) > (before.epoch, before.batch)  # else another thread was faster
-        if is_next and (progress.is_stream or not self.has_ended):
-            if not progress.is_epoch_set:
-                progress.next_start = made.next_start
-            progress.delivered = after
-        progress.is_loaded = False
-        self.has_begun = True
-        return made.batch
+        with self._run.lock:
+            return self._run.next_batch(self)
 
 
 def _ended() -> ClosedError:
@@ -120,7 +87,6 @@ class LoaderRun:
         pipelines: Owner of the present pipeline.
         progress: The position.
         times: Where the time of the loops goes.
-        recovery: How the pipeline is replaced after a fault.
         ledger: The ledger.
         agreement: Comparison of the settings between ranks.
         lock: Held by the thread that makes a batch, begins a loop, or changes the position.
@@ -143,12 +109,12 @@ class LoaderRun:
         self.num_workers = checked_num_workers(settings, self.definition, bound)
         check_sample_policy(bound, settings.faults)
         self.ledger = LedgerRecording(settings.ledger, bound, settings.seed)
-        self.pipelines = LoaderPipeline(settings, self.definition, bound, self.num_workers, self.ledger.is_on)
         is_stream = bound.is_endless and settings.steps_per_epoch is None
         self.progress = LoopProgress(bound.is_endless, is_stream=is_stream)
+        self.pipelines = LoaderPipeline(settings, self.definition, bound, self.num_workers, self.progress)
         self.times = LoopTimes()
-        self.recovery = Recovery(self.pipelines, self.progress, settings.faults)
         self.agreement = RankAgreement(bound.shard)
+        self._before: tuple[Position, Position] | None = None  # within a call: the position before it
         # The loop holds the loader, which without another reference to it is closed with its loop.
         self._loop: Callable[[], Loop | None] = _no_loop
         self._states_of_trainer: object = None  # of Lightning, that were looked at
@@ -169,11 +135,12 @@ class LoaderRun:
     def start(self) -> None:
         """Start the worker processes, where that was not done before."""
         with self.lock:
-            self.recovery.start()
+            self._take_up()
+            self.pipelines.start()
 
     def begin_loop(self, loader: object) -> Loop:
         """Start the next loop, over a loader that Accelerate is to know, and that is kept as long as the loop."""
-        with self.lock, DeferredInterrupt():
+        with self.lock:
             try:
                 self._prepare_loop()
             except FrameworkError:
@@ -188,7 +155,6 @@ class LoaderRun:
         self.start()
         self._loop = _no_loop
         self.progress.end_setting()
-        self.recovery.restore()
         self._forget_segments()
         self.agreement.begin_loop(self._compared_settings)
         self._begin()
@@ -196,37 +162,46 @@ class LoaderRun:
         self.times.begin()
         self._log_sample_counts()
 
-    def make_batch(self, loop: Loop, thread: int) -> Made:
-        """Make what a thread receives next of a loop, unless it was made already."""
-        progress, times, pipelines = self.progress, self.times, self.pipelines
+    def _take_up(self) -> None:
+        """Where an exception has come out of the middle of a call, have the batch made again that was due."""
+        before, self._before = self._before, None
+        if before is not None:
+            self.progress.pipeline, self.progress.next_start = before
+            self.pipelines.is_lost = self.pipelines.iterator is not None
+
+    def next_batch(self, loop: Loop) -> Any:
+        """Get the next batch of a loop.
+
+        Raises:
+            StopIteration: The loop has ended.
+        """
+        progress, pipelines = self.progress, self.pipelines
+        if self._before is not None:
+            self._take_up()
+        else:
+            pipelines.release()
         if pipelines.is_closed:
             pipelines.require_open()
         if loop is not self._loop():
             raise _ended()
-        made = progress.made.get(thread)
-        if made is not None:
-            return made
         if not loop.has_begun:
             self._resume_training(loop)
-        asked_at, start_before = perf_counter_ns(), progress.next_start
+        self._before = progress.pipeline, progress.next_start
         try:
-            batch = self.next_batch(loop)
-        except Exception as error:
+            batch = self._timed_batch(loop)
+        except (StopIteration, FrameworkError) as error:
+            self._before = None
             if pipelines.is_closed:  # by another thread, which has ended the wait
-                return Made(None, pipelines.closed_error(), progress.pipeline, progress.next_start)
-            if isinstance(error, GraphError | SourceError | WorkerDiedError):  # how it got here does not help
-                error.__traceback__, error.__suppress_context__ = None, True
-            return Made(None, error, progress.pipeline, progress.next_start)
-        start_after, progress.next_start = progress.next_start, start_before
-        received_at = perf_counter_ns()
-        times.num_batches += 1
-        times.next_ns += received_at - asked_at
-        times.between_ns += asked_at - times.received_at
-        times.received_at = received_at
-        pipeline = pipelines.pipeline
-        if received_at >= times.due_at or pipeline is not times.pipeline:
-            times.read_clocks(received_at - asked_at, pipeline)
-        return Made(batch, None, progress.pipeline, start_after)
+                raise pipelines.closed_error() from None
+            error.__traceback__ = None  # how it got here does not help
+            raise
+        except Exception as error:  # of `post_process_func`
+            if not comes_from_signal_handler(error):
+                self._before = None
+            raise
+        progress.delivered, progress.is_loaded, self._before = progress.pipeline, False, None
+        loop.has_begun = True
+        return batch
 
     def _resume_training(self, loop: Loop) -> None:
         """Have a loop that begins in the middle of a resumed training begin there."""
@@ -247,40 +222,40 @@ class LoaderRun:
                 f"checkpoint at the end of an epoch."
             )
 
-    def next_batch(self, loop: Loop) -> Any:
-        """Get the next batch of a loop from the pipeline.
-
-        Raises:
-            StopIteration: The loop has ended.
-        """
-        pipelines, steps = self.pipelines, self._settings.steps_per_epoch
-        if loop.has_ended or (pipelines.iterator is None and not pipelines.is_lost):
+    def _timed_batch(self, loop: Loop) -> Any:
+        progress, times, pipelines, asked_at = self.progress, self.times, self.pipelines, perf_counter_ns()
+        steps = self._settings.steps_per_epoch
+        if loop.has_ended or pipelines.iterator is None:
             raise StopIteration
-        if steps is not None and self.progress.pipeline.batch >= steps:
+        if steps is not None and progress.pipeline.batch >= steps:
             self._end_loop(loop)
             raise StopIteration
         try:
-            batch = self.recovery.next_batch()
+            batch = pipelines.next_batch()
         except StopIteration:
-            hold()
             self._end_loop(loop)
             raise
         if not loop.has_begun:
             self.agreement.look()
         if self.ledger.is_on:
-            self.ledger.note(self.progress.pipeline, pipelines)
+            self.ledger.note(progress.pipeline, pipelines)
+        received_at = perf_counter_ns()
+        times.num_batches += 1
+        times.next_ns += received_at - asked_at
+        times.between_ns += asked_at - times.received_at
+        times.received_at = received_at
+        if received_at >= times.due_at or pipelines.pipeline is not times.pipeline:
+            times.read_clocks(received_at - asked_at, pipelines.pipeline)
         return batch
 
     def _begin(self) -> None:
         """Have the pipeline go on where the loop starts."""
         start = self.progress.next_start
         self.pipelines.make_order(start.epoch)
-        if self.bound.is_callable:
-            # An endless stream may go on: nothing that was prefetched is lost.
-            if not self.bound.is_endless or start != self.progress.pipeline:
-                self.recovery.go_to(start)
-        elif self.pipelines.iterator is not None:
-            self.pipelines.iterator.reset()
+        # An endless stream may go on: nothing that was prefetched is lost.
+        if not self.bound.is_endless or (self.bound.is_callable and start != self.progress.pipeline):
+            self.progress.pipeline = start
+            self.pipelines.go_to(start)
         self.progress.begin(self.bound.is_callable)
 
     def _end_loop(self, loop: Loop) -> None:
@@ -387,8 +362,8 @@ class LoaderRun:
             self._replace_pipeline(NO_SEGMENTS)
 
     def _replace_pipeline(self, segments: EpochSegments) -> None:
-        self.pipelines.replace(segments)
         self.progress.pipeline = Position()
+        self.pipelines.replace(segments)
 
     # --- state ------------------------------------------------------------------------------------
 

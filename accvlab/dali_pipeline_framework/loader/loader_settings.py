@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from ..checks import shown, whole_number
+from ..checks import number, shown, valid, whole_number
 from ..cluster.settings import RayWorkers
 from ..errors import SettingError
 from ..faults.fault_policy import FaultPolicy, SamplePolicy
@@ -89,6 +89,9 @@ def _check_pipeline_arguments(settings: object, field: object, others: Any) -> N
             raise SettingError(f"`pipeline_arguments` must be a dict of names, got the name {shown(name)}.")
 
 
+_OF_WORKERS = "py_num_workers", "py_start_method", "worker_init_fn"
+
+
 @attrs.frozen
 class LoaderSettings:
     """The arguments of a `DataLoader`, which documents them, as far as they can be checked without the input."""
@@ -119,6 +122,7 @@ class LoaderSettings:
     as_torch_data_loader: bool
     faults: FaultPolicy = attrs.field(converter=_policy_of)
     ledger: str | os.PathLike[str] | None
+    prefetch_bytes: float = attrs.field(validator=valid(number, above=0))
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> LoaderSettings:
@@ -148,34 +152,27 @@ class LoaderSettings:
         """The number of steps, as part of what the order depends on."""
         return {} if self.steps_per_epoch is None else {"steps_per_epoch": self.steps_per_epoch}
 
-    def arguments_of_pipeline(self, batch_size: int, num_workers: int) -> dict[str, Any]:
-        """Arguments of `PipelineDefinition.get_dali_pipeline`: those of the loader, and ``pipeline_arguments``.
-
-        ``pipeline_arguments`` may have a number of threads where the loader has none.
+    def arguments_of_pipeline(self, batch_size: int) -> dict[str, Any]:
+        """Arguments of `PipelineDefinition.fed_pipeline`: those of the loader, and ``pipeline_arguments``.
 
         Raises:
             SettingError: An argument is given twice, or workers cannot be forked.
         """
-        if self.start_method == "fork" and self.device_id is not None and num_workers:
-            rule = "the pipeline initialises CUDA, and after that DALI forks no workers any more"
-            advice = (
-                "e.g. for a second loader, after a fault, or to go on at a state. Use 'forkserver' or 'spawn'."
-            )
+        if self.start_method == "fork" and self.device_id is not None and self.num_workers != 0:
+            rule = "the pipeline initialises CUDA, which a process that is forked after that cannot use"
             raise SettingError(
-                f"start_method='fork' does not go with device_id={self.device_id}: {rule}, {advice}"
+                f"start_method='fork' does not go with device_id={self.device_id}: {rule}. Use 'forkserver' or "
+                f"'spawn'."
             )
         own = {
             "batch_size": batch_size,
             "device_id": self.device_id,
             "seed": self.seed,
-            "py_num_workers": num_workers,
-            "py_start_method": self.start_method,
-            "worker_init_fn": self.worker_init_fn,
             **({} if self.num_threads is None else {"num_threads": self.num_threads}),
         }
         others = self.pipeline_arguments or {}
         for name in others:
-            if name in own:
+            if name in own or name in _OF_WORKERS:
                 raise SettingError(
                     f"`pipeline_arguments` has `{name}`, which is an argument of the loader itself."
                 )

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 
 
@@ -14,25 +12,6 @@ class Position:
 
     epoch: int = 0
     batch: int = 0
-
-
-@attrs.frozen
-class Made:
-    """A batch that a loop is to receive, or an error; kept where a signal handler has raised an exception.
-
-    Each is received by the thread that has requested it.
-
-    Attributes:
-        batch: The batch.
-        error: What to raise; None for a batch.
-        delivered: Position after the batch.
-        next_start: Where the next loop starts once it was received.
-    """
-
-    batch: Any
-    error: Exception | None
-    delivered: Position
-    next_start: Position
 
 
 @attrs.define
@@ -45,8 +24,6 @@ class LoopProgress:
         delivered: Position after the last batch that the loop has received.
         pipeline: Position of the batch that the pipeline delivers next.
         next_start: Where the next loop starts.
-        made: What the loop receives next, by the number of the thread that has requested it, if it was made
-            already. Another dict after a loop has ended before its epoch.
         is_loaded: Whether a state was loaded, and no batch has come after it yet.
         is_epoch_set: Whether `next_start` was set while a loop runs.
     """
@@ -56,7 +33,6 @@ class LoopProgress:
     delivered: Position = Position()
     pipeline: Position = Position()
     next_start: Position = Position()
-    made: dict[int, Made | None] = attrs.Factory(dict)
     is_loaded: bool = False
     is_epoch_set: bool = False
 
@@ -73,7 +49,6 @@ class LoopProgress:
         self.delivered = self.next_start
         if is_positioned or not self.is_stream:
             self.pipeline = self.next_start
-            self.made = {}
 
     def leave_pipeline(self) -> None:
         """Count a batch that has left the pipeline."""
@@ -106,4 +81,3 @@ class LoopProgress:
         self.delivered = self.next_start = position
         self.is_loaded = True
         self.is_epoch_set = False
-        self.made = {}

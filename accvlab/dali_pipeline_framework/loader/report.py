@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 
-from ..cluster.actors import ActorUse
-from ..engine.control_block import Work
-from ..engine.timing import StageTimes, processor_time_of_process, processor_time_of_threads, queued_time
+from ..engine.timing import StageTimes, processor_time_of_threads, queued_time
+from ..workers.messages import Work
 
 if TYPE_CHECKING:
     from ..engine.structured_pipeline import StructuredPipeline
@@ -126,17 +125,28 @@ class LoopTimes:
         queued_now = {pid: queued_ns for pid in clocks.work if (queued_ns := queued_time(pid))}
         self._queued_ns = self._queued_ns | queued_now
         counted = self._loop, at_ns, self.num_batches, self.next_ns, self.between_ns
-        return Counts(*counted, attrs.evolve(pipeline.times), clocks, self._queued_ns)
+        return Counts(*counted, _stage_times(pipeline), clocks, self._queued_ns)
 
 
 def _read_clocks(at_ns: int, pipeline: StructuredPipeline, graph_threads: Set[int]) -> Clocks:
-    work = {each.pid: each for each in pipeline.work()}
-    if pipeline.cluster is not None:
-        times: dict[int, int | None] = {**pipeline.cluster.cpu_ns()}
-    else:
-        times = {pid: processor_time_of_process(pid) for pid in work if pid != os.getpid()}
-    workers_ns = {pid: spent for pid, spent in times.items() if spent is not None}
+    fed = pipeline.fed
+    work = {} if fed is None or fed.pool is None else {pid: work for _, pid, work in fed.pool.work()}
+    workers_ns = {pid: each.cpu_ns for pid, each in work.items() if pid != os.getpid()}
     return Clocks(at_ns, work, workers_ns, processor_time_of_threads(graph_threads), time.process_time_ns())
+
+
+def _stage_times(pipeline: StructuredPipeline) -> StageTimes:
+    """What the pipeline has counted, with what its pool has."""
+    pool = None if pipeline.fed is None else pipeline.fed.pool
+    if pool is None or pool.settings.num_workers == 0:
+        return attrs.evolve(pipeline.times)
+    return attrs.evolve(
+        pipeline.times,
+        workers_ns=pool.waited_ns,
+        num_inputs=pool.num_asked,
+        num_ahead=pool.num_ahead,
+        num_empty=pool.num_empty,
+    )
 
 
 def _interpolated(before: Clocks, after: Clocks, at_ns: int) -> Clocks:
@@ -165,7 +175,7 @@ def make_report(
     first_s = None if times.first_ns is None else times.first_ns * 1e-9
     about = LoaderReport(first_batch_s=first_s, num_threads=num_threads, rank=rank, until=end)
     if times.pipeline is not None:
-        about = attrs.evolve(about, start_s=times.pipeline.start_s, imports_s=times.pipeline.imports_s)
+        about = attrs.evolve(about, start_s=times.pipeline.start_s)
     if start is None or end is None or end.num_batches == start.num_batches:
         return about
     num_batches = end.num_batches - start.num_batches
@@ -174,8 +184,8 @@ def make_report(
     before = attrs.asdict(start.stages)
     spent = StageTimes(**{name: value - before[name] for name, value in attrs.asdict(end.stages).items()})
     work = _work_between(start, end)
-    in_workers = [each for each in work if each.pid != os.getpid()]
-    own = _sum_of_work(each for each in work if each.pid == os.getpid())
+    in_workers = {pid: each for pid, each in work.items() if pid != os.getpid()}
+    own = work.get(os.getpid(), Work())
     queue = None
     if spent.num_inputs:
         queue = QueueLevel(spent.num_ahead / spent.num_inputs, depth, spent.num_empty / spent.num_inputs)
@@ -185,28 +195,30 @@ def make_report(
         num_batches=num_batches,
         num_samples=spent.num_samples,
         seconds=(next_ns + between_ns) * 1e-9,
-        num_bytes=sum(each.num_bytes for each in work),
-        num_frames=sum(each.num_frames for each in work),
-        num_decoded_frames=sum(each.num_decoded for each in work),
+        num_bytes=sum(each.num_bytes for each in work.values()),
+        num_frames=sum(each.num_frames for each in work.values()),
+        num_decoded_frames=sum(each.num_decoded for each in work.values()),
         loop=_stages(loop_stages, next_ns + between_ns, num_batches),
-        workers=_stages(_worker_stages(in_workers, clocks_ns), clocks_ns * len(in_workers), num_batches),
-        worker_uses=tuple(_worker_use(each, start, end, clocks_ns) for each in in_workers),
+        workers=_stages(
+            _worker_stages([*in_workers.values()], clocks_ns), clocks_ns * len(in_workers), num_batches
+        ),
+        worker_uses=tuple(_worker_use(pid, each, start, end, clocks_ns) for pid, each in in_workers.items()),
         queue=queue,
         cores=_busy_cores(start.clocks, end.clocks, clocks_ns),
     )
 
 
-def _work_between(start: Counts, end: Counts) -> list[Work]:
-    found = []
+def _work_between(start: Counts, end: Counts) -> dict[int, Work]:
+    found = {}
     for pid, work in end.clocks.work.items():
-        before = start.clocks.work.get(pid, Work(pid))
-        found.append(Work(pid, *(now - then for now, then in zip(work[1:], before[1:], strict=True))))
+        before = start.clocks.work.get(pid, Work())
+        found[pid] = Work(*(now - then for now, then in zip(work, before, strict=True)))
     return found
 
 
 def _sum_of_work(work: Iterable[Work]) -> Work:
     """Add up what processes have done."""
-    return Work(0, *map(sum, zip(*(each[1:] for each in work), strict=True)))
+    return Work(*map(sum, zip(*work, strict=True)))
 
 
 def _loading(work: Work) -> dict[str, int]:
@@ -237,13 +249,13 @@ def _stages(times_ns: dict[str, int], whole_ns: int, num_batches: int) -> tuple[
     )
 
 
-def _worker_use(work: Work, start: Counts, end: Counts, clocks_ns: int) -> WorkerUse:
-    spent_ns = end.clocks.workers_ns.get(work.pid)
-    cores = None if spent_ns is None else (spent_ns - start.clocks.workers_ns.get(work.pid, 0)) / clocks_ns
-    queued_ns = end.queued_ns.get(work.pid, 0) - start.queued_ns.get(work.pid, 0)
+def _worker_use(pid: int, work: Work, start: Counts, end: Counts, clocks_ns: int) -> WorkerUse:
+    spent_ns = end.clocks.workers_ns.get(pid)
+    cores = None if spent_ns is None else (spent_ns - start.clocks.workers_ns.get(pid, 0)) / clocks_ns
+    queued_ns = end.queued_ns.get(pid, 0) - start.queued_ns.get(pid, 0)
     busy_ns = sum(_loading(work).values())
     busy, queued = (min(1.0, max(0.0, each / clocks_ns)) for each in (busy_ns, queued_ns))
-    return WorkerUse(work.pid, busy, cores, queued, work.num_samples)
+    return WorkerUse(pid, busy, cores, queued, work.num_samples)
 
 
 def _busy_cores(before: Clocks, after: Clocks, clocks_ns: int) -> BusyCores:
@@ -359,7 +371,6 @@ class LoaderReport:
         cores: Busy cores.
         num_threads: Threads of the graph.
         rank: Shard id of the loader.
-        actors: What each actor of a Ray cluster has done since the loader was started; none without ``workers``.
     """
 
     num_batches: int = 0
@@ -378,7 +389,6 @@ class LoaderReport:
     cores: BusyCores = BusyCores(1, 0.0, 0.0, 0.0)
     num_threads: int = 1
     rank: int = 0
-    actors: tuple[ActorUse, ...] = ()
     _until: Counts | None = attrs.field(default=None, repr=False, eq=False)
 
     @property
@@ -450,15 +460,7 @@ class LoaderReport:
         yield from _table("the loop", self.loop)
         if self.workers:
             plural = "s" * (len(self.worker_uses) != 1)
-            yield from _table(f"{len(self.worker_uses)} {_kind(self)}{plural}", self.workers)
-        known = [actor for actor in self.actors if actor.pid or actor.num_samples]
-        for actor in known:
-            place = f"{actor.host} (process {actor.pid})" if actor.pid else "not started again yet"
-            spent = f"busy {actor.busy_s:.1f} s, awaited {actor.way_s:.1f} s more"
-            replaced = f", started anew {actor.num_replaced} times" if actor.num_replaced else ""
-            yield f"  actor {actor.number}, {place}: {actor.num_samples} samples, {spent}{replaced}"
-        if len(known) < len(self.actors):
-            yield f"  {len(self.actors) - len(known)} more: not started yet"
+            yield from _table(f"{len(self.worker_uses)} worker{plural}", self.workers)
         if self.queue is not None:
             ahead = f"loaded ahead: {self.queue.mean:.1f} of up to {self.queue.depth} batches"
             yield f"{ahead}; none {_percent(self.queue.empty_share)} of the times"
@@ -519,10 +521,6 @@ _OF_THIS_PROCESS: dict[str, tuple[Bottleneck, str]] = {
 }
 
 
-def _kind(report: LoaderReport) -> str:
-    return "actor" if report.actors else "worker"
-
-
 def judge(report: LoaderReport) -> tuple[Bottleneck, str]:
     """Say what limits the rate of a loop: its name, and a sentence or two."""
     if not report.loop:
@@ -546,29 +544,21 @@ def _of_workers(report: LoaderReport, waiting: Stage) -> tuple[Bottleneck, str]:
     found = [stage for stage in stages if stage is not None]
     if not found or idle is None:
         return "reading", "no worker has delivered a batch in that time. Look at a longer time."
-    way_s, busy_s = (sum(getattr(actor, name) for actor in report.actors) for name in ("way_s", "busy_s"))
-    if way_s > busy_s:
-        text = f"answers of the actors are {way_s:.1f} s on their way, for {busy_s:.1f} s of loading"
-        advice = (
-            'A quicker network, or less to send: smaller images, or files that the graph decodes (run="graph")'
-        )
-        return "input", f"{text}: {report.mb_per_s:.0f} MB/s arrive. {advice}."
     slowest = max(found, key=lambda stage: stage.seconds)
     if 1 - idle.share < _BUSY_FROM and report.queue is not None and len(report.worker_uses) > 1:
         reason = "since a few slow samples hold up the batches that are loaded already"
         advice = f"Make these quicker, or load more than {report.queue.depth} batches ahead."
-        return "order", f"the {_kind(report)}s, too, are idle {_percent(idle.share)} of theirs, {reason}. {advice}"
+        return "order", f"the workers, too, are idle {_percent(idle.share)} of theirs, {reason}. {advice}"
     waits = not _computes(report)
-    kind = _kind(report)
-    read = f"the {kind}s read too slowly, and mostly {'wait for it' if waits else 'compute'}"
+    read = f"the workers read too slowly, and mostly {'wait for it' if waits else 'compute'}"
     names: dict[str, tuple[Bottleneck, str, str]] = {
         "reading": ("reading", read, "a local copy of the data" if waits else "a quicker get_data"),
         "steps on arrays": (
             "worker steps",
-            f"the steps in the {kind}s take too long",
+            "the steps in the workers take too long",
             'cheaper steps, or run="graph"',
         ),
-        "packing": ("packing", f"the {kind}s take long to put batches together", "fewer or smaller fields"),
+        "packing": ("packing", "the workers take long to put batches together", "fewer or smaller fields"),
     }
     bottleneck, what, otherwise = names[slowest.name]
     advice = _more_workers(report, found, waiting)
@@ -583,15 +573,14 @@ def _more_workers(report: LoaderReport, stages: list[Stage], waiting: Stage) -> 
     # Of a batch, without what waiting for workers costs.
     rest_ms = report.seconds * 1e3 / report.num_batches - waiting.ms_per_batch
     missing = math.ceil(loading_ms / max(rest_ms, loading_ms / _MOST_MORE_WORKERS)) - num_workers
-    kind = _kind(report)
-    if _computes(report) and not report.actors:  # each takes a core
+    if _computes(report):  # each takes a core
         missing = min(missing, math.floor(report.cores.usable - report.cores.total + 0.5))
     if missing < 1:
         full = report.cores.total >= _FULL_FROM * report.cores.usable
         return f"More cores (all {report.cores.usable} are busy)" if full else ""
     if missing + num_workers >= _MOST_MORE_WORKERS:
-        return f"Many more {kind}s"
-    return f"{missing} more {kind}{'s' * (missing > 1)}"
+        return "Many more workers"
+    return f"{missing} more worker{'s' * (missing > 1)}"
 
 
 def _computes(report: LoaderReport) -> bool:

@@ -25,7 +25,6 @@ from ..draws.random_draws import (
     take_group,
     with_record,
 )
-from ..engine.samples import Array, DType, Flat, SampleStepError
 from ..errors import FormatError, SettingError, StepOutputError, printable, text_of
 from ..operators.array_packages import is_installed, require_installed
 from ..operators.deferred_images import DeferredImage
@@ -40,6 +39,7 @@ from ..sample_data.names import Name, alike_paths, format_path, format_paths
 from ..sources.input_bases import CallableBase
 from ..sources.native_input import NativeInput
 from ..sources.shards import Shard, shard_of_input
+from ..workers.samples import Array, DType, Flat, SampleStepError
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
 
 # Folding an array costs for each entry of the batch of the pipeline; larger ones are left as they are.
@@ -586,7 +586,6 @@ class Chain:
         checks_data_format: Whether the types of the first batch are compared with the declared format.
         is_parallel: Whether the input may run in worker processes.
         prefetch_queue_depth: Batches that the workers load ahead.
-        evens_out: Whether they load further ahead than that, where it is `DEFAULT_DEPTH`.
         prints_formats: Whether the format after each step is printed.
         copy_selection: Which output fields are copied, as `_InsertCopyForPassthrough` takes it; None for none.
         record_name: Name of the group of drawn numbers in the output; None where they are not recorded.
@@ -602,7 +601,6 @@ class Chain:
     checks_data_format: bool
     is_parallel: bool
     prefetch_queue_depth: int
-    evens_out: bool = False
     prints_formats: bool
     copy_selection: Mapping[str, Any] | None
     record_name: Name | None

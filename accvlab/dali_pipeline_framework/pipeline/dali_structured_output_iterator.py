@@ -6,13 +6,11 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from threading import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from nvidia.dali.pipeline import Pipeline
 
-from ..engine.interrupts import DeferredInterrupt
 from ..engine.structured_pipeline import StructuredPipeline
 from ..engine.timing import mark_ranges
 from ..errors import ClosedError, SettingError
@@ -54,25 +52,10 @@ class DALIStructuredOutputIterator:
             self._obj.reset()
 
         def __next__(self) -> Any:
-            """Get the next batch.
-
-            An exception of a signal handler comes before the batch counts as received: another call returns that.
-            Several threads may call it: they take turns, and each batch goes to one of them.
-            """
-            obj, thread = self._obj, get_ident()
-            of_threads = obj._made
-            with obj.lock, DeferredInterrupt():
-                made = of_threads.get(thread)
-                if made is None:
-                    made = of_threads[thread] = obj._result()
-            batch, failure = made
-            of_threads[thread] = None
-            if failure is not None:
-                try:
-                    raise failure
-                finally:
-                    del failure  # else it would hold itself, by its traceback
-            return batch
+            """Get the next batch; several threads take turns, and each batch goes to one of them."""
+            obj = self._obj
+            with obj.lock:
+                return obj.next_batch()
 
         def reset(self) -> None:
             """Start the next epoch."""
@@ -140,7 +123,6 @@ class DALIStructuredOutputIterator:
         self._to_dict = convert_sample_data_group_to_dict
         self._post_process = post_process_func
         self._is_closed = False
-        self._made: dict[int, tuple[Any, Exception | None] | None] = {}  # by thread, and not received yet
         self._is_mid_epoch = False  # of the foreign iterator, like the next one
         self._has_ended = False
         self._foreign_iterator: Any = None
@@ -209,8 +191,6 @@ class DALIStructuredOutputIterator:
         """Start the next epoch from its beginning, also in the middle of one."""
         self._require_open()
         with self.lock:
-            if self._structured is None or InputAdapter(self._structured.data_input).has_epochs:
-                self._made = {}
             if self._foreign_iterator is not None:
                 self._reset_foreign_iterator()
             elif self._structured is not None:
@@ -223,7 +203,6 @@ class DALIStructuredOutputIterator:
         if self._is_mid_epoch and self._structured is not None:
             if not InputAdapter(self._structured.data_input).has_epochs:
                 return
-            self._structured.abandon_epoch()
             with contextlib.suppress(StopIteration):
                 while True:
                     next(self._foreign_iterator)
@@ -260,8 +239,8 @@ class DALIStructuredOutputIterator:
         outputs = pipeline.run_graph() if self._stream is None else pipeline.run_graph(self._stream())
         ran = perf_counter_ns()
         values = self._convert(outputs)
-        if pipeline.sample_faults is not None:
-            pipeline.sample_faults.received(len(values[0]) if values else 0)
+        if pipeline.fed is not None:
+            pipeline.fed.note_received(len(values[0]) if values else 0)
         result: Any = nested_dictionary(self._format, values) if self._to_dict else self._filled(values)
         if self._post_process is None:
             result = as_batch(result)
@@ -332,16 +311,10 @@ class DALIStructuredOutputIterator:
         if self._is_closed:
             return
         self._is_closed = True
-        if not self.lock.acquire(blocking=False):  # another thread makes a batch
-            if self._structured is not None:
-                self._structured.end_wait()
-            self.lock.acquire()
-        try:
+        with self.lock:  # another thread may make a batch
             self._foreign_iterator = None
             if self._structured is not None:
                 self._release()
-        finally:
-            self.lock.release()
 
     def _require_open(self) -> None:
         if self._is_closed:

@@ -22,12 +22,13 @@ from ..engine.dali.graph_definition import (
     split,
     without_conditionals,
 )
-from ..engine.samples import Items
-from ..engine.transport import Delivery, FieldPlace, TransportLayout
+from ..engine.transport import Delivery, FieldPlace
 from ..sample_data import GroupFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
 from ..sample_data.graph_mode import Decoding
 from ..sample_data.names import format_paths
+from ..workers.packing import TransportLayout
+from ..workers.samples import Items
 
 _DT = types.DALIDataType
 

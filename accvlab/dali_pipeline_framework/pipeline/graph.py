@@ -34,7 +34,7 @@ from ..engine.dali.graph_definition import (
     without_conditionals,
 )
 from ..engine.dali.texts import NO_CONDITIONALS
-from ..engine.transport import Delivery, TransportLayout
+from ..engine.transport import Delivery
 from ..errors import FrameworkError, GraphError, error_that_is_also, text_of
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.sample_loading import add_note
@@ -42,6 +42,7 @@ from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, FoldedLeaf, Level
 from ..sample_data.graph_mode import GraphContext, Within, do_not_convert, graph_context
 from ..sample_data.names import Name, format_path
+from ..workers.packing import TransportLayout
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
 from .chain import ArraySteps, Chain, Placement
 from .folding import FieldNodes, FoldedSample, Folding, NotFoldableError

@@ -12,12 +12,12 @@ import numpy as np
 from nvidia.dali.tensors import TensorCPU, TensorGPU
 
 from ..checks import bullets, choice, did_you_mean, flag, shown
-from ..engine.samples import Array
 from ..engine.transport import Delivery, FieldPlace, PackedBatch, Tensors
 from ..errors import OutputError, SettingError
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.folded_formats import FoldedFormat, FoldedLeaf
 from ..sample_data.names import Name, Path, format_path
+from ..workers.samples import Array
 
 OutputType: TypeAlias = Literal["torch", "numpy"]
 RaggedPolicy: TypeAlias = Literal["raise", "list"]

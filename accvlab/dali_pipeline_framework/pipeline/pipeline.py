@@ -176,12 +176,16 @@ class PipelineDefinition:
         """Get the same definition, with steps that run elsewhere."""
         return self._with(run=choice(run, "run", RUN_CHOICES))
 
-    def evened_out(self) -> PipelineDefinition:
-        """Get the same definition, whose workers load as far ahead as it takes to even out loading times.
+    @property
+    def prefetch_queue_depth(self) -> int:
+        """How many batches workers load ahead, as it was given."""
+        return self._chain.prefetch_queue_depth
 
-        A depth that was given is kept (a ``prefetch_queue_depth`` other than 2).
-        """
-        return self._with(evens_out=True)
+    def fed_pipeline(self, worker_init_fn: Callable[[int], object] | None, **arguments: Any) -> Pipeline:
+        """Make a pipeline that a pool of workers feeds; see `get_dali_pipeline`."""
+        from .pipeline_making import make_pipeline
+
+        return make_pipeline(self._chain, normalised_arguments((), arguments), worker_init_fn, is_fed=True)
 
     def for_trial(self, *, divides_steps: bool) -> PipelineDefinition:
         """Get the same definition, in which draws need not be declared, and steps are divided or not."""
@@ -240,7 +244,7 @@ class PipelineDefinition:
             NotSupportedError: A step has a form for the graph only.
             Exception: What loading and the steps raise.
         """
-        from ..engine.samples import SampleStepError  # not needed to define a pipeline
+        from ..workers.samples import SampleStepError  # not needed to define a pipeline
 
         chain, data_input = self._chain, self._chain.data_input
         if not callable(data_input) or chain.replay_path is not None:

@@ -105,13 +105,6 @@ def is_count(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def max_in_flight(arguments: PipelineArguments, num_ahead: int) -> int:
-    """How many batches can be loaded or wait for delivery at a time."""
-    depth = arguments.get("prefetch_queue_depth", 2)
-    depths = depth.values() if isinstance(depth, Mapping) else [depth]
-    return max(64, num_ahead + sum(each for each in depths if isinstance(each, int)) + 2)
-
-
 def seed_of_shard(seed: Any, shard: Shard) -> Any:
     """The seed of DALI's random operators. With the same seed they would draw the same numbers on all shards."""
     if shard.shard_id == 0 or not isinstance(seed, int):

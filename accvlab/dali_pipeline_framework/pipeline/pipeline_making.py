@@ -8,40 +8,43 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import attrs
+import numpy as np
 from nvidia.dali.pipeline import Pipeline
 
 from ..checks import shown
 from ..draws.draw_scope import DrawPlan
 from ..draws.random_draws import KeyedDraws
-from ..engine.control_block import ControlBlock
 from ..engine.dali.graph_definition import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
 from ..engine.failure_diagnosis import FailureDiagnosis
-from ..engine.forking.fork_server import fork_server_for
-from ..engine.source_pickling import pickler_functions
+from ..engine.input_sources import CallableSource, FedSource, InputSource, IterableSource
 from ..engine.structured_pipeline import StructuredPipeline
-from ..engine.transport import TransportLayout
-from ..engine.watching.pool import evening_depth
-from ..engine.worker_process import WorkerSetup
-from ..engine.worker_source import CallableSource, IterableSource
 from ..errors import DeviceError, SettingError
 from ..sample_data import SampleDataGroup
+from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard, detected_rank
 from ..user_warnings import warn_user
-from .chain import DEFAULT_DEPTH, ArraySteps, Chain, Placement, step_name, with_image_files
+from ..workers.loading import LoadingPlan
+from ..workers.packing import TransportLayout
+from ..workers.pickling import pickler_functions
+from ..workers.process_setup import WorkerSetup
+from .chain import ArraySteps, Chain, Placement, step_name, with_image_files
 from .graph import Graph, SentItems, define_pipeline, define_pipeline_of_given
 from .pipeline_arguments import (
     PipelineArguments,
     complete_arguments,
     is_count,
-    max_in_flight,
     require_gpu,
     seed_of_shard,
 )
 
 
 def make_pipeline(
-    chain: Chain, arguments: PipelineArguments, worker_init_fn: Callable[[int], object] | None
+    chain: Chain,
+    arguments: PipelineArguments,
+    worker_init_fn: Callable[[int], object] | None,
+    *,
+    is_fed: bool = False,
 ) -> Pipeline:
     """Make a pipeline; see `PipelineDefinition.get_dali_pipeline`.
 
@@ -49,6 +52,7 @@ def make_pipeline(
         chain: Input and steps.
         arguments: Arguments of DALI's pipeline, by name; they are completed.
         worker_init_fn: Called once in each worker process.
+        is_fed: Whether a pool of workers feeds it, and not DALI's own.
     """
     if worker_init_fn is not None and not callable(worker_init_fn):
         raise SettingError(
@@ -57,6 +61,7 @@ def make_pipeline(
     chain = _with_batch_size(chain, arguments)
     output, plan, copier = chain.output()
     is_parallel = chain.is_parallel and arguments.get("py_num_workers") != 0 and not chain.is_native
+    is_parallel = is_parallel and not is_fed
     complete_arguments(arguments, chain.data_input, is_parallel)
     batch_size, num_workers = arguments["batch_size"], arguments.get("py_num_workers", 1)
     seed, device_id, is_debug = arguments.get("seed", 0), arguments["device_id"], bool(arguments.get("debug"))
@@ -67,17 +72,16 @@ def make_pipeline(
         problem = f"device_id={device_id} was given with debug=True"
         raise DeviceError(f"{problem}, but no GPU is usable here. Pass device_id=None to debug on the CPU.")
     # Workers share the work batch by batch, so with fewer batches in flight some would have nothing to do.
-    least_ahead = num_ahead = max(chain.prefetch_queue_depth, num_workers)
-    if chain.evens_out and is_parallel and chain.prefetch_queue_depth == DEFAULT_DEPTH:
-        num_ahead = max(num_ahead, evening_depth(num_workers, batch_size))
-    control = ControlBlock(batch_size, max_in_flight(arguments, num_ahead), num_workers)
+    num_ahead = max(chain.prefetch_queue_depth, num_workers)
     has_gpu = device_id is not None and not lacks_gpu
     placement = chain.placement(has_gpu)
     steps = chain.array_steps(placement)
     draws = None if chain.replay_path is not None else chain.keyed_draws(plan, seed, batch_size, steps)
-    source = _worker_source(chain, arguments, control, is_parallel, seed, plan, draws, worker_init_fn, steps)
-    if is_parallel and arguments.get("py_start_method") == "forkserver":
-        fork_server_for(source)  # it imports what workers need while the graph is defined
+    source = None
+    if not chain.is_native:
+        loading = _loading_plan(chain, arguments, seed, plan, draws, worker_init_fn, steps)
+        kinds = CallableSource if callable(chain.data_input) else IterableSource
+        source = FedSource(loading) if is_fed else kinds(loading, is_parallel)
     blueprint = chain.blueprint_of_steps()
     if steps is not None:
         blueprint = SampleDataGroup.from_format(steps.output_format)
@@ -97,28 +101,24 @@ def make_pipeline(
     pipeline = _defined(graph, arguments, lacks_gpu)
     if source is not None:
         layout = graph.delivery.layout if is_packed else None
-        source.layout = layout or TransportLayout.of_plain(len(sent.dtypes))
+        source.plan.layout = layout or TransportLayout.of_plain(len(sent.dtypes))
     if not isinstance(pipeline, StructuredPipeline):  # for `debug`, whose graph is defined batch by batch
         return pipeline
     define = functools.partial(define_pipeline_of_given, in_graph, arguments)
-    _complete(pipeline, graph, output, control, source, steps, least_ahead, batch_size, define)
+    _complete(pipeline, graph, output, source, steps, batch_size, define)
     return pipeline
 
 
-def _worker_source(
+def _loading_plan(
     chain: Chain,
     arguments: PipelineArguments,
-    control: ControlBlock,
-    is_parallel: bool,
     seed: int,
     plan: DrawPlan,
     draws: KeyedDraws | None,
     worker_init_fn: Callable[[int], object] | None,
     steps: ArraySteps | None,
-) -> CallableSource | IterableSource | None:
-    """Make what DALI calls to load samples; None where operators of DALI read them."""
-    if chain.is_native:
-        return None
+) -> LoadingPlan:
+    """Get what loading samples depends on."""
     shard, field_paths = chain.shard, chain.input_data_structure.format.flat_paths
     replayed = None
     if chain.replay_path is not None:
@@ -126,11 +126,9 @@ def _worker_source(
 
         replayed = ReplayedDraws.of(plan.draws, chain.replay_path, field_paths)
     rank = shard.shard_id if shard is not None and shard.num_shards > 1 else detected_rank()
-    return (CallableSource if callable(chain.data_input) else IterableSource)(
+    return LoadingPlan(
         chain.data_input,
         with_image_files(chain.input_data_structure.format, chain.steps),
-        control,
-        is_parallel,
         pickler_functions(arguments.get("py_callback_pickler")),
         chain.sample_seeds(seed, arguments["batch_size"]),
         draws,
@@ -144,10 +142,8 @@ def _complete(
     pipeline: StructuredPipeline,
     graph: Graph,
     output: SampleDataGroup,
-    control: ControlBlock,
-    source: CallableSource | IterableSource | None,
+    source: InputSource | None,
     steps: ArraySteps | None,
-    least_ahead: int,
     batch_size: int,
     define: Callable[..., Pipeline],
 ) -> None:
@@ -157,11 +153,11 @@ def _complete(
     if source is not None:
         names = [f"{each}: {step_name(chain.steps[each])}" for each in graph.stages]
         paths = graph.blueprint.format.flat_paths
-        diagnosis = FailureDiagnosis(source, control, paths, output.format, graph.delivery, define, names)
+        dtypes = [np.dtype(get_numpy_type_for_dali_type(dtype)) for dtype in graph.sent.dtypes]
+        diagnosis = FailureDiagnosis(source.plan, dtypes, paths, output.format, graph.delivery, define, names)
     num_drawn = 0 if steps is None else len(steps.draws)
     pipeline.complete(
         blueprint=output,
-        control=control,
         data_input=chain.data_input,
         native=chain.data_input if chain.is_native else None,
         checks_dtypes=chain.checks_data_format,
@@ -173,8 +169,7 @@ def _complete(
         num_samples=batch_size,
         unused_fields=graph.sent.unused(graph.delivery.layout, graph.plan.draws, num_drawn),
         last_changed_by=graph.last_changed_by,
-        worker_source=source,
-        least_ahead=least_ahead,
+        source=source,
         may_bind_outputs=not graph.inspection.brings_data_to_cpu,
         diagnosis=diagnosis,
     )

@@ -327,6 +327,10 @@ class PlannedInput(CallableBase, ABC):
             self._current = (epoch, batch, version, self.get_places(epoch, batch))
         return self._current[3]
 
+    def use_places(self, epoch: int, batch: int, places: list[SamplePlace]) -> None:
+        """Take the places of a batch, which another process has planned."""
+        self._current = (epoch, batch, self._sampler.version, places)
+
     def get_places(self, epoch: int, batch: int) -> list[SamplePlace]:
         """Get the places of the samples of this shard in a batch."""
         try:

@@ -229,7 +229,7 @@ def _work(make_subject: Callable[[], Subject], pipe: Any, place: Any, limits: li
     set_all_limits(limits)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        from ..engine.worker_process import keep_freed_memory, use_one_thread_of_opencv
+        from ..workers.process_setup import keep_freed_memory, use_one_thread_of_opencv
         from .sample_trial import SampleTrial
 
         use_one_thread_of_opencv()

@@ -12,7 +12,6 @@ from typing import Any
 import attrs
 import numpy as np
 
-from ..engine.worker_process import pass_on_interrupt
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import filled
 from ..providers.data_provider import DataProvider
@@ -23,6 +22,7 @@ from ..sample_data.formats import describe_difference, described_together
 from ..sampling.plans.tracks import PlannedBatch
 from ..sampling.random_access_sampler import RandomAccessSampler
 from ..sources.sampler_inputs import SamplerInputCallable
+from ..workers.process_setup import pass_on_interrupt
 from .rule_check import Finding, RuleCheck, in_samples, sample_differences
 
 

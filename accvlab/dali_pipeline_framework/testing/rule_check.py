@@ -11,13 +11,13 @@ from typing import Any, ClassVar, TypeAlias
 import attrs
 import numpy as np
 
-from ..engine.worker_process import pass_on_interrupt
 from ..errors import ContractError, text_of
 from ..providers.data_provider import Finding as Finding
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy
 from ..sample_data.formats import describe_difference
 from ..sample_data.names import alike_paths, format_path, format_paths
+from ..workers.process_setup import pass_on_interrupt
 
 Tolerance: TypeAlias = float | Callable[[FieldPath], float]
 

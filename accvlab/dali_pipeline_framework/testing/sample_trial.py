@@ -11,9 +11,6 @@ import attrs
 import numpy as np
 
 from ..draws.keyed_draws import SamplePlace
-from ..engine.samples import SampleChecker, of_step
-from ..engine.tolerant_loading import description_of
-from ..engine.worker_process import pass_on_interrupt
 from ..errors import SettingError
 from ..faults.fault_policy import FailedSample
 from ..limits.image_limits import jpeg_damage
@@ -26,6 +23,9 @@ from ..sampling.samplers import SequentialSampler
 from ..sources.input_adapter import InputAdapter
 from ..sources.planned_input import PlannedInput
 from ..sources.sampler_inputs import SamplerInputCallable
+from ..workers.loading import description_of
+from ..workers.process_setup import pass_on_interrupt
+from ..workers.samples import SampleChecker, of_step
 
 MOST_AT_ONCE = 32
 """How many images are decoded at a time."""

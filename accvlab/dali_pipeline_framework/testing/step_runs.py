@@ -17,7 +17,6 @@ from ..checks import choice, listed
 from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import SamplePlace
 from ..draws.random_draws import DrawRecord, KeyedDraws, PlannedDraw
-from ..engine.samples import SampleStepError
 from ..errors import SettingError
 from ..pipeline.chain import ArraySteps, chain_format
 from ..pipeline.pipeline import PipelineDefinition
@@ -29,6 +28,7 @@ from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.formats import describe_difference
 from ..sample_data.names import Path, format_path, normalized_path
 from ..sources.input_bases import CallableBase
+from ..workers.samples import SampleStepError
 
 REPLAYED = "replayed draws"
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from accvlab.dali_pipeline_framework.engine.control_block import ControlBlock, Work
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accvlab.dali_pipeline_framework.engine.control_block import ControlBlock, Work
 from accvlab.dali_pipeline_framework.ledgers import samples_text
 from accvlab.dali_pipeline_framework.providers.frame_counts import count_frames
 

@@ -17,17 +17,17 @@ from typing import Any
 
 import psutil
 import pytest
-from support.child_processes import join, run_process
-from support.pipelines import indices
-from support.providers import IndexProvider
-
-from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.engine.forking.fork_server import (
     ForkServer,
     PreloadedContext,
     fork_server_for,
     needed_modules,
 )
+from support.child_processes import join, run_process
+from support.pipelines import indices
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework import DataLoader
 
 FACTS = """
     import json

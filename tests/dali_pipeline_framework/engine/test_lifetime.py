@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from accvlab.dali_pipeline_framework.engine.watching import worker_watch
 from support.child_processes import communicate
 from support.pipelines import indices, make_iterator, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
@@ -22,7 +23,6 @@ from support.scripts import Script, start_script
 from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework import DataLoader
-from accvlab.dali_pipeline_framework.engine.watching import worker_watch
 from accvlab.dali_pipeline_framework.errors import ClosedError
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accvlab.dali_pipeline_framework.engine.watching import pool
+from accvlab.dali_pipeline_framework.engine.watching.pool import evening_depth
 from support.loaders import pipeline_of
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.engine.structured_pipeline import StructuredPipeline
-from accvlab.dali_pipeline_framework.engine.watching import pool
-from accvlab.dali_pipeline_framework.engine.watching.pool import evening_depth
 from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader

@@ -11,7 +11,7 @@ import pytest
 from support.child_processes import run_process
 from support.scripts import run_script
 
-from accvlab.dali_pipeline_framework.engine.source_pickling import guard_around
+from accvlab.dali_pipeline_framework.workers.pickling import guard_around
 
 DEFINITIONS = """
 from accvlab.dali_pipeline_framework import ArrayStep, DataLoader, DataProvider, MapStep, SampleDataGroup

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from nvidia.dali.types import DALIDataType
 
-from accvlab.dali_pipeline_framework.engine.samples import SampleChecker
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.workers.samples import SampleChecker
 
 
 def checker(*dtypes: DALIDataType) -> SampleChecker:

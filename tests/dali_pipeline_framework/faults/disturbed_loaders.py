@@ -19,7 +19,6 @@ from support.pipelines import worker_pids
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, ImageDecoder
 from accvlab.dali_pipeline_framework.errors import FrameworkError
-from accvlab.dali_pipeline_framework.loader import recovery
 from accvlab.dali_pipeline_framework.processing_steps import HorizontalFlipper
 
 DETECTED_WITHIN_S = 5.0  # where nothing else runs, as for the table of the docs
@@ -134,7 +133,7 @@ def disturb(
     """
     due = _undisturbed(type(provider))
     warnings = _Warnings()
-    logger = logging.getLogger(recovery.__name__)
+    logger = logging.getLogger("accvlab.dali_pipeline_framework.workers.pool")
     logger.addHandler(warnings)
     found = warnings.found
     received: list[list[Sample]] = []

@@ -25,7 +25,6 @@ def script(tmp_path: Path, body: str, before: Sequence[str] = ()) -> Script | su
         f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "from support.fault_providers import *\nfrom support.pipelines import worker_pids\n"
         "from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy\n"
-        "from accvlab.dali_pipeline_framework.engine.watching.pool import queues_of\n"
         "def loader(method, **arguments):\n"
         "    return DataLoader(LargeProvider(400), 4, num_workers=2, start_method=method, output_type='numpy',\n"
         "                      **arguments)\n"
@@ -42,10 +41,9 @@ def script(tmp_path: Path, body: str, before: Sequence[str] = ()) -> Script | su
     )
 
 
-def seconds_until_gone(pids: list[int], semaphores: list[str], since: float) -> float:
-    """How long after a time (`time.monotonic`) neither processes nor semaphores are left."""
-    names = [f"sem.{name.lstrip('/')}" for name in semaphores]
-    while any(map(psutil.pid_exists, pids)) or not set(os.listdir("/dev/shm")).isdisjoint(names):
+def seconds_until_gone(pids: list[int], names: set[str], since: float) -> float:
+    """How long after a time (`time.monotonic`) neither processes are left, nor what was not in /dev/shm before."""
+    while any(map(psutil.pid_exists, pids)) or set(os.listdir("/dev/shm")) - names:
         seconds = time.monotonic() - since
         assert seconds < 6 * GONE_WITHIN_S, "something is left"  # on a busy machine
         time.sleep(0.05)
@@ -65,7 +63,7 @@ ENDS = {
 
 def end_loader(folder: Path, method: str, end: str) -> float:
     """End a process with a loader. Returns how long after that nothing was left of its workers."""
-    waits = end.startswith("SIG")
+    waits, names = end.startswith("SIG"), set(os.listdir("/dev/shm"))
     started = script(
         folder,
         f"""
@@ -73,19 +71,18 @@ def end_loader(folder: Path, method: str, end: str) -> float:
         used = loader({method!r})
         loop = iter(used)
         next(loop)
-        queues = queues_of(used._run.pipeline._py_pool.pool)
-        print(*worker_pids(), *[queue.lock._semlock.name for queue in queues])
+        print(*worker_pids())
         {"time.sleep(100)" if waits else ENDS[end]}
         """,
     )
     try:
-        *pids, first, second = started.stdout.readline().split()
+        pids = started.stdout.readline().split()
         assert len(pids) == 2
         since = time.monotonic()
         if waits:
             started.send_signal(getattr(signal, end.partition(",")[0]))
         stdout, _ = communicate(started, 100)
-        seconds = seconds_until_gone([*map(int, pids)], [first, second], since)
+        seconds = seconds_until_gone([*map(int, pids)], names, since)
         if end == "deleted":
             assert stdout == "[]\n"
         return seconds

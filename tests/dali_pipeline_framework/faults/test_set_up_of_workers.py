@@ -15,19 +15,13 @@ from typing import Any
 
 import pytest
 from disturbed_loaders import AT_THE_LATEST_S, STEPS, loader_of, stream
-from nvidia.dali._multiproc.shared_queue import ShmQueue
 from support.child_processes import run_process
 from support.fault_providers import BlockedProvider, BlockedSetUp, BlockedStep, ImageProvider, when_noted
+from support.loaders import frozen
 
-from accvlab.dali_pipeline_framework import (
-    DataLoader,
-    FaultPolicy,
-    PipelineDefinition,
-    SamplerInputCallable,
-    SequentialSampler,
-)
-from accvlab.dali_pipeline_framework.engine import workers as start_of_workers
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
 from accvlab.dali_pipeline_framework.errors import WorkerDiedError, WorkerStartError
+from accvlab.dali_pipeline_framework.workers import pool, process
 
 pytestmark = pytest.mark.timeout(120)  # nothing may hang
 
@@ -118,84 +112,68 @@ def test_stacks_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     with loader_with(blocked, "worker_init_fn", policy) as loader, pytest.raises(WorkerDiedError):
         list(loader)
     # On a busy machine, the first ones may come before both workers are so far.
-    running = r"Worker process \d+ has been running `worker_init_fn` for \d+ s"
+    running = r"Worker process \d+ has been running `worker_init_fn` \(ImageProvider\) for \d+ s"
     lines = running, r'fault_providers.py", line \d+ in _block\n'
     logged = [text for text in map(str, caplog.messages) if "No batch has come" in text]
     assert (2, 2) in [tuple(len(re.findall(line, text)) for line in lines) for text in logged]
 
 
 SCRIPT = """
-import logging, sys, time
-import accvlab.dali_pipeline_framework.engine.workers as start_of_workers
-if __name__ != "__main__":
+import sys, time
+import accvlab.dali_pipeline_framework.workers.pool as pool
+if __name__ == "__mp_main__":
     time.sleep(1000)  # in each spawned worker
 from disturbed_loaders import loader_of
 from support.fault_providers import ImageProvider
 from accvlab.dali_pipeline_framework import FaultPolicy
 from accvlab.dali_pipeline_framework.errors import WorkerStartError
-logging.basicConfig()
-start_of_workers.LONGEST_START_S = 4.0
+class Provider(ImageProvider):
+    "Of the main script."
+pool.LONGEST_START_S = 4.0
 began = time.monotonic()
-provider = ImageProvider()
+provider = Provider()
 provider.large = bytes(int(sys.argv[1]))
 try:
-    loader_of(provider, start_method="spawn", faults=FaultPolicy(blocked_after=1.0, stacks_after=1.0)).start()
+    next(iter(loader_of(provider, start_method="spawn", faults=FaultPolicy(blocked_after=1.0))))
 except WorkerStartError as error:
     print(f"after {time.monotonic() - began:.1f} s: {error}")
 """
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("num_bytes", [0, 1 << 20])  # more than the pipe to the worker holds: starting it blocks
+@pytest.mark.parametrize("num_bytes", [0, 1 << 20])  # more than a pipe holds
 def test_workers_that_do_not_even_start(tmp_path: Path, num_bytes: int) -> None:
     script = tmp_path / "script.py"
     script.write_text(f"import sys; sys.path[:0] = {sys.path!r}\n{SCRIPT}")
     command = [sys.executable, str(script), str(num_bytes)]
     ended = run_process(command, timeout=100, check=True)
     found = re.search(
-        r"after ([\d.]+) s: The worker processes had not started after 4 s, and were end", ended.stdout
+        r"after ([\d.]+) s: The worker processes could not be started. .* since it stood still for [\d.]+ s, "
+        r"while it was starting, or importing the main script",
+        ended.stdout,
     )
-    assert found is not None
+    assert found is not None, ended
     assert 4 <= float(found[1]) < 4 + AT_THE_LATEST_S
-    assert re.search(r"Workers have not started for 1 s\.\nWorker process \d+: it sleeps\.", ended.stderr)
 
 
-MOMENTS = ["holds the lock", "has taken note of the one that waits", "has woken the one that waits"]
+# --- workers that end while they start -------------------------------------------------------------------
 
 
-class DeadlyReport:
-    """Ends workers while they report that they have started, which is their first message."""
+class DeadlyStart:
+    """Ends workers at a moment of their start, by a function of the module of the worker that is called there."""
 
-    def __init__(self, folder: Path, moment: str, num_times: int, end: Callable[[], object]) -> None:
-        self._folder = folder
-        self._moment = MOMENTS.index(moment)
-        self._num_times = num_times
-        self._end = end
-        self._put = ShmQueue.put
-        self._parent = os.getpid()
+    def __init__(self, folder: Path, num_times: int, end: Callable[[], object]) -> None:
+        self._folder, self._num_times, self._end = folder, num_times, end
 
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ShmQueue, "put", lambda queue, messages: self._in_worker(queue, messages))
+    def install(self, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+        called = getattr(process, moment)
 
-    def _in_worker(self, queue: Any, messages: list[Any]) -> int | None:
-        if os.getpid() != self._parent:
-            self._reach(queue)
+        def end_or_call(*arguments: Any) -> Any:
             if self._is_due():
-                if self._moment == 2:
-                    queue.cv_not_empty._wait_semaphore.release()
                 self._end()
-            if self._moment:
-                queue.cv_not_empty._sleeping_count.release()
-            queue.lock.release()
-        return self._put(queue, messages)
+            return called(*arguments)
 
-    def _reach(self, queue: Any) -> None:
-        while True:
-            queue.lock.acquire()
-            if not self._moment or queue.cv_not_empty._sleeping_count.acquire(False):
-                return
-            queue.lock.release()
-            time.sleep(0.01)
+        monkeypatch.setattr(process, moment, end_or_call)
 
     def _is_due(self) -> bool:
         for number in range(self._num_times):
@@ -205,75 +183,67 @@ class DeadlyReport:
         return False
 
 
+MOMENTS = ["prepare_worker_process", "answer_requests", "begun_loader", "say_ready"]
+
+
 def kill_this_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_workers_that_are_killed_while_they_report_their_start(
+def test_a_worker_that_is_killed_while_it_starts_is_an_error_and_the_loader_goes_on(
     tmp_path: Path, undisturbed: list[Any], moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    DeadlyReport(tmp_path, moment, 1, kill_this_process).install(monkeypatch)
-    with loader_of(ImageProvider(), start_method="fork") as loader:
-        began = time.monotonic()
+    DeadlyStart(tmp_path, 1, kill_this_process).install(monkeypatch, moment)
+    with loader_of(ImageProvider(), start_method="fork", num_workers=1) as loader:
+        loop = iter(loader)
         with pytest.raises(WorkerStartError, match=r"process \d+ was ended by SIGKILL") as raised:
-            loader.start()
+            next(loop)
         assert raised.value.was_killed
-        assert "; process" not in str(raised.value)  # the other one was killed here
-        assert time.monotonic() - began < AT_THE_LATEST_S
-        assert stream(loader, 1) == undisturbed  # it can be started again
+        assert [*map(frozen, loop)] == undisturbed
 
 
-def test_too_little_shared_memory_for_a_worker_that_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    DeadlyReport(tmp_path, MOMENTS[0], 1, lambda: os.kill(os.getpid(), signal.SIGBUS)).install(monkeypatch)
-    message = r"was ended by SIGBUS \(usually because /dev/shm is too small"
-    loader = loader_of(ImageProvider(), start_method="fork")
-    with loader, pytest.raises(WorkerStartError, match=message):
-        loader.start()
-
-
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("num_times", [1, 3])
 def test_workers_that_are_killed_while_they_start_are_started_again(
-    tmp_path: Path, undisturbed: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, undisturbed: list[Any], moment: str, num_times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    DeadlyReport(tmp_path, MOMENTS[0], 1, kill_this_process).install(monkeypatch)
-    assert (
-        stream(loader_of(ImageProvider(), start_method="fork", faults=FaultPolicy(restarts=1)), 1) == undisturbed
-    )
-    assert [message for message in caplog.messages if "Restart 1 of at most 1" in message]
+    DeadlyStart(tmp_path, num_times, kill_this_process).install(monkeypatch, moment)
+    policy = FaultPolicy(restarts=num_times)
+    assert stream(loader_of(ImageProvider(), start_method="fork", faults=policy), 1) == undisturbed
+    assert len([*tmp_path.iterdir()]) == num_times
+
+
+def test_a_worker_that_is_stopped_while_it_starts_is_replaced(
+    tmp_path: Path, undisturbed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DeadlyStart(tmp_path, 1, lambda: os.kill(os.getpid(), signal.SIGSTOP)).install(monkeypatch, "say_ready")
+    assert stream(loader_of(ImageProvider(), start_method="fork", faults=POLICY), 1) == undisturbed
 
 
 def test_workers_that_end_by_themselves_while_they_start_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    DeadlyReport(tmp_path, MOMENTS[0], 1, lambda: os._exit(3)).install(monkeypatch)
-    with loader_of(ImageProvider(), start_method="fork", faults=FaultPolicy(restarts=3)) as loader:
+    DeadlyStart(tmp_path, 1, lambda: os._exit(3)).install(monkeypatch, "begun_loader")
+    with loader_of(ImageProvider(), start_method="fork", num_workers=1, faults=FaultPolicy(restarts=3)) as loader:
         with pytest.raises(WorkerStartError, match="exited with code 3") as raised:
-            loader.start()
+            next(iter(loader))
         assert not raised.value.was_killed
-        assert caplog.messages == []
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 class SlowToUnpickle(ImageProvider):
     def __setstate__(self, state: dict[str, Any]) -> None:
-        time.sleep(3)
+        time.sleep(2)
         vars(self).update(state)
 
 
 def test_it_is_logged_that_workers_take_long_to_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(start_of_workers, "REPORTED_AFTER_S", 0.1)
-    monkeypatch.setattr(start_of_workers, "_TOLD_EACH_S", 0.2)
-    source = SamplerInputCallable(SlowToUnpickle(), SequentialSampler(40, 4))
-    pipeline: Any = PipelineDefinition(source).get_dali_pipeline(py_num_workers=2, py_start_method="spawn")
-    try:
-        pipeline.build()
-    finally:
-        pipeline.close()
-    told = [record for record in caplog.records if record.name == start_of_workers.__name__]
-    assert {record.levelno for record in told} == {logging.WARNING}
-    texts = [record.getMessage() for record in told]
-    assert re.fullmatch(r"Starting 2 workers: after 0\.1 s there are [012] processes\.", texts[0])
-    assert texts[1].startswith("Starting 2 workers: after 0.3 s there are ")
+    monkeypatch.setattr(pool, "REPORTED_AFTER_S", 0.1)
+    with loader_of(SlowToUnpickle(), start_method="spawn") as loader:
+        next(iter(loader))
+    texts = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(texts) == 1
+    assert texts[0].startswith("Starting 2 workers: after ")

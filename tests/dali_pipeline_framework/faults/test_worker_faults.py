@@ -21,7 +21,7 @@ from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, SampleDataGroup
 from accvlab.dali_pipeline_framework.errors import SourceError, WorkerDiedError, WorkerStartError
-from accvlab.dali_pipeline_framework.loader.recovery import LoaderPipeline
+from accvlab.dali_pipeline_framework.workers.local import LocalWorkers
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_restarts_are_counted(tmp_path: Path) -> None:
 
 
 def test_another_epoch_is_set_while_no_workers_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(run: LoaderPipeline) -> bool:
+    def fail(workers: LocalWorkers, number: int) -> None:
         raise WorkerStartError("There is no memory.")
 
     with DataLoader(
@@ -177,7 +177,7 @@ def test_another_epoch_is_set_while_no_workers_can_be_had(monkeypatch: pytest.Mo
         for pid in worker_pids():
             os.kill(pid, signal.SIGKILL)
         with monkeypatch.context() as patch:
-            patch.setattr(LoaderPipeline, "start", fail)
+            patch.setattr(LocalWorkers, "start", fail)
             with pytest.raises(WorkerStartError, match="no memory"):
                 next(loop)
         loader.set_epoch(3)
@@ -191,8 +191,8 @@ def test_a_sample_that_ends_two_workers_is_named(tmp_path: Path) -> None:
         loop = iter(loader)
         with pytest.raises(WorkerDiedError, match=r"Sample 17 \(epoch 0, batch 4, slot 1\) has ended two workers"):
             received += loop
+        assert len([*tmp_path.iterdir()]) == 2
         received += loop
-    assert len([*tmp_path.iterdir()]) == 2
     assert numbers(received) == [[*range(n, n + 4)] for n in range(0, 40, 4) if n != 16]
 
 
@@ -284,14 +284,6 @@ def test_stacks_are_logged_where_no_batch_comes(
     assert len(re.findall(r"Worker process \d+", first)) == 2
     assert "in next_batch" in first  # of the main thread
     assert 1 <= len(more) <= 3  # after 0.6, 1.2 and 2.4 s
-
-
-def test_stacks_of_the_main_thread_where_it_loads_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    faults = FaultPolicy(stacks_after=0.4)
-    with loader_of(DeadlyProvider(tmp_path, "slow", {17: 1}), num_workers=0, faults=faults) as loader:
-        assert len(list(loader)) == 10
-    assert "fault_providers.py" in caplog.text
-    assert "in slow" in caplog.text
 
 
 # --- inputs that cannot be positioned -------------------------------------------------------------------

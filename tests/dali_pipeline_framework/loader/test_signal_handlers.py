@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accvlab.dali_pipeline_framework.engine.interrupts import DeferredInterrupt
 from support.inputs import NumberIterable
 from support.loaders import by_sampler, make_loader
 from support.pipelines import indices, shuffled
 from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework.engine.interrupts import DeferredInterrupt
 from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader.ledger_recording import LedgerRecording

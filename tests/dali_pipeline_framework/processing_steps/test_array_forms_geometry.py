@@ -379,7 +379,7 @@ def test_a_process_that_is_forked_after_opencv_was_used_can_use_it() -> None:
     script = """
         import os
         import cv2, numpy as np
-        from accvlab.dali_pipeline_framework.engine.worker_process import use_one_thread_of_opencv
+        from accvlab.dali_pipeline_framework.workers.process_setup import use_one_thread_of_opencv
 
         image = np.zeros((2000, 2000, 3), np.uint8)
         cv2.setNumThreads(2)

@@ -18,6 +18,7 @@ from typing import cast
 
 import attrs
 
+from ..engine.dali.texts import is_about_device
 from ..errors import (
     DeviceError,
     FieldValueError,
@@ -33,8 +34,7 @@ from ..errors import (
 )
 from ..sample_data.names import FieldPath, format_path
 from ..sample_data.sample_data_group import SampleDataGroup, place_of
-from .dali.texts import is_about_device
-from .worker_process import decorating
+from .process_setup import decorating
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _NAMESPACE = os.path.join(os.path.dirname(_PACKAGE), "")  # with the packages on top of this one
@@ -43,6 +43,7 @@ _ON_THE_WAY = tuple(
     os.path.join(_PACKAGE, *parts)
     for parts in (
         ("engine", ""),
+        ("workers", ""),
         ("sources", ""),
         ("pipeline", ""),
         ("providers", "sample_loading.py"),
@@ -59,7 +60,12 @@ _MARK = "\n[dali_pipeline_framework report] "
 
 
 class ReportedFailure(RuntimeError):  # noqa: N818 (a messenger, not an error that users meet)
-    """Raised in a worker; its text is an encoded `WorkerReport`."""
+    """Raised in a worker; its text is the encoded report, which is all that DALI carries to the main process."""
+
+    def __init__(self, report: WorkerReport) -> None:
+        """Set what is reported."""
+        super().__init__(report.encode())
+        self.report = report
 
 
 @attrs.frozen

@@ -23,7 +23,6 @@ import attrs
 import numpy as np
 
 from ..draws.keyed_draws import derive_key
-from ..threads import one_thread_of_opencv
 
 _POLL_INTERVAL_S = 0.5
 
@@ -35,41 +34,58 @@ _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 _prctl: Any = getattr(ctypes.CDLL(None), "prctl", None)
 
 _prepared_pid: int | None = None
-_forking = threading.local()  # while this thread forks workers: what `_after_fork_in_child` needs
 
 
 def prepare_worker_process(parent_pid: int, is_of_main_thread: bool) -> None:
-    """Make this process a well-behaved worker of ``parent_pid``; does nothing in the parent itself.
+    """Make this process a well-behaved worker of ``parent_pid``.
 
-    - Ctrl-C reaches the whole process group. The parent decides what happens then and ends its workers;
-      a worker that died on its own would hide the `KeyboardInterrupt` by an error of the engine.
-    - When the parent is killed, the engine leaves its workers running. The kernel ends them then, also while they
-      are stopped, or native code keeps the GIL. Those of the fork server end with it, and it ends with the parent.
+    - Ctrl-C reaches the whole process group. The parent decides what happens then and ends its workers; a worker
+      that died on its own would look like a fault.
+    - When the parent is killed, the kernel ends the worker, also while it is stopped, or native code keeps the
+      GIL. Those of the fork server end with it, and it ends with the parent.
 
     The kernel acts when the *thread* ends that has started the worker. A worker that was not started by the main
     thread must outlive that thread: there, only a thread of the worker watches for the end of the parent, which
-    cannot run while the worker is stopped, or native code keeps the GIL. Such a worker ends when that is over.
+    cannot run while the worker is stopped, or native code keeps the GIL.
 
     Args:
-        parent_pid: Process to which the pipeline belongs.
+        parent_pid: Process to which the worker belongs.
         is_of_main_thread: Whether the main thread of that process has started this one.
     """
+    ignore_interrupts()
+    if threading.current_thread() is threading.main_thread():
+        # What the parent does then, e.g. save a checkpoint, is none of a worker's business; and it must end.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # What the parent has left for its garbage collector, e.g. an old pipeline with its threads, must not be
+    # destroyed in a forked process. It also keeps the collector from touching, and so copying, inherited memory.
+    gc.freeze()
+    gc.enable()
+    is_of_fork_server = os.getppid() != parent_pid
+    if _prctl is not None and (is_of_main_thread or is_of_fork_server):  # whose main thread starts all
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if not is_running(parent_pid):  # it has ended before that
+        os._exit(1)
+    threading.Thread(target=_exit_with_parent, args=(parent_pid,), daemon=True).start()
+
+
+def ignore_interrupts() -> None:
+    """Have Ctrl-C, which reaches the whole process group, be the business of the main process alone."""
     global _prepared_pid
-    if _prepared_pid == os.getpid() or os.getpid() == parent_pid:
-        return
     _prepared_pid = os.getpid()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # What the parent does then, e.g. save a checkpoint, is none of a worker's business; and it must end.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    is_of_fork_server = os.getppid() != parent_pid
-    if is_of_fork_server:
-        _let_fork_server_end()
-    if _prctl is not None and (is_of_main_thread or is_of_fork_server):  # whose main thread starts all
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if not _is_running(parent_pid):  # it has ended before that
-            os._exit(1)
-    threading.Thread(target=_exit_with_parent, args=(parent_pid,), daemon=True).start()
+
+
+class DeathSignal(str):
+    """The name of a process that the kernel ends with its parent, from before it imports the main script.
+
+    `multiprocessing` sends the name first, and a process that unpickles this one asks the kernel for that.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Unpickle by what Python has, since the path of modules is not set yet."""
+        call = f"__import__('ctypes').CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGKILL)})"
+        return eval, (f"({call}, {str(self)!r})[1]",)
 
 
 def pass_on_interrupt(error: BaseException) -> None:
@@ -79,8 +95,20 @@ def pass_on_interrupt(error: BaseException) -> None:
     `asyncio.CancelledError`, panics of extensions written in Rust. A worker ignores SIGINT, so there the user's
     code has raised a `KeyboardInterrupt` itself.
     """
-    if isinstance(error, KeyboardInterrupt) and _prepared_pid != os.getpid():
+    if _prepared_pid != os.getpid() and (isinstance(error, KeyboardInterrupt) or comes_from_signal_handler(error)):
         raise error
+
+
+def comes_from_signal_handler(error: BaseException) -> bool:
+    """Whether an exception was raised by a signal handler of the program, wherever it has come out."""
+    handlers = map(signal.getsignal, signal.valid_signals())
+    codes = {getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers} - {None}
+    trace = error.__traceback__
+    while codes and trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False
 
 
 @contextlib.contextmanager
@@ -92,15 +120,6 @@ def decorating() -> Iterator[None]:
         pass_on_interrupt(error)
 
 
-def _let_fork_server_end() -> None:
-    """Close what keeps the fork server running: it ends when no process has that open, this one included."""
-    server: Any = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
-    descriptor = getattr(server, "_forkserver_alive_fd", None)
-    if descriptor is not None:
-        server._forkserver_alive_fd = None
-        os.close(descriptor)
-
-
 def is_main_thread() -> bool:
     """Whether this is the first thread of its process, which lives as long as that does."""
     return threading.get_native_id() == os.getpid()
@@ -108,12 +127,13 @@ def is_main_thread() -> bool:
 
 def _exit_with_parent(parent_pid: int) -> None:
     started_by = os.getppid()  # the parent itself, except with a fork server
-    while os.getppid() == started_by and _is_running(parent_pid):
+    while os.getppid() == started_by and is_running(parent_pid):
         time.sleep(_POLL_INTERVAL_S)
     os._exit(1)
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Whether a process runs; not one that has ended and was not waited for."""
     # One that was killed stays as a zombie while who started it reads what its workers may still print.
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in b"XZ"
@@ -121,42 +141,7 @@ def _is_running(pid: int) -> bool:
         return False
 
 
-@contextlib.contextmanager
-def forked_children_are_workers() -> Iterator[None]:
-    """While this is active, children that this thread forks are prepared as worker processes.
-
-    A forked worker runs none of our code before its first sample, and its parent may be killed before that.
-    The garbage collector is off meanwhile: it must not run in the child before `_after_fork_in_child`.
-    """
-    collects_garbage = gc.isenabled()
-    gc.disable()
-    _forking.arguments = os.getpid(), is_main_thread(), collects_garbage
-    try:
-        # A forked process would wait for the threads of OpenCV, without having them.
-        with one_thread_of_opencv(ends_others=True):
-            yield
-    finally:
-        _forking.arguments = None
-        if collects_garbage:
-            gc.enable()
-
-
-def _after_fork_in_child() -> None:
-    arguments = getattr(_forking, "arguments", None)
-    if arguments is None or os.getppid() != arguments[0]:
-        return
-    _forking.arguments = None
-    # What the parent has left for its garbage collector, e.g. an old pipeline with its threads, must not be
-    # destroyed in the child. It also keeps the collector from touching, and so copying, inherited memory.
-    gc.freeze()
-    parent_pid, is_of_main_thread, collects_garbage = arguments
-    if collects_garbage:
-        gc.enable()
-    _open_again_what_is_read()
-    prepare_worker_process(parent_pid, is_of_main_thread)
-
-
-def _open_again_what_is_read() -> None:
+def open_again_what_is_read() -> None:
     """Give this process its own positions in the files that its parent has open for reading.
 
     Forked processes share them: between moving to a sample and reading it, another worker would move elsewhere.
@@ -239,6 +224,3 @@ def use_one_thread_of_opencv() -> None:
     opencv = sys.modules.get("cv2")
     if opencv is not None:
         opencv.setNumThreads(0)  # 1 would wait for threads that a forked process does not have
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

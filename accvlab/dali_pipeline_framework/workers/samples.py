@@ -6,15 +6,12 @@ from __future__ import annotations
 import collections
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from time import perf_counter_ns
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nvidia.dali import types
 
 from ..errors import text_of
 from ..limits.file_limits import IMAGE_PIXELS
@@ -39,48 +36,6 @@ its random draws."""
 MOST_BYTES = 2**31 - 1
 
 
-Phase: TypeAlias = Literal["loading", "draws", "steps", "packing"]
-
-_NO_SUBSTITUTES: Final[Mapping[int, int]] = MappingProxyType({})
-_NO_MORE: Final[Iterator[object]] = iter(())
-
-
-@attrs.define(eq=False)
-class LoadingBatch:
-    """Progress of one batch; it shows which sample has failed, and where to resume after it.
-
-    Attributes:
-        infos: Positions of its samples; fewer once it is known that the epoch ends within it.
-        row: Where the control block notes what is loaded.
-        phase: What is being done.
-        rest: Loads what is not loaded yet.
-        samples: The arrays of what was loaded and checked.
-        draws: Per draw one array with the samples as first axis.
-        sent: The arrays of what has gone through the steps.
-        substitutes: Indices of the samples that replace those that were planned, by the number of the sample.
-        began_ns: When it was begun.
-        read_ns: When all samples were loaded.
-        stepped_ns: When all had gone through the steps.
-    """
-
-    infos: Sequence[types.SampleInfo]
-    row: int = 0
-    phase: Phase = "loading"
-    rest: Iterator[object] = _NO_MORE
-    samples: list[Flat] = attrs.Factory(list)
-    draws: list[Array] = attrs.Factory(list)
-    sent: list[Flat] = attrs.Factory(list)
-    substitutes: Mapping[int, int] = _NO_SUBSTITUTES
-    began_ns: int = attrs.Factory(perf_counter_ns)
-    read_ns: int = 0
-    stepped_ns: int = 0
-
-    @property
-    def where(self) -> str:
-        """Which batch it is, for messages."""
-        return f"epoch {self.infos[0].epoch_idx}, batch {self.infos[0].iteration}"
-
-
 _ndim_of = operator.attrgetter("ndim")
 _dtype_of = operator.attrgetter("dtype")
 
@@ -96,25 +51,6 @@ class OddSampleError(Exception):
 
     number: int
     problem: str
-
-
-@attrs.define(eq=False)
-class SampleFailureError(Exception):
-    """A sample has failed.
-
-    Attributes:
-        cause: What was raised.
-        stage: Where: "loading", "checks" or "steps".
-        sample_index: Its index in the data set.
-        info: Its position.
-        note: What else there is to say.
-    """
-
-    cause: BaseException
-    stage: str
-    sample_index: int | None
-    info: types.SampleInfo
-    note: str = ""
 
 
 class SampleChecker:
