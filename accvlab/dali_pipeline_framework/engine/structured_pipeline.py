@@ -394,7 +394,7 @@ class StructuredPipeline(Pipeline):
         fed.begin(position)
 
     def _end_epoch(self) -> None:
-        """Throw away what is being prepared, and load nothing more; iterables are played to their end."""
+        """Throw away what is being prepared, and load no more; iterables are played to their end."""
         if callable(self.data_input):
             self._last_iter = True  # DALI asks for nothing more then
         with contextlib.suppress(StopIteration):

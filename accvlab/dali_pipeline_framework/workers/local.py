@@ -284,8 +284,11 @@ class LocalWorkers:
     def recycle(self, loaded: Loaded) -> None:
         """Have the memory of a batch used again."""
         owner, buffers = loaded.owner
-        if self._by_number.get(owner.number) is owner:
+        if self._runs(owner):
             self._send(owner, Free(buffers))
+
+    def _runs(self, worker: _Process) -> bool:
+        return self._by_number.get(worker.number) is worker
 
     def _send(self, worker: Any, message: object) -> None:
         self._in_exchange_with = worker
@@ -300,7 +303,7 @@ class LocalWorkers:
         """End a worker with which a message was exchanged half, since an exception has come in between."""
         worker: Any = self._in_exchange_with
         self._in_exchange_with = None
-        if worker is not None and self._by_number.get(worker.number) is worker:
+        if worker is not None and self._runs(worker):
             worker.is_half_way = True
             worker.process.kill()
 
@@ -308,7 +311,7 @@ class LocalWorkers:
         """Wait until something has come, and put it into the inbox; each worker that is gone is reported once."""
         for key, _ in self._selector.select(timeout_s):
             worker: Any = key.data
-            if self._by_number.get(worker.number) is not worker:
+            if not self._runs(worker):
                 continue
             has_ended = key.fd == worker.exit_file
             try:
