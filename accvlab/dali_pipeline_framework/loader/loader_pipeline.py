@@ -32,7 +32,7 @@ from ..ledgers import samples_text
 from ..pipeline.chain import DEFAULT_DEPTH
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.output_conversion import OutputConverter
-from ..pipeline.pipeline import PipelineDefinition
+from ..pipeline.pipeline import PipelineDefinition, PipelineInput
 from ..sampling.arithmetic.last_batch import SampleCounts
 from ..sources.given_order import GivenOrderSampler
 from ..sources.input_adapter import InputAdapter
@@ -117,7 +117,7 @@ class LoaderPipeline:
         self.data_input = bound.data_input
         if planned is not None:
             self._require_own(planned)
-        self.pipeline = self._made()
+        self._use(self._made(self.data_input))
         self.pool = self._made_pool()
         # Made again by the iterator: unknown values are refused now.
         OutputConverter(
@@ -130,14 +130,17 @@ class LoaderPipeline:
 
     # --- making -----------------------------------------------------------------------------------
 
-    def _made(self) -> StructuredPipeline:
-        definition = self._definition.with_input(self.data_input)
+    def _made(self, data_input: PipelineInput) -> StructuredPipeline:
+        definition = self._definition.with_input(data_input)
         pipeline = definition.fed_pipeline(self._settings.worker_init_fn, **self._arguments)
         if not isinstance(pipeline, StructuredPipeline):
             raise SettingError("A loader cannot use DALI's debug mode. Use get_dali_pipeline(debug=True).")
-        received, self._source = self._source.received if self._source else None, cast(FedSource, pipeline.fed)
-        self._source.received = received
         return pipeline
+
+    def _use(self, pipeline: StructuredPipeline) -> None:
+        received = self._source.received if self._source else None
+        self.pipeline, self._source = pipeline, cast(FedSource, pipeline.fed)
+        self._source.received = received
 
     def _made_pool(self) -> Pool:
         settings, policy = self._settings, self.failed.policy
@@ -186,14 +189,15 @@ class LoaderPipeline:
 
     def replace(self, segments: EpochSegments) -> None:
         """Go on with an epoch that was begun with other batch sizes, with other workers."""
+        data_input: Any = self.bound.data_input
+        if segments[1]:
+            data_input = data_input.continued(*segments)
+        pipeline = self._made(data_input)  # where that fails, the present one goes on
         was_started = self._close_pipeline()
         self.pool.close()
-        self.segments = segments
+        self.segments, self.data_input = segments, data_input
         self._num_batches.clear()
-        self.data_input = self.bound.data_input
-        if segments[1]:
-            self.data_input = cast(PlannedInput, self.data_input).continued(*segments)
-        self.pipeline = self._made()
+        self._use(pipeline)
         self.pool = self._made_pool()
         self.is_lost = False
         if was_started:
@@ -202,7 +206,7 @@ class LoaderPipeline:
     def _renew(self) -> None:
         """Replace a pipeline that was lost by one that goes on at the position of the loop; the workers stay."""
         self._close_pipeline()
-        self.pipeline = self._made()
+        self._use(self._made(self.data_input))
         self.start()
         self.is_lost = False
 
@@ -370,8 +374,10 @@ class LoaderPipeline:
     def close(self) -> None:
         """End the worker processes and free their memory."""
         self.is_closed = True
-        self._close_pipeline()
-        self.pool.close()
+        try:
+            self._close_pipeline()
+        finally:  # also where a signal comes in between
+            self.pool.close()
 
     def _close_pipeline(self) -> bool:
         """Close the present pipeline; return whether it was started."""

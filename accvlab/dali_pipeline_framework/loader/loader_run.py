@@ -362,8 +362,8 @@ class LoaderRun:
             self._replace_pipeline(NO_SEGMENTS)
 
     def _replace_pipeline(self, segments: EpochSegments) -> None:
-        self.progress.pipeline = Position()
         self.pipelines.replace(segments)
+        self.progress.pipeline = Position()
 
     # --- state ------------------------------------------------------------------------------------
 

@@ -385,6 +385,14 @@ class LocalWorkers:
         if os.getpid() != self._pid:
             return
         workers = [*self._by_number.values()]
+        try:
+            self._end(workers)
+        except BaseException:  # of a signal handler: nobody would end them later
+            for worker in workers:
+                worker.process.kill()
+            raise
+
+    def _end(self, workers: Sequence[_Process]) -> None:
         for worker in workers:
             worker.words[2] = STOP  # one that loads ends before its next sample
             with contextlib.suppress(OSError, ValueError):

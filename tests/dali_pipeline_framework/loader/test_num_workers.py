@@ -88,27 +88,16 @@ def test_more_workers_than_cores_are_warned_of_at_the_user_s_line(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5})
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
-    definition = PipelineDefinition(SamplerInputCallable(IndexProvider(8), SequentialSampler(8, 4)))
-
-    def built(pipeline: Any) -> Any:
-        pipeline.build()
-        return pipeline
-
-    makers = {
-        "num_workers": lambda count: DataLoader(IndexProvider(8), 4, num_workers=count),
-        "py_num_workers": lambda count: built(definition.get_dali_pipeline(py_num_workers=count)),
-    }
-    for name, make in makers.items():
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            make(num_cores).close()
-            assert caught == []
-            make(num_cores + 1).close()
-        (warning,) = caught
-        assert warning.category is UserWarning
-        assert warning.filename == __file__
-        text = f"`{name}={num_cores + 1}` starts {num_cores + 1} worker processes, and this rank has"
-        assert str(warning.message).startswith(text)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        DataLoader(IndexProvider(8), 4, num_workers=num_cores).close()
+        assert caught == []
+        DataLoader(IndexProvider(8), 4, num_workers=num_cores + 1).close()
+    (warning,) = caught
+    assert warning.category is UserWarning
+    assert warning.filename == __file__
+    text = f"`num_workers={num_cores + 1}` starts {num_cores + 1} worker processes, and this rank has"
+    assert str(warning.message).startswith(text)
 
 
 def test_nothing_is_warned_of_where_no_worker_is_started() -> None:
