@@ -18,6 +18,7 @@ import attrs
 
 from ..checks import shown, whole_number
 from ..errors import SettingError
+from .control_groups import num_usable_cores
 
 
 class FileTooLargeError(OSError):
@@ -178,5 +179,5 @@ def checked_worker_count(value: object, name: str, *, at_least: int = 0) -> int:
         return count
     raise SettingError(
         f"`{name}` must be at most {_MOST}, got {shown(count)}. Usually a worker for each core that this process "
-        f"can use ({len(os.sched_getaffinity(0))}) is the most that is of use."
+        f"can use ({num_usable_cores()}) is the most that is of use."
     )

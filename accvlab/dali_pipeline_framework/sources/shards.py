@@ -16,6 +16,7 @@ import attrs
 
 from ..checks import check_shard, choice
 from ..errors import SettingError
+from ..limits.control_groups import num_usable_cores
 
 ShardSource: TypeAlias = Literal["auto", "accelerate", "torch", "torchrun", "openmpi", "slurm", "jax"]
 
@@ -162,15 +163,17 @@ def detected_local_rank() -> int:
 def num_cores_of_rank() -> int:
     """Count the cores for one rank: those usable by this process, divided by the ranks on this machine.
 
+    Usable are those that the process may run on (its affinity), at most as many as its control group may keep busy:
+    a container with a quota of 4 cores has 4, whatever the machine has.
+
     Ranks are counted by the variables of their launcher: ``LOCAL_WORLD_SIZE`` (torchrun),
     ``OMPI_COMM_WORLD_LOCAL_SIZE`` (Open MPI), ``SLURM_STEP_TASKS_PER_NODE`` (SLURM). The last two can bind each
     rank to cores of its own; where not all cores of the machine are usable, nothing more is divided.
     """
-    num_usable = len(os.sched_getaffinity(0))
     ranks = _number_in("LOCAL_WORLD_SIZE")
-    if ranks is None and num_usable == os.cpu_count():
+    if ranks is None and len(os.sched_getaffinity(0)) == os.cpu_count():
         ranks = _number_in("OMPI_COMM_WORLD_LOCAL_SIZE") or _number_in("SLURM_STEP_TASKS_PER_NODE")
-    return max(1, num_usable // (ranks or 1))
+    return max(1, num_usable_cores() // (ranks or 1))
 
 
 def _number_in(variable: str) -> int | None:

@@ -31,6 +31,7 @@ import attrs
 from ..checks import file_path, number
 from ..errors import FrameworkError, SettingError, TooManyFailedError, text_of
 from ..faults.fault_policy import FailedSample, Quarantine, summary_of
+from ..limits.control_groups import num_usable_cores
 from ..limits.file_limits import all_limits, checked_worker_count, set_all_limits
 
 if TYPE_CHECKING:
@@ -284,7 +285,7 @@ def run_lint(
         QuarantineError: The file cannot be written.
     """
     time_limit_s = number(time_limit_s, "--timeout", above=0)
-    count = len(os.sched_getaffinity(0))
+    count = num_usable_cores()
     if num_workers is not None:
         count = checked_worker_count(num_workers, "--workers", at_least=1)
     make_subject = functools.partial(_subject_found, find)

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+
+from ..limits.control_groups import group_folders
 
 _LESS_MEMORY = "use fewer workers or smaller batches, or load fewer ahead (`prefetch_bytes`)"
 _HINTS = {
@@ -17,21 +18,14 @@ _HINTS = {
 
 def counts_of_kernel() -> dict[str, int]:
     """How many processes were ended because memory ran out: in the control group of this one, and in all."""
-    files = [("/proc/vmstat", "oom_kill in /proc/vmstat")]
-    try:
-        groups = os.fsdecode(Path("/proc/self/cgroup").read_bytes()).split("\n")[:-1]
-    except OSError:
-        groups = []
-    for group in groups:
-        number, controllers, path = group.split(":", 2)
-        if number == "0":
-            files.append((f"/sys/fs/cgroup{path}/memory.events", "oom_kill of its control group"))
-        elif "memory" in controllers.split(","):
-            files.append((f"/sys/fs/cgroup/memory{path}/memory.oom_control", "oom_kill of its control group"))
+    files = [(Path("/proc/vmstat"), "oom_kill in /proc/vmstat")]
+    for folder in group_folders("memory"):
+        names = "memory.events", "memory.oom_control"
+        files += [(folder / name, "oom_kill of its control group") for name in names]
     counts: dict[str, int] = {}
-    for file, name in reversed(files):
+    for file, name in reversed(files):  # of several groups the innermost counts
         try:
-            lines = Path(file).read_text().splitlines()
+            lines = file.read_text().splitlines()
         except OSError:
             continue
         counts.update((name, int(line.split()[1])) for line in lines if line.startswith("oom_kill "))

@@ -16,9 +16,15 @@ from support.providers import IndexProvider
 from accvlab.dali_pipeline_framework import FaultPolicy, ImageDecoder
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.limits import control_groups
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
+
+
+@pytest.fixture(autouse=True)
+def without_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_groups, "cpu_quota", lambda: None)
 
 
 def usable_cores(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

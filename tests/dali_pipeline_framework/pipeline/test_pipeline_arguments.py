@@ -25,6 +25,7 @@ from support.steps import Doubler, Renamer
 from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
+from accvlab.dali_pipeline_framework.limits.control_groups import num_usable_cores
 from accvlab.dali_pipeline_framework.pipeline import (
     DALIStructuredOutputIterator,
     PipelineDefinition,
@@ -150,7 +151,7 @@ class TestArgumentsOfDali:
             warnings.simplefilter("error")
             pipeline = make_pipeline(py_num_workers=0, **legacy)
         assert (pipeline.max_batch_size, pipeline.device_id, pipeline.seed) == (4, None, None)
-        assert pipeline.num_threads == len(os.sched_getaffinity(0))
+        assert pipeline.num_threads == num_usable_cores()
         assert first_output(pipeline).tolist() == [0, 1, 2, 3]
         pipeline.close()
 
@@ -181,8 +182,8 @@ class TestArgumentsOfDali:
     ) -> None:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        cores = len(os.sched_getaffinity(0))
-        if cores != os.cpu_count() and "LOCAL_WORLD_SIZE" not in variables:
+        cores = num_usable_cores()
+        if len(os.sched_getaffinity(0)) != os.cpu_count() and "LOCAL_WORLD_SIZE" not in variables:
             ranks = 1  # the launcher has divided the cores itself
         pipeline = make_pipeline(py_num_workers=0)
         assert pipeline.num_threads == (1 if ranks is None else max(1, cores // ranks))
