@@ -31,7 +31,6 @@ import timeit
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import attrs
 import numpy as np
@@ -42,8 +41,6 @@ from results_file import load_average, machine, write_results
 
 import accvlab.dali_pipeline_framework as package
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, FaultPolicy, ImageDecoder, SampleDataGroup
-from accvlab.dali_pipeline_framework.engine import worker_source
-from accvlab.dali_pipeline_framework.engine.worker_source import samples_of
 
 say = functools.partial(print, flush=True)
 
@@ -201,65 +198,37 @@ def least_us(function: Callable[[], Any], is_quick: bool) -> float:
     return round(min(timeit.repeat(function, number=50, repeat=5 if is_quick else 4000)) / 50 * 1e6, 2)
 
 
-def ledger_alone(folder: Path, is_quick: bool) -> dict[str, float]:
-    """Time of what is done for a ledger with each batch, in the process of the loop and in a worker."""
+def ledger_alone(folder: Path, is_quick: bool) -> float:
+    """Time in microseconds of what is done for a ledger with each batch."""
     with contextlib.ExitStack() as stack:
         ledger = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
         loader = stack.enter_context(payloads(is_quick)[2].make(folder, ledger=ledger))
         loop = iter(loader)
         next(loop)
-        next(loop)
         run = loader._run
-        recording, position, pipeline = run.ledger, run.progress.delivered, run.pipeline
-        source: Any = pipeline.worker_source
-        control, data = source._control, source._source
-        place = position.epoch, position.batch - 1
-        if not pipeline.reported_samples(*place):
-            raise RuntimeError("The worker has not told which samples it has loaded.")
-        infos = infos_of(*place)
-
-        def tell() -> None:
-            control.report_samples(*place, samples_of(data, infos, {}))
-
-        return {
-            "loop_us": least_us(lambda: recording.note(position, run.pipelines), is_quick),
-            "worker_us": least_us(tell, is_quick),
-        }
+        return least_us(lambda: run.ledger.note(run.progress.delivered, run.pipelines), is_quick)
 
 
-def ledger_between(folder: Path, is_quick: bool) -> dict[str, dict[str, float]]:
+def ledger_between(folder: Path, is_quick: bool) -> dict[str, float]:
     """Time of the same in a loop over batches of a few numbers, where caches hold what other work needs."""
-    times: dict[str, list[float]] = {"loop_us": [], "samples_of_us": [], "report_samples_us": []}
-
-    def timed(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        def run(*arguments: Any) -> Any:
-            start_ns = time.perf_counter_ns()
-            result = function(*arguments)
-            times[name].append((time.perf_counter_ns() - start_ns) / 1e3)
-            return result
-
-        return run
-
+    times_us: list[float] = []
     with tempfile.TemporaryDirectory(dir=folder) as ledger:
         loader = payloads(is_quick)[2].make(folder, ledger=ledger)
         endless = batches(loader)
         next(endless)
         recording: Any = loader._run.ledger
-        control: Any = loader._run.pipeline.worker_source._control
-        recording.note = timed(recording.note, "loop_us")
-        control.report_samples = timed(control.report_samples, "report_samples_us")
-        with mock.patch.object(worker_source, "samples_of", timed(samples_of, "samples_of_us")):
-            for _ in itertools.islice(endless, 50 if is_quick else 5000):
-                pass
+        note = recording.note
+
+        def timed(*arguments: Any) -> None:
+            start_ns = time.perf_counter_ns()
+            note(*arguments)
+            times_us.append((time.perf_counter_ns() - start_ns) / 1e3)
+
+        recording.note = timed
+        for _ in itertools.islice(endless, 50 if is_quick else 5000):
+            pass
         loader.close()
-    worker_us = [sum(pair) for pair in zip(times["samples_of_us"], times["report_samples_us"], strict=True)]
-    return {"loop_us": spread(times["loop_us"]), "worker_us": spread(worker_us)}
-
-
-def infos_of(epoch: int, batch: int) -> list[Any]:
-    from nvidia.dali import types
-
-    return [types.SampleInfo(batch * BATCH_SIZE + slot, slot, batch, epoch) for slot in range(BATCH_SIZE)]
+    return spread(times_us)
 
 
 def measure_ledger(folder: Path, is_quick: bool) -> dict[str, Any]:
@@ -271,14 +240,10 @@ def measure_ledger(folder: Path, is_quick: bool) -> dict[str, Any]:
             found = compared(loaders, payload)["ledger"]
         say_compared(payload.what, "ledger", found)
         rows.append({"payload": payload.what, **found})
-    alone = ledger_alone(folder, is_quick)
+    alone_us = ledger_alone(folder, is_quick)
     between = ledger_between(folder, is_quick)
-    say(f"alone, batches of {BATCH_SIZE}: {alone['loop_us']} us in the loop, {alone['worker_us']} us in a worker")
-    say(
-        f"between other work: {in_words(between['loop_us'])} us in the loop, "
-        f"{in_words(between['worker_us'])} us in a worker"
-    )
-    return {"rows": rows, "alone": alone, "between_other_work": between}
+    say(f"batches of {BATCH_SIZE}: {alone_us} us alone, {in_words(between)} us between other work")
+    return {"rows": rows, "alone_us": alone_us, "between_other_work_us": between}
 
 
 # --- lint -------------------------------------------------------------------------------------------------
@@ -409,14 +374,13 @@ def targets(found: dict[str, Any]) -> list[dict[str, Any]]:
     if "ledger" in found:
         measured = found["ledger"]
         batch_us = measured["rows"][0]["us_without"]["median"]
-        for where in ("loop", "worker"):
-            times_us = {
-                "timed alone": measured["alone"][f"{where}_us"],
-                "between other work": measured["between_other_work"][f"{where}_us"]["median"],
-            }
-            for how, us in times_us.items():
-                what = f"ledger, {how} in the {where}: share of a batch of {BATCH_SIZE} files, decoded, at most"
-                rows.append((what, MOST_OF_LEDGER, round(us / batch_us, 5)))
+        times_us = {
+            "timed alone": measured["alone_us"],
+            "between other work": measured["between_other_work_us"]["median"],
+        }
+        for how, us in times_us.items():
+            what = f"ledger, {how}: share of a batch of {BATCH_SIZE} files, decoded, at most"
+            rows.append((what, MOST_OF_LEDGER, round(us / batch_us, 5)))
     for kind in ("wall", "processor") if "lint" in found else ():
         what = (
             f"lint / bare loop, samples per second of {kind} time, {found['lint']['counts'][1]} samples, at least"

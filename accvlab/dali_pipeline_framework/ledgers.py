@@ -1,21 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ledgers: files in which loaders note what they have delivered, and what the files of a training prove.
 
-A ledger is written by one loader in one process: a line of JSON per batch, and one before the first batch and
-before that with which a loaded state goes on::
+A ledger is written by one loader in its process: a line of JSON per batch, and one where it begins, or
+goes on from a state::
 
-    {"begin": "new", "epoch": 0, "batch": 0, "time_ns": 17.., "shard": 0, "shards": 2, "num_samples": 300,
-     "order": "5f..", "launch": "09..","crc":"9b2f61d0"}
-    {"epoch":0,"batch":0,"time_ns":17..,"samples":"BQAAACsBAAA=","crc":"1f00a3c4"}
-    {"epoch":0,"batch":1,"time_ns":17..,"samples":"AQAAAAMAAAA=","replaced":[33, 3],"crc":"77d91e55"}
+    {"begin":"new","epoch":0,"batch":0,"time_ns":17..,"shard":0,"shards":2,"num_samples":300,"order":"5f..", ...
+    {"epoch":0,"batch":0,"time_ns":17..,"samples":[5,299]}
+    {"epoch":0,"batch":1,"time_ns":17..,"samples":[1,3],"replaced":[[33,3]]}
 
-``samples`` are base64 of little-endian uint32, or a list where an index is larger; those that only fill the batch
-are left out. A batch without ``samples`` is one of which they are not known. ``replaced`` has pairs: the sample
-that was due, and that in its place, which is among the samples.
-
-The CRC-32 of a line goes on from the line before, so a line that was changed, taken out, doubled or put in is
-noticed. Only the last line may be incomplete: a process was killed while it was written. ``}`` is the last
-character of a line, and no other: so a line of which only the end was changed does not look incomplete.
+``samples`` are those that were delivered, without what only fills a batch; null where they are not known.
+``replaced`` has pairs: the sample that was due, and that in its place. ``"again": true`` stands in the line of a
+batch that was made again after an interrupt, where the line before it is of the same batch: they count once.
 
 What a restart makes void::
 
@@ -30,7 +25,6 @@ what earlier runs have delivered from that position on.
 
 from __future__ import annotations
 
-import binascii
 import errno
 import glob
 import itertools
@@ -40,8 +34,6 @@ import operator
 import os
 import time
 import weakref
-import zlib
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -57,23 +49,7 @@ NEW, STATE = "new", "state"
 """Why a run of batches begins: a loader was made, or a state was loaded."""
 
 _SUFFIX = ".ledger"
-_END = b',"crc":"%08x"}\n'
-
-
-def samples_text(samples: Sequence[int], replaced: Sequence[int] = ()) -> bytes:
-    """Write the samples of a batch as in its line; empty where an index is negative, which is: not known.
-
-    Args:
-        samples: Indices of those that were delivered.
-        replaced: Pairs: the index that was due, and that in its place.
-    """
-    try:
-        text = b',"samples":"%b"' % binascii.b2a_base64(array("I", samples), newline=False)
-    except OverflowError:
-        if min(samples) < 0:
-            return b""
-        text = f',"samples":{[*map(int, samples)]}'.encode()
-    return text + f',"replaced":{[*map(int, replaced)]}'.encode() if replaced else text
+_NO_SAMPLES: npt.NDArray[Any] = np.empty(0, np.int64)
 
 
 class LedgerWriter:
@@ -90,43 +66,60 @@ class LedgerWriter:
             about: Who writes: ``shard``, ``shards``, ``num_samples``, ``order``, ``launch``, see `LedgerPart`.
         """
         self._about, self._pid = about, os.getpid()
-        self._size = self._checksum = 0
         who = f"shard-{about['shard']}-of-{about['shards']}.{os.uname().nodename}.{self._pid}"
         self.path = os.path.join(folder, f"{who}.{time.time_ns()}{_SUFFIX}")
         os.makedirs(folder, exist_ok=True)
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._close = weakref.finalize(self, os.close, self._file)
 
     def begin(self, why: str, epoch: int, batch: int) -> None:
         """Note that a run of batches begins at a position: `NEW` or `STATE`."""
         where = {"begin": why, "epoch": epoch, "batch": batch, "time_ns": time.time_ns()}
-        self._append(json.dumps({**where, **self._about})[:-1].encode())
+        self._append({**where, **self._about})
 
-    def note_batch(self, epoch: int, batch: int, samples: bytes) -> None:
-        """Note a batch of an epoch, with its samples as `samples_text` returns them."""
-        self._append(b'{"epoch":%d,"batch":%d,"time_ns":%d%b' % (epoch, batch, time.time_ns(), samples))
+    def note_batch(self, epoch: int, batch: int, samples: Sequence[int] | None, **more: Any) -> None:
+        """Note a batch of an epoch with its samples; ``more``: ``replaced`` and ``again``, where there is any."""
+        where = {"epoch": epoch, "batch": batch, "time_ns": time.time_ns()}
+        self._append({**where, "samples": samples, **more})
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, values: Mapping[str, Any]) -> None:
         """Append a line, or a part of it and raise an error; nothing happens in a forked copy of the process."""
         if os.getpid() != self._pid:
             return
-        checksum = zlib.crc32(line, self._checksum)
-        line += _END % checksum
-        if os.pwrite(self._file, line, self._size) < len(line):  # the next line takes its place
+        line = json.dumps(values, separators=(",", ":")).encode() + b"\n"
+        if os.write(self._file, line) < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._checksum, self._size = checksum, self._size + len(line)
-
-    def sync(self) -> None:
-        """Have the system write it to the disk, so that it also outlives the machine."""
-        if self._close.alive:
-            os.fsync(self._file)
 
     def close(self) -> None:
-        """Write it to the disk and close it; nothing happens the second time."""
-        try:
-            self.sync()
-        finally:
-            self._close()
+        """Have the system write it to the disk, so that it also outlives the machine, and close it."""
+        if self._close.alive:
+            try:
+                self.sync()
+            finally:
+                self._close()
+
+    def sync(self) -> None:
+        """Have the system write it to the disk."""
+        os.fsync(self._file)
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or not -1 <= value < 2**63:
+        raise ValueError
+    return value
+
+
+def _text(value: object) -> str:
+    if type(value) is not str:
+        raise ValueError
+    return value
+
+
+def _indices(values: object) -> npt.NDArray[Any]:
+    found = np.array(values) if values else _NO_SAMPLES
+    if type(values) is not list or found.dtype != np.int64 or found.ndim != 1:
+        raise ValueError
+    return found
 
 
 @attrs.define(eq=False)
@@ -147,35 +140,37 @@ class LedgerPart:
     """
 
     path: str
-    begin: str
-    epoch: int = attrs.field(converter=int)
-    batch: int = attrs.field(converter=int)
-    time_ns: int = attrs.field(converter=int)
-    shard: int = attrs.field(converter=int)
-    shards: int = attrs.field(converter=int)
-    num_samples: int = attrs.field(converter=int)
-    order: str = attrs.field(converter=str)
-    launch: str = attrs.field(converter=str)
+    begin: str = attrs.field(converter=_text)
+    epoch: int = attrs.field(converter=_whole)
+    batch: int = attrs.field(converter=_whole)
+    time_ns: int = attrs.field(converter=_whole)
+    shard: int = attrs.field(converter=_whole)
+    shards: int = attrs.field(converter=_whole)
+    num_samples: int = attrs.field(converter=_whole)
+    order: str = attrs.field(converter=_text)
+    launch: str = attrs.field(converter=_text)
     end_ns: int = attrs.field(default=0, init=False)
-    batches: list[tuple[tuple[int, int], npt.NDArray[Any] | None, list[int]]] = attrs.field(
+    batches: list[tuple[tuple[int, int], npt.NDArray[Any] | None, list[list[int]]]] = attrs.field(
         factory=list, init=False
     )
 
-    def add(self, epoch: int, batch: int, time_ns: int, samples: Any = None, replaced: Iterable[int] = ()) -> None:
+    def add(
+        self, epoch: int, batch: int, time_ns: int, samples: Any, replaced: Sequence[Any] = (), again: bool = False
+    ) -> None:
         """Add a batch with the values of its line."""
-        if isinstance(samples, list):
-            samples = np.fromiter(map(int, samples), np.int64)
-        elif samples is not None:
-            samples = np.frombuffer(binascii.a2b_base64(samples), "<u4")
-        self.batches.append(((int(epoch), int(batch)), samples, [*map(int, replaced)]))
-        self.end_ns = max(self.end_ns, int(time_ns))
+        place = _whole(epoch), _whole(batch)
+        pairs = [[_whole(due), _whole(found)] for due, found in replaced]
+        if again and self.batches and self.batches[-1][0] == place:
+            del self.batches[-1]
+        self.batches.append((place, None if samples is None else _indices(samples), pairs))
+        self.end_ns = max(self.end_ns, _whole(time_ns))
 
 
-def read_ledger(path: str | os.PathLike[str]) -> tuple[list[LedgerPart], bool]:
-    """Read a ledger, and check all of it.
+def read_ledger(path: str | os.PathLike[str]) -> list[LedgerPart]:
+    """Read a ledger: its parts, in the order in which they were written.
 
-    Returns:
-        Its parts, in the order in which they were written, and whether the last line is incomplete.
+    The last line may be incomplete, where a process was killed or a disk was full while it was written: it is left
+    out.
 
     Raises:
         SettingError: ``path`` is no path.
@@ -188,17 +183,11 @@ def read_ledger(path: str | os.PathLike[str]) -> tuple[list[LedgerPart], bool]:
     except OSError as error:
         raise file_error(f"The ledger {shown(text)} cannot be read", error) from error
     parts: list[LedgerPart] = []
-    checksum, is_torn = 0, False
     for number, line in enumerate(lines, 1):
-        is_torn = not line.endswith(b"\n") and line.find(b"}") in (-1, len(line) - 1)
-        if is_torn:
+        if not line.endswith(b"\n"):
             break
-        body, key, end = line.rpartition(_END[:8])
-        checksum = zlib.crc32(body, checksum)
         try:
-            if key + end != _END % checksum:
-                raise ValueError
-            values = parse_json(body + b"}")
+            values = parse_json(line)
             if "begin" in values:
                 parts.append(LedgerPart(text, **values))
             else:
@@ -208,10 +197,10 @@ def read_ledger(path: str | os.PathLike[str]) -> tuple[list[LedgerPart], bool]:
             raise FileError(message) from None
     if not parts:
         raise FileError(f"{shown(text)} is no ledger: it has no whole line.")
-    return parts, is_torn
+    return parts
 
 
-def ledgers_in(paths: Iterable[str | os.PathLike[str]]) -> list[tuple[list[LedgerPart], bool]]:
+def ledgers_in(paths: Iterable[str | os.PathLike[str]]) -> list[list[LedgerPart]]:
     """Read the ledgers at some paths: files, or folders with files whose names end with ``.ledger``.
 
     Raises:
@@ -232,7 +221,6 @@ def ledgers_in(paths: Iterable[str | os.PathLike[str]]) -> list[tuple[list[Ledge
 _MOST_NAMED = 20  # as `listed` has it
 # Of parts that were begun together.
 _common_of = operator.attrgetter("launch", "shards", "begin", "epoch", "batch")
-_NO_SAMPLES: npt.NDArray[Any] = np.empty(0, np.int64)
 
 
 @attrs.frozen
@@ -282,7 +270,7 @@ def certify(
     ledgers = ledgers_in(paths)
     if not ledgers:
         raise SettingError("`paths` must be ledgers, or folders of them, at least one.")
-    runs = _runs([part for parts, _ in ledgers for part in parts])
+    runs = _runs([part for parts in ledgers for part in parts])
     problems: list[str] = []
     delivered: dict[int, list[npt.NDArray[Any]]] = {}
     instead: dict[int, dict[int, int]] = {}  # per epoch, for each sample that was replaced
@@ -296,7 +284,7 @@ def certify(
             num_batches += 1
             num_unknown += samples is None
             delivered.setdefault(place[0], []).append(_NO_SAMPLES if samples is None else samples)
-            instead.setdefault(place[0], {}).update(zip(replaced[::2], replaced[1::2], strict=False))
+            instead.setdefault(place[0], {}).update(replaced)  # type: ignore[arg-type]
     if num_samples is None:
         num_samples = max(part.num_samples for run in runs for part in run)
         if num_samples < 0:
@@ -310,10 +298,9 @@ def certify(
         found = np.concatenate([_NO_SAMPLES, *delivered.get(epoch, [])])
         differences = _differences(found, instead.get(epoch, {}), num_samples)
         problems += [f"epoch {epoch}: {text}" for text in differences]
-    num_torn = sum(is_torn for _, is_torn in ledgers)
     notes = [
         f"{_number(len(ledgers), 'ledger')}, {_number(len(runs), 'run')}: {num_batches} batches count, {num_void} "
-        f"were superseded by restarts" + f"; {_number(num_torn, 'ledger')} incomplete at the end" * bool(num_torn),
+        f"were superseded by restarts",
         *map(_line_of, itertools.count(1), runs),
     ]
     if not problems:
@@ -354,10 +341,10 @@ def _limit(
 ) -> tuple[float, float]:
     """The position from which a part of a run is void."""
     limit: tuple[float, float] = (math.inf, 0)
-    for later, (first, *others) in enumerate(runs[number + 1 :], number + 2):
+    for later, (first, *_) in enumerate(runs[number + 1 :], number + 2):
         if first.begin != STATE:
             continue
-        if part.end_ns <= first.time_ns or part.path in {each.path for each in (first, *others)}:
+        if part.end_ns <= first.time_ns:
             limit = min(limit, (first.epoch, first.batch))
         else:
             problems.append(

@@ -25,7 +25,7 @@ def test_a_quick_run_reports_what_policies_and_ledgers_cost(
         for row in rows:
             assert row["ratio"]["quarter"] <= row["ratio"]["median"] <= row["ratio"]["three_quarters"]
             assert row["extra_calls"] <= (2 if section == "policies" else 12)
-        assert len(report["targets"]) == (3 if section == "policies" else 4)
+        assert len(report["targets"]) == (3 if section == "policies" else 2)
         for target in report["targets"]:
             assert target["is_met"] == (target["value"] <= target["limit"])
             assert target["target"] in printed

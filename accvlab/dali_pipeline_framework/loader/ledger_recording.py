@@ -53,6 +53,7 @@ class LedgerRecording:
         self.is_on = folder is not None
         self._writer: LedgerWriter | None = None
         self._why: str | None = NEW  # the next run of batches begins; None: the last one goes on
+        self._noted: Position | None = None  # of this loop, the last
         if folder is None:
             return
         self._folder = os.path.expanduser(file_path(folder, "ledger"))
@@ -69,6 +70,7 @@ class LedgerRecording:
 
     def begin(self, position: Position) -> None:
         """Note that a loop begins."""
+        self._noted = None
         self._write(self._begin, position)
 
     def _begin(self, position: Position) -> None:
@@ -84,11 +86,17 @@ class LedgerRecording:
 
     def note(self, position: Position, run: LoaderPipeline) -> None:
         """Note the batch before a position, which was just delivered."""
-        if self._writer is not None:
-            try:  # not by `_write`: one call less with each batch
-                self._writer.note_batch(position.epoch, position.batch - 1, run.samples_received())
-            except OSError as error:
-                self._fail(error)
+        if self._writer is None:
+            return
+        samples, replaced = run.samples_received()
+        more: dict[str, Any] = {"replaced": replaced} if replaced else {}
+        if position == self._noted:  # it was made again after an interrupt
+            more["again"] = True
+        self._noted = position
+        try:  # not by `_write`: one call less with each batch
+            self._writer.note_batch(position.epoch, position.batch - 1, samples, **more)
+        except OSError as error:
+            self._fail(error)
 
     def end_loop(self) -> None:
         """Have what was noted outlive the machine."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
-from collections.abc import Sequence
 from typing import Any, cast
 
 from ..engine.input_sources import FedSource
@@ -28,7 +27,6 @@ from ..errors import (
     SettingError,
 )
 from ..faults.fault_policy import FailedSamples
-from ..ledgers import samples_text
 from ..pipeline.chain import DEFAULT_DEPTH
 from ..pipeline.dali_structured_output_iterator import DALIStructuredOutputIterator
 from ..pipeline.output_conversion import OutputConverter
@@ -289,10 +287,10 @@ class LoaderPipeline:
         _logger.warning("%s\nRestart %d of at most %d.", error, self.pool.num_restarts, most)
         return True
 
-    def samples_received(self) -> bytes:
-        """Get the samples of the batch that was received last, as in a ledger; empty where they are not known."""
+    def samples_received(self) -> tuple[list[int] | None, list[list[int]]]:
+        """Get the samples of the batch that was received last, see `samples_of`."""
         received = self._source.received
-        return b"" if received is None else samples_of(received)
+        return (None, []) if received is None else samples_of(received)
 
     def release(self) -> None:
         """Give the memory back of what the loop has received."""
@@ -388,18 +386,22 @@ class LoaderPipeline:
         return iterator is not None
 
 
-def samples_of(batch: Batch) -> bytes:
-    """Get the samples of a batch, as in a ledger; empty where they are not known."""
+def samples_of(batch: Batch) -> tuple[list[int] | None, list[list[int]]]:
+    """Get the samples of a batch that were delivered, without padding; None where they are not known.
+
+    Returns:
+        Their indices in the data set, and pairs of those that were due and those in their place.
+    """
     task, numbers = batch.task, batch.loaded.numbers
     if task.places is None:
-        indices: Sequence[int | None] = [batch.index_of(place) for place in range(len(numbers))]
-        return b"" if None in indices else samples_text(cast(list[int], indices))
+        indices = [index for index in map(batch.index_of, range(len(numbers))) if index is not None and index >= 0]
+        return ([*map(int, indices)] if len(indices) == len(numbers) else None), []
     delivered: list[int] = []
-    replaced: list[int] = []
+    replaced: list[list[int]] = []
     for number in numbers:
         place, instead = task.places[number], task.instead.get(number)
         if instead is not None:
-            replaced += [place.sample_index, instead]
+            replaced.append([int(place.sample_index), int(instead)])
         if instead is not None or not place.is_padding:
             delivered.append(place.sample_index if instead is None else instead)
-    return samples_text(delivered, replaced)
+    return [*map(int, delivered)], replaced

@@ -163,8 +163,8 @@ def detected_local_rank() -> int:
 def num_cores_of_rank() -> int:
     """Count the cores for one rank: those usable by this process, divided by the ranks on this machine.
 
-    Usable are those that the process may run on (its affinity), at most as many as its control group may keep busy:
-    a container with a quota of 4 cores has 4, whatever the machine has.
+    Usable are those that the process may run on (its affinity), at most as many as its control group may keep
+    busy: a container with a quota of 4 cores has 4, whatever the machine has.
 
     Ranks are counted by the variables of their launcher: ``LOCAL_WORLD_SIZE`` (torchrun),
     ``OMPI_COMM_WORLD_LOCAL_SIZE`` (Open MPI), ``SLURM_STEP_TASKS_PER_NODE`` (SLURM). The last two can bind each

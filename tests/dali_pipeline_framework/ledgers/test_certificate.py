@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from accvlab.dali_pipeline_framework import ledgers as ledger_module
 from accvlab.dali_pipeline_framework.command_line import main
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.ledgers import NEW, STATE, LedgerWriter, certify, samples_text
+from accvlab.dali_pipeline_framework.ledgers import NEW, STATE, LedgerWriter, certify
 
 
 class Clock:
@@ -50,7 +50,7 @@ def note(ledgers: Iterable[LedgerWriter], batches: Iterable[tuple[int, int]]) ->
     for epoch, batch in batches:
         indices = np.arange(batch * 4, batch * 4 + 4).reshape(len(ledgers), -1)
         for ledger, own in zip(ledgers, indices, strict=True):
-            ledger.note_batch(epoch, batch, samples_text(own.tolist()))
+            ledger.note_batch(epoch, batch, own.tolist())
 
 
 def begun(folder: Path, num_shards: int, why: int, at: tuple[int, int], **settings: Any) -> list[LedgerWriter]:
@@ -114,6 +114,20 @@ def test_two_ranks_with_the_same_shard_are_no_restart(tmp_path: Path) -> None:
         assert twice == "epoch 0: delivered twice: " + ", ".join(map(str, range(12)))
 
 
+def test_a_batch_that_was_made_again_after_an_interrupt_counts_once(tmp_path: Path) -> None:
+    (ledger,) = begun(tmp_path, 1, NEW, (0, 0))
+    ledger.note_batch(0, 0, [0, 1, 2, 3])
+    ledger.note_batch(0, 0, [0, 1, 2, 3], again=True)
+    ledger.note_batch(0, 1, [4, 5, 6, 8])
+    ledger.note_batch(0, 1, [4, 5, 6, 7], replaced=[[9, 4]], again=True)  # the last one counts
+    ledger.note_batch(0, 2, [8, 9, 10, 11], again=True)  # the line before it was never written
+    certificate = certify([tmp_path])
+    assert certificate.is_exact, str(certificate)
+    assert certificate.notes[0] == "1 ledger, 1 run: 3 batches count, 0 were superseded by restarts"
+    ledger.note_batch(0, 2, [8, 9, 10, 11])  # of another loop over the same epoch
+    assert certify([tmp_path]).problems == ("epoch 0: delivered twice: 8, 9, 10, 11",)
+
+
 def test_a_rank_whose_ledger_is_not_given(tmp_path: Path) -> None:
     ranks = begun(tmp_path, 2, NEW, (0, 0))
     note(ranks, EPOCH)
@@ -125,7 +139,7 @@ def test_a_rank_whose_ledger_is_not_given(tmp_path: Path) -> None:
 def test_samples_that_were_replaced(tmp_path: Path) -> None:
     ledger = writer(tmp_path, num_samples=6)
     ledger.begin(NEW, 0, 0)
-    ledger.note_batch(0, 0, samples_text([0, 4, 2, 3, 4, 5], [1, 4]))
+    ledger.note_batch(0, 0, [0, 4, 2, 3, 4, 5], replaced=[[1, 4]])
     assert certify([ledger.path]).problems == (
         "epoch 0: missing: 1 (sample 4 in its place)",
         "epoch 0: delivered twice: 4",
@@ -135,7 +149,7 @@ def test_samples_that_were_replaced(tmp_path: Path) -> None:
 def test_many_are_named_in_part(tmp_path: Path) -> None:
     ledger = writer(tmp_path, num_samples=10**12)
     ledger.begin(NEW, 0, 0)
-    ledger.note_batch(0, 0, samples_text([index // 2 for index in range(100)]))
+    ledger.note_batch(0, 0, [index // 2 for index in range(100)])
     (missing, twice) = certify([tmp_path]).problems
     assert missing == "epoch 0: missing: " + ", ".join(map(str, range(50, 70))) + f" and {10**12 - 50 - 20} more"
     assert twice == "epoch 0: delivered twice: " + ", ".join(map(str, range(20))) + " and 30 more"
@@ -144,7 +158,7 @@ def test_many_are_named_in_part(tmp_path: Path) -> None:
 def test_batches_of_unknown_samples_prove_nothing(tmp_path: Path) -> None:
     (ledger,) = begun(tmp_path, 1, NEW, (0, 0))
     note([ledger], EPOCH)
-    ledger.note_batch(1, 0, b"")
+    ledger.note_batch(1, 0, None)
     assert certify([tmp_path], epochs=[0]).problems == ("of 1 batches it is not known which samples they hold",)
 
 

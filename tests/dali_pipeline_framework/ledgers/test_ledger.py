@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import resource
 import subprocess
 import sys
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from full_disks import fills_the_disk
 from hypothesis import given
@@ -30,11 +26,10 @@ from accvlab.dali_pipeline_framework.ledgers import (
     certify,
     ledgers_in,
     read_ledger,
-    samples_text,
 )
 
 ABOUT: dict[str, int | str] = {"shard": 1, "shards": 3, "num_samples": 300, "order": "0f", "launch": "a0"}
-BATCHES = [((0, 0), [5, 299], []), ((1, 0), None, []), ((0, 1), [1, 3, 4], [33, 3])]
+BATCHES: list[Any] = [((0, 0), [5, 299], []), ((1, 0), None, []), ((0, 1), [1, 3, 4], [[33, 3]])]
 
 
 def written(folder: Path, **about: int) -> Path:
@@ -44,7 +39,7 @@ def written(folder: Path, **about: int) -> Path:
     for place, samples, replaced in BATCHES:
         if place == (0, 1):
             writer.begin(STATE, 0, 1)
-        writer.note_batch(*place, b"" if samples is None else samples_text(samples, replaced))
+        writer.note_batch(*place, samples, **({"replaced": replaced} if replaced else {}))
     writer.close()
     writer.close()
     return Path(writer.path)
@@ -59,10 +54,8 @@ def batches_of(*parts: LedgerPart) -> list[Any]:
 
 
 def test_what_was_written_comes_back(tmp_path: Path) -> None:
-    parts, is_torn = read_ledger(written(tmp_path / "deep" / "er"))
-    assert not is_torn
-    first, second = parts
-    for part in parts:
+    first, second = read_ledger(written(tmp_path / "deep" / "er"))
+    for part in (first, second):
         assert (part.shard, part.shards, part.num_samples, part.order, part.launch) == (1, 3, 300, "0f", "a0")
     assert (first.begin, first.epoch, first.batch) == (NEW, 0, 0)
     assert (second.begin, second.epoch, second.batch) == (STATE, 0, 1)
@@ -73,101 +66,56 @@ def test_what_was_written_comes_back(tmp_path: Path) -> None:
 def test_lines_are_json(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in written(tmp_path).read_text().splitlines()]
     assert [line.get("begin") for line in lines] == ["new", None, None, "state", None]
-    assert np.frombuffer(base64.b64decode(lines[1]["samples"]), "<u4").tolist() == [5, 299]
-    assert [sorted(line) for line in lines[1:3]] == [
-        ["batch", "crc", "epoch", "samples", "time_ns"],
-        ["batch", "crc", "epoch", "time_ns"],
-    ]
-    assert lines[4]["replaced"] == [33, 3]
+    assert [sorted(line) for line in lines[1:3]] == [["batch", "epoch", "samples", "time_ns"]] * 2
+    assert [line["samples"] for line in (lines[1], lines[2], lines[4])] == [[5, 299], None, [1, 3, 4]]
+    assert lines[4]["replaced"] == [[33, 3]]
 
 
-@pytest.mark.parametrize("last", [0, 255, 256, 65536, 2**32 - 1, 2**32, 2**63 - 1])
+@pytest.mark.parametrize("last", [0, 255, 2**32, 2**63 - 1])
 def test_indices_of_all_sizes(tmp_path: Path, last: int) -> None:
     writer = LedgerWriter(tmp_path, ABOUT)
     writer.begin(NEW, 0, 0)
-    writer.note_batch(0, 0, samples_text([*np.array([0, last])]))
-    writer.note_batch(0, 1, samples_text([0, 1], [*np.array([last, 0])]))
+    writer.note_batch(0, 0, [0, last])
+    writer.note_batch(0, 1, [], replaced=[[last, 0]])
     writer.close()
-    (part,), _ = read_ledger(writer.path)
-    assert batches_of(part) == [((0, 0), [0, last], []), ((0, 1), [0, 1], [last, 0])]
-    assert isinstance(part.batches[1][2][0], int)
-
-
-def test_size(tmp_path: Path) -> None:
-    line = '{"epoch":0,"batch":0,"time_ns":1700000000000000000,"samples":"BQAAACsBAAA=","crc":"9b2f61d0"}\n'
-    assert len(written(tmp_path).read_bytes().splitlines(keepends=True)[1]) == len(line)
+    (part,) = read_ledger(writer.path)
+    assert batches_of(part) == [((0, 0), [0, last], []), ((0, 1), [], [[last, 0]])]
 
 
 def test_a_last_line_that_is_cut_is_left_out(tmp_path: Path) -> None:
     whole = written(tmp_path).read_bytes()
     file = tmp_path / "cut.ledger"
     last = whole.rindex(b"\n", 0, -1) + 1
-    for size in range(last + 1, len(whole)):
+    for size in range(last, len(whole)):
         file.write_bytes(whole[:size])
-        parts, is_torn = read_ledger(file)
-        assert (batches_of(*parts), is_torn) == (BATCHES[:2], True)
-    file.write_bytes(whole[:last])
-    parts, is_torn = read_ledger(file)
-    assert (batches_of(*parts), is_torn) == (BATCHES[:2], False)
+        assert batches_of(*read_ledger(file)) == BATCHES[:2]
 
 
-def assert_damaged(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    with pytest.raises(FileError, match="damaged"):
-        read_ledger(path)
-
-
-def flipped_bits(path: Path, positions: range) -> Iterator[int]:
-    """Change each bit at some positions of a file, one at a time; yields the position of each."""
-    content = path.read_bytes()
-    with path.open("r+b", buffering=0) as file:
-        for position in positions:
-            for bit in range(8):
-                os.pwrite(file.fileno(), bytes([content[position] ^ 1 << bit]), position)
-                yield position
-            os.pwrite(file.fileno(), content[position : position + 1], position)
-
-
-def test_each_bit_that_changes_is_damage(tmp_path: Path) -> None:
+def test_lines_that_are_no_json_any_more_are_damage(tmp_path: Path) -> None:
     path = written(tmp_path)
-    for _ in flipped_bits(path, range(path.stat().st_size)):
-        with pytest.raises(FileError, match="damaged"):
-            read_ledger(path)
-    certify([path], num_samples=300)
-    next(flipped_bits(path, range(300, 301)))
-    with pytest.raises(FileError, match="damaged"):
-        certify([path])
-
-
-@pytest.mark.parametrize("num_cut", [1, 60, -1])
-def test_each_bit_that_changes_before_or_in_a_line_that_was_cut(tmp_path: Path, num_cut: int) -> None:
-    path = written(tmp_path)
-    whole = path.read_bytes()
-    last = whole.rindex(b"\n", 0, -1) + 1
-    before = whole.rindex(b"\n", 0, last - 1) + 1
-    size = last + num_cut if num_cut > 0 else len(whole) - 1
-    os.truncate(path, size)
-    for position in flipped_bits(path, range(before + 100, size)):
-        try:
-            parts, is_torn = read_ledger(path)
-        except FileError:
-            continue
-        assert position >= last  # of which nothing counts
-        assert (batches_of(*parts), is_torn) == (BATCHES[:2], True)
-
-
-def test_damage_of_several_bits_and_of_whole_lines_is_noticed(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    whole = path.read_bytes()
-    for position in range(len(whole)):
-        assert_damaged(path, whole[:position] + bytes([whole[position] ^ 0x41]) + whole[position + 1 :])
-    lines = whole.splitlines(keepends=True)
-    for number in range(len(lines) - 1):
-        assert_damaged(path, b"".join(lines[:number] + lines[number + 1 :]))
-        assert_damaged(path, b"".join([*lines[:number], lines[number + 1], lines[number], *lines[number + 2 :]]))
+    lines = path.read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines):
-        assert_damaged(path, b"".join([*lines[:number], line, *lines[number:]]))
-        assert_damaged(path, b"".join([*lines[:number], b"\0" * len(line), b"\n", *lines[number + 1 :]]))
+        for damaged in (b"\0" * len(line) + b"\n", line[: len(line) // 2] + b"\n", line[1:]):
+            path.write_bytes(b"".join([*lines[:number], damaged, *lines[number + 1 :]]))
+            with pytest.raises(FileError, match=rf"is damaged in line {number + 1}, or no ledger"):
+                certify([path])
+
+
+def test_a_line_that_was_taken_out_or_changed_speaks_against_exactness(tmp_path: Path) -> None:
+    writer = LedgerWriter(tmp_path, {**ABOUT, "shards": 1, "shard": 0, "num_samples": 4})
+    writer.begin(NEW, 0, 0)
+    writer.note_batch(0, 0, [0, 1])
+    writer.note_batch(0, 1, [2, 3])
+    writer.close()
+    path = Path(writer.path)
+    assert certify([path]).is_exact
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:2]))
+    assert certify([path]).problems == ("epoch 0: missing: 2, 3",)
+    path.write_bytes(b"".join([*lines, lines[2]]))
+    assert certify([path]).problems == ("epoch 0: delivered twice: 2, 3",)
+    path.write_bytes(b"".join([*lines[:2], lines[2].replace(b"[2,3]", b"[2,1]")]))
+    assert certify([path]).problems == ("epoch 0: missing: 3", "epoch 0: delivered twice: 1")
 
 
 def test_no_ledger(tmp_path: Path) -> None:
@@ -194,12 +142,8 @@ def test_a_folder_whose_name_is_a_pattern(tmp_path: Path) -> None:
     assert len(ledgers_in([tmp_path / "run[1]*", path])) == 1
 
 
-def with_checksums(*lines: bytes) -> bytes:
-    content, checksum = b"", 0
-    for line in lines:
-        checksum = zlib.crc32(line[:-1], checksum)
-        content += line[:-1] + b',"crc":"%08x"}\n' % checksum
-    return content
+def in_lines(*lines: bytes | str) -> bytes:
+    return b"".join((line.encode() if isinstance(line, str) else line) + b"\n" for line in lines)
 
 
 _values = st.recursive(
@@ -208,7 +152,7 @@ _values = st.recursive(
     max_leaves=4,
 )
 BEGIN = {"begin": NEW, "epoch": 0, "batch": 0, "time_ns": 1, **ABOUT}
-BATCH = {"epoch": 0, "batch": 0, "time_ns": 2, "samples": "BQAAACsBAAA=", "replaced": [33, 3]}
+BATCH = {"epoch": 0, "batch": 0, "time_ns": 2, "samples": [5, 299], "replaced": [[33, 3]]}
 
 
 @given(st.dictionaries(st.sampled_from([*BEGIN, "end_ns", "batches", "path"]), _values, max_size=2), st.data())
@@ -217,8 +161,7 @@ def test_forged_values_are_read_or_refused(
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "forged.ledger"
     batch = BATCH | data.draw(st.dictionaries(st.sampled_from([*BATCH]), _values, max_size=2))
-    lines = (json.dumps(line).encode() for line in (BEGIN | values, batch))
-    file.write_bytes(with_checksums(*lines))
+    file.write_bytes(in_lines(*map(json.dumps, (BEGIN | values, batch))))
     try:
         certify([file], num_samples=300)
     except FrameworkError:
@@ -230,8 +173,8 @@ def test_forged_numbers_are_read_or_refused(tmp_path: Path, number: int | str) -
     file = tmp_path / "forged.ledger"
     for changed, name in ((BEGIN, "epoch"), (BEGIN, "num_samples"), (BEGIN, "shards"), (BATCH, "replaced")):
         lines = [json.dumps(line | ({name: "?"} if line is changed else {})) for line in (BEGIN, BATCH)]
-        text = f"[{number}, {number}]" if name == "replaced" else str(number)
-        file.write_bytes(with_checksums(*(line.replace('"?"', text).encode() for line in lines)))
+        text = f"[[{number}, {number}]]" if name == "replaced" else str(number)
+        file.write_bytes(in_lines(*(line.replace('"?"', text) for line in lines)))
         try:
             certify([file])
         except FrameworkError:
@@ -248,14 +191,19 @@ def test_forged_numbers_are_read_or_refused(tmp_path: Path, number: int | str) -
         ([BATCH, BEGIN], 1),
         ([BEGIN, BATCH | {"samples": [2**63]}], 2),
         ([BEGIN, BATCH | {"samples": "BQAA"}], 2),
+        ([BEGIN, BATCH | {"samples": {}}], 2),
+        ([BEGIN, BATCH | {"samples": [[1, 2]]}], 2),
+        ([BEGIN, BATCH | {"samples": [1.0]}], 2),
+        ([BEGIN, BATCH | {"replaced": [1]}], 2),
+        ([BEGIN | {"shards": True}, BATCH], 1),
         ([BEGIN, BATCH, BATCH | {"more": 1}], 3),
     ],
 )
 def test_lines_of_another_form_are_refused(tmp_path: Path, lines: list[Any], damaged: int) -> None:
     file = tmp_path / "forged.ledger"
-    file.write_bytes(with_checksums(json.dumps(BEGIN).encode(), json.dumps(BATCH).encode()))
-    assert batches_of(*read_ledger(file)[0]) == [((0, 0), [5, 299], [33, 3])]
-    file.write_bytes(with_checksums(*(json.dumps(line).encode() for line in lines)))
+    file.write_bytes(in_lines(json.dumps(BEGIN), json.dumps(BATCH)))
+    assert batches_of(*read_ledger(file)) == [((0, 0), [5, 299], [[33, 3]])]
+    file.write_bytes(in_lines(*map(json.dumps, lines)))
     with pytest.raises(FileError, match=f"is damaged in line {damaged}, or no ledger"):
         read_ledger(file)
 
@@ -271,15 +219,10 @@ def test_any_bytes_are_read_or_refused(
     file.write_bytes((path.read_bytes() if is_valid else b'{"begin": "new",') + tail)
     path.unlink()
     try:
-        parts, _ = read_ledger(file)
+        parts = read_ledger(file)
     except FrameworkError:
         return
-    assert batches_of(*parts) == BATCHES
-
-
-def test_indices_that_are_not_known_make_a_batch_unknown() -> None:
-    assert samples_text([3, -1]) == b""
-    assert samples_text([]) == b',"samples":""'
+    assert batches_of(*parts)[:3] == BATCHES
 
 
 def test_many_batches(tmp_path: Path) -> None:
@@ -287,20 +230,20 @@ def test_many_batches(tmp_path: Path) -> None:
     writer.begin(NEW, 0, 0)
     sizes = [size % 211 for size in range(1000)] + [5000, 1, 3000]
     for batch, size in enumerate(sizes):
-        writer.note_batch(0, batch, samples_text(range(size)))
-    (part,), _ = read_ledger(writer.path)  # before it is closed
+        writer.note_batch(0, batch, [*range(size)])
+    (part,) = read_ledger(writer.path)  # before it is closed
     writer.close()
     assert batches_of(part) == [((0, batch), [*range(size)], []) for batch, size in enumerate(sizes)]
 
 
 WRITING = """
 import itertools, os, sys
-from accvlab.dali_pipeline_framework.ledgers import NEW, LedgerWriter, samples_text
+from accvlab.dali_pipeline_framework.ledgers import NEW, LedgerWriter
 about = {"shard": 0, "shards": 1, "num_samples": 10**6, "order": "o", "launch": "l"}
 writer = LedgerWriter(sys.argv[1], about)
 writer.begin(NEW, 0, 0)
 for batch in itertools.count():
-    writer.note_batch(0, batch, samples_text(range(batch, batch + 8)))
+    writer.note_batch(0, batch, [*range(batch, batch + 8)])
     os.write(1, b".")
 """
 
@@ -313,7 +256,7 @@ def test_a_kill_loses_nothing(tmp_path: Path, num_told: int) -> None:
         told = process.stdout.read(num_told)
         process.kill()
         told += process.stdout.read()
-    (((part,), _),) = ledgers_in([tmp_path])
+    ((part,),) = ledgers_in([tmp_path])
     num_noted = len(part.batches)
     assert len(told) <= num_noted <= len(told) + 1
     expected = [((0, batch), [*range(batch, batch + 8)], []) for batch in range(num_noted)]
@@ -327,15 +270,15 @@ def test_a_forked_copy_of_the_process_notes_nothing(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         os.read(reading, 1)
-        writer.note_batch(0, 77, samples_text([1]))
+        writer.note_batch(0, 77, [1])
         writer.close()
         os._exit(0)
-    writer.note_batch(0, 0, samples_text([2]))
+    writer.note_batch(0, 0, [2])
     os.write(writing, b".")
     assert os.waitpid(child, 0)[1] == 0
     writer.close()
-    (part,), is_torn = read_ledger(writer.path)
-    assert (batches_of(part), is_torn) == ([((0, 0), [2], [])], False)
+    (part,) = read_ledger(writer.path)
+    assert batches_of(part) == [((0, 0), [2], [])]
     os.close(reading)
     os.close(writing)
 
@@ -343,29 +286,26 @@ def test_a_forked_copy_of_the_process_notes_nothing(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = LedgerWriter(tmp_path, ABOUT)
     writer.begin(NEW, 0, 0)
-    writer.note_batch(0, 0, samples_text([1]))
+    writer.note_batch(0, 0, [1])
     with fills_the_disk(monkeypatch), pytest.raises(OSError, match=r"No space left"):
-        writer.note_batch(0, 1, samples_text([1]))
-    (part,), is_torn = read_ledger(writer.path)
-    assert (batches_of(part), is_torn) == ([((0, 0), [1], [])], True)
-    writer.note_batch(0, 1000, samples_text([1]))  # there is room again
+        writer.note_batch(0, 1, [1])
+    (part,) = read_ledger(writer.path)
+    assert batches_of(part) == [((0, 0), [1], [])]
     writer.close()
-    (part,), is_torn = read_ledger(writer.path)
-    assert (batches_of(part), is_torn) == ([((0, 0), [1], []), ((0, 1000), [1], [])], False)
 
 
 def test_a_writer_that_is_not_closed_leaves_no_open_file(tmp_path: Path) -> None:
     num_open = len(os.listdir("/proc/self/fd"))
     path = _written_and_dropped(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == num_open
-    (part,), _ = read_ledger(path)
+    (part,) = read_ledger(path)
     assert batches_of(part) == [((0, 0), [7], [])]
 
 
 def _written_and_dropped(folder: Path) -> str:
     writer = LedgerWriter(folder, ABOUT)
     writer.begin(NEW, 0, 0)
-    writer.note_batch(0, 0, samples_text([7]))
+    writer.note_batch(0, 0, [7])
     return writer.path
 
 
@@ -378,6 +318,5 @@ def test_a_limit_of_the_size_of_files_leaves_whole_lines(tmp_path: Path) -> None
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, 2**19)),
     )
     assert "OSError" in done.stderr
-    (((part,), is_torn),) = ledgers_in([tmp_path])
-    assert is_torn
+    ((part,),) = ledgers_in([tmp_path])
     assert len(part.batches) == len(done.stdout) > 3000

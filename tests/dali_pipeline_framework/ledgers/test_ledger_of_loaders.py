@@ -23,6 +23,7 @@ from support.scripts import run_script
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.ledgers import LedgerPart, certify, ledgers_in
+from accvlab.dali_pipeline_framework.loader.ledger_recording import LedgerRecording
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 
@@ -32,7 +33,7 @@ def noted(folder: Path) -> list[list[int]]:
 
 
 def parts_in(folder: Path) -> list[LedgerPart]:
-    return [part for parts, _ in ledgers_in([folder]) for part in parts]
+    return [part for parts in ledgers_in([folder]) for part in parts]
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,38 @@ def test_a_loader_that_goes_on_within_a_process(tmp_path: Path) -> None:
             pass
     certificate = certify([tmp_path])
     assert certificate.is_exact, str(certificate)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_batch_that_is_made_again_after_an_interrupt_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_workers: int
+) -> None:
+    note, notes = LedgerRecording.note, []
+
+    def interrupted(self: LedgerRecording, *arguments: Any) -> None:
+        note(self, *arguments)
+        notes.append(arguments)
+        if len(notes) in (2, 5):
+            signal.raise_signal(signal.SIGUSR1)
+
+    monkeypatch.setattr(LedgerRecording, "note", interrupted)
+    handler = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    try:
+        with make_loader(by_sampler(ShuffledSampler(22)), 4, num_workers=num_workers, ledger=tmp_path) as loader:
+            batches, delivered, num_interrupts = iter(loader), [], 0
+            while len(delivered) < 5:
+                try:
+                    delivered.append(next(batches)["index"].tolist())
+                except KeyboardInterrupt:
+                    num_interrupts += 1
+            assert [*batches] == []
+    finally:
+        signal.signal(signal.SIGUSR1, handler)
+    assert (num_interrupts, len(notes)) == (2, 7)
+    assert noted(tmp_path) == delivered
+    lines = [json.loads(line) for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
+    assert [line["batch"] for line in lines[1:]] == [0, 1, 1, 2, 3, 3, 4]
+    assert [line.get("again", False) for line in lines[1:]] == [False, False, True, False, False, True, False]
 
 
 def test_refusals_and_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
