@@ -6,8 +6,7 @@ that follow each other, in random order. Compared is the processor time of a bat
 worker, turn by turn. ``numbers`` are batches of four numbers, the least that a batch can be: the difference is the
 cost of counting, in microseconds. ``images`` are batches of four JPEG images that are decoded and made smaller.
 One turn says little about so small a difference, so the median of many comes with the interval in which it lies
-with 95 % confidence. What is done to count a batch is also timed alone, over and over: the least of many times is
-hardly disturbed.
+with 95 % confidence.
 
     python benchmarks/bench_report.py [--quick] [--output FILE]
 """
@@ -23,7 +22,6 @@ import os
 import random
 import statistics
 import time
-import timeit
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,15 +35,16 @@ from PIL import Image
 from results_file import load_average, machine, write_results
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, ImageDecoder, ImageResizer, SampleDataGroup
-from accvlab.dali_pipeline_framework.engine import control_block, structured_pipeline, worker_source
-from accvlab.dali_pipeline_framework.engine.timing import StageTimes, processor_time_of_process
-from accvlab.dali_pipeline_framework.loader.loader_run import Loop
+from accvlab.dali_pipeline_framework.engine import structured_pipeline
+from accvlab.dali_pipeline_framework.loader import loader_run
 from accvlab.dali_pipeline_framework.pipeline import dali_structured_output_iterator as iterator
+from accvlab.dali_pipeline_framework.workers import loading, pool
+from accvlab.dali_pipeline_framework.workers.messages import Work
 
 BATCH_SIZE = 4
 WIDTH, HEIGHT = 1600, 900
 LIMIT = 0.01
-CLOCKS_EACH_US = 50_000
+_OF_PROCESS = 2  # kind of a clock of Linux, in the lowest bits of its number
 
 
 class Numbers(DataProvider):
@@ -130,25 +129,15 @@ def payloads(is_quick: bool) -> dict[str, Payload]:
     }
 
 
-def nothing(*arguments: Any) -> int:
-    return 0
-
-
 @contextlib.contextmanager
 def without_counters() -> Iterator[None]:
     """Replace all that a loader does in order to report by what does nothing."""
-
-    def next_only(loop: Any) -> Any:
-        return loop._run.next_batch(loop)
-
     with contextlib.ExitStack() as stack:
-        for module in (worker_source, structured_pipeline, iterator):
+        for module in (loading, pool, structured_pipeline, iterator, loader_run):
             stack.enter_context(mock.patch.object(module, "perf_counter_ns", int))
-        stack.enter_context(mock.patch.object(structured_pipeline, "time_waits", nothing))
-        stack.enter_context(mock.patch.object(StageTimes, "count_input", nothing))
-        stack.enter_context(mock.patch.object(control_block.ControlBlock, "add_work", nothing))
-        stack.enter_context(mock.patch.object(control_block.ControlBlock, "num_loaded", 0))
-        stack.enter_context(mock.patch.object(Loop, "__next__", next_only))
+        for module in (loading, loader_run):
+            stack.enter_context(mock.patch.object(module, "process_time_ns", int))
+        stack.enter_context(mock.patch.object(Work, "plus", lambda self, other: self))
         yield
 
 
@@ -162,8 +151,9 @@ class Contestant:
             self._loader = payload.make(num_workers)
             self._batches = iter(self._loader)
             next(self._batches)
-        pool = self._loader._run.pipeline._py_pool
-        self._pids = [os.getpid(), *(() if pool is None else pool.pids())]
+        of_workers = self._loader._run.pipelines.pool._workers
+        pids = [of_workers.pid(number) for number in range(num_workers)]
+        self._pids = [os.getpid(), *pids]
 
     def turn(self) -> tuple[float, float]:
         """Run a turn; get the processor time and the time of a batch, in microseconds."""
@@ -181,7 +171,7 @@ class Contestant:
             next(self._batches)
 
     def _spent_ns(self) -> int:
-        return sum(processor_time_of_process(pid) or 0 for pid in self._pids)
+        return sum(time.clock_gettime_ns(~pid << 3 | _OF_PROCESS) for pid in self._pids)
 
     def close(self) -> None:
         self._loader.close()
@@ -220,36 +210,6 @@ def measure(payload: Payload, num_workers: int) -> dict[str, Any]:
     }
 
 
-def alone(is_quick: bool) -> dict[str, float]:
-    """Time of what is done to count a batch, and to read the clocks, each alone; in microseconds."""
-    block, times, outputs = control_block.ControlBlock(BATCH_SIZE), StageTimes(), [np.zeros((BATCH_SIZE, 1))]
-    moments = range(14)  # how often a clock is read for a batch, with one wait for a worker
-
-    def count() -> None:
-        for _ in moments:
-            now = time.perf_counter_ns()
-        block.add_work(0, (now, now, now, now), BATCH_SIZE, outputs)
-        times.count_input(block.num_loaded)
-        times.workers_ns += now
-        times.input_ns += now
-        times.run_ns += now
-        times.conversion_ns += now
-        times.post_process_ns += now
-        times.num_samples += now
-
-    repeat = 3 if is_quick else 200
-    counting_s = min(timeit.repeat(count, number=100, repeat=repeat)) / 100
-    with loader_of(Numbers(), [], 1) as loader:
-        batches = iter(loader)
-        next(batches)
-        pipeline = loader._run.pipeline
-        reading_s = (
-            min(timeit.repeat(lambda: loader._run.times.read_clocks(0, pipeline), number=10, repeat=repeat)) / 10
-        )
-    block.close()
-    return {"counting_us_per_batch": round(counting_s * 1e6, 2), "reading_clocks_us": round(reading_s * 1e6, 2)}
-
-
 def results(is_quick: bool) -> list[dict[str, Any]]:
     rows = []
     for name, payload in payloads(is_quick).items():
@@ -259,20 +219,16 @@ def results(is_quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def targets(rows: list[dict[str, Any]], alone_us: dict[str, float]) -> list[dict[str, Any]]:
-    """The cost of counting beside the price of a batch of images: measured alone, and in loops over numbers."""
+def targets(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cost of counting, in loops over numbers, beside the price of a batch of images."""
     found = {(row["payload"], row["num_workers"]): row for row in rows}
     met = []
     for num_workers in (0, 1):
         batch_us = found["images", num_workers]["processor_us_per_batch"]["not counted"]["median"]
-        extra_us = alone_us["counting_us_per_batch"]
-        in_loops = found["numbers", num_workers]["extra_us_per_batch"]["median_at_most"] / batch_us
-        by_itself = extra_us / batch_us + alone_us["reading_clocks_us"] / CLOCKS_EACH_US
-        shares = {"alone": by_itself, "in loops": in_loops}
+        share = found["numbers", num_workers]["extra_us_per_batch"]["median_at_most"] / batch_us
         where = f"with {num_workers} worker" if num_workers else "without workers"
-        for how, share in shares.items():
-            text = f"share of the processor time of a batch of images, {where}, measured {how}, at most {LIMIT}"
-            met.append({"target": text, "limit": LIMIT, "value": round(share, 5), "is_met": share <= LIMIT})
+        text = f"share of the processor time of a batch of images, {where}, at most {LIMIT}"
+        met.append({"target": text, "limit": LIMIT, "value": round(share, 5), "is_met": share <= LIMIT})
     return met
 
 
@@ -294,13 +250,11 @@ def main(command_line: Sequence[str] | None = None) -> None:
             f"{100 * share['median']:.2f} % ({100 * share['median_at_least']:.2f} .. "
             f"{100 * share['median_at_most']:.2f})"
         )
-    alone_us = alone(arguments.quick)
-    print(", ".join(f"{name} {value}" for name, value in alone_us.items()))
-    met = targets(rows, alone_us)
+    met = targets(rows)
     for each in met:
         print(f"{each['target']}: is {each['value']}, {'met' if each['is_met'] else 'MISSED'}")
     about = {**machine(), "load_average_before_and_after": load_averages}
-    write_results(arguments.output, {**about, "results": rows, "alone": alone_us, "targets": met})
+    write_results(arguments.output, {**about, "results": rows, "targets": met})
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ BELOW = {
     "processing_steps.boxes": "processing_steps.geometry",
     "ledgers": "limits",
     "workers": "sources limits engine.dali threads",
-    "engine.timing": "errors",
+    "engine.timing": "workers",
     "engine": "workers engine.dali engine.timing ledgers threads",
     "pipeline": "engine processing_steps.boxes",
     "cluster": "engine",

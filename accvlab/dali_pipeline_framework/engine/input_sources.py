@@ -15,7 +15,7 @@ from nvidia.dali import types
 
 from ..faults.fault_policy import FailedSamples
 from ..workers.loading import BatchLoader, LoadingPlan, begun_loader
-from ..workers.messages import Ended, Failed, Position, Task
+from ..workers.messages import Ended, Failed, Position, Task, Work
 from ..workers.pool import Batch, Pool, Refused
 from ..workers.process_setup import ignore_interrupts
 from ..workers.reports import ReportedFailure
@@ -208,8 +208,8 @@ class FedSource(InputSource):
             self.end = got  # type: ignore[assignment]
         raise StopIteration
 
-    def note_received(self, num_samples: int) -> None:
-        """Note that a batch of so many samples has left the graph.
+    def note_received(self, num_samples: int) -> Work:
+        """Note that a batch of so many samples has left the graph; returns what loading it has taken.
 
         Raises:
             TooManyFailedError: More samples have failed than may.
@@ -220,3 +220,4 @@ class FedSource(InputSource):
             failed.num_delivered += num_samples
             if received.failures or failed.by_index:
                 failed.delivered(received.failures)
+        return received.loaded.work

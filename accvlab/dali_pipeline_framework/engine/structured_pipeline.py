@@ -8,7 +8,7 @@ import contextlib
 import functools
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns
 from types import MappingProxyType
 from typing import Any
@@ -27,7 +27,7 @@ from ..workers.reports import ReportedFailure, WorkerReport
 from .failure_diagnosis import Culprit, FailureDiagnosis
 from .input_sources import FedSource, InputSource
 from .pipeline_errors import FailedBatch, dtype_problems, graph_error, setup_error
-from .timing import StageTimes, mark_ranges, threads_of_dali, threads_of_process
+from .timing import StageTimes
 from .transport import Delivery
 
 _AS_IT_IS = contextlib.nullcontext()
@@ -136,7 +136,6 @@ class StructuredPipeline(Pipeline):
     culprits: Sequence[Culprit] = ()
     fed: FedSource | None = None
     _delivers_graph_outputs: bool = False
-    _threads: Set[int] = frozenset()  # that were started with it
 
     def complete(self, **attributes: Any) -> None:
         """Set the attributes of this class that have no default, once the graph is defined."""
@@ -190,7 +189,6 @@ class StructuredPipeline(Pipeline):
                 f"of the data provider (`sample_data_structure`), and draws out of what the step declares."
             )
         reuse_host_memory()
-        threads_before = threads_of_process()
         self.start_py_workers()
         began = perf_counter_ns()
         try:
@@ -200,7 +198,6 @@ class StructuredPipeline(Pipeline):
             if explained is None:
                 raise
             raise explained from error
-        self._threads = threads_of_process() - threads_before
         self.start_s = {**self.start_s, "graph": (perf_counter_ns() - began) * 1e-9}
         self._first_in_epoch = self._consumer_iter
         if self.native is not None:
@@ -300,14 +297,6 @@ class StructuredPipeline(Pipeline):
             return self.run(cuda_stream)
         finally:
             self._delivers_graph_outputs = False
-
-    def graph_threads(self) -> set[int]:
-        """The threads in which the graph runs, once it has run."""
-        return threads_of_dali(self._threads)
-
-    def mark_stages(self) -> None:
-        """Mark its stages for NVIDIA's profiler, if that is wanted; it must be built."""
-        mark_ranges(self, _iter_setup="hand over", outputs="wait for the graph")
 
     def _receive(self, get_outputs: Callable[[Any], Any], cuda_stream: Any) -> Any:
         if self.is_closed:

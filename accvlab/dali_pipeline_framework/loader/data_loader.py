@@ -338,9 +338,7 @@ class DataLoader(TorchInterface):
         Args:
             since: An earlier report. Where it is of the same loop, only what came after it counts.
         """
-        run = self._run
-        depth = run.pipelines.pool.settings.window if run.num_workers else 0
-        return make_report(run.times, since, depth, run.pipeline.num_threads, self.shard.shard_id)
+        return make_report(self._run.times, self._run.pipelines, since, self.shard.shard_id)
 
     # --- state ------------------------------------------------------------------------------------
 

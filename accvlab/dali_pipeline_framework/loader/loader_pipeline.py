@@ -136,9 +136,10 @@ class LoaderPipeline:
         return pipeline
 
     def _use(self, pipeline: StructuredPipeline) -> None:
-        received = self._source.received if self._source else None
-        self.pipeline, self._source = pipeline, cast(FedSource, pipeline.fed)
-        self._source.received = received
+        source = cast(FedSource, pipeline.fed)
+        if self._source is not None:
+            source.received, pipeline.times = self._source.received, self.pipeline.times
+        self.pipeline, self._source = pipeline, source
 
     def _made_pool(self) -> Pool:
         settings, policy = self._settings, self.failed.policy

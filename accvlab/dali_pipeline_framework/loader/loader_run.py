@@ -7,7 +7,7 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns
 from typing import Any
 
 from ..checks import shown, whole_number
@@ -243,9 +243,9 @@ class LoaderRun:
         times.num_batches += 1
         times.next_ns += received_at - asked_at
         times.between_ns += asked_at - times.received_at
-        times.received_at = received_at
-        if received_at >= times.due_at or pipelines.pipeline is not times.pipeline:
-            times.read_clocks(received_at - asked_at, pipelines.pipeline)
+        times.received_at, times.process_ns = received_at, process_time_ns()
+        if times.start is None:
+            times.begin_counting(received_at - asked_at, pipelines)
         return batch
 
     def _begin(self) -> None:
@@ -260,7 +260,7 @@ class LoaderRun:
 
     def _end_loop(self, loop: Loop) -> None:
         loop.has_ended = True
-        self.times.now()
+        self.times.end_counting(self.pipelines)
         inform_accelerate(loop.loader, is_running=False)
         self.progress.end_loop()
         self._forget_segments()
@@ -291,7 +291,7 @@ class LoaderRun:
             self.pipelines.end_wait()
             self.lock.acquire()
         try:
-            self.times.now()
+            self.times.end_counting(self.pipelines)
             self.pipelines.close()
             self.ledger.close()
         finally:
@@ -362,6 +362,7 @@ class LoaderRun:
             self._replace_pipeline(NO_SEGMENTS)
 
     def _replace_pipeline(self, segments: EpochSegments) -> None:
+        self.times.end_counting(self.pipelines)
         self.pipelines.replace(segments)
         self.progress.pipeline = Position()
 

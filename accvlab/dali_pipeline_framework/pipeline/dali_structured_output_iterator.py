@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from nvidia.dali.pipeline import Pipeline
 
 from ..engine.structured_pipeline import StructuredPipeline
-from ..engine.timing import mark_ranges
 from ..errors import ClosedError, SettingError
 from ..sample_data import SampleDataGroup
 from ..sample_data.batches import as_batch
@@ -175,11 +174,6 @@ class DALIStructuredOutputIterator:
             self._blueprint = SampleDataGroup.from_format(self._format)
         self._stream = self._convert.stream
         pipeline.build()
-        mark_ranges(self, next_batch="next", _convert="convert")
-        if self._post_process is not None:
-            mark_ranges(self, _post_process="post_process_func")
-        if structured is not None:
-            structured.mark_stages()
 
     # --- iteration --------------------------------------------------------------------------------
 
@@ -240,7 +234,8 @@ class DALIStructuredOutputIterator:
         ran = perf_counter_ns()
         values = self._convert(outputs)
         if pipeline.fed is not None:
-            pipeline.fed.note_received(len(values[0]) if values else 0)
+            work = pipeline.fed.note_received(len(values[0]) if values else 0)
+            pipeline.times.work = pipeline.times.work.plus(work)
         result: Any = nested_dictionary(self._format, values) if self._to_dict else self._filled(values)
         if self._post_process is None:
             result = as_batch(result)

@@ -33,7 +33,7 @@ from ..errors import ClosedError, FrameworkError, WorkerDiedError, WorkerStartEr
 from ..faults.fault_policy import OUTCOMES, FailedSample, FailedSamples, Stage
 from .loading import BatchLoader, description_of
 from .local import Gone, described_stage
-from .messages import Answer, Ended, Failed, Loaded, Position, Task, Work
+from .messages import Answer, Ended, Failed, Loaded, Position, Task
 from .plans import BatchPlan
 from .process import STARTING, Ready, StartFailed
 from .reports import WorkerReport
@@ -150,18 +150,14 @@ class _Member:
         tasks: What it has to do.
         is_ready: Whether it is set up.
         heard_at: When it was given something to do while it had nothing, or something came from it.
-        pid: Its process, once it has started.
         generation: How many restarts had been counted when it was started.
-        work: What it has done.
     """
 
     number: int
     tasks: deque[Task] = attrs.Factory(deque)
     is_ready: bool = False
     heard_at: float = attrs.Factory(time.monotonic)
-    pid: int = 0
     generation: int = 0
-    work: Work = attrs.Factory(Work)
 
 
 @attrs.define(eq=False)
@@ -248,10 +244,8 @@ class Pool:
         """
         self._plan, self.settings, self._failed = plan, settings, failed
         self._here = workers if isinstance(workers, BatchLoader) else None
-        self._work_here = Work()
         self._workers: Workers = _NoWorkers() if isinstance(workers, BatchLoader) else workers
         self._members: dict[int, _Member] = {}
-        self._gone: list[_Member] = []
         self._entries: dict[Position, _Entry] = {}  # in order
         self._by_number: dict[int, _Entry] = {}  # by number of the task
         self._waiting: deque[_Entry] = deque()  # not given to a worker
@@ -283,6 +277,10 @@ class Pool:
             self._workers.repair()
             self._set_right()
         self._is_within = True
+        self._workers.wait(0)
+        while self._workers.inbox:  # what has come meanwhile is there, and who has sent it gets more to do
+            self._take_all()
+            self._workers.wait(0)
         self.num_asked += 1
         entry = self._entries.get(position) or self._begun(position)
         if entry is None:
@@ -292,7 +290,8 @@ class Pool:
             self.num_empty += 1
             began = perf_counter_ns()
             self._await(entry)
-            self.waited_ns += perf_counter_ns() - began
+            if type(entry.answer) is Loaded:  # waiting for the end of an epoch is no wait for a batch
+                self.waited_ns += perf_counter_ns() - began
         else:
             self.num_ahead += self.num_loaded
         answer = entry.answer
@@ -300,7 +299,6 @@ class Pool:
             if not self._num_handed or position not in itertools.islice(self._entries, self._num_handed):
                 self._num_handed += 1
             if self._here is None:
-                self._take_all()
                 self._give()
             self._is_within = False
             return Batch(position, answer, entry.task, entry.failures)
@@ -490,7 +488,7 @@ class Pool:
         if isinstance(message, Gone):
             self._lose(member, message)
         elif isinstance(message, Ready):
-            member.is_ready, member.pid = True, message.pid
+            member.is_ready = True
         elif isinstance(message, StartFailed):
             self._start_error = message.report.to_error()
         else:
@@ -500,8 +498,6 @@ class Pool:
         for task in member.tasks:
             if task.number == answer.number:
                 member.tasks.remove(task)
-                if isinstance(answer, Loaded):
-                    member.work = member.work.plus(answer.work)
                 break
         entry = self._by_number.get(answer.number)
         if entry is None:
@@ -519,8 +515,6 @@ class Pool:
             entry.answer, self._has_come_since = answer, True
             if answer.work.num_bytes > self._batch_bytes:
                 self._batch_bytes = answer.work.num_bytes
-            if self._here is not None:
-                self._work_here = Work(*map(int.__add__, self._work_here, answer.work))
         elif isinstance(answer, Failed):
             self._on_failure(entry, answer)
         else:
@@ -657,7 +651,6 @@ class Pool:
     def _lose(self, member: _Member, gone: Gone) -> None:
         """A worker is gone: another one takes its place, and what it had to do is given again."""
         del self._members[member.number]
-        self._gone.append(member)
         entries = [self._by_number.get(task.number) for task in member.tasks]
         open_entries = [entry for entry in entries if entry is not None and entry.answer is None]
         for entry in reversed(open_entries):
@@ -799,13 +792,6 @@ class Pool:
         return "\n".join(lines)
 
     # --- the rest ---------------------------------------------------------------------------------
-
-    def work(self) -> list[tuple[int, int, Work]]:
-        """What each worker has done: its number, its process, its work; also those that are gone."""
-        if self._here is not None:
-            return [(0, os.getpid(), self._work_here)]
-        members = [*self._gone, *self._members.values()]
-        return [(each.number, each.pid, each.work) for each in members if each.pid]
 
     def end_wait(self) -> None:
         """Have another thread that waits for a batch get an error."""
