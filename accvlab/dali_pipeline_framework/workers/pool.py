@@ -286,16 +286,17 @@ class Pool:
         if entry is None:
             self._is_within = False
             return Ended(-1)
+        began = 0
         if entry.answer is None and entry.error is None:
             self.num_empty += 1
             began = perf_counter_ns()
             self._await(entry)
-            if type(entry.answer) is Loaded:  # waiting for the end of an epoch is no wait for a batch
-                self.waited_ns += perf_counter_ns() - began
         else:
             self.num_ahead += self.num_loaded
         answer = entry.answer
         if type(answer) is Loaded:
+            if began:  # to wait for the end of an epoch is no wait for a batch
+                self.waited_ns += perf_counter_ns() - began
             if not self._num_handed or position not in itertools.islice(self._entries, self._num_handed):
                 self._num_handed += 1
             if self._here is None:
