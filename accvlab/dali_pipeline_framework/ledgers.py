@@ -4,7 +4,7 @@
 A ledger is written by one loader in its process: a line of JSON per batch, and one where it begins, or
 goes on from a state::
 
-    {"begin":"new","epoch":0,"batch":0,"time_ns":17..,"shard":0,"shards":2,"num_samples":300,"order":"5f..", ...
+    {"begin":"new","epoch":0,"batch":0,"time_ns":17..,"shard":0,"shards":2,"num_samples":300,"order":"5f.."}
     {"epoch":0,"batch":0,"time_ns":17..,"samples":[5,299]}
     {"epoch":0,"batch":1,"time_ns":17..,"samples":[1,3],"replaced":[[33,3]]}
 
@@ -14,13 +14,13 @@ batch that was made again after an interrupt, where the line before it is of the
 
 What a restart makes void::
 
-    run 1, shards 0 and 1    |0 1 2 3 4 5 6 7|                 killed after batch 7
+    shards 0 and 1 of 2      |0 1 2 3 4 5 6 7|                 killed after batch 7
                                        ^ the last checkpoint, after batch 4
-    run 2, shard 0                     |5 6 7 8 9 ...|          goes on at batch 5
-    counts                   |0 1 2 3 4|5 6 7 8 9 ...|          the model knows nothing of 5 to 7 of run 1
+    shard 0 of 1                       |5 6 7 8 9 ...|          goes on at batch 5
+    counts                   |0 1 2 3 4|5 6 7 8 9 ...|          the model knows nothing of the first 5 to 7
 
-Parts of several shards that were begun together form a run. A run that has loaded a state at a position makes void
-what earlier runs have delivered from that position on.
+A loader that goes on from a state makes void what its shard has delivered earlier from that position on; where the
+number of shards is another one, what any shard has.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LedgerWriter:
 
         Args:
             folder: The folder.
-            about: Who writes: ``shard``, ``shards``, ``num_samples``, ``order``, ``launch``, see `LedgerPart`.
+            about: Who writes: ``shard``, ``shards``, ``num_samples``, ``order``, see `LedgerPart`.
         """
         self._about, self._pid = about, os.getpid()
         who = f"shard-{about['shard']}-of-{about['shards']}.{os.uname().nodename}.{self._pid}"
@@ -90,17 +90,17 @@ class LedgerWriter:
         if os.write(self._file, line) < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def close(self) -> None:
-        """Have the system write it to the disk, so that it also outlives the machine, and close it."""
-        if self._close.alive:
-            try:
-                self.sync()
-            finally:
-                self._close()
-
     def sync(self) -> None:
-        """Have the system write it to the disk."""
-        os.fsync(self._file)
+        """Have the system write it to the disk, so that it also outlives the machine."""
+        if self._close.alive:
+            os.fsync(self._file)
+
+    def close(self) -> None:
+        """Write it to the disk and close it; nothing happens the second time."""
+        try:
+            self.sync()
+        finally:
+            self._close()
 
 
 def _whole(value: object) -> int:
@@ -133,7 +133,6 @@ class LedgerPart:
         shard, shards: Shard of the loader, of so many.
         num_samples: Samples of the data set; -1 where that is not known.
         order: Digest of what the order depends on: ledgers of the same training have the same.
-        launch: Digest of what ranks that are started together have in common.
         end_ns: When its last batch was delivered; 0 where there is none.
         batches: Epoch and number of each batch, indices of its samples (None: not known), and pairs of samples
             that were replaced.
@@ -148,7 +147,6 @@ class LedgerPart:
     shards: int = attrs.field(converter=_whole)
     num_samples: int = attrs.field(converter=_whole)
     order: str = attrs.field(converter=_text)
-    launch: str = attrs.field(converter=_text)
     end_ns: int = attrs.field(default=0, init=False)
     batches: list[tuple[tuple[int, int], npt.NDArray[Any] | None, list[list[int]]]] = attrs.field(
         factory=list, init=False
@@ -219,8 +217,6 @@ def ledgers_in(paths: Iterable[str | os.PathLike[str]]) -> list[list[LedgerPart]
 # --- what they prove ------------------------------------------------------------------------------------
 
 _MOST_NAMED = 20  # as `listed` has it
-# Of parts that were begun together.
-_common_of = operator.attrgetter("launch", "shards", "begin", "epoch", "batch")
 
 
 @attrs.frozen
@@ -229,7 +225,7 @@ class Certificate:
 
     Attributes:
         problems: What speaks against each sample having been delivered once in each epoch, one line each.
-        notes: What was found: files, runs, and what was superseded.
+        notes: What was found: files, what each loader has delivered, and what was superseded.
     """
 
     problems: tuple[str, ...]
@@ -270,23 +266,37 @@ def certify(
     ledgers = ledgers_in(paths)
     if not ledgers:
         raise SettingError("`paths` must be ledgers, or folders of them, at least one.")
-    runs = _runs([part for parts in ledgers for part in parts])
+    parts = sorted(itertools.chain.from_iterable(ledgers), key=operator.attrgetter("time_ns"))
     problems: list[str] = []
+    notes: list[str] = []
     delivered: dict[int, list[npt.NDArray[Any]]] = {}
     instead: dict[int, dict[int, int]] = {}  # per epoch, for each sample that was replaced
-    num_batches = num_void = num_unknown = 0
-    for number, part in [(number, part) for number, run in enumerate(runs) for part in run]:
-        limit = _limit(part, number, runs, problems)
-        for place, samples, replaced in part.batches:
-            if place >= limit:
-                num_void += 1
-                continue
-            num_batches += 1
+    num_batches = num_unknown = 0
+    for number, part in enumerate(parts):
+        if part.order != parts[0].order:
+            raise SettingError(
+                f"The ledgers belong to different trainings: data set, order or seed of {parts[0].path!r} and "
+                f"{part.path!r} differ. Give those of one training."
+            )
+        limit = _limit(part, parts[number + 1 :], problems)
+        counted = [batch for batch in part.batches if batch[0] < limit]
+        for (epoch, _), samples, replaced in counted:
             num_unknown += samples is None
-            delivered.setdefault(place[0], []).append(_NO_SAMPLES if samples is None else samples)
-            instead.setdefault(place[0], {}).update(replaced)  # type: ignore[arg-type]
+            delivered.setdefault(epoch, []).append(_NO_SAMPLES if samples is None else samples)
+            instead.setdefault(epoch, {}).update((due, found) for due, found in replaced)
+        num_batches += len(counted)
+        begun = "began without a state" if part.begin == NEW else "went on from a state"
+        notes.append(
+            f"shard {part.shard} of {part.shards} {begun} at epoch {part.epoch}, batch {part.batch}: "
+            f"{len(counted)} of {len(part.batches)} batches count"
+        )
+    for num_shards in sorted({part.shards for part in parts}):
+        found = {part.shard for part in parts if part.shards == num_shards}
+        missing = [shard for shard in range(min(num_shards, 4096)) if shard not in found]
+        if missing:
+            notes.append(f"there is no ledger of shard {listed(missing)} of {num_shards}")
     if num_samples is None:
-        num_samples = max(part.num_samples for run in runs for part in run)
+        num_samples = max(part.num_samples for part in parts)
         if num_samples < 0:
             raise SettingError("The ledgers do not say how many samples the data set has. Pass `--samples`.")
     which = sorted(delivered) if which is None else which
@@ -295,14 +305,12 @@ def certify(
     if not which:
         problems.append("no batch was delivered")
     for epoch in which:
-        found = np.concatenate([_NO_SAMPLES, *delivered.get(epoch, [])])
-        differences = _differences(found, instead.get(epoch, {}), num_samples)
+        in_epoch = np.concatenate([_NO_SAMPLES, *delivered.get(epoch, [])])
+        differences = _differences(in_epoch, instead.get(epoch, {}), num_samples)
         problems += [f"epoch {epoch}: {text}" for text in differences]
-    notes = [
-        f"{_number(len(ledgers), 'ledger')}, {_number(len(runs), 'run')}: {num_batches} batches count, {num_void} "
-        f"were superseded by restarts",
-        *map(_line_of, itertools.count(1), runs),
-    ]
+    num_void = sum(len(part.batches) for part in parts) - num_batches
+    counts = f"{num_batches} batches count, {num_void} were superseded by restarts"
+    notes.insert(0, f"{len(ledgers)} ledger{'s' * (len(ledgers) > 1)}: {counts}")
     if not problems:
         named = listed(which) if len(which) <= _MOST_NAMED else f"{min(which)} .. {max(which)}"
         notes.append(
@@ -315,51 +323,20 @@ def _checked(value: object, name: str) -> int:
     return whole_number(value, name, at_least=0, at_most=MOST_SAMPLES)
 
 
-def _runs(parts: Iterable[LedgerPart]) -> list[list[LedgerPart]]:
-    """Put together the parts of several shards that were begun together; in the order of time.
-
-    Raises:
-        SettingError: They belong to different trainings.
-    """
-    runs: list[list[LedgerPart]] = []
-    for part in sorted(parts, key=lambda each: each.time_ns):
-        first = runs[0][0] if runs else part
-        if part.order != first.order:
-            raise SettingError(
-                f"The ledgers belong to different trainings: data set, order or seed of {first.path!r} and "
-                f"{part.path!r} differ. Give those of one training."
-            )
-        if runs and _common_of(part) == _common_of(runs[-1][0]) and part.shard not in {p.shard for p in runs[-1]}:
-            runs[-1].append(part)
-        else:
-            runs.append([part])
-    return runs
-
-
-def _limit(
-    part: LedgerPart, number: int, runs: Sequence[list[LedgerPart]], problems: list[str]
-) -> tuple[float, float]:
-    """The position from which a part of a run is void."""
+def _limit(part: LedgerPart, others: Iterable[LedgerPart], problems: list[str]) -> tuple[float, float]:
+    """The position from which a part is void, by those that were begun after it."""
     limit: tuple[float, float] = (math.inf, 0)
-    for later, (first, *_) in enumerate(runs[number + 1 :], number + 2):
-        if first.begin != STATE:
+    for later in others:
+        if later.begin != STATE or (later.shards == part.shards and later.shard != part.shard):
             continue
-        if part.end_ns <= first.time_ns:
-            limit = min(limit, (first.epoch, first.batch))
+        if part.end_ns <= later.time_ns:
+            limit = min(limit, (later.epoch, later.batch))
         else:
             problems.append(
-                f"run {number + 1} still delivered on shard {part.shard} after run {later} had begun: both went "
-                f"on at the same time ({part.path} and {first.path}), so neither supersedes the other"
+                f"shard {part.shard} still delivered after it had gone on from a state elsewhere: both went on at "
+                f"the same time ({part.path} and {later.path}), so neither supersedes the other"
             )
     return limit
-
-
-def _line_of(number: int, run: Sequence[LedgerPart]) -> str:
-    first, shards = run[0], {part.shard for part in run}
-    missing = [shard for shard in range(min(first.shards, 4096)) if shard not in shards]
-    begun = "began without a state" if first.begin == NEW else "went on from a state"
-    line = f"run {number}: {begun} at epoch {first.epoch}, batch {first.batch}, {len(shards)} of {first.shards} "
-    return line + "shard(s)" + f"; there is no ledger of shard {listed(missing)}" * bool(missing)
 
 
 def _differences(delivered: npt.NDArray[Any], instead: Mapping[int, int], num_samples: int) -> Iterator[str]:
@@ -379,7 +356,3 @@ def _differences(delivered: npt.NDArray[Any], instead: Mapping[int, int], num_sa
     for count in np.unique(counts[counts > 1]).tolist():
         often = "twice" if count == 2 else f"{count} times"
         yield f"delivered {often}: {listed(indices[counts == count].tolist())}"
-
-
-def _number(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -21,17 +21,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# What ranks that are started together have in common, and not with those that are started later.
-_LAUNCH_VARIABLES = (
-    "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_RESTART_COUNT",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "SLURM_JOB_ID",
-    "SLURM_STEP_ID",
-    "SLURM_RESTART_COUNT",
-)
-
 
 class LedgerRecording:
     """The ledger of a loader: made with its first loop.
@@ -60,12 +49,12 @@ class LedgerRecording:
         if os.path.exists(self._folder) and not os.path.isdir(self._folder):
             raise SettingError(f"`ledger` must be a folder (made if need be), got the file {self._folder!r}.")
         planned = getattr(bound.data_input, "provider", None)
+        order = json.dumps([bound.description, seed], sort_keys=True, default=str)
         self._about: dict[str, int | str] = {
             "shard": bound.shard.shard_id,
             "shards": bound.shard.num_shards,
             "num_samples": -1 if planned is None else int(planned.get_number_of_samples()),
-            "order": _digest([bound.description, seed]),
-            "launch": _digest([os.environ.get(name) for name in _LAUNCH_VARIABLES]),
+            "order": hashlib.blake2b(order.encode(), digest_size=8).hexdigest(),
         }
 
     def begin(self, position: Position) -> None:
@@ -125,8 +114,3 @@ class LedgerRecording:
             self._folder,
             error.strerror or error,
         )
-
-
-def _digest(value: object) -> str:
-    text = json.dumps(value, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

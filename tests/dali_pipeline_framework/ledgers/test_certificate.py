@@ -40,7 +40,7 @@ NUM_SAMPLES = 12
 
 
 def writer(folder: Path, shard: tuple[int, int] = (0, 1), **settings: Any) -> LedgerWriter:
-    about = {"shard": shard[0], "shards": shard[1], "num_samples": NUM_SAMPLES, "order": "o", "launch": "l"}
+    about = {"shard": shard[0], "shards": shard[1], "num_samples": NUM_SAMPLES, "order": "o"}
     return LedgerWriter(folder, {**about, **settings})
 
 
@@ -68,8 +68,9 @@ def test_each_sample_once(tmp_path: Path) -> None:
     certificate = certify([tmp_path])
     assert certificate.is_exact
     assert str(certificate).splitlines() == [
-        "2 ledgers, 1 run: 12 batches count, 0 were superseded by restarts",
-        "run 1: began without a state at epoch 0, batch 0, 2 of 2 shard(s)",
+        "2 ledgers: 12 batches count, 0 were superseded by restarts",
+        "shard 0 of 2 began without a state at epoch 0, batch 0: 6 of 6 batches count",
+        "shard 1 of 2 began without a state at epoch 0, batch 0: 6 of 6 batches count",
         "Each of the 12 samples was delivered exactly once in each of the epochs 0, 1.",
     ]
     assert certify([tmp_path], epochs=[1]).is_exact
@@ -83,7 +84,8 @@ def test_what_a_restart_delivers_again_supersedes_what_was_delivered(tmp_path: P
     note(begun(tmp_path, 2, STATE, (1, 0)), [(1, 0), (1, 1), (1, 2)])
     certificate = certify([tmp_path])
     assert certificate.is_exact, str(certificate)
-    assert certificate.notes[0] == "7 ledgers, 4 runs: 11 batches count, 6 were superseded by restarts"
+    assert certificate.notes[0] == "7 ledgers: 11 batches count, 6 were superseded by restarts"
+    assert certificate.notes[3] == "shard 0 of 1 went on from a state at epoch 0, batch 1: 1 of 3 batches count"
 
 
 def test_a_restart_that_skips_or_repeats_is_found(tmp_path: Path) -> None:
@@ -93,6 +95,21 @@ def test_a_restart_that_skips_or_repeats_is_found(tmp_path: Path) -> None:
     note(begun(tmp_path / "repeats", 1, NEW, (0, 0)), EPOCH)
     note(begun(tmp_path / "repeats", 1, NEW, (0, 1)), [(0, 1)])
     assert certify([tmp_path / "repeats"]).problems == ("epoch 0: delivered twice: 4, 5, 6, 7",)
+
+
+def test_a_rank_that_ended_before_it_began_does_not_matter(tmp_path: Path) -> None:
+    """At the second start only one rank has begun; then both are started again, the other one first."""
+    note(begun(tmp_path, 2, NEW, (0, 0)), [(0, 0), (0, 1)])
+    alone = writer(tmp_path, (0, 2))
+    alone.begin(STATE, 0, 1)
+    alone.note_batch(0, 1, [4, 5])
+    second, first = writer(tmp_path, (1, 2)), writer(tmp_path, (0, 2))
+    for ledger in (second, first):
+        ledger.begin(STATE, 0, 1)
+    note([first, second], [(0, 1), (0, 2)])
+    certificate = certify([tmp_path])
+    assert certificate.is_exact, str(certificate)
+    assert certificate.notes[0] == "5 ledgers: 6 batches count, 3 were superseded by restarts"
 
 
 def test_a_training_that_forgot_its_state_has_repeated_samples(tmp_path: Path) -> None:
@@ -123,7 +140,7 @@ def test_a_batch_that_was_made_again_after_an_interrupt_counts_once(tmp_path: Pa
     ledger.note_batch(0, 2, [8, 9, 10, 11], again=True)  # the line before it was never written
     certificate = certify([tmp_path])
     assert certificate.is_exact, str(certificate)
-    assert certificate.notes[0] == "1 ledger, 1 run: 3 batches count, 0 were superseded by restarts"
+    assert certificate.notes[0] == "1 ledger: 3 batches count, 0 were superseded by restarts"
     ledger.note_batch(0, 2, [8, 9, 10, 11])  # of another loop over the same epoch
     assert certify([tmp_path]).problems == ("epoch 0: delivered twice: 8, 9, 10, 11",)
 
@@ -133,7 +150,7 @@ def test_a_rank_whose_ledger_is_not_given(tmp_path: Path) -> None:
     note(ranks, EPOCH)
     certificate = certify([ranks[0].path])
     assert certificate.problems == ("epoch 0: missing: 2, 3, 6, 7, 10, 11",)
-    assert certificate.notes[1].endswith("1 of 2 shard(s); there is no ledger of shard 1")
+    assert certificate.notes[-1] == "there is no ledger of shard 1 of 2"
 
 
 def test_samples_that_were_replaced(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from accvlab.dali_pipeline_framework.ledgers import (
     read_ledger,
 )
 
-ABOUT: dict[str, int | str] = {"shard": 1, "shards": 3, "num_samples": 300, "order": "0f", "launch": "a0"}
+ABOUT: dict[str, int | str] = {"shard": 1, "shards": 3, "num_samples": 300, "order": "0f"}
 BATCHES: list[Any] = [((0, 0), [5, 299], []), ((1, 0), None, []), ((0, 1), [1, 3, 4], [[33, 3]])]
 
 
@@ -56,7 +56,7 @@ def batches_of(*parts: LedgerPart) -> list[Any]:
 def test_what_was_written_comes_back(tmp_path: Path) -> None:
     first, second = read_ledger(written(tmp_path / "deep" / "er"))
     for part in (first, second):
-        assert (part.shard, part.shards, part.num_samples, part.order, part.launch) == (1, 3, 300, "0f", "a0")
+        assert (part.shard, part.shards, part.num_samples, part.order) == (1, 3, 300, "0f")
     assert (first.begin, first.epoch, first.batch) == (NEW, 0, 0)
     assert (second.begin, second.epoch, second.batch) == (STATE, 0, 1)
     assert (batches_of(first), batches_of(second)) == (BATCHES[:2], BATCHES[2:])
@@ -239,7 +239,7 @@ def test_many_batches(tmp_path: Path) -> None:
 WRITING = """
 import itertools, os, sys
 from accvlab.dali_pipeline_framework.ledgers import NEW, LedgerWriter
-about = {"shard": 0, "shards": 1, "num_samples": 10**6, "order": "o", "launch": "l"}
+about = {"shard": 0, "shards": 1, "num_samples": 10**6, "order": "o"}
 writer = LedgerWriter(sys.argv[1], about)
 writer.begin(NEW, 0, 0)
 for batch in itertools.count():
