@@ -218,6 +218,6 @@ class FedSource(InputSource):
         failed = self.failed
         if failed is not None:
             failed.num_delivered += num_samples
-            if received.failures or failed.by_index:
+            if received.failures or failed.num_failed:
                 failed.delivered(received.failures)
         return received.loaded.work

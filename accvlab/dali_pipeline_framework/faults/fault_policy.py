@@ -46,7 +46,8 @@ class FaultPolicy:
         samples: Handling of a sample that cannot be loaded or decoded. ``"raise"``: an error, after which the
             loader can continue after its batch. ``"skip"``: the batch has one sample less. ``"replace"``: another
             sample takes its place.
-        max_failed: How many different samples may fail; with one more, the run ends with a summary.
+        max_failed: How many different samples may fail on a rank; with one more, the run ends with a summary.
+            Here and for ``max_failed_share``, those that had failed before a state count after it was loaded.
         max_failed_share: Which share of the samples that were delivered may fail, in [0, 1]; as long as fewer than
             1,000 were, that share of 1,000.
         quarantine: A file to which a line of JSON is added for each sample that fails. Once that is not possible,
@@ -301,6 +302,7 @@ class FailedSamples:
             graph.
         num_delivered: Samples that were delivered so far.
         by_index: The samples that have failed, by index.
+        num_failed: How many have failed, with those before a state that was loaded.
     """
 
     def __init__(self, policy: FaultPolicy) -> None:
@@ -317,6 +319,8 @@ class FailedSamples:
                 self.not_tried.setdefault(entry.sample_index, f"excluded: {entry.reason}")
         self.num_excluded = len(self.not_tried)
         self.by_index: dict[int, FailedSample] = {}
+        self.num_failed = 0
+        self._before: frozenset[int] = frozenset()
         self._quarantine = None if policy.quarantine is None else Quarantine(policy.quarantine)
 
     @property
@@ -324,11 +328,23 @@ class FailedSamples:
         """The samples that have failed, each once; without those that were excluded from the start."""
         return tuple(self.by_index.values())
 
+    def for_state(self) -> tuple[int, ...]:
+        """Indices of the samples that have failed, where a budget counts them."""
+        if self.policy.max_failed is None and self.policy.max_failed_share is None:
+            return ()
+        return tuple(sorted(map(int, self._before | self.by_index.keys())))
+
+    def resume(self, failed: Iterable[int], num_delivered: int) -> None:
+        """Count on after a state, up to which these samples had failed, and so many were delivered."""
+        self._before, self.num_delivered = frozenset(failed), num_delivered
+        self.num_failed = len(self._before | self.by_index.keys())
+
     def found(self, failed: FailedSample) -> None:
         """Note a sample, and log it; nothing happens where it is known."""
         if failed.sample_index in self.by_index:
             return
         self.by_index[failed.sample_index] = failed
+        self.num_failed += failed.sample_index not in self._before
         file = f" ({failed.file})" if failed.file else ""
         is_error = failed.outcome == OUTCOMES["raise"]  # then the error says it all
         level = logging.INFO if is_error or len(self.by_index) > _MOST_LOGGED else logging.WARNING
@@ -355,16 +371,19 @@ class FailedSamples:
     def require_budget(self) -> None:
         """Raise a `TooManyFailedError` where more samples have failed than may."""
         most, share = self.policy.max_failed, self.policy.max_failed_share
-        if not self.by_index:  # the usual case, with each batch
+        if not self.num_failed:  # the usual case, with each batch
             return
         num_delivered = max(self.num_delivered, _FEW)
         limits = []
-        if most is not None and len(self.by_index) > most:
+        if most is not None and self.num_failed > most:
             limits.append(f"max_failed={most}")
-        if share is not None and len(self.by_index) > share * num_delivered:
+        if share is not None and self.num_failed > share * num_delivered:
             limits.append(f"max_failed_share={share:g} of {num_delivered} samples")
         if limits:
-            error = TooManyFailedError(f"{self.summary()}\nMore than there may be: {', '.join(limits)}.")
+            before, text = self.num_failed - len(self.by_index.keys() - self._before), ""
+            if before:
+                text = f"\n{before} had failed before the state was saved with which this run goes on."
+            error = TooManyFailedError(f"{self.summary()}{text}\nMore than there may be: {', '.join(limits)}.")
             error.failed_samples = self.samples
             raise error
 

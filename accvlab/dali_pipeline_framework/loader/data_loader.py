@@ -346,9 +346,10 @@ class DataLoader(TorchInterface):
         """What was delivered so far, and to which data and order that belongs.
 
         The value can be written as JSON and is the same on all ranks (for the policy ``"partial"``, at the end of
-        an epoch only as long as all have the same number of batches). A batch counts when the loop has received
-        it. After a ``break`` it is still the position in the abandoned epoch: a loader that loads it finishes that
-        epoch, while this one begins the next.
+        an epoch only as long as all have the same number of batches; and but for ``failed``, the samples that
+        have failed on this rank, where a `FaultPolicy` has a budget for them). A batch counts when the loop has
+        received it. After a ``break`` it is still the position in the abandoned epoch: a loader that loads it
+        finishes that epoch, while this one begins the next.
 
         Raises:
             NotSupportedError: The input is an iterable, which has no random access; or an epoch was begun in an

@@ -397,6 +397,7 @@ class LoaderRun:
             self._replace_pipeline(segments)
         position = self._normalised(Position(saved.epoch, saved.batch))
         self.progress.continue_at(position)
+        self.pipelines.failed.resume(saved.failed, self._num_delivered(position))
         if position.epoch != saved.epoch:
             _logger.warning(
                 "What was left of epoch %d does not fill a batch of %d (all shards together) and is dropped; the "
@@ -434,7 +435,15 @@ class LoaderRun:
             self._settings.seed,
             with_forms(self.bound.description, self.pipeline.steps_in_workers),
             self._saved_fields,
+            self.pipelines.failed.for_state(),
         )
+
+    def _num_delivered(self, position: Position) -> int:
+        """Samples of this rank up to a position, as if all epochs had as many batches as its own; for a budget."""
+        if self.pipelines.failed.policy.max_failed_share is None:
+            return 0
+        num_batches = self.pipelines.num_batches(position.epoch) if position.epoch else 0
+        return (position.epoch * (num_batches or 0) + position.batch) * self.bound.batch_size
 
     @functools.cached_property
     def _saved_fields(self) -> dict[str, str]:

@@ -86,6 +86,8 @@ class LoaderState:
         seed: Seed of the random draws.
         plan: What the order depends on.
         fields: Types of the fields of the samples, by their paths.
+        failed: Indices of samples that have failed on this rank, where a `FaultPolicy` counts them. The only entry
+            that differs between ranks, and only there where some have failed.
     """
 
     epoch: int
@@ -96,11 +98,15 @@ class LoaderState:
     seed: int
     plan: Description
     fields: Mapping[str, str]
+    failed: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The state as a value for JSON, with a checksum."""
         state = {"version": _VERSION, **attrs.asdict(self, recurse=False)}
         state["segments"] = [list(attrs.astuple(segment)) for segment in self.segments]
+        state["failed"] = list(self.failed)
+        if not self.failed:
+            del state["failed"]
         state[_CHECKSUM] = checksum_of(state)
         return state
 
@@ -118,7 +124,8 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
         StateError: It is damaged, or of another version.
     """
     state = _of_this_version(state)
-    found = ((name, rule(state[name]) if name in state else "is missing") for name, rule in _RULES.items())
+    rules = {name: rule for name, rule in _RULES.items() if name in state or name != "failed"}
+    found = ((name, rule(state[name]) if name in state else "is missing") for name, rule in rules.items())
     _require_none([f"`{name}` {problem}" for name, problem in found if problem])
     others = {*state} - {*_RULES, "version", _CHECKSUM}
     if others:
@@ -129,9 +136,10 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
     if checksum != checksum_of(state):
         problem = "is another one" if _CHECKSUM in state else "is missing"
         raise damaged(f"its checksum {problem}: it was edited, or changed on its way")
-    values: dict[str, Any] = {name: state[name] for name in _RULES}
+    values: dict[str, Any] = {name: state[name] for name in rules}
     values.update(plan=dict(state["plan"]), fields=dict(state["fields"]))
     values["segments"] = tuple(EpochSegment(*segment) for segment in state["segments"])
+    values["failed"] = tuple(state.get("failed", ()))
     parsed = LoaderState(**values)
     segments = _segments(parsed)
     problems = [
@@ -221,6 +229,12 @@ def _problem_of_fields(value: object) -> str:
     return f"must be a dict of the types of fields by their paths, got {_short_repr(value)}"
 
 
+def _problem_of_failed(value: object) -> str:
+    if isinstance(value, list | tuple) and all(_is_count(index, 0) and index < 2**63 for index in value):
+        return ""
+    return f"must be a list of indices of samples, got {_short_repr(value)}"
+
+
 _RULES: dict[str, Callable[[object], str]] = {
     "epoch": _count_rule(0, 31),
     "batch": _count_rule(0, 62),
@@ -230,6 +244,7 @@ _RULES: dict[str, Callable[[object], str]] = {
     "segments": _problem_of_segments,
     "plan": _problem_of_plan,
     "fields": _problem_of_fields,
+    "failed": _problem_of_failed,
 }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.inputs import NumberCallable
+from support.loaders import pipeline_of
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader, PipelineDefinition
@@ -104,6 +105,6 @@ def test_workers_and_threads_are_as_many_as_the_quota(monkeypatch: pytest.Monkey
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     with DataLoader(IndexProvider(8), 4) as loader:
         assert loader.num_workers == 4
-        assert loader._run.pipeline.num_threads == 4
+        assert pipeline_of(loader).num_threads == 4
     definition = PipelineDefinition(NumberCallable(8), use_parallel_external_source=False)
     assert definition.get_dali_pipeline(batch_size=4).num_threads == 4

@@ -14,7 +14,7 @@ import attrs
 import pytest
 from nvidia.dali.types import DALIDataType
 from support.arrays import encoded_image, gradient
-from support.loaders import make_loader
+from support.loaders import make_loader, pipeline_of
 from support.providers import IndexProvider
 from support.slow_stages import SLOW_S, Disk, SlowInGraph, SlowInWorkers, StragglingDisk, spend
 
@@ -248,9 +248,9 @@ def test_a_pipeline_that_is_made_again_goes_on_counting() -> None:
     steps = [ImageDecoder("image", use_device_mixed=False)]
     arguments: dict[str, Any] = {"steps": steps, "run": "graph", "num_workers": 0, "faults": "replace"}
     with make(Refusing(40), **arguments) as loader:
-        pipeline = loader._run.pipeline
+        pipeline = pipeline_of(loader)
         num_samples = sum(len(batch["index"]) for batch in loader)
-        assert loader._run.pipeline is not pipeline
+        assert pipeline_of(loader) is not pipeline
         report = loader.report()
     assert (num_samples, report.num_batches, report.num_samples) == (40, 9, 36)
     assert min(stage.seconds for stage in report.loop) >= 0
@@ -292,7 +292,7 @@ def test_the_queue_is_counted_anew_behind_a_loop_that_was_left() -> None:
             time.sleep(0.02)
         queue = loader.report().queue
         assert queue is not None
-        assert queue.mean <= queue.depth == loader._run.pipelines.pool.settings.window
+        assert queue.mean <= queue.depth == pipeline_of(loader).fed.pool.settings.window
 
 
 # --- forms -------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import importlib
 import itertools
+import json
 import re
 import sys
 import traceback
@@ -19,7 +20,7 @@ import pytest
 from nvidia.dali.types import DALIDataType
 from support.laws import some
 from support.loaders import edited
-from support.providers import Panic
+from support.providers import IndexProvider, Panic
 
 from accvlab.dali_pipeline_framework import (
     DataLoader,
@@ -41,10 +42,12 @@ from accvlab.dali_pipeline_framework.errors import (
     QuarantineError,
     SettingError,
     SourceError,
+    StateError,
     TooManyFailedError,
 )
 from accvlab.dali_pipeline_framework.faults import read_quarantine
 from accvlab.dali_pipeline_framework.inputs import CallableBase, SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader.state import checksum_of
 
 NUM_SAMPLES = 16
 POLICIES = ("skip", "replace")
@@ -436,6 +439,105 @@ def test_a_share_counts_of_a_thousand_samples_at_least() -> None:
         pytest.raises(TooManyFailedError, match=message),
     ):
         delivered(loader)
+
+
+class Odd(IndexProvider):
+    """Some samples cannot be loaded."""
+
+    def __init__(self, num_samples: int, *odd: int) -> None:
+        super().__init__(num_samples)
+        self.odd = odd
+
+    def get_data(self, sample_index: int) -> Any:
+        if sample_index in self.odd:
+            raise OSError("gone")
+        return super().get_data(sample_index)
+
+
+def odd_loader(provider: Odd, batch_size: int = 4, shard: Any = None, **policy: Any) -> DataLoader:
+    faults = FaultPolicy(samples="skip", **policy)
+    settings: dict[str, Any] = {"last_batch": "partial", "num_workers": 0, "output_type": "numpy"}
+    return DataLoader(provider, batch_size, shard=shard, faults=faults, **settings)
+
+
+def test_a_budget_counts_on_after_a_resume() -> None:
+    provider = Odd(16, 1, 6, 9)
+    with odd_loader(provider, max_failed=2) as loader:
+        batches = iter(loader)
+        assert [next(batches)["index"].tolist() for _ in range(2)] == [[0, 2, 3], [4, 5, 7]]
+        state = loader.state_dict()
+    assert state["failed"] == [1, 6]
+    text = json.dumps(state)
+    with odd_loader(provider, max_failed=2) as loader:
+        loader.load_state_dict(json.loads(text))
+        assert loader.state_dict() == state
+        with pytest.raises(TooManyFailedError) as caught:
+            next(iter(loader))
+        assert [each.sample_index for each in loader.failed_samples] == [9]
+        assert str(caught.value).splitlines()[-2:] == [
+            "2 had failed before the state was saved with which this run goes on.",
+            "More than there may be: max_failed=2.",
+        ]
+    with odd_loader(provider, max_failed=3) as loader:
+        loader.load_state_dict(text)
+        assert [batch["index"].tolist() for batch in loader] == [[8, 10, 11], [12, 13, 14, 15]]
+        assert len([*loader]) == 4  # 1 and 6 fail again, and count once
+        assert loader.state_dict()["failed"] == [1, 6, 9]
+    with odd_loader(Odd(16), max_failed=1) as loader:
+        loader.load_state_dict(text)
+        with pytest.raises(TooManyFailedError, match=r"^No sample has failed\.\n2 had failed before"):
+            next(iter(loader))
+
+
+def test_a_share_refers_to_all_samples_up_to_the_state() -> None:
+    """2 of 2900 samples have failed, which are more than 0.09 % of the 1000 that are counted at least."""
+    provider = Odd(3000, 2500, 2850)
+    with odd_loader(provider, 100, max_failed_share=0.0009) as loader:
+        states = [loader.state_dict() for _ in loader]
+    assert [state.get("failed") for state in (states[24], states[25], states[28])] == [None, [2500], [2500, 2850]]
+    with odd_loader(provider, 100, max_failed_share=0.0009) as loader:
+        loader.load_state_dict(states[27])
+        assert sum(len(batch["index"]) for batch in loader) == 199
+    with odd_loader(Odd(3000, 0, 1), 100, max_failed_share=0.0009) as loader:  # of the second epoch
+        loader.load_state_dict(states[27])
+        for _ in loader:
+            pass
+        with pytest.raises(
+            TooManyFailedError, match=r"\n1 had failed before.*\n.*max_failed_share=0.0009 of 3098 "
+        ):
+            next(iter(loader))
+
+
+def test_the_state_differs_between_ranks_only_in_what_has_failed_there() -> None:
+    states = []
+    for rank in range(2):
+        with odd_loader(Odd(16, 1, 3, 6), 2, (rank, 2), max_failed=9) as loader:
+            for _ in range(2):
+                batches = iter(loader)
+                next(batches)
+                next(batches)
+            states.append(loader.state_dict())
+    assert sorted(index for state in states for index in state.pop("failed")) == [1, 3, 6]
+    for state in states:
+        del state["checksum"]
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("policy", [{}, {"max_failed": 5}])
+def test_a_state_has_no_failed_samples_where_there_are_none_to_count(policy: dict[str, Any]) -> None:
+    with odd_loader(Odd(16, *(() if policy else (1,))), **policy) as loader:
+        next(iter(loader))
+        assert "failed" not in loader.state_dict()
+        assert len(loader.failed_samples) == (0 if policy else 1)
+
+
+@pytest.mark.parametrize("failed", [7, ["a"], [-1], [True], [2**63], [1.0], None])
+def test_a_state_with_odd_failed_samples_is_damaged(failed: Any) -> None:
+    with odd_loader(Odd(16), max_failed=5) as loader:
+        state = {**loader.state_dict(), "failed": failed}
+        state["checksum"] = checksum_of(state)
+        with pytest.raises(StateError, match="`failed` must be a list of indices of samples, got "):
+            loader.load_state_dict(state)
 
 
 # --- raised -----------------------------------------------------------------------------------------------
