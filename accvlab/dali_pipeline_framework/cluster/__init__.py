@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading by the processors of other machines: actors of a Ray cluster take the place of worker processes."""
+"""Settings for loading in a Ray cluster; the published place of `RayWorkers`."""
 
 from ..public_names import public_names
 

@@ -1,2 +1,1 @@
-from .ray_actors import RayPool as RayPool
-from .settings import RayWorkers as RayWorkers
+from ..workers.ray_settings import RayWorkers as RayWorkers

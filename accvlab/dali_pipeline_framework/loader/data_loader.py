@@ -11,7 +11,6 @@ from typing import Any
 
 import attrs
 
-from ..cluster.settings import RayWorkers
 from ..errors import NotSupportedError, SettingError
 from ..faults.fault_policy import FailedSample, FaultPolicy, SamplePolicy
 from ..pipeline.output_conversion import OutputType, RaggedArgument
@@ -26,6 +25,7 @@ from ..sources.given_order import GivenOrder
 from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard, detect_shard
 from ..unknown_arguments import explains_unknown_arguments
+from ..workers.ray_settings import RayWorkers
 from .loader_run import LoaderRun
 from .loader_settings import LoaderSettings, ShardArgument
 from .report import LoaderReport, make_report

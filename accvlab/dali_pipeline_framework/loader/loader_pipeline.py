@@ -23,6 +23,7 @@ from ..errors import (
     DeviceError,
     FrameworkError,
     GraphError,
+    NotSupportedError,
     QuarantineError,
     SettingError,
 )
@@ -40,6 +41,7 @@ from ..workers.local import LocalWorkers
 from ..workers.plans import BatchPlan
 from ..workers.pool import Batch, Pool, PoolSettings, Refused, Workers, evening_depth
 from ..workers.process_setup import comes_from_signal_handler
+from ..workers.ray_actors import RayActors
 from .input_binding import LoaderInput
 from .loader_settings import LoaderSettings
 from .progress import LoopProgress, Position
@@ -47,6 +49,8 @@ from .state import NO_SEGMENTS, EpochSegments
 from .torch_interface import with_pinning
 
 _logger = logging.getLogger(__name__)
+
+_AHEAD_PER_ACTOR = 4  # batches: of those on their way and those that even out how long samples take
 
 
 class LoaderPipeline:
@@ -142,19 +146,30 @@ class LoaderPipeline:
         self.pipeline, self._source = pipeline, source
 
     def _made_pool(self) -> Pool:
-        settings, policy = self._settings, self.failed.policy
+        settings, policy, of_cluster = self._settings, self.failed.policy, self._settings.workers
         plan = BatchPlan(self.data_input, self.bound.batch_size)
         loading, num_workers = self._source.plan, self._num_workers
         loading.checks_images = policy.checks_images
+        restarts: int | None = policy.restarts or 0
         workers: Workers | BatchLoader = BatchLoader(loading)
-        if num_workers:
+        if of_cluster is not None:
+            if not plan.is_callable:
+                raise NotSupportedError(
+                    f"`workers` loads what is a function of the position: a data provider with a sampler, or a "
+                    f"callable, got {loading.name}. Load it in worker processes (`num_workers`)."
+                )
+            workers, num_workers = RayActors(loading, of_cluster), of_cluster.num_actors
+            restarts = policy.restarts
+        elif num_workers:
             workers = local = LocalWorkers(loading, settings.start_method, policy.blocked_after)
             local.import_ahead()
         depth = self._definition.prefetch_queue_depth
         window = max(depth, num_workers)
         if depth == DEFAULT_DEPTH and plan.is_callable:
             window = max(window, evening_depth(num_workers, self.bound.batch_size))
-        limits = policy.restarts or 0, policy.blocked_after, policy.stacks_after
+        if of_cluster is not None:
+            window = of_cluster.batches_ahead or max(window, _AHEAD_PER_ACTOR * num_workers)
+        limits = restarts, policy.blocked_after, policy.stacks_after
         pool_settings = PoolSettings(num_workers, window, settings.prefetch_bytes, *limits)
         return Pool(plan, workers, pool_settings, self.failed)
 

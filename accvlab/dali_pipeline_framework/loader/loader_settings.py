@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import attrs
 
 from ..checks import number, shown, valid, whole_number
-from ..cluster.settings import RayWorkers
 from ..errors import SettingError
 from ..faults.fault_policy import FaultPolicy, SamplePolicy
 from ..limits.file_limits import is_start_method
@@ -21,6 +20,7 @@ from ..sampling.arithmetic.last_batch import LastBatch
 from ..sampling.random_access_sampler import Description, SamplerBase
 from ..sources.given_order import GivenOrder
 from ..sources.shards import Shard, find_shard
+from ..workers.ray_settings import RayWorkers
 
 ShardArgument: TypeAlias = Shard | tuple[int, int] | str | None
 

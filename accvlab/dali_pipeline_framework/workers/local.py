@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import math
 import mmap
 import multiprocessing
 import os
@@ -101,10 +102,13 @@ class LocalWorkers:
     Attributes:
         start_method: ``"forkserver"``, ``"fork"`` or ``"spawn"``.
         most_tasks: How many tasks a worker has at a time: one is worked on, others wait.
+        starts_late: Whether it may wait for room before it starts.
+        most_bytes: Memory for all batches.
         inbox: What has come, by number of the worker.
     """
 
     most_tasks = 2
+    starts_late, most_bytes = False, math.inf
 
     def __init__(self, plan: LoadingPlan, start_method: str, blocked_after: float | None) -> None:
         """Set up; nothing is started.

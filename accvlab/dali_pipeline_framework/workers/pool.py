@@ -54,11 +54,16 @@ class Workers(Protocol):
 
     Attributes:
         most_tasks: How many tasks a worker has at a time.
+        starts_late: Whether a worker may wait for room before it starts: it then gets nothing before it is ready.
+        most_bytes: Memory for all batches, also for those that were handed over.
         numbers: The workers that run, by number.
-        inbox: What has come, by number of the worker: answers, `Ready`, `StartFailed`, `Gone`.
+        inbox: What has come, by number of the worker: answers, `Ready`, `StartFailed`, `Gone`, or an error: none
+            of them can load.
     """
 
     most_tasks: int
+    starts_late: bool
+    most_bytes: float
     inbox: deque[tuple[int, Any]]
 
     @property
@@ -108,6 +113,7 @@ class _NoWorkers:
     """Stands for workers where this process loads."""
 
     most_tasks = 0
+    starts_late, most_bytes = False, math.inf
     numbers: Sequence[int] = ()
 
     def __init__(self) -> None:
@@ -432,6 +438,7 @@ class Pool:
         room = self.settings.window
         if self._batch_bytes:
             room = min(room, max(self.settings.num_workers, int(self.settings.window_bytes // self._batch_bytes)))
+            room = int(min(room, self._workers.most_bytes // self._batch_bytes - self._num_handed))
         return max(1, room)
 
     def _give(self) -> None:
@@ -446,9 +453,11 @@ class Pool:
             return
         if len(self._members) < max(1, self.settings.num_workers) and self._may_start:
             self._start_missing()
-        most = self._workers.most_tasks
+        most, members = self._workers.most_tasks, [*self._members.values()]
+        if self._workers.starts_late:
+            members = [member for member in members if member.is_ready]
         while self._waiting:
-            member = min(self._members.values(), key=_load, default=None)
+            member = min(members, key=_load, default=None)
             if member is None or len(member.tasks) >= most:
                 return
             entry = self._waiting[0]
@@ -492,6 +501,8 @@ class Pool:
             member.is_ready = True
         elif isinstance(message, StartFailed):
             self._start_error = message.report.to_error()
+        elif isinstance(message, FrameworkError):
+            self._start_error = message
         else:
             self._answered(member, message)
 

@@ -82,5 +82,10 @@ def state_of(pid: int) -> str:
 
 def stack_of_main_thread() -> str:
     """What the main thread of this process executes."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    return stack_of_thread(threading.main_thread().ident or 0)
+
+
+def stack_of_thread(ident: int) -> str:
+    """What a thread of this process executes."""
+    frame = sys._current_frames().get(ident)
     return "" if frame is None else "".join(traceback.format_stack(frame)).rstrip()

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in an actor of a Ray cluster: a `BatchLoader`, and what it says of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import platform
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .loading import BatchLoader, begun_loader
+from .messages import Answer, Ended, Task
+from .process_setup import ignore_interrupts
+from .reports import ReportedFailure, WorkerReport
+from .stacks import stack_of_thread
+
+NUM_WORDS = 3
+
+# What decodes, resizes or computes: with another version, other bits may come out.
+_LIBRARIES = {
+    "this package": ("accvlab.dali_pipeline_framework",),
+    "DALI": ("nvidia-dali-cuda120", "nvidia-dali-cuda130"),
+    "NumPy": ("numpy",),
+    "OpenCV": ("opencv-python-headless", "opencv-python"),
+    "simplejpeg": ("simplejpeg",),
+    "PyAV": ("av",),
+    "Pillow": ("pillow",),
+}
+
+
+def own_values() -> dict[str, str]:
+    """What the bits of a batch depend on, besides the plan: architecture, and versions of libraries."""
+    return {"architecture": platform.machine(), **{name: _version(names) for name, names in _LIBRARIES.items()}}
+
+
+def _version(names: Sequence[str]) -> str:
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return "not installed"
+
+
+class ActorFacts(NamedTuple):
+    """What an actor says of itself.
+
+    Attributes:
+        host: Its machine.
+        node: Its node, by Ray's number.
+        pid: Its process there.
+        progress: The file there that says what it is at, also after it has died.
+        values: What the bits of a batch depend on.
+    """
+
+    host: str
+    node: str
+    pid: int
+    progress: str
+    values: Mapping[str, str]
+
+    @property
+    def place(self) -> str:
+        """Where it runs, for people."""
+        return f"{self.host} (process {self.pid})"
+
+
+class LoadingActor:
+    """Loads batches; a second thread answers `at_work`, `stack` and `forget_before` meanwhile."""
+
+    def __init__(self, number: int) -> None:
+        """Set the number of the worker."""
+        import ray
+
+        ignore_interrupts()
+        context = ray.get_runtime_context()
+        folder = os.path.join(context.get_temp_dir(), context.get_session_name())  # with the logs of this actor
+        file, path = tempfile.mkstemp(".progress", "loading_actor_", folder)
+        os.ftruncate(file, 8 * NUM_WORDS)
+        self._words = memoryview(mmap.mmap(file, 8 * NUM_WORDS)).cast("q")  # stage, since when, task
+        os.close(file)
+        node = str(context.get_node_id())
+        self._facts = ActorFacts(socket.gethostname(), node, os.getpid(), path, own_values())
+        self._number = number
+        self._thread = self._first = 0
+        self._loader: BatchLoader | None = None
+
+    def facts(self) -> ActorFacts:
+        """Say what this is."""
+        return self._facts
+
+    def begin(self, payload: npt.NDArray[np.uint8]) -> WorkerReport | None:
+        """Get set up, with what `LoadingPlan.pickled` has returned; return why that has failed, if it has."""
+        self._thread = threading.get_ident()
+        place = f"actor {self._number} on {self._facts.place}"
+        try:
+            self._loader = begun_loader(payload.tobytes(), self._number, place, self._note)
+        except ReportedFailure as failure:
+            return failure.report
+        return None
+
+    def load(self, task: Task) -> Answer:
+        """Load a batch."""
+        if self._loader is None or task.number < self._first:  # nobody waits for it any more
+            return Ended(task.number)
+        self._words[2] = task.number
+        return self._loader.load(task)
+
+    def _note(self, stage: int) -> None:
+        self._words[1] = time.monotonic_ns()
+        self._words[0] = stage
+
+    def at_work(self) -> tuple[int, float]:
+        """What it is at (see `LocalWorkers.at_work`), and for how many seconds."""
+        return self._words[0], (time.monotonic_ns() - self._words[1]) * 1e-9
+
+    def stack(self) -> str:
+        """What the thread that loads executes."""
+        return stack_of_thread(self._thread)
+
+    def forget_before(self, number: int) -> None:
+        """Leave out tasks with smaller numbers."""
+        self._first = number
+
+
+def take_progress(path: str) -> tuple[int, int]:
+    """Get what an actor of this machine was at when it died: the number of the task, and the stage."""
+    words = np.fromfile(path, np.int64, NUM_WORDS)
+    os.unlink(path)
+    return int(words[2]), int(words[0])

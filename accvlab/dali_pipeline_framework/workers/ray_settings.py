@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of loading in a Ray cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from attrs.validators import optional
+
+from ..checks import number, shown, valid, whole_number
+from ..errors import SettingError
+
+_MOST_ACTORS = 1024
+_MOST_AHEAD = 4096
+
+
+def _check_address(settings: object, field: object, address: Any) -> None:
+    if address is None:
+        return
+    if isinstance(address, str) and address.startswith("ray://"):
+        raise SettingError(
+            f"`address` must be that of a cluster whose object store this process can read, got {address!r}, "
+            f"which is one of Ray Client: every batch would be copied through its server. Run this program on a "
+            f"machine of the cluster (`ray start --address=HOST:6379` makes this one such a machine), and leave "
+            f"`address` out."
+        )
+    if not isinstance(address, str) or not re.fullmatch(r".+:\d+|auto|local", address):
+        raise SettingError(f"`address` must be HOST:PORT of a Ray cluster, or None, got {shown(address)}.")
+
+
+def _check_runtime_env(settings: object, field: object, value: Any) -> None:
+    if value is not None and not isinstance(value, Mapping):
+        raise SettingError(f"`runtime_env` must be a dict, a runtime environment of Ray, got {shown(value)}.")
+
+
+@attrs.frozen
+class RayWorkers:
+    """Actors of a Ray cluster that load, in place of worker processes: ``DataLoader(..., workers=RayWorkers())``.
+
+    What is delivered is the same, bit for bit, for any number of actors, and as with worker processes. A state
+    that was saved with one of them is continued with the other.
+
+    Attributes:
+        num_actors: How many actors. Those for which the cluster has no room yet join when it has.
+        num_cpus: CPUs of the cluster that each of them takes.
+        address: Address of the cluster, ``HOST:PORT``. None: the one to which this process is connected; else that
+            of ``RAY_ADDRESS``, or the one that runs on this machine.
+        batches_ahead: How many batches are requested ahead at most; fewer where they would take more than half of
+            the object store. None: four per actor, or more where batches have few samples.
+        runtime_env: What the actors need, as a runtime environment of Ray, e.g.
+            ``{"py_modules": ["path/of/my_package"]}``, which is sent when this process connects, or
+            ``{"env_vars": {"NAME": "value"}}``.
+        start_within_s: How many seconds to wait for the first actor.
+
+    Raises:
+        SettingError: A value is out of its range.
+    """
+
+    num_actors: int = attrs.field(default=8, validator=valid(whole_number, at_least=1, at_most=_MOST_ACTORS))
+    num_cpus: float = attrs.field(default=1.0, validator=valid(number, at_least=0))
+    address: str | None = attrs.field(default=None, validator=_check_address)
+    batches_ahead: int | None = attrs.field(
+        default=None, validator=optional(valid(whole_number, at_least=1, at_most=_MOST_AHEAD))
+    )
+    runtime_env: Mapping[str, Any] | None = attrs.field(default=None, validator=_check_runtime_env)
+    start_within_s: float = attrs.field(default=60.0, validator=valid(number, above=0))
