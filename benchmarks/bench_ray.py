@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from accvlab.dali_pipeline_framework.cluster.actors import Answer, LoadingActor, Request
 from attrs import evolve
 from cluster_kinds import write_kinds
 from cluster_simulation import Costs, samples_per_s
@@ -41,7 +42,6 @@ from results_file import load_average, machine, write_results
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.cluster import RayPool, RayWorkers
-from accvlab.dali_pipeline_framework.cluster.actors import Answer, LoadingActor, Request
 
 BATCH_SIZE = 8
 NUM_ACTORS = 2

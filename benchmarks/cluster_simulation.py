@@ -14,7 +14,6 @@ import random
 from typing import Any
 
 import attrs
-
 from accvlab.dali_pipeline_framework.cluster.dispatch import Dispatch, Position
 
 

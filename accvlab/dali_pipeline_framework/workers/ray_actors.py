@@ -15,7 +15,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -28,6 +28,7 @@ from .local import Gone
 from .messages import Failed, Loaded, Task
 from .pickling import by_value_from_main_script
 from .process import Ready, StartFailed
+from .process_setup import comes_from_signal_handler
 from .ray_cluster import connected_ray, missing_room, refused_environment, sent_by_job, store_sizes
 from .ray_settings import RayWorkers
 from .reports import WorkerReport
@@ -87,6 +88,20 @@ class _Asked:
     actor: _Actor
     take: Callable[[_Asked, Any, Any], None]
     task: Task | None = None
+
+
+@contextlib.contextmanager
+def _signals_passed_on() -> Iterator[None]:
+    """Raise what a signal handler has raised; Ray makes other errors of it."""
+    try:
+        yield
+    except SystemError as error:  # a function has returned a result as well
+        raise error.__cause__ or error from None
+    except Exception as error:
+        inner: Any = error
+        while inner is not None and not comes_from_signal_handler(inner):
+            inner = getattr(inner, "client_exc", None) or inner.__cause__ or inner.__context__
+        raise inner or error from None
 
 
 class RayActors:
@@ -251,8 +266,10 @@ class RayActors:
             self._poll(actor, now)
         refs = [*self._asked]
         if refs:
-            ray.wait(refs, num_returns=1, timeout=timeout_s)
-            for ref in ray.wait(refs, num_returns=len(refs), timeout=0)[0]:
+            with _signals_passed_on():
+                ray.wait(refs, num_returns=1, timeout=timeout_s)
+                ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+            for ref in ready:
                 self._take(ref)
         if not self._was_ready:
             self._refuse_if_late(time.monotonic())
@@ -262,7 +279,8 @@ class RayActors:
         if asked is not None and self._by_number.get(asked.actor.number) is asked.actor:
             value = error = None
             try:
-                value = self._ray.get(ref)
+                with _signals_passed_on():
+                    value = self._ray.get(ref)
             except self._ray.exceptions.RayError as caught:
                 error = caught
             asked.take(asked, value, error)

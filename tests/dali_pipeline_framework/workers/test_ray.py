@@ -17,7 +17,6 @@ from typing import Any
 
 import psutil
 import pytest
-from support.child_processes import end_with_stacks
 
 HERE = Path(__file__).parent
 LIMIT_S = 280.0
@@ -33,7 +32,7 @@ class RayRuns:
         (folder / "home").mkdir()
         self._results, self._log = folder / "results", folder / "log"
         self._results.touch()
-        path = [str(HERE), str(HERE.parent / "video"), str(HERE.parents[1]), str(HERE.parents[2]), *sys.path]
+        path = [str(HERE), str(HERE.parents[1]), str(HERE.parents[2]), *sys.path]
         environment = {
             **os.environ,
             "HOME": str(folder / "home"),
@@ -62,7 +61,6 @@ class RayRuns:
                 assert "error" not in answer, answer["error"]
                 return answer["result"]
             time.sleep(0.02)
-        end_with_stacks([self._process.pid])
         raise AssertionError(f"{name} has no result. {self._log.read_text()[-4000:]}")
 
     def close(self) -> None:
@@ -101,12 +99,12 @@ def ray_runs() -> Iterator[RayRuns]:
             runs.close()
 
 
-FEW = ["shuffled, padded", "streams, cut", "clips", "mixture of streams", "stateful sampler"]
+FEW = ["shuffled, padded", "streams, cut", "stateful sampler"]
 
 
 @pytest.mark.parametrize(
     ("num_actors", "names"),
-    [(3, FEW), *(pytest.param(count, None, marks=pytest.mark.wide) for count in (1, 2, 3))],
+    [(2, FEW), *(pytest.param(count, None, marks=pytest.mark.wide) for count in (1, 3))],
 )
 def test_stream_is_that_of_worker_processes_in_all_orders(
     ray_runs: RayRuns, num_actors: int, names: list[str] | None
@@ -114,8 +112,10 @@ def test_stream_is_that_of_worker_processes_in_all_orders(
     assert ray_runs("same_stream_in_orders", num_actors=num_actors, names=names) == []
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize("names", [["function"], ["of a rank", "random", "with repetitions"]])
+@pytest.mark.parametrize(
+    "names",
+    [["function"], pytest.param(["of a rank", "random", "with repetitions"], marks=pytest.mark.wide)],
+)
 def test_orders_that_the_user_gives_are_those_of_worker_processes(ray_runs: RayRuns, names: list[str]) -> None:
     assert ray_runs("orders_that_the_user_gives", names=names) == []
 
@@ -124,12 +124,19 @@ def test_state_goes_from_processes_to_actors_and_back(ray_runs: RayRuns) -> None
     assert ray_runs("state_from_here_to_there_and_back")
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.wide)])
 def test_actors_that_are_killed_or_stopped_lose_nothing(ray_runs: RayRuns, how: signal.Signals) -> None:
     result = ray_runs("killed_again_and_again", num_actors=3, every=30, how=int(how))
     assert result["same"]
-    assert result["killed"] == result["replaced"] == 3
+    assert result["killed"] == 4
+    assert result["lost"] >= 3  # one that was hit near the end may not be needed any more
+
+
+def test_exceptions_of_signal_handlers_lose_nothing(ray_runs: RayRuns) -> None:
+    result = ray_runs("interrupted_again_and_again", num_samples=400)
+    assert result["same"]
+    assert result["interrupts"] > 10
+    assert result["lost"] == 0, result["said"]
 
 
 @pytest.mark.wide
@@ -141,13 +148,11 @@ def test_wrong_clusters_are_named(ray_runs: RayRuns) -> None:
         "SettingError soon: `runtime_env` has `py_modules`, which Ray sends only when a process connects, and this"
     )
     assert said["no environment"].startswith("SettingError soon: Ray refuses `runtime_env={'env_vars': 3}`: ")
-    assert said["closed pool"].startswith("ClosedError soon: The RayPool was closed, or ")
     assert "num_cpus=64, and no machine of the cluster has so many: 1 machine(s) with 4 CPUs" in said["too few"]
     assert said["too few"].startswith("WorkerStartError soon: None of 1 actors has started within ")
     assert "num_cpus=1, and of the 4 CPUs of the cluster 0 are free" in said["all held"]
 
 
-@pytest.mark.wide
 def test_what_cannot_be_sent_to_actors_is_named(ray_runs: RayRuns, tmp_path: Path) -> None:
     said = ray_runs("what_cannot_be_sent", folder=str(tmp_path))
     assert said["unpicklable"].startswith("SourcePicklingError soon: The input cannot be sent")
@@ -164,7 +169,7 @@ def test_what_cannot_be_sent_to_actors_is_named(ray_runs: RayRuns, tmp_path: Pat
 @pytest.mark.wide
 def test_modules_are_sent_when_a_process_connects(ray_runs: RayRuns, tmp_path: Path) -> None:
     *counts, refused = ray_runs("modules_that_are_sent", folder=str(tmp_path))
-    assert counts == ["2"] * 3
+    assert counts == ["2"] * 2
     assert refused.startswith("SettingError `runtime_env` has `py_modules`, which Ray sends only when a process ")
 
 
@@ -182,16 +187,12 @@ def test_a_store_without_room_is_named_and_one_that_others_fill_is_used(ray_runs
     assert "and the object store of this machine has 94 MB: there is no room for one." in said["batch"]
     assert said["input"].startswith("WorkerStartError soon: The input takes 94 MB when it is pickled")
     assert said["others"] == [[4 * batch + slot for slot in range(4)] for batch in range(10)]
-    assert said["window"] <= 90 * 2**20 / 2 / (2 * 2**20)
 
 
-@pytest.mark.wide
-def test_batches_whose_size_is_not_known_yet_do_not_overfill_the_store(ray_runs: RayRuns) -> None:
+def test_batches_take_at_most_half_of_the_store(ray_runs: RayRuns) -> None:
     for found in ray_runs("large_batches", num_mb=4, batches_ahead=45):
-        assert found["window"] == 90 // 2 // 4
-        assert found["loaded"] <= found["window"]
-        assert found["in store"] <= found["window"] * 4.1 * 2**20
-        assert found["replaced"] == 0  # while an answer waits for room, its actor is not taken for dead
+        assert found["in store"] <= 90 * 2**20 / 2
+        assert found["lost"] == 0
 
 
 def test_faults_are_handled_and_noted_as_with_worker_processes(ray_runs: RayRuns, tmp_path: Path) -> None:
@@ -204,9 +205,10 @@ def test_faults_are_handled_and_noted_as_with_worker_processes(ray_runs: RayRuns
 
 
 WANT = [list(range(first, first + 4)) for first in range(0, 80, 4)]
+NAMED = "while it loaded sample 9 (epoch 0, batch 2, slot 1)."
 
 
-@pytest.mark.parametrize("blocks", [False, pytest.param(True, marks=pytest.mark.wide)])
+@pytest.mark.parametrize("blocks", [False, True])
 def test_a_sample_that_ends_or_blocks_actors_is_replaced_as_with_worker_processes(
     ray_runs: RayRuns, blocks: bool
 ) -> None:
@@ -215,21 +217,23 @@ def test_a_sample_that_ends_or_blocks_actors_is_replaced_as_with_worker_processe
     assert found["failed"] == [[9, 2, 1]]
     assert found["indices"][2].pop(1) != 9
     assert found["indices"] == [*WANT[:2], [8, 10, 11], *WANT[3:]]
+    if blocks:
+        (said, *_) = [text for text in found["stacks"] if "loading sample 9 (epoch 0, batch 2, slot 1)" in text]
+        assert re.search(r"\(actor \d on \S+ \(process \d+\)\):\n(.*\n)*.*in get_data\n", said)
 
 
 @pytest.mark.wide
-def test_a_sample_that_blocks_actors_is_named_where_nothing_takes_its_place(ray_runs: RayRuns) -> None:
-    found = ray_runs("a_sample_that_ends_actors", blocks=True, samples="raise", restarts=0)
+@pytest.mark.parametrize("blocks", [False, True])
+def test_a_sample_that_ends_or_blocks_actors_is_named_where_nothing_takes_its_place(
+    ray_runs: RayRuns, blocks: bool
+) -> None:
+    found = ray_runs("a_sample_that_ends_actors", blocks=blocks, samples="raise", restarts=0)
     assert found["indices"] == [*WANT[:2], *WANT[3:]]
-    (first, named), *others = zip(found["raised"], found["named"], strict=True)
-    assert "stood still for " in first
-    assert "and is ended, while it loaded sample 9 (epoch 0, batch 2, slot 1)." in first
-    assert first.endswith("More actors were lost than may be: restarts=0.")
-    assert named == [9]
-    # Others that had the sample by then end later, and are missed only where they are asked for something else.
-    told = [(said, named) for said, named in others if "was lost (ActorUnavailableError)" not in said]
-    assert [named for _, named in told] == [[9]]
-    assert told[0][0].startswith("Sample 9 (epoch 0, batch 2, slot 1) has ended two workers that loaded it.")
+    first, second = found["raised"]
+    assert f"stood still for {'' if blocks else ' '}" in first or not blocks
+    assert first.endswith(NAMED)
+    assert second.startswith("Sample 9 (epoch 0, batch 2, slot 1) has ended two workers that loaded it.")
+    assert found["named"] == [[9], [9]]
 
 
 @pytest.mark.wide
@@ -237,47 +241,25 @@ def test_more_lost_actors_than_may_be_are_an_error_after_which_the_loop_goes_on(
     found = ray_runs("an_actor_too_many", num_samples=200)
     assert found["same"]
     (said,) = found["raised"]
-    assert re.match(r"Actor \d on \S+ \(process \d+\) (was lost \(Actor|did not answer, and is ended)", said)
-    assert said.endswith("More actors were lost than may be: restarts=1.")
+    assert re.match(
+        r"A worker process that loads data ended unexpectedly: actor \d on \S+ \(process \d+\) was", said
+    )
 
 
 @pytest.mark.wide
-def test_ranks_that_load_the_same_share_what_was_loaded(ray_runs: RayRuns) -> None:
-    found = ray_runs("shared_by_ranks", num_batches=20)
-    assert not any(found["alone"])
-    for name in ("shared", "slots shared"):  # what is late on a busy machine is loaded by another actor as well
-        assert sum(found[name]) >= 15
-
-
-@pytest.mark.wide
-def test_actors_join_and_leave_within_an_epoch(ray_runs: RayRuns) -> None:
-    found = ray_runs("actors_come_and_go", num_samples=1200)
+def test_machines_join_and_leave_within_an_epoch(ray_runs: RayRuns) -> None:
+    found = ray_runs("a_machine_joins_and_leaves", num_samples=2400)
     assert found["same"]
-    assert [len(numbers) for numbers in found["used"]] == [3, 1, 2]
-    assert found["ahead"] == [96, 32, 64]  # 32 for each actor
-    assert all(found["by_actor"].values())
+    assert found["counts"] == [2, 4, 2]
+    assert found["lost"] == 2
+    assert len(found["samples"]) == 4
+    assert all(found["samples"])
 
 
-@pytest.mark.wide
-def test_a_machine_that_is_gone_loses_nothing(ray_runs: RayRuns) -> None:
-    found = ray_runs("node_that_is_removed", num_samples=480)
-    assert found["same"]
-    assert len(found["left"]) < 6
-
-
-@pytest.mark.wide
 def test_nothing_is_left_of_a_training_that_was_killed(ray_runs: RayRuns, tmp_path: Path) -> None:
     found = ray_runs("trainer_that_is_killed", folder=str(tmp_path))
     assert found["actors"] == 2
     assert found["left"] == found["named"] == []
-
-
-@pytest.mark.wide
-def test_streams_of_videos_stay_with_their_actors(ray_runs: RayRuns, tmp_path: Path) -> None:
-    found = ray_runs("frames_decoded", folder=str(tmp_path))
-    assert found["same"]
-    assert found["actors"] == 3
-    assert found["per_frame"] <= 1.1
 
 
 @pytest.mark.wide

@@ -34,6 +34,15 @@ class TimedProvider(IndexProvider):
         return sample
 
 
+class PidProvider(TimedProvider):
+    """Delivers the number of the process that loads."""
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = super().get_data(sample_index)
+        sample["index"] = os.getpid()
+        return sample
+
+
 class DeadlyProvider(TimedProvider):
     """One sample ends the process that loads it, or blocks it."""
 
@@ -55,12 +64,3 @@ class HeavyProvider(IndexProvider):
     def __init__(self, num_bytes: int) -> None:
         super().__init__()
         self.memory = bytes(num_bytes)
-
-
-class ChanceProvider(IndexProvider):
-    """Delivers another number each time that a sample is loaded."""
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.sample_data_structure
-        sample["index"] = int.from_bytes(os.urandom(7), "little")
-        return sample

@@ -9,7 +9,7 @@ import pytest
 from support.providers import IndexProvider, UnpicklableProvider
 
 from accvlab.dali_pipeline_framework import DataLoader
-from accvlab.dali_pipeline_framework.cluster import RayPool, RayWorkers
+from accvlab.dali_pipeline_framework.cluster import RayWorkers
 from accvlab.dali_pipeline_framework.errors import SettingError, SourcePicklingError, WorkerStartError
 
 pytest.importorskip("ray")
@@ -25,12 +25,6 @@ def test_an_address_without_a_cluster_is_named_with_what_to_do() -> None:
     assert "Start one (`ray start --head`, " in str(caught.value)
 
 
-@pytest.mark.parametrize("workers", [4, None, RayWorkers])
-def test_a_pool_is_made_of_settings(workers: object) -> None:
-    with pytest.raises(SettingError, match="`workers` must be a RayWorkers without a pool, got "):
-        RayPool(workers)
-
-
 def test_the_part_of_a_provider_that_cannot_be_pickled_is_named() -> None:
     made = DataLoader(UnpicklableProvider(), 4, output_type="numpy", workers=RayWorkers())
     with made as loader, pytest.raises(SourcePicklingError) as caught:
@@ -38,18 +32,11 @@ def test_the_part_of_a_provider_that_cannot_be_pickled_is_named() -> None:
     assert "reader['cache'][0]` " in str(caught.value)
 
 
-class APool:
-    def members(self) -> None:
-        """Nothing is asked of it."""
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         ({"address": "10.0.0.1"}, "`address` must be HOST:PORT of a Ray cluster, or None, got '10.0.0.1'."),
         ({"address": 6379}, "`address` must be HOST:PORT of a Ray cluster, or None, got 6379."),
-        ({"pool": APool(), "num_actors": 3}, "`num_actors=3` does not go with `pool`, whose actors are there "),
-        ({"pool": APool(), "address": "10.0.0.1:6379"}, "Give it to the pool: RayPool(RayWorkers(address=...))."),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(arguments: dict[str, Any], text: str) -> None:

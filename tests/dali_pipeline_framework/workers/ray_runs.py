@@ -5,10 +5,10 @@ Called with the folder of the cluster, the file of results, and whether it is to
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,24 +28,21 @@ if (
 ):  # what Ray starts is then not below the process of the tests, which looks for workers left there
     os._exit(0)
 
+import psutil
 import ray
 from ray.cluster_utils import Cluster
-from ray_providers import ChanceProvider, DeadlyProvider, HeavyProvider, TimedProvider
+from ray_providers import DeadlyProvider, HeavyProvider, TimedProvider
 from support.inputs import NumberIterable
 from support.loaders import ORDERS, frozen, json_copy, loop
 from support.providers import FaultyProvider, UnpicklableProvider
-from support.videos import make_video
-from video_counting import CountingProvider
 
 from accvlab.dali_pipeline_framework import (
     DataLoader,
     FaultPolicy,
-    VideoFrameDataProvider,
-    Videos,
     load_state,
     save_state,
 )
-from accvlab.dali_pipeline_framework.cluster import RayPool, RayWorkers
+from accvlab.dali_pipeline_framework.cluster import RayWorkers
 from accvlab.dali_pipeline_framework.errors import WorkerDiedError
 from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
 
@@ -54,11 +51,46 @@ SOON_S = 20.0
 STORE_BYTES = 90 * 2**20
 MOST_S = 900
 CLUSTER: Any = None
+SAID: list[str] = []  # by the pools, since the run began
 
 
 def run(function: Callable[..., Any]) -> Callable[..., Any]:
     RUNS[function.__name__] = function
     return function
+
+
+class _Listener(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        SAID.append(record.getMessage())
+
+
+def num_lost() -> int:
+    return sum(" ended unexpectedly: actor " in text for text in SAID)
+
+
+def actors(**options: Any) -> RayWorkers:
+    return RayWorkers(**{"num_actors": 2, "num_cpus": 0.1, **options})
+
+
+def actor_pids() -> list[int]:
+    """The processes of actors that run in the cluster."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            is_actor = "".join(process.cmdline()[:1]).startswith("ray::LoadingActor")
+            if is_actor and process.environ().get("RAY_TMPDIR", "") == os.environ["RAY_TMPDIR"]:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return sorted(found)
+
+
+def await_actors(count: int) -> list[int]:
+    end = time.monotonic() + 60
+    while len(pids := actor_pids()) != count:
+        assert time.monotonic() < end, pids
+        time.sleep(0.1)
+    return pids
 
 
 def make(num_samples: int = 120, seconds: float = 0.01, **arguments: Any) -> DataLoader:
@@ -83,35 +115,17 @@ def timed(loader: DataLoader, act: Callable[[int], None] = lambda step: None) ->
     return batches, longest
 
 
-def await_actors(loader: DataLoader, count: int) -> None:
-    loader.start()
-    end = time.monotonic() + 60
-    while sum(actor.pid > 0 for actor in loader.report().actors) != count:
-        assert time.monotonic() < end, loader.report().actors
-        time.sleep(0.05)
-
-
-@contextlib.contextmanager
-def a_pool(num_actors: int, **settings: Any) -> Iterator[RayPool]:
-    pool = RayPool(RayWorkers(num_actors=num_actors, num_cpus=0.1, **settings))
-    try:
-        yield pool
-    finally:
-        pool.close()
-
-
 @run
 def same_stream_in_orders(num_actors: int, names: list[str] | None) -> list[str]:
     """Orders, of those of the names or of all, whose stream is another one."""
     different = []
-    with a_pool(num_actors) as pool:
-        for name in names or ORDERS:
-            order, streams = ORDERS[name], []
-            for arguments in ({}, {"num_workers": None, "workers": RayWorkers(pool=pool)}):
-                with order.loader(**arguments) as loader:
-                    streams.append([loop(loader, order.num_max) for _ in range(order.num_loops)])
-            if streams[0] != streams[1]:
-                different.append(name)
+    for name in names or ORDERS:
+        order, streams = ORDERS[name], []
+        for arguments in ({}, {"num_workers": None, "workers": actors(num_actors=num_actors)}):
+            with order.loader(**arguments) as loader:
+                streams.append([loop(loader, order.num_max) for _ in range(order.num_loops)])
+        if streams[0] != streams[1]:
+            different.append(name)
     return different
 
 
@@ -134,45 +148,77 @@ def orders_that_the_user_gives(names: list[str]) -> list[str]:
         ),
     }
     different = []
-    with a_pool(2) as pool:
-        for name in names:
-            streams = []
-            for workers in (None, RayWorkers(pool=pool)):
-                settings: dict[str, Any] = {"output_type": "numpy", "num_workers": None if workers else 0}
-                settings |= {"shard": (1, 2)} if name == "of a rank" else {}
-                made = functools.partial(DataLoader, TimedProvider(50, 0.0), 4, workers=workers, **settings)
+    for name in names:
+        streams = []
+        for workers in (None, actors()):
+            settings: dict[str, Any] = {"output_type": "numpy", "num_workers": None if workers else 0}
+            settings |= {"shard": (1, 2)} if name == "of a rank" else {}
+            made = functools.partial(DataLoader, TimedProvider(50, 0.0), 4, workers=workers, **settings)
+            with made(sampler=orders[name]()) as loader:
+                streams.append([loop(loader), loop(loader, 3), loop(loader), loop(loader, 2)])
+                state = loader.state_dict() if name in ("function", "of a rank") else None
+            if state is not None:
                 with made(sampler=orders[name]()) as loader:
-                    streams.append([loop(loader), loop(loader, 3), loop(loader), loop(loader, 2)])
-                    state = loader.state_dict() if name in ("function", "of a rank") else None
-                if state is not None:
-                    with made(sampler=orders[name]()) as loader:
-                        loader.load_state_dict(json_copy(state))
-                        streams[-1] += [loop(loader), loop(loader)]
-            if streams[0] != streams[1]:
-                different.append(name)
+                    loader.load_state_dict(json_copy(state))
+                    streams[-1] += [loop(loader), loop(loader)]
+        if streams[0] != streams[1]:
+            different.append(name)
     return different
 
 
 @run
 def killed_again_and_again(num_actors: int, every: int, how: int, num_samples: int = 480) -> dict[str, Any]:
-    """An actor gets a signal each so many steps, another one each time; none near the end: all are needed then."""
+    """An actor gets a signal each so many steps, another one each time."""
     want = local(num_samples=num_samples)
     killed = []
 
     def act(step: int) -> None:
-        if step % every == every // 2 and step < num_samples // 4 - every:
-            ready = [actor.pid for actor in loader.report().actors if actor.pid]
-            if ready:
-                pid = ready[len(killed) % len(ready)]
-                killed.append(pid)
-                os.kill(pid, how)
+        if step % every == every // 2:
+            pids = [pid for pid in actor_pids() if pid not in killed]
+            if pids:
+                killed.append(pids[len(killed) % len(pids)])
+                os.kill(killed[-1], how)
 
-    # So few that each of them is still needed when it gets the signal.
-    workers = RayWorkers(num_actors=num_actors, num_cpus=0.1, batches_ahead=4 * num_actors)
-    with make(num_samples=num_samples, workers=workers) as loader:
+    faults = FaultPolicy(blocked_after=2.0)
+    workers = actors(num_actors=num_actors)
+    with make(num_samples=num_samples, workers=workers, faults=faults) as loader:
         got, longest = timed(loader, act)
-        replaced = sum(actor.num_replaced for actor in loader.report().actors)
-    return {"same": got == want, "longest": longest, "killed": len(killed), "replaced": replaced}
+    return {"same": got == want, "longest": longest, "killed": len(killed), "lost": num_lost()}
+
+
+class _InterruptedError(Exception):
+    """Raised by a signal handler."""
+
+
+@run
+def interrupted_again_and_again(num_samples: int) -> dict[str, Any]:
+    """A signal handler raises an exception where the loader speaks with actors, in the middle of anything."""
+    want, got, count = local(num_samples=num_samples), [], 0
+
+    def raise_it(_: int, frame: Any) -> None:
+        while frame is not None and not frame.f_code.co_filename.endswith("workers/ray_actors.py"):
+            frame = frame.f_back
+        if frame is not None and frame.f_code.co_name not in ("prepare", "start"):
+            raise _InterruptedError
+
+    before = signal.signal(signal.SIGVTALRM, raise_it)  # after processor time: SIGALRM is the limit of all runs
+    try:
+        with make(num_samples=num_samples, seconds=0.002, workers=actors()) as loader:
+            batches = iter(loader)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.013, 0.0037)
+            while len(got) < len(want):
+                try:
+                    batch = next(batches)
+                    got.append(frozen(batch))
+                except _InterruptedError:
+                    count += 1
+                except StopIteration:
+                    break
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    return {"same": got == want, "interrupts": count, "lost": num_lost(), "said": SAID}
 
 
 @run
@@ -180,19 +226,18 @@ def state_from_here_to_there_and_back() -> bool:
     want = local()
     got: list[Any] = []
     state = None
-    with a_pool(2) as pool:
-        for workers in (None, RayWorkers(pool=pool), None):
-            with make(seconds=0.0, num_workers=None if workers else 0, workers=workers) as loader:
-                if state is not None:
-                    loader.load_state_dict(json_copy(state))
-                got += loop(loader, 10)
-                state = loader.state_dict()
+    for workers in (None, actors(), None):
+        with make(seconds=0.0, num_workers=None if workers else 0, workers=workers) as loader:
+            if state is not None:
+                loader.load_state_dict(json_copy(state))
+            got += loop(loader, 10)
+            state = loader.state_dict()
     return got == want
 
 
 def refusal(source: Any = None, **settings: Any) -> str:
     """What is said where a loader cannot start, or deliver its first batch; and how long that took."""
-    workers = RayWorkers(**settings if "pool" in settings else {"num_actors": 1, "num_cpus": 0.1, **settings})
+    workers = actors(**{"num_actors": 1, **settings})
     arguments: dict[str, Any] = {"output_type": "numpy", "num_threads": 1, "workers": workers}
     began = time.monotonic()
     try:
@@ -204,11 +249,6 @@ def refusal(source: Any = None, **settings: Any) -> str:
     return "nothing"
 
 
-def closed_pool() -> RayPool:
-    with a_pool(1) as pool:
-        return pool
-
-
 @run
 def wrong_clusters() -> dict[str, str]:
     held = ray.remote(TimedProvider).options(num_cpus=4).remote(1, 0.0)
@@ -218,7 +258,6 @@ def wrong_clusters() -> dict[str, str]:
         "another name": refusal(address=f"localhost:{CLUSTER.address.rpartition(':')[2]}", num_cpus=0),
         "sent too late": refusal(runtime_env={"py_modules": ["a_folder"]}),
         "no environment": refusal(runtime_env={"env_vars": 3}),
-        "closed pool": refusal(pool=closed_pool()),
         "too few": refusal(num_cpus=64),
         "all held": refusal(num_cpus=1, start_within_s=3),
     }
@@ -246,16 +285,18 @@ import sys
 sys.path.append(sys.argv[2])
 from only_here import Provider
 from accvlab.dali_pipeline_framework import DataLoader
-from accvlab.dali_pipeline_framework.cluster import RayPool, RayWorkers
+from accvlab.dali_pipeline_framework.cluster import RayWorkers
 
 if __name__ == "__main__":
     sent = {"py_modules": [sys.argv[2] + "/only_here.py"], "env_vars": {"PYTHONPATH": sys.argv[3]}}
     alone = RayWorkers(num_actors=1, num_cpus=0.1, address=sys.argv[1], runtime_env=sent)
-    for workers in (alone, alone, RayWorkers(pool=RayPool(alone))):
+    for workers in (alone, alone):
         with DataLoader(Provider(8), 4, output_type="numpy", workers=workers) as loader:
             print(len(list(loader)))
     try:
-        RayPool(RayWorkers(runtime_env={"py_modules": ["others"]}))
+        others = RayWorkers(runtime_env={"py_modules": ["others"]})
+        with DataLoader(Provider(8), 4, output_type="numpy", workers=others) as loader:
+            list(loader)
     except Exception as error:
         print(type(error).__name__, error)
 """
@@ -287,11 +328,9 @@ def no_room_in_the_store() -> dict[str, Any]:
         "input": refusal(HeavyProvider(STORE_BYTES + 1)),
     }
     filled = [ray.put(bytes(STORE_BYTES // 5)) for _ in range(4)]
-    with DataLoader(
-        TimedProvider(40, 0.0, (2**17,)), 4, output_type="numpy", workers=RayWorkers(num_actors=2, num_cpus=0.1)
-    ) as loader:
+    provider = TimedProvider(40, 0.0, (2**17,))
+    with DataLoader(provider, 4, output_type="numpy", workers=actors()) as loader:
         messages["others"] = [batch["array"][:, -1].tolist() for batch in loader]
-        messages["window"] = loader.report().queue.depth
     del filled
     return messages
 
@@ -307,18 +346,13 @@ def large_batches(num_mb: int, batches_ahead: int) -> list[dict[str, float]]:
     """Where more are requested ahead than the store holds, as long as nobody knows how large they are."""
     found = []
     for _ in range(3):
-        queues, in_store, before = [], [], bytes_in_store()
-        workers = RayWorkers(num_actors=2, num_cpus=0.1, batches_ahead=batches_ahead)
+        in_store, before = [], bytes_in_store()
         provider = TimedProvider(200, 0.0, (num_mb * 2**16,))
-        with DataLoader(provider, 4, output_type="numpy", workers=workers) as loader:
+        with DataLoader(provider, 4, output_type="numpy", workers=actors(batches_ahead=batches_ahead)) as loader:
             for _ in loader:
                 time.sleep(0.02)
-                queues.append(loader.report().queue)
                 in_store.append(bytes_in_store() - before)
-            replaced = sum(actor.num_replaced for actor in loader.report().actors)
-        loaded = max(queue.mean for queue in queues[len(queues) // 2 :])
-        window = queues[-1].depth
-        found.append({"window": window, "loaded": loaded, "in store": max(in_store), "replaced": replaced})
+        found.append({"in store": max(in_store), "lost": num_lost()})
     return found
 
 
@@ -327,32 +361,29 @@ def faults(folder: str) -> dict[str, Any]:
     """What is raised for a bad sample; and stream, failed samples and ledger where another one replaces it."""
     provider = FaultyProvider("value_error", bad_sample=2, num_samples=16)
     found: dict[str, Any] = {"raised": refusal(provider), "host": socket.gethostname()}
-    with a_pool(2) as pool:
-        for name in ("here", "there"):
-            how = {"num_workers": 0} if name == "here" else {"workers": RayWorkers(pool=pool)}
-            ledger = Path(folder) / name
-            order = StreamingSequenceSampler([5, 3, 8], seed=1)
-            with DataLoader(
-                provider, 4, sampler=order, output_type="numpy", faults="replace", ledger=ledger, **how
-            ) as loader:
-                stream = [frozen(batch) for batch in loader]
-                failed = [
-                    (each.sample_index, each.batch, each.slot, each.reason) for each in loader.failed_samples
-                ]
-            written = [json.loads(line) for path in ledger.iterdir() for line in path.read_text().splitlines()]
-            samples = [(line.get("samples"), line.get("replaced")) for line in written if "batch" in line]
-            found[name] = [repr(stream), failed, samples]
+    for name, how in (("here", {"num_workers": 0}), ("there", {"workers": actors()})):
+        ledger = Path(folder) / name
+        order = StreamingSequenceSampler([5, 3, 8], seed=1)
+        with DataLoader(
+            provider, 4, sampler=order, output_type="numpy", faults="replace", ledger=ledger, **how
+        ) as loader:
+            stream = [frozen(batch) for batch in loader]
+            failed = [(each.sample_index, each.batch, each.slot, each.reason) for each in loader.failed_samples]
+        written = [json.loads(line) for path in ledger.iterdir() for line in path.read_text().splitlines()]
+        samples = [(line.get("samples"), line.get("replaced")) for line in written if "batch" in line]
+        found[name] = [repr(stream), failed, samples]
     return found
 
 
 @run
 def a_sample_that_ends_actors(blocks: bool, samples: str, restarts: int | None) -> dict[str, Any]:
     """Indices of the samples that were delivered, what was raised in between, and which have failed."""
-    policy = FaultPolicy(samples=samples, restarts=restarts, blocked_after=5.0 if blocks else None)
+    policy = FaultPolicy(
+        samples=samples, restarts=restarts, blocked_after=4.0 if blocks else None, stacks_after=3.0
+    )
     found: dict[str, Any] = {"indices": [], "raised": [], "named": []}
     settings: dict[str, Any] = {"shuffle": False, "output_type": "numpy", "faults": policy}
-    workers = RayWorkers(num_actors=2, num_cpus=0.1)
-    with DataLoader(DeadlyProvider(80, 9, blocks), 4, workers=workers, **settings) as loader:
+    with DataLoader(DeadlyProvider(80, 9, blocks), 4, workers=actors(), **settings) as loader:
         batches = iter(loader)
         while len(found["raised"]) < 9:
             try:
@@ -363,6 +394,7 @@ def a_sample_that_ends_actors(blocks: bool, samples: str, restarts: int | None) 
                 found["raised"].append(str(error))
                 found["named"].append([*error.sample_indices])
         found["failed"] = [(each.sample_index, each.batch, each.slot) for each in loader.failed_samples]
+    found["stacks"] = [text for text in SAID if text.startswith("No batch has come for ")]
     return found
 
 
@@ -372,8 +404,7 @@ def an_actor_too_many(num_samples: int) -> dict[str, Any]:
     want = local(num_samples=num_samples)
     got, raised, kill_at = [], [], [5, 15]
     faults = FaultPolicy(restarts=1)
-    with make(num_samples=num_samples, workers=RayWorkers(num_actors=2, num_cpus=0.1), faults=faults) as loader:
-        await_actors(loader, 2)
+    with make(num_samples=num_samples, seconds=0.05, workers=actors(), faults=faults) as loader:
         batches = iter(loader)
         while len(got) < len(want):
             try:
@@ -382,79 +413,29 @@ def an_actor_too_many(num_samples: int) -> dict[str, Any]:
                 raised.append(str(error))
             if len(got) in kill_at:
                 kill_at.remove(len(got))
-                replaced = sum(actor.num_replaced for actor in loader.report().actors)
-                os.kill(next(actor.pid for actor in loader.report().actors if actor.pid), signal.SIGKILL)
-                end = time.monotonic() + 60
-                while sum(actor.num_replaced for actor in loader.report().actors) == replaced:
-                    assert time.monotonic() < end
-                    time.sleep(0.02)
-    return {"same": got == want, "raised": raised}
+                os.kill(await_actors(2)[0], signal.SIGKILL)
+    return {"same": got == want, "raised": raised, "lost": num_lost()}
 
 
 @run
-def shared_by_ranks(num_batches: int) -> dict[str, Any]:
-    """Two loaders that share each batch, one of them slower; and two that do not."""
-    found = {}
-    with a_pool(2) as pool:
-        for name, shared_by, sampler in (
-            ("shared", 2, None),
-            ("slots shared", 2, StreamingSequenceSampler([num_batches] * 4, seed=1)),
-            ("alone", 1, None),
-        ):
-            workers = RayWorkers(pool=pool, shared_by=shared_by, batches_ahead=4)
-            arguments: dict[str, Any] = {"output_type": "numpy", "workers": workers, "sampler": sampler}
-            provider = ChanceProvider(4 * num_batches)
-            with DataLoader(provider, 4, **arguments) as one, DataLoader(provider, 4, **arguments) as other:
-                for loader in (one, other):
-                    await_actors(loader, 2)
-                both = zip(one, other, strict=True)
-                found[name] = [frozen(mine) == frozen(others) for mine, others in both]
-    return found
-
-
-@run
-def actors_come_and_go(num_samples: int) -> dict[str, Any]:
-    """A pool that grows and shrinks during an epoch."""
-    order = {"sampler": StreamingSequenceSampler([num_samples // 8] * 8, seed=2), "shuffle": None}
-    want = local(num_samples=num_samples, **order)
-    used, ahead = [], []
-    with a_pool(1) as pool:
-
-        def act(step: int) -> None:
-            sizes = {10: 3, 40: 1, 70: 2}
-            if step in sizes:
-                pool.resize(sizes[step])
-                await_actors(loader, sizes[step])
-                report = loader.report()
-                used.append([actor.number for actor in report.actors])
-                ahead.append(report.queue.depth if report.queue is not None else None)
-
-        none_lost = FaultPolicy(restarts=0)
-        with make(num_samples=num_samples, workers=RayWorkers(pool=pool), faults=none_lost, **order) as loader:
-            got, _ = timed(loader, act)
-            by_actor = {actor.number: actor.num_samples for actor in loader.report().actors}
-    return {"same": got == want, "used": used, "ahead": ahead, "by_actor": by_actor}
-
-
-@run
-def node_that_is_removed(num_samples: int) -> dict[str, Any]:
-    node = CLUSTER.add_node(num_cpus=2, object_store_memory=STORE_BYTES)
+def a_machine_joins_and_leaves(num_samples: int) -> dict[str, Any]:
+    """Two of four actors wait for room that another machine brings, and that goes again."""
     want = local(num_samples=num_samples)
+    nodes, counts = [], []
 
     def act(step: int) -> None:
-        if step == 20:
-            pids = [actor.pid for actor in loader.report().actors]
-            CLUSTER.remove_node(node, allow_graceful=False)
-            end = time.monotonic() + 30
-            while all(os.path.exists(f"/proc/{pid}") for pid in pids):  # they answer as long as they live
-                assert time.monotonic() < end
-                time.sleep(0.05)
+        if step == 5:
+            counts.append(len(actor_pids()))
+            nodes.append(CLUSTER.add_node(num_cpus=4, object_store_memory=STORE_BYTES))
+            counts.append(len(await_actors(4)))
+        if step == num_samples // 8:
+            CLUSTER.remove_node(nodes[0], allow_graceful=False)
+            counts.append(len(await_actors(2)))
 
-    with make(num_samples=num_samples, workers=RayWorkers(num_actors=6, num_cpus=1, batches_ahead=24)) as loader:
-        await_actors(loader, 6)
-        got, longest = timed(loader, act)
-        left = [actor.pid for actor in loader.report().actors if actor.pid]
-    return {"same": got == want, "longest": longest, "left": left}
+    with make(num_samples=num_samples, workers=actors(num_actors=4, num_cpus=2)) as loader:
+        got, _ = timed(loader, act)
+        samples = [use.num_samples for use in loader.report().worker_uses]
+    return {"same": got == want, "counts": counts, "lost": num_lost(), "samples": samples}
 
 
 @run
@@ -482,34 +463,13 @@ def trainer_that_is_killed(folder: str) -> dict[str, Any]:
     return {"actors": len(pids), "left": left, "seconds": time.monotonic() - began, "named": named}
 
 
-@run
-def frames_decoded(folder: str) -> dict[str, Any]:
-    """Streams of six videos by three actors: frames that were decoded for each that was delivered."""
-    paths = [str(make_video(Path(folder) / f"{number}.mp4", 60, "libx264")) for number in range(6)]
-    provider = CountingProvider(VideoFrameDataProvider(Videos(paths)))
-    order = StreamingSequenceSampler([60] * 6, seed=3, shuffle=False)
-    latest: dict[int, list[int]] = {}
-    with a_pool(3) as pool:
-        arguments: dict[str, Any] = {"sampler": order, "output_type": "numpy", "workers": RayWorkers(pool=pool)}
-        with DataLoader(provider, 6, **arguments) as loader:
-            await_actors(loader, 3)
-            got = []
-            for batch in loader:
-                got.append(frozen({name: value for name, value in batch.items() if name != "counts"}))
-                latest.update({int(counts[0]): counts[1:].tolist() for counts in batch["counts"]})
-    with DataLoader(provider.provider, 6, sampler=order, output_type="numpy", num_workers=0) as loader:
-        want = loop(loader)
-    delivered, decoded, _ = map(sum, zip(*latest.values(), strict=True))
-    return {"same": got == want, "per_frame": decoded / delivered, "actors": len(latest)}
-
-
 def train_with_state(config: dict[str, Any]) -> None:
     """What a worker of Ray Train runs: batches from where a checkpoint was made; it writes down their samples."""
     import ray.train
 
     context = ray.train.get_context()
     shard = (context.get_world_rank(), context.get_world_size())
-    workers = RayWorkers(pool=config["pool"])
+    workers = actors(num_actors=1)
     checkpoint = config["checkpoint"]
     with make(num_samples=64, seconds=0.0, shard=shard, workers=workers) as loader:
         if checkpoint:
@@ -531,16 +491,15 @@ def ray_train(folder: str) -> dict[str, Any]:
     from ray.train import Checkpoint, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    with a_pool(2) as pool:
-        checkpoint: Checkpoint | None = None
-        for stop_at in (3, None):
-            trainer = TorchTrainer(
-                train_with_state,
-                train_loop_config={"pool": pool, "folder": folder, "stop_at": stop_at, "checkpoint": checkpoint},
-                scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),
-                run_config=RunConfig(storage_path=folder),
-            )
-            checkpoint = trainer.fit().checkpoint
+    checkpoint: Checkpoint | None = None
+    for stop_at in (3, None):
+        trainer = TorchTrainer(
+            train_with_state,
+            train_loop_config={"folder": folder, "stop_at": stop_at, "checkpoint": checkpoint},
+            scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),
+            run_config=RunConfig(storage_path=folder),
+        )
+        checkpoint = trainer.fit().checkpoint
     want, got = [], []
     for rank in range(2):
         with make(num_samples=64, seconds=0.0, shard=(rank, 2), num_workers=0) as loader:
@@ -556,9 +515,11 @@ def main() -> None:
     global CLUSTER
     CLUSTER = cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(address=cluster.address, logging_level="WARNING")
+    logging.getLogger("accvlab").addHandler(_Listener())
     with open(results, "a") as file:
         for line in sys.stdin:
             name, arguments = json.loads(line)
+            SAID.clear()
             try:
                 answer = {"result": RUNS[name](**arguments)}
             except BaseException:

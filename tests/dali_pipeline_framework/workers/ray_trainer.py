@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from ray_providers import TimedProvider
+from ray_providers import PidProvider
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.cluster import RayWorkers
@@ -16,13 +16,14 @@ from accvlab.dali_pipeline_framework.cluster import RayWorkers
 
 def main() -> None:
     address, ready = sys.argv[1:]
+    pids: set[int] = set()
     workers = RayWorkers(num_actors=2, num_cpus=0.1, address=address)
-    with DataLoader(TimedProvider(40, 0.01), 4, output_type="numpy", workers=workers) as loader:
+    with DataLoader(PidProvider(40, 0.01), 4, output_type="numpy", workers=workers) as loader:
         for _ in itertools.count():
-            for _batch in loader:
-                pids = [actor.pid for actor in loader.report().actors if actor.pid]
+            for batch in loader:
+                pids.update(batch["index"].tolist())
                 if len(pids) == 2 and not os.path.exists(ready):
-                    Path(f"{ready}.part").write_text(json.dumps(pids))
+                    Path(f"{ready}.part").write_text(json.dumps(sorted(pids)))
                     os.rename(f"{ready}.part", ready)
 
 
