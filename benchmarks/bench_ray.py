@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading by actors of a Ray cluster on this machine, next to worker processes, and what others would give.
+"""Loading by actors of a Ray cluster on this machine, next to worker processes.
 
-- ``receiver``: actors that answer at once: gigabytes per second; processor time of the receiving process, with all
-  its threads, per gigabyte; and that of all processes, with the actors and those of Ray. Next to it that of the
-  process for which worker processes load the same, and of DALI alone, which only copies an array of this process;
-- ``end to end``: samples that take processor time, by as many worker processes as actors, in turns, four batches
-  ahead: samples per second, and processor time of all processes per sample;
-- ``kinds``: real samples (`cluster_kinds`): processor time of a worker process for one, bytes of it, samples per
-  second of one actor, which has one core, and what `cluster_simulation` predicts for it of these costs;
-- ``predicted``: samples per second of the same kinds for machines, cores and networks.
+- ``receiver``: actors that have their arrays already: gigabytes per second; processor time of the receiving
+  process, with all its threads, per gigabyte; and that of all processes, with the actors and those of Ray. Next to
+  it that of worker processes that load the same, and of DALI alone, which only copies an array of this process;
+- ``end to end``: samples that take processor time, by as many worker processes as actors, in turns: samples per
+  second, and processor time of all processes per sample;
+- ``kinds``: real samples (`cluster_kinds`): processor time of a worker process for one, and bytes of it.
 
 Each value is the median of several turns, with the least and the greatest one. It starts a cluster of its own,
 whose object store is filled once before anything is measured: memory that is used for the first time costs five
@@ -32,25 +30,20 @@ from typing import Any
 
 import numpy as np
 import psutil
-from accvlab.dali_pipeline_framework.cluster.actors import Answer, LoadingActor, Request
-from attrs import evolve
 from cluster_kinds import write_kinds
-from cluster_simulation import Costs, samples_per_s
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import Pipeline
 from results_file import load_average, machine, write_results
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, SampleDataGroup
-from accvlab.dali_pipeline_framework.cluster import RayPool, RayWorkers
+from accvlab.dali_pipeline_framework.cluster import RayWorkers
 
 BATCH_SIZE = 8
 NUM_ACTORS = 2
-STORE_GB_PER_S = 5.0  # within a machine, see `receiver`
-LEAST_GB_PER_S, MOST_CORE_S_PER_GB, LEAST_RATIO = 2.0, 0.35, 0.9
+LEAST_RATIO = 0.9
 RECEIVER_FIGURES = ("gb_per_s", "core_s_per_gb", "core_s_per_gb_of_all")
-OTHER_FIGURES = {"core_s_per_gb_with_processes": "worker processes", "core_s_per_gb_of_dali": "DALI alone"}
+OTHER_FIGURES = ("gb_per_s_of_processes", "core_s_per_gb_with_processes", "core_s_per_gb_of_dali")
 BOTH_FIGURES = ("samples_per_s", "core_s_per_sample_of_all")
-MACHINES = (1, 8, 10), (1, 32, 10), (4, 32, 10), (4, 32, 25), (4, 32, 100)  # hosts, cores of each, Gbit/s
 
 
 class HeldProvider(DataProvider):
@@ -87,35 +80,6 @@ class BusyProvider(HeldProvider):
         while time.thread_time() < end:
             pass
         return super().get_data(sample_index)
-
-
-class ReadyActor(LoadingActor):
-    """Answers at once: by its first answer, with the same arrays, which are sent each time."""
-
-    _ready: Answer | None = None
-
-    def load(self, plan: str, requests: Sequence[Request], *others: Any) -> list[Answer]:
-        if any(slots is not None for *_, slots in requests):  # which sample of a batch is to blame is looked for
-            return super().load(plan, requests, *others)
-        if self._ready is None or plan != self._plan:
-            self._plan, self._ready = plan, super().load(plan, requests[:1], *others)[0]
-        # Views: an array that occurs several times would be sent once. What the first one has taken is not said of
-        # the others: how many are requested together depends on that.
-        outputs = self._ready.outputs
-        return [evolve(self._ready, seconds=0.0, outputs=[out.view() for out in outputs]) for _ in requests]
-
-
-class ReadyPool:
-    """A pool of actors that answer at once."""
-
-    def __init__(self) -> None:
-        import ray
-
-        actor = ray.remote(ReadyActor).options(num_cpus=1)
-        self._handles = ray.put({number: actor.remote(number) for number in range(NUM_ACTORS)})
-
-    def members(self) -> Any:
-        return self._handles
 
 
 def _processor_s() -> dict[psutil.Process | None, float]:
@@ -185,9 +149,9 @@ def _summary(turns: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]
 
 
 def measure_receiver(is_quick: bool, store_bytes: float) -> dict[str, Any]:
-    """Batches of three sizes in turns, of actors that answer at once."""
+    """Batches of three sizes in turns, of actors and worker processes that have the arrays already."""
     sizes, seconds = ([0.3e6, 3e6], 0.2) if is_quick else ([3e6, 26e6, 100e6], 4.0)
-    workers = RayWorkers(pool=ReadyPool())
+    workers = RayWorkers(num_actors=NUM_ACTORS, num_cpus=1)
     providers = {f"{size / 1e6:g} MB": HeldProvider(10**9, int(size / BATCH_SIZE)) for size in sizes}
     _race([*providers.values()][-1], 0.0, 1.5 * store_bytes, workers=workers)
     turns: dict[str, list[dict[str, float]]] = {name: [] for name in providers}
@@ -195,7 +159,8 @@ def measure_receiver(is_quick: bool, store_bytes: float) -> dict[str, Any]:
         for name, provider in providers.items():
             turn = _race(provider, seconds, 0.0 if is_quick else 1e9, workers=workers)
             here = _race(provider, seconds / 2, 0.0 if is_quick else 3e8, num_workers=NUM_ACTORS)
-            others = here["core_s_per_gb"], _dali_alone(BATCH_SIZE * provider.num_bytes, seconds / 4)
+            alone = _dali_alone(BATCH_SIZE * provider.num_bytes, seconds / 4)
+            others = here["gb_per_s"], here["core_s_per_gb"], alone
             figures = {figure: turn[figure] for figure in RECEIVER_FIGURES}
             turns[name].append(figures | dict(zip(OTHER_FIGURES, others, strict=True)))
     return {name: _summary(each) for name, each in turns.items()}
@@ -208,7 +173,7 @@ def measure_both(is_quick: bool) -> dict[str, Any]:
     busy.seconds = 0.005 if is_quick else busy.seconds
     kinds: dict[str, dict[str, Any]] = {
         "worker processes": {"num_workers": NUM_ACTORS},
-        "actors": {"workers": RayWorkers(num_actors=NUM_ACTORS, num_cpus=1, batches_ahead=4)},
+        "actors": {"workers": RayWorkers(num_actors=NUM_ACTORS, num_cpus=1)},
     }
     turns: dict[str, list[dict[str, float]]] = {name: [] for name in kinds}
     for turn in range(1 if is_quick else 5):
@@ -223,63 +188,29 @@ def measure_both(is_quick: bool) -> dict[str, Any]:
     return {**{name: _summary(each) for name, each in turns.items()}, "actors to processes": _summary(ratios)}
 
 
-def measure_kinds(is_quick: bool, sending: Mapping[str, float]) -> dict[str, Any]:
-    """Real samples: what they cost, and what is predicted of that, next to what one actor delivers.
-
-    Args:
-        is_quick: Whether to measure for a moment only.
-        sending: Costs of a gigabyte that is sent.
-    """
+def measure_kinds(is_quick: bool) -> dict[str, Any]:
+    """Real samples: what one costs a worker process, and how much of it is sent."""
     seconds, kinds = 0.2 if is_quick else 3.0, {}
-    pool = RayPool(RayWorkers(num_actors=1, num_cpus=1))
-    with contextlib.closing(pool), tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         for name, kind in write_kinds(Path(folder), is_quick).items():
             turns: list[dict[str, float]] = []
             for _ in range(1 if is_quick else 3):
                 here = _race(kind.provider, seconds, shuffle=True, num_workers=1, **kind.settings)
-                there = _race(kind.provider, seconds, shuffle=True, workers=RayWorkers(pool=pool), **kind.settings)
-                costs = Costs(here["core_s_per_sample_of_others"], here["bytes_per_sample"], **sending)
-                rate = samples_per_s(costs, 1, STORE_GB_PER_S)
-                turns.append(
-                    {
-                        "core_s_per_sample": costs.core_s_per_sample,
-                        "bytes_per_sample": costs.bytes_per_sample,
-                        "samples_per_s": there["samples_per_s"],
-                        "predicted": rate,
-                        "to predicted": there["samples_per_s"] / rate,
-                    }
-                )
+                names = {
+                    "core_s_per_sample": "core_s_per_sample_of_others",
+                    "bytes_per_sample": "bytes_per_sample",
+                }
+                turns.append({figure: here[of] for figure, of in names.items()})
             kinds[name] = _summary(turns)
     return kinds
 
 
-def predicted(kinds: Mapping[str, Any], sending: Mapping[str, float], is_quick: bool) -> dict[str, Any]:
-    """Samples per second of each kind, for some machines."""
-    rates: dict[str, Any] = {}
-    for name, figures in kinds.items():
-        costs = Costs(*(figures[each]["median"] for each in ("core_s_per_sample", "bytes_per_sample")), **sending)
-        rates[name] = {
-            f"{hosts} x {cores} cores, {gigabits} Gbit/s": round(
-                samples_per_s(costs, hosts * cores, gigabits / 8), 1
-            )
-            for hosts, cores, gigabits in MACHINES[: 1 if is_quick else None]
-        }
-    return rates
-
-
 def measure(is_quick: bool, store_bytes: float) -> dict[str, Any]:
     """Run all sections; Ray must be connected."""
-    receiver = measure_receiver(is_quick, store_bytes)
-    large = [*receiver.values()][1]  # of the size of most batches of `cluster_kinds`
-    own, of_all = (large[figure]["median"] for figure in ("core_s_per_gb", "core_s_per_gb_of_all"))
-    sending = {"send_core_s_per_gb": of_all - own, "receive_core_s_per_gb": own}
-    end_to_end = measure_both(is_quick)
-    kinds = measure_kinds(is_quick, sending)
     return {
-        "receiver": receiver,
-        "end to end": end_to_end,
-        "kinds": kinds,
-        "predicted": predicted(kinds, sending, is_quick),
+        "receiver": measure_receiver(is_quick, store_bytes),
+        "end to end": measure_both(is_quick),
+        "kinds": measure_kinds(is_quick),
     }
 
 
@@ -290,28 +221,15 @@ def report(results: Mapping[str, Any]) -> None:
         return f"{figure['median']:.3g} ({figure['min']:.3g} to {figure['max']:.3g})"
 
     for size, figures in results["receiver"].items():
-        rate, own = figures["gb_per_s"], figures["core_s_per_gb"]
-        has_rate = _is_met(rate["median"] >= LEAST_GB_PER_S)
-        is_cheap = _is_met(own["median"] <= MOST_CORE_S_PER_GB)
-        print(f"receiver, {size}: {shown(rate)} GB/s, at least {LEAST_GB_PER_S:g}: {has_rate}")
-        print(f"    core-s per GB: {shown(own)}, at most {MOST_CORE_S_PER_GB:g}: {is_cheap}")
-        print(f"    of all processes: {shown(figures['core_s_per_gb_of_all'])}")
-        for figure, other in OTHER_FIGURES.items():
-            print(f"    {other}: {shown(figures[figure])}")
+        print(f"receiver, {size}: " + ", ".join(f"{figure} {shown(value)}" for figure, value in figures.items()))
     for name, figures in results["end to end"].items():
         values = ", ".join(f"{figure} {shown(value)}" for figure, value in figures.items())
         print(f"end to end, {name}: {values}")
     ratio = results["end to end"]["actors to processes"]["samples_per_s"]["median"]
-    print(
-        f"end to end, at least {LEAST_RATIO:g} of worker processes: {ratio:.3g}, {_is_met(ratio >= LEAST_RATIO)}"
-    )
+    is_met = "met" if ratio >= LEAST_RATIO else "not met"
+    print(f"end to end, at least {LEAST_RATIO:g} of worker processes: {ratio:.3g}, {is_met}")
     for name, figures in results["kinds"].items():
         print(f"{name}: " + ", ".join(f"{figure} {shown(value)}" for figure, value in figures.items()))
-        print(f"    predicted: {results['predicted'][name]}")
-
-
-def _is_met(is_met: bool) -> str:
-    return "met" if is_met else "not met"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 CORE = "accvlab/dali_pipeline_framework"
 TESTS = "tests/dali_pipeline_framework"
-DOORS = {"inputs", "internal_helpers", "operators_impl", "extension"}
+DOORS = {"cluster", "inputs", "internal_helpers", "operators_impl", "extension"}
 # Where the tests are not (only) in the folder of the room's name; "" for modules in no room.
 FOLDERS = {
     "": ["test_checks.py", "test_wrong_settings.py", "sources/test_unknown_arguments.py", "ledgers", "testing"],

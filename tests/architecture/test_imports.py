@@ -68,13 +68,13 @@ BELOW = {
     "engine.timing": "workers",
     "engine": "workers engine.dali engine.timing ledgers threads",
     "pipeline": "engine processing_steps.boxes",
-    "cluster": "engine",
-    "loader": "pipeline providers.files cluster",
+    "loader": "pipeline providers.files",
     "testing": "loader",
     "command_line": "testing",
     "extension": "public_names",
     # Published paths: they show names of other rooms and have nothing of their own.
     "inputs": "public_names testing",
+    "cluster": "public_names workers",
     "internal_helpers": "internal_helpers.mini_parser operators.published",
     "internal_helpers.mini_parser": "public_names operators",
     "operators_impl": "public_names",
@@ -83,7 +83,7 @@ BELOW = {
     "": "public_names command_line",
 }
 DIRECTIONS = Directions(NAME, BELOW)
-DOORS = ("inputs", "internal_helpers", "operators_impl")
+DOORS = ("cluster", "inputs", "internal_helpers", "operators_impl")
 OPTIONAL = ("torch", "jax", "cupy", "numba", "matplotlib", "PIL", "scipy", "av", "fsspec", "rerun")
 OPTIONAL += ("pyarrow", "msgpack", "ray")
 

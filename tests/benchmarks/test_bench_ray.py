@@ -49,15 +49,14 @@ def test_a_quick_run_reports_rates_and_processor_times(tmp_path: Path) -> None:
     for figures in results["receiver"].values():
         assert figures["gb_per_s"]["min"] > 0
         assert 0 < figures["core_s_per_gb"]["median"] <= figures["core_s_per_gb_of_all"]["median"]
-    for figure in ("core_s_per_gb_with_processes", "core_s_per_gb_of_dali"):
+    for figure in ("gb_per_s_of_processes", "core_s_per_gb_with_processes", "core_s_per_gb_of_dali"):
         assert all(figures[figure]["min"] > 0 for figures in results["receiver"].values())
     for name in ("worker processes", "actors", "actors to processes"):
         assert results["end to end"][name]["samples_per_s"]["median"] > 0
     assert len(results["kinds"]) == 4
-    for name, figures in results["kinds"].items():
+    for figures in results["kinds"].values():
         assert figures["core_s_per_sample"]["min"] > 0
-        assert figures["to predicted"]["median"] > 0
-        assert all(rate > 0 for rate in results["predicted"][name].values())
+        assert figures["bytes_per_sample"]["min"] > 0
     printed = log.read_text()
     assert "receiver, 3 MB: " in printed
     assert "end to end, at least 0.9 of worker processes: " in printed
