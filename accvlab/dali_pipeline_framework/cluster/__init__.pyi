@@ -1,1 +1,1 @@
-from ..workers.ray_settings import RayWorkers as RayWorkers
+from ..workers.cluster.ray_settings import RayWorkers as RayWorkers

@@ -25,7 +25,7 @@ from ..sources.given_order import GivenOrder
 from ..sources.input_adapter import InputAdapter
 from ..sources.shards import Shard, detect_shard
 from ..unknown_arguments import explains_unknown_arguments
-from ..workers.ray_settings import RayWorkers
+from ..workers.cluster.ray_settings import RayWorkers
 from .loader_run import LoaderRun
 from .loader_settings import LoaderSettings, ShardArgument
 from .report import LoaderReport, make_report

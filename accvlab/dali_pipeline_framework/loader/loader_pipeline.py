@@ -36,12 +36,12 @@ from ..sampling.arithmetic.last_batch import SampleCounts
 from ..sources.given_order import GivenOrderSampler
 from ..sources.input_adapter import InputAdapter
 from ..sources.planned_input import PlannedInput
+from ..workers.cluster.ray_actors import RayActors
 from ..workers.loading import BatchLoader
 from ..workers.local import LocalWorkers
 from ..workers.plans import BatchPlan
 from ..workers.pool import Batch, Pool, PoolSettings, Refused, Workers, evening_depth
 from ..workers.process_setup import comes_from_signal_handler
-from ..workers.ray_actors import RayActors
 from .input_binding import LoaderInput
 from .loader_settings import LoaderSettings
 from .progress import LoopProgress, Position
@@ -129,6 +129,11 @@ class LoaderPipeline:
             device_id=self.pipeline.device_id,
             **outputs,
         )
+
+    @property
+    def has_actors(self) -> bool:
+        """Whether actors of a cluster load."""
+        return self._settings.workers is not None
 
     # --- making -----------------------------------------------------------------------------------
 

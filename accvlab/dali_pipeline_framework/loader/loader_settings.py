@@ -20,7 +20,7 @@ from ..sampling.arithmetic.last_batch import LastBatch
 from ..sampling.random_access_sampler import Description, SamplerBase
 from ..sources.given_order import GivenOrder
 from ..sources.shards import Shard, find_shard
-from ..workers.ray_settings import RayWorkers
+from ..workers.cluster.ray_settings import RayWorkers
 
 ShardArgument: TypeAlias = Shard | tuple[int, int] | str | None
 

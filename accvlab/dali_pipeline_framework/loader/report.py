@@ -90,6 +90,7 @@ def make_report(
         first_batch_s=None if times.first_ns is None else times.first_ns * 1e-9,
         start_s=pipeline.start_s,
         num_workers=num_workers,
+        are_actors=pipelines.has_actors,
         num_threads=pipeline.num_threads,
         device_id=pipeline.device_id,
         rank=rank,
@@ -119,7 +120,8 @@ def make_report(
     }
     if spent["post_process_ns"] > 1e-3 * spent["next_ns"]:
         in_loop["post_process_func"] = spent["post_process_ns"]
-    cores = (spent["cpu_ns"] if num_workers else 0) / whole_ns, spent["process_ns"] / whole_ns
+    loading_cores = (spent["cpu_ns"] if num_workers else 0) / whole_ns
+    of_workers = (0.0, loading_cores) if pipelines.has_actors else (loading_cores, 0.0)
     return attrs.evolve(
         about,
         num_batches=num_batches,
@@ -131,7 +133,7 @@ def make_report(
         loop=_stages(in_loop, whole_ns, num_batches),
         workers=_stages(in_workers, sum(in_workers.values()), num_batches),
         queue=queue,
-        cores=BusyCores(num_cores_of_rank(), *cores),
+        cores=BusyCores(num_cores_of_rank(), of_workers[0], spent["process_ns"] / whole_ns, of_workers[1]),
     )
 
 
@@ -187,15 +189,17 @@ class BusyCores:
         usable: Cores that this rank may use: by affinity, CPU quota, and the ranks on this machine.
         workers: What the workers have used to load.
         process: What this process has used: the training loop, the threads of the graph, and all others.
+        actors: What the actors of a cluster have used to load; of other machines, and not in ``total``.
     """
 
     usable: int
     workers: float
     process: float
+    actors: float = 0.0
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """All of it, of this machine."""
         return self.workers + self.process
 
 
@@ -220,7 +224,8 @@ class LoaderReport:
         workers: Stages of the workers, for these batches; none where there are no workers.
         queue: Batches loaded ahead; None without workers.
         cores: Busy cores.
-        num_workers: Worker processes.
+        num_workers: Worker processes, or actors.
+        are_actors: Whether these are actors of a cluster: the cores of this machine are not theirs.
         num_threads: Threads of the graph.
         device_id: The GPU of the graph; None where it runs on the CPU.
         rank: Shard id of the loader.
@@ -239,6 +244,7 @@ class LoaderReport:
     queue: QueueLevel | None = None
     cores: BusyCores = BusyCores(1, 0.0, 0.0)
     num_workers: int = 0
+    are_actors: bool = False
     num_threads: int = 1
     device_id: int | None = None
     rank: int = 0
@@ -387,11 +393,17 @@ def judge(report: LoaderReport) -> tuple[Bottleneck, str]:
 
 def _of_workers(report: LoaderReport, waiting: Stage) -> tuple[Bottleneck, str]:
     *stages, idle = report.workers
+    if 1 - idle.share < _BUSY_FROM and report.are_actors:
+        return "input", (
+            f"the actors, too, are idle {_percent(idle.share)} of theirs: what they have loaded is on its way, or too "
+            f"few batches are requested ahead. A quicker network, less to send, or more `batches_ahead`."
+        )
     if 1 - idle.share < _BUSY_FROM and report.queue is not None and report.num_workers > 1:
         reason = "since a few slow samples hold up the batches that are loaded already"
         advice = f"Make these quicker, or load more than {report.queue.depth} batches ahead."
         return "order", f"the workers, too, are idle {_percent(idle.share)} of theirs, {reason}. {advice}"
-    computes = report.cores.workers * report.seconds > _COMPUTES_FROM * sum(stage.seconds for stage in stages)
+    loading_cores = report.cores.workers + report.cores.actors
+    computes = loading_cores * report.seconds > _COMPUTES_FROM * sum(stage.seconds for stage in stages)
     read = f"the workers read too slowly, and mostly {'compute' if computes else 'wait for it'}"
     cheaper = "cheaper steps" if report.device_id is not None else 'cheaper steps, or run="graph"'
     names: dict[str, tuple[Bottleneck, str, str]] = {
@@ -410,8 +422,10 @@ def _more_workers(report: LoaderReport, loading_ms: float, waiting: Stage, compu
     cores = report.cores
     # Of a batch, without what waiting for workers costs.
     rest_ms = report.seconds * 1e3 / report.num_batches - waiting.ms_per_batch
-    needed = math.ceil(min(loading_ms / max(rest_ms, 1e-3), cores.usable))
-    if computes:  # each takes a core
+    needed = math.ceil(loading_ms / max(rest_ms, 1e-3))
+    if not report.are_actors:
+        needed = min(needed, cores.usable)
+    if computes and not report.are_actors:  # each takes a core
         needed = min(needed, report.num_workers + math.floor(cores.usable - cores.total + 0.5))
     more = needed - report.num_workers
     if more > 0:

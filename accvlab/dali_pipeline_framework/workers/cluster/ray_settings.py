@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 from attrs.validators import optional
 
-from ..checks import number, shown, valid, whole_number
-from ..errors import SettingError
+from ...checks import number, shown, valid, whole_number
+from ...errors import SettingError
 
 _MOST_ACTORS = 1024
 _MOST_AHEAD = 4096

@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .loading import BatchLoader, begun_loader
-from .messages import Answer, Ended, Task
-from .process_setup import ignore_interrupts
-from .reports import ReportedFailure, WorkerReport
-from .stacks import stack_of_thread
+from ..loading import BatchLoader, begun_loader
+from ..messages import Answer, Ended, Task
+from ..process_setup import ignore_interrupts
+from ..reports import ReportedFailure, WorkerReport
+from ..stacks import stack_of_thread
 
 NUM_WORDS = 3
 

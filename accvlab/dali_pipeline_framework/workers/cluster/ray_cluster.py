@@ -10,8 +10,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from ..checks import shown
-from ..errors import MissingPackageError, SettingError, WorkerStartError
+from ...checks import shown
+from ...errors import MissingPackageError, SettingError, WorkerStartError
 from .ray_settings import RayWorkers
 
 _LONGEST_CONNECT_S = 5.0

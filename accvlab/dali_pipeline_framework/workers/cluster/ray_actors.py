@@ -21,17 +21,17 @@ from typing import Any
 import attrs
 import numpy as np
 
-from ..errors import FrameworkError, OutputError, WorkerStartError
-from .loading import LoadingPlan
+from ...errors import FrameworkError, OutputError, WorkerStartError
+from ..loading import LoadingPlan
+from ..local import Gone
+from ..messages import Failed, Loaded, Task
+from ..pickling import by_value_from_main_script
+from ..process import Ready, StartFailed
+from ..process_setup import comes_from_signal_handler
+from ..reports import WorkerReport
 from .loading_actor import ActorFacts, LoadingActor, own_values, take_progress
-from .local import Gone
-from .messages import Failed, Loaded, Task
-from .pickling import by_value_from_main_script
-from .process import Ready, StartFailed
-from .process_setup import comes_from_signal_handler
 from .ray_cluster import connected_ray, missing_room, refused_environment, sent_by_job, store_sizes
 from .ray_settings import RayWorkers
-from .reports import WorkerReport
 
 _logger = logging.getLogger(__name__)
 
