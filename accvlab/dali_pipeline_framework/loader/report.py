@@ -395,8 +395,8 @@ def _of_workers(report: LoaderReport, waiting: Stage) -> tuple[Bottleneck, str]:
     *stages, idle = report.workers
     if 1 - idle.share < _BUSY_FROM and report.are_actors:
         return "input", (
-            f"the actors, too, are idle {_percent(idle.share)} of theirs: what they have loaded is on its way, or too "
-            f"few batches are requested ahead. A quicker network, less to send, or more `batches_ahead`."
+            f"the actors, too, are idle {_percent(idle.share)} of theirs: what they have loaded is on its way, or "
+            f"too few batches are requested ahead. A quicker network, less to send, or more `batches_ahead`."
         )
     if 1 - idle.share < _BUSY_FROM and report.queue is not None and report.num_workers > 1:
         reason = "since a few slow samples hold up the batches that are loaded already"
