@@ -83,11 +83,11 @@ class _Actor:
 
 @attrs.define(eq=False)
 class _Asked:
-    """What was asked for: of which actor, what takes the answer or Ray's error, and which batch it is."""
+    """What was asked for: of which actor, what takes the answer or Ray's error, and the number of the task."""
 
     actor: _Actor
     take: Callable[[_Asked, Any, Any], None]
-    task: Task | None = None
+    task: int = -1
 
 
 @contextlib.contextmanager
@@ -190,10 +190,9 @@ class RayActors:
             self._fail(actor, error)
             return
         actor.facts = facts
-        mine = own_values()
-        lines = [f"{name}: {facts.values.get(name)} there, {value} here" for name, value in mine.items()]
+        values = [(name, facts.values.get(name), value) for name, value in own_values().items()]
         different = "; ".join(
-            line for line, name in zip(lines, mine, strict=True) if facts.values.get(name) != mine[name]
+            f"{name}: {there} there, {here} here" for name, there, here in values if there != here
         )
         if not different:
             return
@@ -215,9 +214,7 @@ class RayActors:
         elif report is not None:
             if report.is_of_missing_package:
                 report = report.with_note(_LACKS_MODULE)
-            self.inbox.append((actor.number, StartFailed(report)))
-            self._end(actor)
-            self._lose(actor, "could not be set up")
+            self._refuse(actor, StartFailed(report))
         else:
             self._num_started += 1
             # Its process is one of another machine, where numbers of processes are others.
@@ -225,9 +222,9 @@ class RayActors:
             actor.is_ready = self._was_ready = True
             _logger.info("Actor %d loads on %s.", actor.number, actor.facts.place if actor.facts else "?")
 
-    def _refuse(self, actor: _Actor, error: FrameworkError) -> None:
+    def _refuse(self, actor: _Actor, why: FrameworkError | StartFailed) -> None:
         """Say that no actor can load this; the next try starts another one."""
-        self.inbox.append((actor.number, error))
+        self.inbox.append((actor.number, why))
         self._end(actor)
         self._gone(actor, 0)
 
@@ -240,7 +237,7 @@ class RayActors:
             return
         self._sending = number, task
         actor.tasks.append(task.number)
-        self._asked[actor.handle.load.remote(task)] = _Asked(actor, self._take_answer, task)
+        self._asked[actor.handle.load.remote(task)] = _Asked(actor, self._take_answer, task.number)
         self._sending = None
 
     def repair(self) -> None:
@@ -287,27 +284,27 @@ class RayActors:
         self._asked.pop(ref, None)
 
     def _take_answer(self, asked: _Asked, answer: Any, error: Any) -> None:
-        actor, task = asked.actor, asked.task
-        if task is None:
-            return
-        if error is None:
-            if task.number in actor.tasks:
-                actor.tasks.remove(task.number)
-            if isinstance(answer, Loaded):
-                self.most_tasks = _TASKS_PER_ACTOR
-                num_bytes = answer.work.num_bytes
-                if num_bytes > self._store_bytes:
-                    answer = OutputError(
-                        f"A batch takes {num_bytes / 1e6:.0f} MB, and the object store of this machine has "
-                        f"{self._store_bytes / 1e6:.0f} MB: there is no room for one. Give it more (`ray start "
-                        f"--object-store-memory`), or load smaller batches."
-                    )
-            self.inbox.append((actor.number, answer))
-        elif isinstance(error, self._ray.exceptions.RayTaskError):
+        actor = asked.actor
+        if isinstance(error, self._ray.exceptions.RayTaskError):  # it lives, but could not send what it has loaded
             report = WorkerReport.of_exception(error.cause or error, self._place(actor), None, "Sending a batch")
-            self.inbox.append((actor.number, Failed(task.number, report)))
-        else:
+            answer = Failed(asked.task, report)
+        elif error is not None:
             self._fail(actor, error)
+            return
+        if isinstance(answer, Loaded):
+            self.most_tasks = _TASKS_PER_ACTOR
+            num_bytes, store = answer.work.num_bytes, self._store_bytes
+            if num_bytes > store:
+                error = OutputError(
+                    f"A batch takes {num_bytes / 1e6:.0f} MB, and the object store of this machine has "
+                    f"{store / 1e6:.0f} MB: there is no room for one. Give it more (`ray start "
+                    f"--object-store-memory`), or load smaller batches."
+                )
+                self._refuse(actor, error)
+                return
+        self.inbox.append((actor.number, answer))
+        if asked.task in actor.tasks:
+            actor.tasks.remove(asked.task)
 
     def _poll(self, actor: _Actor, now: float) -> None:
         """Have an actor say what it is at, each second; a lost one of which nothing comes is given up."""
