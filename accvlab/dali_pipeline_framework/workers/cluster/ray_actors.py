@@ -121,7 +121,8 @@ class RayActors:
         """Set up; nothing is started."""
         self._plan, self._settings, self._pid = plan, settings, os.getpid()
         self._ray: Any = None
-        self._remote: Any = None
+        self._remote: Any = None  # the class of actors
+        self._reading: Any = None  # the function that reads what one was at
         self._payload: Any = None
         self._store_bytes = 0
         self._by_number: dict[int, _Actor] = {}
@@ -168,6 +169,7 @@ class RayActors:
             self._remote = remote.options(scheduling_strategy="SPREAD", **options)
         except (TypeError, ValueError) as error:
             raise refused_environment(settings, error) from error
+        self._reading = ray.remote(num_cpus=0, max_retries=0)(take_progress)
         self._payload = ray.put(np.frombuffer(payload, np.uint8))
 
     def start(self, number: int) -> None:
@@ -372,8 +374,8 @@ class RayActors:
             return
         strategies = self._ray.util.scheduling_strategies
         there = strategies.NodeAffinitySchedulingStrategy(actor.facts.node, soft=False)
-        remote = self._ray.remote(take_progress).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
-        self._asked[remote.remote(actor.facts.progress)] = _Asked(actor, self._take_progress)
+        ref = self._reading.options(scheduling_strategy=there).remote(actor.facts.progress)
+        self._asked[ref] = _Asked(actor, self._take_progress)
 
     def _take_progress(self, asked: _Asked, progress: tuple[int, int], error: Any) -> None:
         number, stage = (0, 0) if error is not None else progress
