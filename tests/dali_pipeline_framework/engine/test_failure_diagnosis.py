@@ -12,6 +12,7 @@ import pytest
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline, do_not_convert
 from support.arrays import DT, encoded_image, gradient
+from support.loaders import make_loader
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
 
@@ -80,15 +81,14 @@ def blamed(error: BaseException) -> list[tuple[str, str]]:
     ("settings", "number"),
     [
         ({}, 14),
-        ({"iterator": {"stack_arrays": True}}, 15),
+        ({"stack_arrays": True}, 15),
         ({"definition": {"fold_arrays": False}}, 2),
     ],
     ids=["by element", "by sample", "not folded"],
 )
 def test_what_dali_names_is_tried_first(settings: dict[str, Any], number: int, made: list[int]) -> None:
-    arguments = {"py_num_workers": 0, **settings}
-    with make_iterator(shuffled(Rig([(6, 3)])), _STEPS, **arguments) as iterator:
-        batches = iter(iterator)
+    with make_loader(shuffled(Rig([(6, 3)])), steps=_STEPS, **settings) as loader:
+        batches = iter(loader)
         next(batches)
         with pytest.raises(GraphError, match=rf"\nFailed to decode sample #{number} ") as caught:
             next(batches)
@@ -100,8 +100,8 @@ def test_what_dali_names_is_tried_first(settings: dict[str, Any], number: int, m
 
 
 def test_without_a_name_halves_are_tried(made: list[int]) -> None:
-    with make_iterator(shuffled(Rig([(6, 3)], kept=0.02)), _STEPS, py_num_workers=0) as iterator:
-        batches = iter(iterator)
+    with make_loader(shuffled(Rig([(6, 3)], kept=0.02)), steps=_STEPS) as loader:
+        batches = iter(loader)
         next(batches)
         with pytest.raises(GraphError, match="nvImageCodec failure: '#") as caught:
             next(batches)
@@ -111,14 +111,28 @@ def test_without_a_name_halves_are_tried(made: list[int]) -> None:
 
 def test_each_of_several_is_found(made: list[int]) -> None:
     with (
-        make_iterator(shuffled(Rig([(0, 5), (2, 1), (2, 2)])), _STEPS, py_num_workers=0) as iterator,
+        make_loader(shuffled(Rig([(0, 5), (2, 1), (2, 2)])), steps=_STEPS) as loader,
         pytest.raises(GraphError) as caught,
     ):
-        next(iter(iterator))
+        next(iter(loader))
     assert blamed(caught.value) == [
         ("sample 0", "cameras[5].image"),
         ("sample 2", "cameras[1].image, cameras[2].image"),
     ]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_pipeline_without_a_loader_names_the_samples_of_the_batch(num_workers: int, made: list[int]) -> None:
+    with make_iterator(shuffled(Rig([(6, 3)])), _STEPS, py_num_workers=num_workers) as iterator:
+        batches = iter(iterator)
+        assert next(batches)["index"].tolist() == [0, 1, 2, 3]
+        with pytest.raises(GraphError) as caught:
+            next(batches)
+    assert str(caught.value).startswith(
+        "Batch 1 of epoch 0 failed in the graph. It holds the samples 4, 5, 6, 7.\n"
+        "A DataLoader finds out which of its samples is to blame.\n\nDALI reports"
+    )
+    assert made == []
 
 
 # --- the device -------------------------------------------------------------------------------------------

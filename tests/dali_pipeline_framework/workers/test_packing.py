@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from accvlab.dali_pipeline_framework.engine.transport import (
-    Delivery,
+from accvlab.dali_pipeline_framework.engine.transport import Delivery, FieldPlace
+from accvlab.dali_pipeline_framework.workers.packing import (
     DimensionClashError,
-    FieldPlace,
     ReusedMemory,
     TransportLayout,
     outputs_of_batch,
+    unpacked,
 )
 
 DTYPES = [np.dtype(code) for code in ("?", "u1", "i1", "u2", "i2", "f2", "i4", "u4", "f4", "i8", "u8", "f8")]
@@ -127,6 +127,11 @@ def test_what_is_packed_comes_out_as_it_was(data: st.DataObject) -> None:
         for got, one in zip(packed.arrays(place), expected, strict=True):
             assert (got.dtype, got.shape, got.tobytes()) == (one.dtype, one.shape, one.tobytes())
             assert got.flags.aligned
+    item_dtypes = [dtype for count, dtype in zip(counts, dtypes, strict=True) for _ in range(count)]
+    samples = unpacked(layout, [rows], item_dtypes, num_samples)
+    for number, sample in enumerate(samples):
+        assert [array.tobytes() for array in sample] == [column[number].tobytes() for column in columns]
+        assert [array.shape for array in sample] == [column[number].shape for column in columns]
 
 
 @pytest.mark.parametrize("is_by_sample", [False, True])
@@ -150,6 +155,12 @@ def test_entries_beyond_the_elements_of_a_field_are_empty(is_by_sample: bool) ->
         assert drawn[:4, 0].tolist() == [0.25, 0.5, 0.25, 0.5]
     assert one[:2, 0].tolist() == [0, 10]
     assert [len(output) for output in (three, two, one, drawn)] == [6] * 4
+    dtypes = [np.dtype(np.int16)] * 3 + [np.dtype(np.float32)]
+    got = unpacked(layout, [slots, of_two, of_three, three, two, one, drawn], dtypes, 2)
+    assert [[array.tolist() for array in sample] for sample in got] == [
+        [[0, 0], [1, 1], [2, 2], [0.25]],
+        [[10, 10], [11, 11], [12, 12], [0.5]],
+    ]
 
 
 def test_memory_is_used_again_when_nothing_shows_it_any_more() -> None:

@@ -1,4 +1,4 @@
-"""How a worker puts samples together."""
+"""How a worker checks samples."""
 
 from __future__ import annotations
 

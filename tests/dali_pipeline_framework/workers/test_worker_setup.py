@@ -20,6 +20,8 @@ from support.providers import IndexProvider, PidProvider
 from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key
+from accvlab.dali_pipeline_framework.workers import stacks
+from accvlab.dali_pipeline_framework.workers.process_setup import is_running
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError, SourcePicklingError
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.workers.process_setup import _is_running
@@ -136,9 +138,8 @@ def test_processes_whose_names_are_cut_within_a_letter() -> None:
     before = name.read_bytes()
     name.write_bytes("тренировка_модели".encode()[:15])
     try:
-        assert _is_running(os.getpid())
-        assert worker_watch.state_of(os.getpid()) == "it computes"
-        assert not worker_watch._answers(os.getpid())
+        assert is_running(os.getpid())
+        assert stacks.state_of(os.getpid()) == "it computes"
     finally:
         name.write_bytes(before)
 

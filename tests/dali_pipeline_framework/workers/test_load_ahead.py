@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from accvlab.dali_pipeline_framework.engine.watching import pool
-from accvlab.dali_pipeline_framework.engine.watching.pool import evening_depth
-from support.loaders import pipeline_of
-from support.pipelines import indices, make_iterator, shuffled
+from support.pipelines import indices
 from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework.engine.structured_pipeline import StructuredPipeline
 from accvlab.dali_pipeline_framework.errors import SourceError
+from accvlab.dali_pipeline_framework.faults.fault_policy import FailedSamples, FaultPolicy
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
-
-MIB = 2**20
-BATCH_MIB = 17  # of 8 samples with two megabytes each
+from accvlab.dali_pipeline_framework.workers.messages import Loaded, Task, Work
+from accvlab.dali_pipeline_framework.workers.plans import BatchPlan
+from accvlab.dali_pipeline_framework.workers.pool import Pool, PoolSettings, evening_depth
 
 
 def share_of_ideal(batch_times: Sequence[float], num_workers: int, depth: int) -> float:
@@ -53,13 +51,67 @@ def test_slow_samples_hold_up_nobody(num_workers: int, batch_size: int) -> None:
     assert share_of_ideal(times, num_workers, num_workers) < 0.85
 
 
-class BigProvider(IndexProvider):
-    """Samples of two megabytes."""
+class ObedientWorkers:
+    """Load each batch once they are waited for, which takes no time; they note what was sent."""
 
-    def get_data(self, sample_index: int) -> Any:
-        sample = super().get_data(sample_index)
-        sample["index"] = np.full(2**18, sample_index, np.int64)
-        return sample
+    most_tasks = 2
+
+    def __init__(self, batch_bytes: int) -> None:
+        self.inbox: deque[tuple[int, Any]] = deque()
+        self.sent: list[tuple[int, int]] = []
+        self._work = Work(num_bytes=batch_bytes)
+        self._pending: list[tuple[int, Task]] = []
+
+    def send(self, number: int, task: Task) -> None:
+        self.sent.append(task.position)
+        self._pending.append((number, task))
+
+    def wait(self, timeout_s: float) -> None:
+        self.inbox.extend((number, Loaded(task.number, [], range(1), self._work)) for number, task in self._pending)
+        self._pending.clear()
+
+    def pid(self, number: int) -> int:
+        return 0
+
+    def _nothing(self, *arguments: Any) -> None: ...
+
+    prepare = start = recycle = forget_before = repair = kill = close = is_stopped = described = _nothing
+
+
+def sent_ahead(num_batches: int, window: int, bytes_in_window: float, batch_bytes: int) -> list[int]:
+    """For each batch that is received, how many behind it two workers have loaded, or load."""
+    workers: Any = ObedientWorkers(batch_bytes)
+    plan = BatchPlan(SamplerInputCallable(IndexProvider(num_batches), SequentialSampler(num_batches, 1)), 1)
+    pool = Pool(plan, workers, PoolSettings(2, window, bytes_in_window), FailedSamples(FaultPolicy()))
+    pool.start()
+    ahead = []
+    for batch in range(num_batches):
+        assert pool.get((0, batch)).position == (0, batch)  # type: ignore[union-attr]
+        for _ in range(window):  # as if the loop took long
+            workers.wait(0.0)
+            pool.get((0, batch))
+        ahead.append(len(workers.sent) - batch - 1)
+        pool.release_through((0, batch))
+    in_order = [(epoch, batch) for epoch in range(2) for batch in range(num_batches)]
+    assert workers.sent == in_order[: len(workers.sent)]  # also those of the next epoch
+    return ahead
+
+
+def test_as_many_batches_as_the_window_has_are_loaded_ahead() -> None:
+    assert sent_ahead(12, 6, 1e9, 1000) == [6] * 12
+
+
+first_ones = pytest.mark.xfail(strict=True, reason="the size of batches is not known when the first are sent")
+
+
+@first_ones
+def test_no_more_than_may_take_memory() -> None:
+    assert sent_ahead(9, 6, 3500, 1000) == [3] * 9
+
+
+@first_ones
+def test_a_batch_per_worker_however_large() -> None:
+    assert sent_ahead(9, 6, 3500, 10_000) == [2] * 9
 
 
 class FailingProvider(IndexProvider):
@@ -82,44 +134,18 @@ def loader_of(num_samples: int, batch_size: int, provider: Any = IndexProvider, 
     )
 
 
-def group_of(loader: DataLoader) -> Any:
-    [group] = pipeline_of(loader)._parallel_input_callbacks
-    return group
-
-
-def buffers_in_use(loader: DataLoader) -> int:
-    pool = pipeline_of(loader)._py_pool
-    assert pool is not None
-    return sum(chunk.capacity > MIB for chunk in pool.contexts[0].shm_manager.get_chunks())
+def depth_of(loader: DataLoader) -> int:
+    """How far ahead a loader says that it loads."""
+    queue = loader.report().queue
+    assert queue is not None
+    return queue.depth
 
 
 class TestLoader:
-    def test_it_begins_with_a_batch_per_worker_and_goes_on_with_more(self) -> None:
+    def test_how_far_it_loads_ahead_by_itself(self) -> None:
         with loader_of(64, 2) as loader:
-            loader.start()
-            assert group_of(loader).prefetch_queue_depth == 2
             assert indices(loader) == np.arange(64).reshape(32, 2).tolist()
-            assert group_of(loader).prefetch_queue_depth == 16
-
-    @pytest.mark.wide
-    def test_only_as_far_as_memory_allows(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pool, "MEMORY_FOR_DEPTH", 3 * (BATCH_MIB + 1) * MIB)
-        with loader_of(64, 8, BigProvider, num_workers=2) as loader:
-            got = [batch["index"][:, 0].tolist() for batch in loader]
-            assert got == np.arange(64).reshape(8, 8).tolist()
-            assert group_of(loader).prefetch_queue_depth == 2 + 3
-            # Besides those of batches ahead, DALI keeps two for batches in the graph.
-            assert buffers_in_use(loader) <= 2 + 3 + 2
-
-    @pytest.mark.parametrize(("free", "depth"), [(0, 2), (2 * 4 * MIB, 6), (None, 28)])
-    def test_no_more_than_half_of_the_free_shared_memory(
-        self, monkeypatch: pytest.MonkeyPatch, free: int | None, depth: int
-    ) -> None:
-        with loader_of(30, 1) as loader:
-            loader.start()
-            monkeypatch.setattr(pool, "free_shared_memory", lambda: free)
-            assert indices(loader) == [[index] for index in range(30)]
-            assert group_of(loader).prefetch_queue_depth == depth
+            assert depth_of(loader) == 16
 
     def test_a_depth_that_was_asked_for_is_kept(self) -> None:
         for asked, depth in ((1, 2), (3, 3)):
@@ -129,33 +155,13 @@ class TestLoader:
                 definition, 1, num_workers=2, num_threads=1, start_method="fork", output_type="numpy"
             ) as loader:
                 assert indices(loader) == [[index] for index in range(32)]
-                assert group_of(loader).prefetch_queue_depth == depth
+                assert depth_of(loader) == depth
 
-    def test_pipelines_without_a_loader_load_as_far_ahead_as_they_are_told(self) -> None:
-        with make_iterator(shuffled(IndexProvider(32), 1), batch_size=1) as iterator:
-            assert len(indices(iterator)) == 32
-            [group] = iterator.internal_iterator._parallel_input_callbacks
-            assert group.prefetch_queue_depth == 2
-
-    def test_an_abandoned_epoch_does_not_go_through_the_graph(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        thrown_away = []
-        throw_away = StructuredPipeline._throw_batch_away
-
-        def counted(pipeline: StructuredPipeline) -> None:
-            thrown_away.append(None)
-            throw_away(pipeline)
-
-        monkeypatch.setattr(StructuredPipeline, "_throw_batch_away", counted)
+    def test_abandoned_epochs_are_followed_by_whole_ones(self) -> None:
         with loader_of(100, 1) as loader:
-            for epoch in range(3):
-                thrown_away.clear()
-                for number, batch in enumerate(loader):
-                    assert batch["index"].ravel().tolist() == [number]
-                    if number == 5:
-                        break
-                assert len(thrown_away) <= (3 if epoch else 0)
+            for _ in range(3):
+                assert indices(loader, 6) == [[index] for index in range(6)]
             assert indices(loader) == [[index] for index in range(100)]
-            assert thrown_away
 
     def test_a_bad_sample_that_nobody_asked_for_does_no_harm(self) -> None:
         with loader_of(60, 1, FailingProvider) as loader:
