@@ -1,50 +1,27 @@
-"""The fork server: what it imports, what its workers find, and its end."""
+"""The fork server of the program: what it imports for the workers of loaders, and its end."""
 
 from __future__ import annotations
 
 import functools
-import gc
 import importlib
-import json
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from accvlab.dali_pipeline_framework.engine.forking.fork_server import (
-    ForkServer,
-    PreloadedContext,
-    fork_server_for,
-    needed_modules,
-)
-from support.child_processes import join, run_process
 from support.pipelines import indices
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.workers.preloading import needed_modules
 
-FACTS = """
-    import json
-    import os
-    import sys
-
-
-    def write(path, *names):
-        facts = {
-            "modules": [name for name in names if name in sys.modules],
-            "variable": os.environ.get("VARIABLE_OF_TEST"),
-            "parent": os.getppid(),
-            "pid": os.getpid(),
-        }
-        with open(path, "w") as file:
-            json.dump(facts, file)
-"""
+pytestmark = pytest.mark.timeout(100)
 
 
 @pytest.fixture
@@ -61,30 +38,12 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
         importlib.invalidate_caches()
         return tmp_path
 
-    write(own_facts=FACTS)
     return write
-
-
-def facts_of_worker(server: ForkServer, folder: Path, *names: str) -> dict[str, Any]:
-    """Run a worker of a server; get what it has found, and which of some modules it had imported."""
-    write = importlib.import_module("own_facts").write
-    path = folder / "facts.json"
-    process = PreloadedContext(server, time.monotonic, False).Process(target=write, args=(str(path), *names))
-    process.start()
-    join([process], 60)
-    assert process.exitcode == 0
-    found: dict[str, Any] = json.loads(path.read_text())
-    assert found["pid"] == process.pid
-    return found
-
-
-def has_ended(pid: int) -> bool:
-    return not psutil.pid_exists(pid)
 
 
 def wait_for_end(pid: int) -> None:
     deadline = time.monotonic() + 60
-    while not has_ended(pid):
+    while psutil.pid_exists(pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -116,88 +75,88 @@ def test_installed_modules_that_the_classes_of_values_need(modules: Callable[...
     assert needed_modules(provider) == ["shop_c", "shop_a"]
 
 
-def test_a_worker_has_what_the_server_has_imported(modules: Callable[..., Path]) -> None:
-    folder = modules(shop_fast="", shop_missing_too="import no_such_module")
-    server = ForkServer(["shop_fast", "shop_missing_too", "shop_missing"])
-    facts = facts_of_worker(server, folder, "shop_fast", "shop_missing_too", "shop_missing", "numpy")
-    assert facts["modules"] == ["shop_fast"]
-    assert facts["parent"] not in (os.getpid(), 1)
-    assert server.seconds is not None
-    assert [*server.seconds] == ["shop_fast", "shop_missing_too", "shop_missing"]
-    server.close()
-    assert has_ended(facts["parent"])
+NOTED = """
+    import os
+
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(f"{__name__} {os.getpid()}\\n")
+"""
+PROVIDER = """
+    import os
+
+    import numpy as np
+    from support.providers import IndexProvider
+
+    import own_notes
+    import shop_notes
 
 
-def test_a_module_that_starts_threads_is_left_to_the_workers(modules: Callable[..., Path]) -> None:
-    blocked = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"
-    warns = "import os, warnings\nos.register_at_fork(before=lambda: warnings.warn('no'))"
-    initialised = "import sys, types\nsys.modules['nvidia.dali.backend'] = types.SimpleNamespace()\n"
-    initialised += "sys.modules['nvidia.dali.backend'].IsDriverInitialized = lambda: True"
-    folder = modules(shop_threads=blocked, shop_warns=warns, shop_cuda=initialised, shop_before="", shop_after="")
-    server = ForkServer(["shop_before", "shop_threads", "shop_after"])
-    facts = facts_of_worker(server, folder, "shop_before", "shop_threads", "shop_after")
-    assert facts["modules"] == ["shop_before", "shop_after"]
-    # Which module warns is found out after all of them only.
-    for name, left in (("shop_cuda", ["shop_before"]), ("shop_warns", [])):
-        server = ForkServer(["shop_before", name])
-        assert facts_of_worker(server, folder, "shop_before", name)["modules"] == left
+    class Provider(IndexProvider):
+        def get_data(self, sample_index):
+            sample = super().get_data(sample_index)
+            sample["index"] = np.int64(os.getpid())
+            return sample
+"""
+LOOP = """
+    import os
+
+    from accvlab.dali_pipeline_framework import DataLoader
+    from own_provider import Provider
+
+    if __name__ == "__main__":
+        for _ in range(2):
+            with DataLoader(Provider(64), 1, num_workers=2, output_type="numpy") as loader:
+                loader.start()
+                print(os.getpid(), *{int(batch["index"][0]) for batch in loader})
+"""
 
 
-def test_a_worker_gets_the_environment_of_now(
-    modules: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+def run(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own, which has no fork server yet."""
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(source))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NOTES": str(folder / "notes")}
+    command = [sys.executable, str(script), *arguments]
+    # Which waits until nobody has its output open any more.
+    return subprocess.run(command, capture_output=True, text=True, timeout=90, env=environment, check=False)
+
+
+def test_installed_modules_are_imported_once_and_those_of_the_user_by_each_worker(
+    modules: Callable[..., Path],
 ) -> None:
-    folder = modules()
-    monkeypatch.setenv("VARIABLE_OF_TEST", "before")
-    server = ForkServer([])
-    assert facts_of_worker(server, folder)["variable"] == "before"
-    monkeypatch.setenv("VARIABLE_OF_TEST", "later")
-    assert facts_of_worker(server, folder)["variable"] == "later"
-    monkeypatch.delenv("VARIABLE_OF_TEST")
-    assert facts_of_worker(server, folder)["variable"] is None
+    folder = modules(shop_notes=NOTED, own_notes=NOTED, own_provider=PROVIDER)
+    done = run(folder, LOOP)
+    assert done.returncode == 0, done.stderr
+    first, second = ([int(pid) for pid in line.split()] for line in done.stdout.splitlines())
+    imports = [line.split() for line in (folder / "notes").read_text().splitlines()]
+    of_shop = [int(pid) for name, pid in imports if name == "shop_notes"]
+    main, workers = first[0], {*first[1:], *second[1:]}
+    assert workers
+    assert of_shop[0] == main
+    assert len(of_shop) == 2  # the other one is the server
+    assert of_shop[1] not in {main, *workers}
+    by_users_module = [int(pid) for name, pid in imports if name == "own_notes"]
+    assert {main, *workers} <= {*by_users_module}
+    assert len(by_users_module) == 5  # the program, and each worker of both loaders
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 always looks into the current folder")
-def test_files_in_the_current_folder_are_not_taken_for_those_of_python(
-    modules: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = modules()
-    (tmp_path / "current").mkdir()
-    (tmp_path / "current" / "json.py").write_text("raise AssertionError")
-    monkeypatch.chdir(tmp_path / "current")
-    assert facts_of_worker(ForkServer([]), folder, "json")["modules"] == ["json"]
+def test_a_module_that_cannot_be_imported_there_is_left_to_the_workers(modules: Callable[..., Path]) -> None:
+    only_here = """
+        import sys
 
-
-def test_a_server_that_was_killed_is_started_again(modules: Callable[..., Path]) -> None:
-    folder = modules(shop_fast="")
-    server = ForkServer(["shop_fast"])
-    first = facts_of_worker(server, folder, "shop_fast")
-    os.kill(first["parent"], signal.SIGKILL)
-    wait_for = psutil.Process(first["parent"])
-    while wait_for.status() != psutil.STATUS_ZOMBIE:
-        time.sleep(0.01)
-    second = facts_of_worker(server, folder, "shop_fast")
-    assert second["modules"] == ["shop_fast"]
-    assert second["parent"] != first["parent"]
-    assert has_ended(first["parent"])
-
-
-# --- one for a program -----------------------------------------------------------------------------------
-
-
-@pytest.mark.wide
-def test_another_one_takes_its_place_where_workers_need_another_package(modules: Callable[..., Path]) -> None:
-    folder = modules(shop_first="class First: pass", shop_other="class Other: pass")
-    first, other = (importlib.import_module(name) for name in ("shop_first", "shop_other"))
-    servers: Any = [fork_server_for(first.First())]
-    assert fork_server_for(first.First()) is fork_server_for(1) is servers[0]
-    pid = facts_of_worker(servers[0], folder)["parent"]
-    servers.append(fork_server_for(other.Other()))
-    assert servers[0] is not servers[1] is fork_server_for(first.First(), other.Other())
-    assert {"shop_first", "shop_other"} <= servers[1].packages
-    assert not has_ended(pid)
-    del servers[0]
-    gc.collect()
-    assert has_ended(pid)
+        if any("multiprocessing.forkserver" in argument for argument in sys.orig_argv):
+            raise SystemExit(3) if FAILS == "exit" else ImportError("not here")
+    """
+    folder = modules(own_notes="", own_provider=PROVIDER)
+    # Where the server itself is ended by it, it is started again without it.
+    for number, fails in enumerate(("raise", "exit")):
+        modules(shop_notes=f"FAILS = {fails!r}\n" + textwrap.dedent(only_here).replace("raise Sys", "raise Sys"))
+        is_worker = "import multiprocessing\nif multiprocessing.current_process().name != 'MainProcess': pass\nel"
+        source = (folder / "site-packages" / "shop_notes.py").read_text()
+        (folder / "site-packages" / "shop_notes.py").write_text(source.replace("\nif any", f"\n{is_worker}if any"))
+        done = run(folder, LOOP)
+        assert done.returncode == 0, (number, done.stderr)
+        assert len(done.stdout.splitlines()) == 2
 
 
 def test_the_loaders_of_a_program_share_it() -> None:
@@ -207,8 +166,6 @@ def test_the_loaders_of_a_program_share_it() -> None:
             assert indices(loader) == [[0, 1, 2, 3], [4, 5, 6, 7]]
             worker = next(use.pid for use in loader.report().worker_uses)
             parents.append(psutil.Process(worker).ppid())
-            assert {"nvidia", "accvlab"} <= {*loader.report().imports_s}
-            assert [*loader.report().start_s] == ["workers", "graph"]
     assert parents[0] == parents[1]
     assert psutil.Process(parents[0]).ppid() == os.getpid()
 
@@ -216,75 +173,39 @@ def test_the_loaders_of_a_program_share_it() -> None:
 # --- its end ---------------------------------------------------------------------------------------------
 
 
-def test_a_process_that_a_worker_left_does_not_hold_up_its_end(modules: Callable[..., Path]) -> None:
-    folder = modules(
-        own_leaving="""
-        import os
-        import signal
-
-        def leave(path):
-            pid = os.fork()
-            if pid == 0:
-                null = os.open(os.devnull, os.O_RDWR)
-                for standard in range(3):
-                    os.dup2(null, standard)
-                signal.alarm(300)
-                signal.pause()
-            with open(path, "w") as file:
-                file.write(f"{os.getppid()} {pid}")
-    """
-    )
-    server, path = ForkServer([]), folder / "left"
-    leave = importlib.import_module("own_leaving").leave
-    process = PreloadedContext(server, time.monotonic, False).Process(target=leave, args=(str(path),))
-    process.start()
-    join([process], 60)
-    server_pid, left = map(int, path.read_text().split())
-    try:
-        server.close()
-        assert psutil.pid_exists(left)
-        assert has_ended(server_pid)
-    finally:
-        os.kill(left, signal.SIGKILL)
-
-
-SCRIPT = """
+ENDING = """
     import os
     import sys
 
-    from accvlab.dali_pipeline_framework.engine.forking.fork_server import ForkServer
+    from accvlab.dali_pipeline_framework import DataLoader
+    from own_provider import Provider
 
-    server = ForkServer(["shop_slow"])
-    if sys.argv[2] == "late":
-        open(sys.argv[1]).read()  # it has begun to import the module
-    if sys.argv[2] == "killed":
-        os.kill(os.getpid(), 9)
+    if __name__ == "__main__":
+        loader = DataLoader(Provider(64), 1, num_workers=2, output_type="numpy")
+        if sys.argv[1] != "early":
+            open(os.environ["NOTES"] + ".begun").read()  # the server has begun to import the module
+        if sys.argv[1] == "killed":
+            os.kill(os.getpid(), 9)
+"""
+SLOW = """
+    import os
+    import select
+    import sys
+
+    if any("multiprocessing.forkserver" in argument for argument in sys.orig_argv):
+        with open(os.environ["NOTES"], "w") as file:
+            file.write(str(os.getpid()))
+        open(os.environ["NOTES"] + ".begun", "w").close()
+        select.poll().poll()  # without end
 """
 
 
 @pytest.mark.parametrize("how", ["early", "late", "killed"])
-def test_it_ends_with_the_program_also_while_it_imports(
-    how: str, modules: Callable[..., Path], tmp_path: Path
-) -> None:
-    begun, pid = tmp_path / "begun", tmp_path / "pid"
-    os.mkfifo(begun)
-    modules(
-        shop_slow=f"""
-        import os, select
-        with open({str(pid)!r} + "_", "w") as file:
-            file.write(str(os.getpid()))
-        os.rename({str(pid)!r} + "_", {str(pid)!r})
-        open({str(begun)!r}, "w").close()
-        select.poll().poll()  # for ever
-    """
-    )
-    script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(SCRIPT))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, str(script), str(begun), how]
-    # Which waits until nobody has its output open any more.
-    done = run_process(command, timeout=100, env=environment)
+def test_it_ends_with_the_program_also_while_it_imports(how: str, modules: Callable[..., Path]) -> None:
+    folder = modules(shop_notes=SLOW, own_notes="", own_provider=PROVIDER)
+    os.mkfifo(folder / "notes.begun")
+    done = run(folder, ENDING, how)
     assert (done.stdout, done.stderr) == ("", "")
     assert done.returncode == (-signal.SIGKILL if how == "killed" else 0)
-    if how == "late":
-        wait_for_end(int(pid.read_text()))
+    if how != "early":
+        wait_for_end(int((folder / "notes").read_text()))
