@@ -127,8 +127,7 @@ def test_what_is_packed_comes_out_as_it_was(data: st.DataObject) -> None:
         for got, one in zip(packed.arrays(place), expected, strict=True):
             assert (got.dtype, got.shape, got.tobytes()) == (one.dtype, one.shape, one.tobytes())
             assert got.flags.aligned
-    item_dtypes = [dtype for count, dtype in zip(counts, dtypes, strict=True) for _ in range(count)]
-    samples = unpacked(layout, [rows], item_dtypes, num_samples)
+    samples = unpacked(layout, [rows], [column[0].dtype for column in columns], num_samples)
     for number, sample in enumerate(samples):
         assert [array.tobytes() for array in sample] == [column[number].tobytes() for column in columns]
         assert [array.shape for array in sample] == [column[number].shape for column in columns]

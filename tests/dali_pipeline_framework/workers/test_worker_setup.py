@@ -25,7 +25,6 @@ from accvlab.dali_pipeline_framework.workers import stacks
 from accvlab.dali_pipeline_framework.workers.process_setup import is_running
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError, SourcePicklingError
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.workers.process_setup import _is_running
 
 
 def expected(seed: int, rank: int, worker: int) -> tuple[float, ...]:
