@@ -8,13 +8,16 @@ from typing import Any
 
 import attrs
 
-from ..errors import DeviceError, GraphError, SettingError
+from ..errors import DeviceError, GraphError, SettingError, WorkerDiedError, WorkerStartError
 from ..sample_data import GroupFormat
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.names import format_path
 from ..sources.native_input import NativeInput
 from .dali.texts import (
     MERGED_DIFFERENT_DIMENSIONS,
+    NO_WORKER_TAKES_TASKS,
+    WORKER_LOST,
+    WORKERS_NOT_STARTED,
     dali_cause,
     dali_message,
     device_error,
@@ -34,6 +37,24 @@ def setup_error(native: NativeInput | None, error: Exception) -> SettingError | 
     reason = dali_cause(error)
     advice = native.advice(reason)
     return SettingError(f"DALI cannot set up {native!r}. {advice}{' ' * bool(advice)}DALI reports: {reason}")
+
+
+def worker_error(error: Exception) -> WorkerStartError | WorkerDiedError | None:
+    """Make the error for a worker of DALI that has ended; None where the error is about none."""
+    text = str(error)
+    if WORKERS_NOT_STARTED in text:
+        return WorkerStartError(
+            "The worker processes could not be started: one has ended while it was set up. What it printed on "
+            "stderr says why. Frequent causes: a module that cannot be imported in the worker, a main script "
+            'without a guard (`if __name__ == "__main__":`), too little memory.'
+        )
+    if WORKER_LOST in text or NO_WORKER_TAKES_TASKS in text:
+        return WorkerDiedError(
+            "A worker process of DALI has ended, so no more batches can be loaded. Frequent causes: memory ran out, "
+            "a crash in native code that the data provider uses, a /dev/shm that is too small. A DataLoader names "
+            "the sample and how the process has ended, and starts another worker (`FaultPolicy`)."
+        )
+    return None
 
 
 def dtype_problems(

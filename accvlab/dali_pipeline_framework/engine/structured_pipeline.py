@@ -22,11 +22,12 @@ from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeInput, NativeRun
 from ..sources.positions import infos_of_batch
 from ..user_warnings import warn_user
+from ..workers.local import refuse_where_none_can_be_started
 from ..workers.process_setup import comes_from_signal_handler
 from ..workers.reports import ReportedFailure, WorkerReport
 from .failure_diagnosis import Culprit, FailureDiagnosis
 from .input_sources import FedSource, InputSource
-from .pipeline_errors import FailedBatch, dtype_problems, graph_error, setup_error
+from .pipeline_errors import FailedBatch, dtype_problems, graph_error, setup_error, worker_error
 from .timing import StageTimes
 from .transport import Delivery
 
@@ -172,9 +173,21 @@ class StructuredPipeline(Pipeline):
     # --- starting ---------------------------------------------------------------------------------
 
     def start_py_workers(self) -> None:
-        """Start the worker processes of DALI, if there are any to start."""
+        """Start the worker processes of DALI, if there are any to start.
+
+        Raises:
+            WorkerStartError: They could not be started.
+        """
         self._require_open()
-        super().start_py_workers()
+        if self.source is not None and self.source.is_parallel and not self._py_pool_started:
+            refuse_where_none_can_be_started()
+        try:
+            super().start_py_workers()
+        except RuntimeError as error:
+            explained = worker_error(error)
+            if explained is None:
+                raise
+            raise explained from error
         _open.add(self)
 
     def build(self) -> None:
@@ -456,6 +469,8 @@ class StructuredPipeline(Pipeline):
     # --- failures ---------------------------------------------------------------------------------
 
     def _raise_failure(self) -> None:
+        if not self._is_failure_due and self._py_pool is not None:
+            self._py_pool.close()  # nothing comes any more, and who keeps the error keeps the pipeline
         self._is_failure_due = True
         if self.failure is not None:
             raise self.failure.with_traceback(None) from self.failure.__cause__
@@ -475,6 +490,9 @@ class StructuredPipeline(Pipeline):
             if isinstance(error, ReportedFailure):  # it happened in this process, so the original is here
                 explained.__cause__ = error.__cause__
             return explained
+        lost = worker_error(error)
+        if lost is not None:
+            return lost
         iteration = self._first_in_epoch + self._num_in_epoch + ahead
         position, fed, find = (self._epoch_idx, iteration), self.fed, None
         batch_in_all = self.num_delivered + ahead

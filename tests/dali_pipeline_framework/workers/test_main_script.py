@@ -147,6 +147,26 @@ def test_what_is_above_the_main_guard_goes_by_name(tmp_path: Path) -> None:
     assert done.stdout.count("imported") >= 2
 
 
+@pytest.mark.parametrize("method", [pytest.param("spawn", marks=pytest.mark.wide), "forkserver"])
+def test_a_script_without_a_guard(tmp_path: Path, method: str) -> None:
+    """It is imported by the workers only where they need what it defines."""
+    script = tmp_path / "training.py"
+    run = RUN.replace("worker_init_fn=say, ", "").format(f", start_method={method!r}").replace("steps=steps", "steps=[]")
+    imports = "from own_numbers import DataLoader, Numbers\n"
+    (tmp_path / "own_numbers.py").write_text(DEFINITIONS)
+    script.write_text(imports + run)
+    done = run_script(script, timeout=100)
+    assert done.stdout == "[[0.0, 1.0], [2.0, 3.0]]\n", done.stderr
+    script.write_text(DEFINITIONS + run)
+    done = run_script(script, timeout=100)
+    assert done.returncode == 1
+    of_worker, of_program = done.stderr.split("WorkerStartError: ")[1:]
+    assert "The main script starts worker processes when it is imported" in of_worker
+    assert 'if __name__ == "__main__":' in of_worker
+    assert "A worker ended while it was set up" in of_program
+    assert done.stdout == ""
+
+
 @pytest.mark.parametrize(
     ("source", "line"),
     [

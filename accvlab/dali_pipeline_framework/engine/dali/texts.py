@@ -20,7 +20,6 @@ ASKS_FOR_DECODER = "is it decoded before? If not, put ImageDecoder before this s
 
 # Errors of worker processes.
 WORKERS_NOT_STARTED = "Workers initialization failed"
-NO_SHARED_MEMORY = "Call to ftruncate"
 WORKER_LOST = "Worker data receiving interrupted"
 NO_WORKER_TAKES_TASKS = "Sending tasks to worker"
 
