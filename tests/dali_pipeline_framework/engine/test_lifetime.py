@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from accvlab.dali_pipeline_framework.engine.watching import worker_watch
 from support.child_processes import communicate
 from support.pipelines import indices, make_iterator, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
@@ -23,7 +22,6 @@ from support.scripts import Script, start_script
 from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework import DataLoader
-
 from accvlab.dali_pipeline_framework.errors import ClosedError
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 
@@ -67,14 +65,6 @@ def test_close_ends_workers_and_frees_shared_memory(method: str) -> None:
     del iterator
     gc.collect()
     assert psutil.Process().num_fds() <= num_files_before + 1
-
-
-def test_loading_is_watched_by_one_thread() -> None:
-    before = set(threading.enumerate())
-    with DataLoader(IndexProvider(), batch_size=2, num_workers=0, output_type="numpy") as loader:
-        next(iter(loader))
-        begun = [thread.name for thread in set(threading.enumerate()) - before]
-        assert begun.count("worker watch") == 1, begun
 
 
 def test_many_pipelines_leave_nothing_behind() -> None:
@@ -329,17 +319,6 @@ def test_stopped_workers_are_ended(method: str) -> None:
     iterator.close()
     assert worker_pids() == []
     assert time.monotonic() - begun < 100
-
-
-# The watch may look at the locks of the queues before the thread of DALI waits for a worker that is killed then.
-def test_closing_frees_the_thread_that_waits_for_a_killed_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_watch, "release_locks", lambda queues: None)
-    iterator = make_iterator(shuffled(IndexProvider()), py_num_workers=2, py_start_method="fork")
-    indices(iterator, 1)
-    for pid in worker_pids():
-        os.kill(pid, signal.SIGSTOP)
-    iterator.close()
-    assert worker_pids() == []
 
 
 @pytest.mark.parametrize("method", START_METHODS)
