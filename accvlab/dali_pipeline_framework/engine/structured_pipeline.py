@@ -181,13 +181,18 @@ class StructuredPipeline(Pipeline):
         self._require_open()
         if self.source is not None and self.source.is_parallel and not self._py_pool_started:
             refuse_where_none_can_be_started()
+        depth = self._prefetch_queue_depth
         try:
+            if isinstance(depth, dict):  # DALI's worker pool takes only a single depth
+                self._prefetch_queue_depth = max(depth.values())
             super().start_py_workers()
         except RuntimeError as error:
             explained = worker_error(error)
             if explained is None:
                 raise
             raise explained from error
+        finally:
+            self._prefetch_queue_depth = depth
         _open.add(self)
 
     def build(self) -> None:

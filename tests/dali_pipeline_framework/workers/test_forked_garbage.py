@@ -8,7 +8,8 @@ import sys
 from typing import Any
 
 from support.child_processes import run_process
-from support.pipelines import indices, make_iterator, shuffled
+from support.loaders import make_loader
+from support.pipelines import indices, shuffled
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
@@ -44,17 +45,18 @@ def test_garbage_of_the_parent_is_not_destroyed_in_a_worker() -> None:
         pipeline.me = pipeline  # only the garbage collector can find out that it is dead
         del pipeline
         Witness()
-        with make_iterator(shuffled(CollectingProvider(20)), py_start_method="fork") as iterator:
-            assert len(indices(iterator)) == 5
+        with make_loader(shuffled(CollectingProvider(20)), num_workers=2, start_method="fork") as loader:
+            assert len(indices(loader)) == 5
     finally:
         gc.enable()
         gc.collect()
 
 
 _COLLECTS_FIRST = """
-import gc, os
-os.register_at_fork(after_in_child=lambda: gc.collect() if gc.isenabled() else None)
-from accvlab.dali_pipeline_framework.engine import worker_process
+import gc, os, sys
+from support.loaders import make_loader
+from support.pipelines import indices, shuffled
+from support.providers import IndexProvider
 
 class Witness:
     def __init__(self):
@@ -63,17 +65,15 @@ class Witness:
         if os.getpid() != self.pid:
             os._exit(17)
 
+os.register_at_fork(after_in_child=lambda: gc.collect() if gc.isenabled() else None)
 gc.set_threshold(1_000_000)
 Witness()
-with worker_process.forked_children_are_workers():
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if gc.isenabled() else 18)
-assert gc.isenabled()
-raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+with make_loader(shuffled(IndexProvider(8)), num_workers=1, start_method="fork") as loader:
+    print(indices(loader), gc.isenabled())
 """
 
 
 def test_nor_before_the_worker_runs_code_of_this_library() -> None:
-    ended = run_process([sys.executable, "-c", _COLLECTS_FIRST])
-    assert ended.returncode == 0
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = run_process([sys.executable, "-c", _COLLECTS_FIRST], env=environment)
+    assert ended.stdout == "[[0, 1, 2, 3], [4, 5, 6, 7]] True\n", ended.stderr
