@@ -115,6 +115,7 @@ class LoaderPipeline:
         self.iterator: DALIStructuredOutputIterator | None = None
         self.segments = NO_SEGMENTS
         self._source: Any = None
+        self.pipeline: StructuredPipeline
         self._stream_at = (0, 0)
         self.data_input = bound.data_input
         if planned is not None:
