@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import multiprocessing
-import os
 import random
 import signal
 import threading
@@ -16,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accvlab.dali_pipeline_framework.engine.interrupts import DeferredInterrupt
 from support.inputs import NumberIterable
 from support.loaders import by_sampler, make_loader
 from support.pipelines import indices, shuffled
@@ -273,35 +270,6 @@ def test_what_takes_long_once_a_batch_has_come_is_not_ended(
         with pytest.raises(RungError):
             next(loop)
         assert [batch["index"].tolist() for batch in loop] == [[4, 5, 6, 7], [8, 9, 10, 11]]
-
-
-def test_a_fork_is_not_ended_in_the_middle(
-    alarm: Callable[[float], None], capfd: pytest.CaptureFixture[str]
-) -> None:
-    """What modules do after it, e.g. give their locks back, is done as a whole; the wait that follows is ended."""
-    process, done = os.getpid(), []
-
-    def take_long() -> None:
-        if os.getpid() == process and not done:
-            end = time.monotonic() + 2.5
-            while time.monotonic() < end:
-                time.sleep(0.01)
-            done.append("after the fork")
-
-    def fork_and_wait() -> None:
-        with DeferredInterrupt():
-            alarm(0.01)
-            forked.start()
-            done.append("after the start")
-            time.sleep(1000)
-
-    os.register_at_fork(after_in_parent=take_long)
-    forked = multiprocessing.get_context("fork").Process(target=os.getpid)
-    with pytest.raises(RungError):
-        fork_and_wait()
-    forked.join()
-    assert done == ["after the fork", "after the start"]
-    assert capfd.readouterr().err == ""
 
 
 def test_in_another_thread_handlers_are_left_alone() -> None:

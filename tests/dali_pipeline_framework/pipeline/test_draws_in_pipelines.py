@@ -14,6 +14,7 @@ from nvidia.dali.types import DALIDataType
 from support.arrays import ArrayProvider
 from support.draws import ConditionalDrawer, Drawer, OtherDrawer, SequenceInput, column, drawn
 from support.laws import each_value, some
+from support.loaders import make_loader
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
 from support.samplers import EpochSampler
@@ -403,10 +404,10 @@ class TestFailures:
         bad = [index for index, value in enumerate(values) if value < 0]
         batch = bad[0] // 3
         with (
-            make_iterator(SequenceInput(), [Failing(draw, name="Drawer")], seed=seed) as iterator,
+            make_loader(SequenceInput(), steps=[Failing(draw, name="Drawer")], seed=seed) as loader,
             pytest.raises(GraphError, match="To blame") as caught,
         ):
-            list(iterator)
+            list(loader)
         blamed = [slot for slot in range(3) if f"  - slot {slot}, field a: " in str(caught.value)]
         assert blamed == [index - 3 * batch for index in bad if index // 3 == batch]
 

@@ -19,6 +19,8 @@ from support.loaders import pipeline_of
 
 from accvlab.dali_pipeline_framework import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.testing.step_runs import GivenSamples
+from accvlab.dali_pipeline_framework.workers.loading import BatchLoader
+from accvlab.dali_pipeline_framework.workers.messages import Loaded, Task
 from accvlab.driving_data.recipes import UnclippedPhotometricDistorter
 from accvlab.driving_data.recipes.bevformer import ScaledImagePreparer
 
@@ -71,7 +73,9 @@ def test_packages_that_decode_on_arrays_are_not_needed(
     loader = recipe_loader(root, name, is_training, num_workers=2, output_type="numpy", device_id=0)
     assert checked_by_dali(pipeline_of(loader)).num_decoders == 1
     # What the workers do: load samples, and apply the steps on arrays.
-    assert len(pipeline_of(loader).worker_source(types.BatchInfo(0, 0))) > 1
+    loaded = BatchLoader(pipeline_of(loader).source.plan).load(Task((0, 0)))
+    assert isinstance(loaded, Loaded)
+    assert len(loaded.outputs) > 1
 
 
 @pytest.mark.gpu
