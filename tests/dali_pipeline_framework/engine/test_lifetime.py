@@ -21,7 +21,6 @@ from support.providers import FaultyProvider, IndexProvider, NumberProvider
 from support.scripts import Script, start_script
 from support.start_methods import START_METHODS
 
-from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import ClosedError
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 

@@ -67,7 +67,9 @@ class ObedientWorkers:
         self._pending.append((number, task))
 
     def wait(self, timeout_s: float) -> None:
-        self.inbox.extend((number, Loaded(task.number, [], range(1), self._work)) for number, task in self._pending)
+        self.inbox.extend(
+            (number, Loaded(task.number, [], range(1), self._work)) for number, task in self._pending
+        )
         self._pending.clear()
 
     def pid(self, number: int) -> int:

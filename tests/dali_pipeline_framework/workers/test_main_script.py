@@ -151,7 +151,11 @@ def test_what_is_above_the_main_guard_goes_by_name(tmp_path: Path) -> None:
 def test_a_script_without_a_guard(tmp_path: Path, method: str) -> None:
     """It is imported by the workers only where they need what it defines."""
     script = tmp_path / "training.py"
-    run = RUN.replace("worker_init_fn=say, ", "").format(f", start_method={method!r}").replace("steps=steps", "steps=[]")
+    run = (
+        RUN.replace("worker_init_fn=say, ", "")
+        .format(f", start_method={method!r}")
+        .replace("steps=steps", "steps=[]")
+    )
     imports = "from own_numbers import DataLoader, Numbers\n"
     (tmp_path / "own_numbers.py").write_text(DEFINITIONS)
     script.write_text(imports + run)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accvlab.dali_pipeline_framework.engine.watching import worker_watch
 from random_provider import RandomProvider
 from support.inputs import NumberCallable, NumberIterable
 from support.loaders import make_loader
@@ -21,10 +20,10 @@ from support.providers import IndexProvider, PidProvider
 from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key
-from accvlab.dali_pipeline_framework.workers import stacks
-from accvlab.dali_pipeline_framework.workers.process_setup import is_running
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError, SourcePicklingError
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework.workers import stacks
+from accvlab.dali_pipeline_framework.workers.process_setup import is_running
 
 
 def expected(seed: int, rank: int, worker: int) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ import pytest
 from driving_support.driving_steps import DRIVING_STEPS
 from driving_support.nuscenes_data import write_nuscenes
 from driving_support.recipe_cases import RECIPES, pixels_of, recipe_loader
-from nvidia.dali import fn, types
+from nvidia.dali import fn
 from nvidia.dali.pipeline import pipeline_def
 from nvidia.dali.types import DALIDataType
 from support.gpu_cases import Difference
