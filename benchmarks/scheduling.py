@@ -14,11 +14,11 @@ from chain_contestants import define_twenty_steps
 from nvidia.dali.types import DALIDataType
 from races import START_METHOD, prepare_workers, spread
 
-from accvlab.dali_pipeline_framework.workers.packing import TransportLayout, outputs_of_batch
 from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
+from accvlab.dali_pipeline_framework.workers.packing import TransportLayout, outputs_of_batch
 
 BATCH_SIZE = 8
 USUAL_SECONDS = 0.01

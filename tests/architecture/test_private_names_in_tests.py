@@ -36,10 +36,7 @@ OF_OTHERS = {
 }
 # Modules that still use private names of the package. No module may be added.
 LEFT = {
-    "dali_pipeline_framework/engine/test_load_ahead.py",
     "dali_pipeline_framework/engine/test_timing.py",
-    "dali_pipeline_framework/engine/test_worker_setup.py",
-    "dali_pipeline_framework/faults/test_set_up_of_workers.py",
     "dali_pipeline_framework/loader/test_loaders_on_gpu.py",
     "dali_pipeline_framework/loader/test_rank_agreement.py",
     "dali_pipeline_framework/processing_steps/test_affine_transformer.py",

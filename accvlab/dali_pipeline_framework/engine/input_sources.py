@@ -78,7 +78,6 @@ class _OwnSource(InputSource):
         super().__init__(plan)
         self.is_parallel = is_parallel
         self._name = plan.name
-        self._is_callable = plan.is_callable
         self._pid = os.getpid()
         self._numbers = _Numbers()
         self._pickled: bytes | None = None
@@ -97,11 +96,14 @@ class _OwnSource(InputSource):
         return {
             "source": self,
             "batch": True,
-            "batch_info": True if self._is_callable else None,
             "parallel": self.is_parallel,
             "prefetch_queue_depth": num_ahead if self.is_parallel else None,
-            "cycle": None if self._is_callable else "raise",
+            **self._arguments_of_kind(),
         }
+
+    @abstractmethod
+    def _arguments_of_kind(self) -> dict[str, Any]:
+        """What else it takes to call, or to iterate, the input."""
 
     def _loaded(self, task: Task) -> Any:
         loader = self._loader
@@ -128,6 +130,9 @@ class _OwnSource(InputSource):
 class CallableSource(_OwnSource):
     """A callable that DALI calls for batches."""
 
+    def _arguments_of_kind(self) -> dict[str, Any]:
+        return {"batch_info": True}
+
     def __call__(self, batch_info: types.BatchInfo) -> list[Array]:
         """Load and check a batch."""
         outputs: list[Array] = self._loaded(Task((batch_info.epoch_idx, batch_info.iteration)))
@@ -138,6 +143,9 @@ class IterableSource(_OwnSource):
     """An iterable that DALI iterates batch by batch."""
 
     _epoch = -1
+
+    def _arguments_of_kind(self) -> dict[str, Any]:
+        return {"cycle": "raise"}
 
     def __iter__(self) -> Iterator[list[Array]]:
         # DALI calls this once in the parent and may call it ahead of an epoch. The user's iterable is started by

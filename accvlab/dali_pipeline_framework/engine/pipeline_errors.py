@@ -50,9 +50,9 @@ def worker_error(error: Exception) -> WorkerStartError | WorkerDiedError | None:
         )
     if WORKER_LOST in text or NO_WORKER_TAKES_TASKS in text:
         return WorkerDiedError(
-            "A worker process of DALI has ended, so no more batches can be loaded. Frequent causes: memory ran out, a "
-            "crash in native code that the data provider uses, a /dev/shm that is too small. A DataLoader names "
-            "the sample and how the process has ended, and starts another worker (`FaultPolicy`)."
+            "A worker process of DALI has ended, so no more batches can be loaded. Frequent causes: memory ran "
+            "out, a crash in native code that the data provider uses, a /dev/shm that is too small. A DataLoader "
+            "names the sample and how the process has ended, and starts another worker (`FaultPolicy`)."
         )
     return None
 
