@@ -49,22 +49,16 @@ class Images(DataProvider):
 
 
 class Counting:
-    """Counts the calls of functions, but for those by which clocks are read: once in 50 ms, not per batch."""
+    """Counts the calls of functions."""
 
     def __init__(self, calls: Counter[tuple[str, str]]) -> None:
         """Count into the given counter, by file and function."""
         self._calls = calls
-        self._reading: FrameType | None = None
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         """Take note of an event, as `sys.setprofile` has it."""
-        if event == "return" and frame is self._reading:
-            self._reading = None
-        elif event == "call" and self._reading is None:
-            if frame.f_code.co_name == "read_clocks":
-                self._reading = frame
-            else:
-                self._calls[frame.f_code.co_filename, frame.f_code.co_name] += 1
+        if event == "call":
+            self._calls[frame.f_code.co_filename, frame.f_code.co_name] += 1
 
 
 def of_package(calls: Counter[tuple[str, str]]) -> Counter[tuple[str, str]]:

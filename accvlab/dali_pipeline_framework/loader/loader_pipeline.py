@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
+from collections.abc import Sequence
 from typing import Any, cast
 
 from ..engine.input_sources import FedSource
@@ -308,6 +309,12 @@ class LoaderPipeline:
         self.pool.num_restarts += 1
         _logger.warning("%s\nRestart %d of at most %d.", error, self.pool.num_restarts, most)
         return True
+
+    @property
+    def step_names(self) -> Sequence[str]:
+        """The steps that run where samples are loaded."""
+        steps = self._source.plan.steps
+        return () if steps is None else steps.names
 
     def samples_received(self) -> tuple[list[int] | None, list[list[int]]]:
         """Get the samples of the batch that was received last, see `samples_of`."""

@@ -66,9 +66,10 @@ class LoopTimes:
         """Sums after the batch that was received last."""
         stages = attrs.asdict(pipelines.pipeline.times, recurse=False)
         of_workers = stages.pop("work")._asdict()
+        each_step = {f"step {number}": ns for number, ns in enumerate(of_workers.pop("each_step_ns"))}
         of_pool = {name: getattr(pipelines.pool, name) for name in _OF_POOL}
         of_loop = {name: getattr(self, name) for name in _OF_LOOP}
-        return {**of_workers, **stages, **of_pool, **of_loop, "loop": self._loop}
+        return {**of_workers, **each_step, **stages, **of_pool, **of_loop, "loop": self._loop}
 
 
 # --- a report made of sums ----------------------------------------------------------------------------
@@ -98,7 +99,7 @@ def make_report(
     )
     if start is None or end["num_batches"] == start["num_batches"]:
         return about
-    spent = {name: value - start[name] for name, value in end.items()}
+    spent = {name: value - start.get(name, 0) for name, value in end.items()}
     num_batches, waited_ns = spent["num_batches"], spent["waited_ns"]
     whole_ns = spent["next_ns"] + spent["between_ns"]
     names = {"reading": "reading_ns", "steps on arrays": "steps_ns", "packing": "packing_ns"}
@@ -120,6 +121,7 @@ def make_report(
     }
     if spent["post_process_ns"] > 1e-3 * spent["next_ns"]:
         in_loop["post_process_func"] = spent["post_process_ns"]
+    steps = {name: spent.get(f"step {number}", 0) for number, name in enumerate(pipelines.step_names)}
     loading_cores = (spent["cpu_ns"] if num_workers else 0) / whole_ns
     of_workers = (0.0, loading_cores) if pipelines.has_actors else (loading_cores, 0.0)
     return attrs.evolve(
@@ -130,6 +132,7 @@ def make_report(
         num_bytes=spent["num_bytes"],
         num_frames=spent["num_frames"],
         num_decoded_frames=spent["num_decoded"],
+        steps=_stages(steps, sum(in_workers.values()) or whole_ns, num_batches),
         loop=_stages(in_loop, whole_ns, num_batches),
         workers=_stages(in_workers, sum(in_workers.values()), num_batches),
         queue=queue,
@@ -222,6 +225,7 @@ class LoaderReport:
         num_decoded_frames: Frames that were decoded for these, in the workers and the graph.
         loop: Stages of the loop: its own ``work``, and what it waits for in ``next``.
         workers: Stages of the workers, for these batches; none where there are no workers.
+        steps: Each step on arrays, in their order; together, with random draws, the stage ``"steps on arrays"``.
         queue: Batches loaded ahead; None without workers.
         cores: Busy cores.
         num_workers: Worker processes, or actors.
@@ -241,6 +245,7 @@ class LoaderReport:
     num_decoded_frames: int = 0
     loop: tuple[Stage, ...] = ()
     workers: tuple[Stage, ...] = ()
+    steps: tuple[Stage, ...] = ()
     queue: QueueLevel | None = None
     cores: BusyCores = BusyCores(1, 0.0, 0.0)
     num_workers: int = 0
@@ -285,8 +290,8 @@ class LoaderReport:
         return {name: getattr(self, name) for name in ("samples_per_s", "mb_per_s", "wait_share")}
 
     def stage(self, name: str) -> Stage | None:
-        """Get a stage of the workers or of the loop by its name; None where there is none of that name."""
-        return next((each for each in (*self.workers, *self.loop) if each.name == name), None)
+        """Get a stage of the workers or of the loop, or a step, by its name; None where there is none of it."""
+        return next((each for each in (*self.workers, *self.loop, *self.steps) if each.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers and the verdict, for JSON."""
@@ -319,6 +324,8 @@ class LoaderReport:
         yield from _table("the loop", self.loop)
         if self.workers:
             yield from _table(f"{self.num_workers} worker{'s' * (self.num_workers > 1)}", self.workers)
+        if self.steps:
+            yield from _table("steps on arrays", self.steps)
         if self.queue is not None:
             ahead = f"loaded ahead: {self.queue.mean:.1f} of up to {self.queue.depth} batches"
             yield f"{ahead}; none {_percent(self.queue.empty_share)} of the times"
@@ -406,9 +413,11 @@ def _of_workers(report: LoaderReport, waiting: Stage) -> tuple[Bottleneck, str]:
     computes = loading_cores * report.seconds > _COMPUTES_FROM * sum(stage.seconds for stage in stages)
     read = f"the workers read too slowly, and mostly {'compute' if computes else 'wait for it'}"
     cheaper = "cheaper steps" if report.device_id is not None else 'cheaper steps, or run="graph"'
+    slowest = max(report.steps, key=lambda stage: stage.seconds).name if len(report.steps) > 1 else ""
+    slowest = f", most of it {slowest}" if slowest else ""
     names: dict[str, tuple[Bottleneck, str, str]] = {
         "reading": ("reading", read, "a quicker get_data" if computes else "a local copy of the data"),
-        "steps on arrays": ("worker steps", "the steps in the workers take too long", cheaper),
+        "steps on arrays": ("worker steps", f"the steps in the workers take too long{slowest}", cheaper),
         "packing": ("packing", "the workers take long to put batches together", "fewer or smaller fields"),
     }
     bottleneck, what, otherwise = names[max(stages, key=lambda stage: stage.seconds).name]

@@ -7,6 +7,7 @@ import contextlib
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from time import perf_counter_ns
 from typing import Any, NamedTuple, cast
 
 import attrs
@@ -439,13 +440,21 @@ class ArraySteps:
         first_deferred: Number of the first step whose changes of pixels are left to the graph; None for none.
         deferred: For each of these changes, in their order, the position of the step, the path of the image and
             the types of the parameters.
+        names: Of each step, its number and class.
+        times_ns: Time that each has taken since this was set to zeros.
     """
 
     input_format: GroupFormat
     steps: Sequence[PipelineStepBase]
     first_deferred: int | None = None
     deferred: Sequence[tuple[int, FieldPath, Sequence[DType]]] = ()
+    times_ns: list[int] = attrs.field(init=False)
+    names: Sequence[str] = attrs.field(init=False)
     _prepared: _Prepared | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.names = [f"step {position} ({step_name(step)})" for position, step in enumerate(self.steps)]
+        self.times_ns = [0] * len(self.steps)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Draws are found again by the identity of the step, which is another one in another process.
@@ -552,7 +561,7 @@ class ArraySteps:
         sample = filled(SampleDataGroup.from_format(self.input_format), flat)
         yield "input", sample
         for position, step in enumerate(self.steps):
-            name = f"step {position} ({step_name(step)})"
+            began = perf_counter_ns()
             prepared.apply.defers_pixels = self.first_deferred is not None and position >= self.first_deferred
             try:
                 sample = prepared.apply(step, sample)
@@ -561,8 +570,9 @@ class ArraySteps:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # e.g. a panic of an extension written in Rust
-                raise SampleStepError(name) from error
-            yield name, sample
+                raise SampleStepError(self.names[position]) from error
+            self.times_ns[position] += perf_counter_ns() - began
+            yield self.names[position], sample
 
 
 def _fit(parameters: Sequence[Array], dtypes: Sequence[DType]) -> bool:

@@ -390,8 +390,11 @@ class BatchLoader:
                 pass_on_interrupt(error)
                 raise _FailedError(error, "loading", None) from error
         sent = flats
+        of_steps: tuple[int, ...] = ()
         if plan.steps is not None:
+            plan.steps.times_ns = [0] * len(plan.steps.names)
             sent = self._after_steps(plan.steps, batch, numbers, draws)
+            of_steps = tuple(plan.steps.times_ns)
         stepped = perf_counter_ns()
         try:
             outputs = self.outputs_of(sent, draws, lambda place: self._index(batch.task, numbers[place], indices))
@@ -405,7 +408,7 @@ class BatchLoader:
             frames = frame_counts.take_frames()
         packed = perf_counter_ns()
         times = read - began, stepped - read, packed - stepped
-        work = Work(*times, len(numbers), num_bytes, 1, *frames, process_time_ns() - cpu)
+        work = Work(*times, len(numbers), num_bytes, 1, *frames, process_time_ns() - cpu, of_steps)
         return Loaded(batch.task.number, outputs, numbers, work, indices)
 
     def _after_steps(

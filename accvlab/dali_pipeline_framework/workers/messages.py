@@ -59,6 +59,7 @@ class Work(NamedTuple):
         num_frames: Frames of videos in these samples.
         num_decoded: Frames that were decoded for them, or will be in the graph.
         cpu_ns: Processor time of the process.
+        each_step_ns: Time in each step on arrays.
     """
 
     reading_ns: int = 0
@@ -70,10 +71,13 @@ class Work(NamedTuple):
     num_frames: int = 0
     num_decoded: int = 0
     cpu_ns: int = 0
+    each_step_ns: tuple[int, ...] = ()
 
     def plus(self, other: Work) -> Work:
         """Add the work of another batch."""
-        return Work(*map(int.__add__, self, other))
+        of_steps, more = self.each_step_ns, other.each_step_ns
+        sums = map(int.__add__, self[:-1], other[:-1])
+        return Work._make((*sums, tuple(map(int.__add__, of_steps, more)) if of_steps else more))
 
 
 @attrs.define(eq=False)

@@ -214,7 +214,15 @@ def _as_array(value: Any) -> Any:
 
 
 class SampleSteps(Protocol):
-    """Steps that are applied to samples of arrays, where these are loaded."""
+    """Steps that are applied to samples of arrays, where these are loaded.
+
+    Attributes:
+        names: Of each step, its name for people.
+        times_ns: Time that each has taken since this was set to zeros.
+    """
+
+    names: Sequence[str]
+    times_ns: list[int]
 
     @property
     def output_format(self) -> GroupFormat:

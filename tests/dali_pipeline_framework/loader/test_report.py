@@ -295,6 +295,23 @@ def test_the_queue_is_counted_anew_behind_a_loop_that_was_left() -> None:
         assert queue.mean <= queue.depth == pipeline_of(loader).fed.pool.settings.window
 
 
+def test_each_step_on_arrays_is_added_up() -> None:
+    steps = [SlowInWorkers(0.001), SlowInWorkers(0.004)]
+    report = reported(make(Disk(0, 40), steps=steps, num_workers=1))
+    first, second = report.steps
+    assert [first.name, second.name] == ["step 0 (SlowInWorkers)", "step 1 (SlowInWorkers)"]
+    assert first.seconds >= 36 * 0.001
+    assert second.seconds >= 36 * 0.004
+    whole = report.stage("steps on arrays")
+    assert whole is not None
+    assert 0.8 * whole.seconds <= first.seconds + second.seconds <= whole.seconds
+    assert report.stage("step 1 (SlowInWorkers)") is second
+    assert "steps on arrays              ms per batch   share\n  step 0 (SlowInWorkers) " in str(report)
+    here = reported(make(Disk(0, 40), steps=steps, num_workers=0))
+    assert here.steps[1].seconds >= 36 * 0.004
+    assert reported(make(Disk(0, 8), num_workers=0)).steps == ()
+
+
 # --- forms -------------------------------------------------------------------------------------------------
 
 
@@ -321,6 +338,7 @@ def hand_made(loop: list[Stage], workers: list[Stage] | None = None, **changes: 
 
 READING = [Stage("reading", 1.96, 0.98, 19.6), Stage("packing", 0.02, 0.01, 0.2), Stage("idle", 0.02, 0.01, 0.2)]
 STEPS = [Stage("reading", 0.2, 0.1, 2.0), Stage("steps on arrays", 1.7, 0.85, 17.0), Stage("idle", 0.1, 0.05, 1.0)]
+SLOWEST = Stage("step 1 (B)", 1.6, 0.8, 16.0)
 HALF_IDLE = [Stage("reading", 0.9, 0.45, 9.0), Stage("idle", 1.1, 0.55, 11.0)]
 FOR_WORKERS = [Stage("waits for workers", 0.38, 0.38, 3.8), Stage("conversion", 0.02, 0.02, 0.2)]
 FOR_GRAPH = [Stage("waits for the graph", 0.4, 0.4, 4.0)]
@@ -363,6 +381,11 @@ GRAPH = "The loop waits 40 % of its time: the graph is the bottleneck"
             hand_made(FOR_WORKERS, STEPS),
             "The loop waits 40 % of its time: the steps in the workers take too long. 2 more workers, or cheaper "
             'steps, or run="graph".',
+        ),
+        (
+            hand_made(FOR_WORKERS, STEPS, device_id=0, steps=(Stage("step 0 (A)", 0.1, 0, 1), SLOWEST)),
+            "The loop waits 40 % of its time: the steps in the workers take too long, most of it step 1 (B). 2 "
+            "more workers, or cheaper steps.",
         ),
         (
             hand_made(FOR_WORKERS, STEPS, device_id=0),
@@ -470,7 +493,7 @@ def test_a_report_is_json() -> None:
     assert parsed["verdict"] == report.verdict
     assert parsed["samples_per_s"] == 400
     assert parsed["loop"][1] == {"name": "waits for workers", "seconds": 0.38, "share": 0.38, "ms_per_batch": 3.8}
-    assert parsed["cores"] == {"usable": 8, "workers": 0.2, "process": 0.8}
+    assert parsed["cores"] == {"usable": 8, "workers": 0.2, "process": 0.8, "actors": 0.0}
     assert parsed["queue"] == {"mean": 0.1, "depth": 10, "empty_share": 0.9}
 
 
