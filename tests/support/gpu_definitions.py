@@ -120,18 +120,18 @@ def define_for_gpus_as_well(note: Callable[[GraphCounts], None]) -> None:
     """
     make = pipeline_making.make_pipeline
 
-    def made(chain: Any, arguments: dict[str, Any], *others: Any) -> Pipeline:
+    def made(chain: Any, arguments: dict[str, Any], *others: Any, **more: Any) -> Pipeline:
         refusal = None
         if arguments.get("device_id") is None and not arguments.get("debug"):
             with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(None):
                 pretend_gpus(patch)
                 try:
-                    twin = make(chain, {**arguments, "device_id": 0}, *others)
+                    twin = make(chain, {**arguments, "device_id": 0}, *others, **more)
                     note(checked_by_dali(twin))
                     twin.close()  # type: ignore[attr-defined]
                 except Exception as error:
                     refusal = error
-        pipeline = make(chain, arguments, *others)  # where it is refused as well, that is what counts
+        pipeline = make(chain, arguments, *others, **more)  # where it is refused as well, that is what counts
         if refusal is not None:
             raise AssertionError(f"What the CPU can do, a GPU cannot: {refusal}") from refusal
         return pipeline

@@ -31,7 +31,9 @@ def group_folders(controller: str, root: str | os.PathLike[str] = "/") -> Iterat
             if controller not in controllers.split(","):
                 continue
             top = next(filter(Path.is_dir, (top / controllers, top / controller)), top / controller)
-        names = [] if ".." in path.split("/") else path.strip("/").split("/")  # of a group that is not to be seen
+        names = [name for name in path.split("/") if name]
+        if ".." in names:  # of a group that is not to be seen
+            names = []
         for count in range(len(names), -1, -1):
             folder = top.joinpath(*names[:count])
             if folder.is_dir():
