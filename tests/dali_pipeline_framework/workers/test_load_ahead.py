@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -54,7 +55,7 @@ def test_slow_samples_hold_up_nobody(num_workers: int, batch_size: int) -> None:
 class ObedientWorkers:
     """Load each batch once they are waited for, which takes no time; they note what was sent."""
 
-    most_tasks = 2
+    most_tasks, starts_late, most_bytes = 2, False, math.inf
 
     def __init__(self, batch_bytes: int) -> None:
         self.inbox: deque[tuple[int, Any]] = deque()
