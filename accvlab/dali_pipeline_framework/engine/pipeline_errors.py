@@ -20,6 +20,7 @@ from .dali.texts import (
     WORKERS_NOT_STARTED,
     dali_cause,
     dali_message,
+    dali_reason,
     device_error,
     is_about,
     is_about_device,
@@ -115,7 +116,8 @@ def graph_error(
         return device_error(str(failed), error), []
     if native is not None and is_about(error, native.operator_name):
         return GraphError(f"{failed} failed in {native!r}: {dali_cause(error)}"), []
-    diagnosis = "A DataLoader finds out which of its samples is to blame." if failed.holds else _NOT_KNOWN
+    advice = "A DataLoader finds out which of its samples is to blame." if failed.holds else _NOT_KNOWN
+    diagnosis = f"The reason: {dali_reason(error)}\n{advice}"
     culprits: list[Culprit] = []
     if find is not None:
         try:

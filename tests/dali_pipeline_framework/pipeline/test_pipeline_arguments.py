@@ -405,7 +405,7 @@ class TestCheckpoints:
             iterator = self.iterator(data_input=data_input)
         iterator.close()
 
-    def test_the_sample_to_blame_is_found_after_going_on(self) -> None:
+    def test_the_samples_of_a_batch_that_fails_are_named_after_going_on(self) -> None:
         images = [encoded_image(gradient(8, 8))] * 20
         images[14] = images[14][:40]
         data_input = shuffled(ArrayProvider({"index": (DT.INT64, [*range(20)]), "image": (DT.UINT8, images)}))
@@ -416,9 +416,8 @@ class TestCheckpoints:
         with self.iterator(checkpoint, data_input, steps=steps) as iterator:
             epoch = iter(iterator)
             assert next(epoch)["index"].tolist() == [8, 9, 10, 11]
-            with pytest.raises(GraphError, match="Batch 3 of epoch 0") as caught:
+            with pytest.raises(GraphError, match=r"Batch 3 of epoch 0 .* It holds the samples 12, 13, 14, 15\."):
                 next(epoch)
-        assert caught.value.sample_indices == (14,)
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

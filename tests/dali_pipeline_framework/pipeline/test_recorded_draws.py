@@ -17,6 +17,7 @@ from hypothesis.extra import numpy as arrays
 from support.arrays import ArrayProvider
 from support.draws import DT, ConditionalDrawer, Drawer, OtherDrawer, SequenceInput, flatten
 from support.laws import each_value, examples
+from support.loaders import make_loader
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
 from support.samplers import EpochSampler
@@ -296,8 +297,11 @@ class TestReplaying:
         chain = [Slicer(IntegerDraw("a", -9, 9))]
         records = [{"Slicer[0]/a": np.int32(value)} for value in (3, -2, 4)]
         provider = ReplayedDrawsProvider(IndexProvider(6), records, [5, 4, 3])
-        with pytest.raises(GraphError, match="To blame") as caught:
-            batches(shuffled(provider, 3), chain, definition=REPLAY)
+        with (
+            make_loader(shuffled(provider, 3), steps=chain, definition=REPLAY) as loader,
+            pytest.raises(GraphError, match="To blame") as caught,
+        ):
+            list(loader)
         assert caught.value.sample_indices == (1,)
         assert "sample 1 (sample 4 of the data set), field a" in str(caught.value)
 
