@@ -266,8 +266,7 @@ class RayActors:
         refs = [*self._asked]
         if refs:
             with _signals_passed_on():
-                ray.wait(refs, num_returns=1, timeout=timeout_s)
-                ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+                ready, _ = ray.wait(refs, num_returns=1 if timeout_s else len(refs), timeout=timeout_s)
             for ref in ready:
                 self._take(ref)
         if not self._was_ready:
