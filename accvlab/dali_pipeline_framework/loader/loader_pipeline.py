@@ -244,11 +244,11 @@ class LoaderPipeline:
         """
         progress = self._progress
         while True:
-            if self.is_lost:
+            if self.is_lost or self.iterator is None:
                 self._renew()
-            source, num_before = self._source, self.pipeline.num_delivered
+            source, num_before, iterator = self._source, self.pipeline.num_delivered, cast(Any, self.iterator)
             try:
-                batch = self.iterator.next_batch()  # type: ignore[union-attr]
+                batch = iterator.next_batch()
             except StopIteration:
                 end = source.end
                 self.pipeline.reset()
@@ -344,7 +344,6 @@ class LoaderPipeline:
         """Go on at a position. What was prepared before is thrown away, also where it fails."""
         wanted = self.as_counted_by_input(position)
         if self.iterator is None or self.is_lost:  # it begins at the position of the loop
-            self.is_lost = self.iterator is not None
             return
         source, self._stream_at = self._source, wanted
         if source.end is None and not source.handed and source.position == wanted and self.given_order is None:

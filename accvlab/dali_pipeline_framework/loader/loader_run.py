@@ -167,7 +167,7 @@ class LoaderRun:
         before, self._before = self._before, None
         if before is not None:
             self.progress.pipeline, self.progress.next_start = before
-            self.pipelines.is_lost = self.pipelines.iterator is not None
+            self.pipelines.is_lost = True
 
     def next_batch(self, loop: Loop) -> Any:
         """Get the next batch of a loop.
@@ -225,7 +225,7 @@ class LoaderRun:
     def _timed_batch(self, loop: Loop) -> Any:
         progress, times, pipelines, asked_at = self.progress, self.times, self.pipelines, perf_counter_ns()
         steps = self._settings.steps_per_epoch
-        if loop.has_ended or pipelines.iterator is None:
+        if loop.has_ended:
             raise StopIteration
         if steps is not None and progress.pipeline.batch >= steps:
             self._end_loop(loop)
