@@ -9,7 +9,6 @@ import io
 import os
 import pickle
 import re
-import signal
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Set
@@ -307,16 +306,6 @@ def said_when_a_worker_dies() -> str:
     return said(pipeline.run)
 
 
-def said_after_a_worker_has_ended() -> str:
-    pipeline = pipeline_with_worker(Numbers())
-    pipeline.build()
-    pipeline.run()
-    [worker] = pipeline._py_pool.pids()
-    os.kill(worker, signal.SIGKILL)
-    texts_said = [said(pipeline.run) for _ in range(2)]
-    return texts_said[1]
-
-
 def bytes_of(text: bytes) -> Any:
     return fn.external_source(lambda: [np.frombuffer(text, np.uint8)])
 
@@ -383,7 +372,6 @@ def raised_with_conditionals() -> str:
 TEXTS: dict[str, Callable[[Path], str]] = {
     "WORKERS_NOT_STARTED": lambda _: said_at_start(),
     "WORKER_LOST": lambda _: said_when_a_worker_dies(),
-    "NO_WORKER_TAKES_TASKS": lambda _: said_after_a_worker_has_ended(),
     "CAUSE": lambda _: of_operator(lambda: fn.reshape(bytes_of(b"ab"), shape=[3])),
     "CPP_CONTEXT": lambda _: of_operator(lambda: fn.reshape(bytes_of(b"ab"), shape=[3])),
     "PIPELINE_IS_INVALID": lambda _: of_operator(lambda: fn.reshape(bytes_of(b"ab"), shape=[3])),

@@ -75,7 +75,7 @@ def received(
     alarm: Callable[[float], None],
     seed: int,
     seen: Callable[[int], None] = lambda num: None,
-    within: tuple[float, float] = (1e-5, 0.1),
+    within: tuple[float, float] = (1e-5, 0.05),
 ) -> tuple[list[Any], int]:
     """Take all batches, with a timer running at most calls; returns them, and how many calls were interrupted."""
     moments, batches, num_raised = random.Random(seed), [], 0
