@@ -33,7 +33,7 @@ _IMPORTED_ONCE = [
     *("av", "cv2", "PIL.Image", "torch", "torch.utils.data", "nvidia.dali._multiproc.worker"),
     *(
         f"{_FRAMEWORK}.{room}"
-        for room in ("inputs", "engine.worker_source", "loader.data_loader", "processing_steps")
+        for room in ("inputs", "workers.loading", "loader.data_loader", "processing_steps")
     ),
 ]
 

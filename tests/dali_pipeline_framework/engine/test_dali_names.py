@@ -216,7 +216,9 @@ def test_counters_of_a_pipeline_follow_its_epochs() -> None:
 
 def test_each_private_name_that_is_used_is_probed() -> None:
     private = private_names_of_dali() - {"_"}
-    found = {module: private_names_in(SOURCES[module], private) for module in SOURCES if module.startswith("engine/")}
+    found = {
+        module: private_names_in(SOURCES[module], private) for module in SOURCES if module.startswith("engine/")
+    }
     users = sorted(module for module, names in found.items() if names)
     assert users == ["engine/dali/graph_definition.py", "engine/structured_pipeline.py"]
     used = {name for names in found.values() for name in names}
