@@ -31,10 +31,7 @@ START_METHOD = "forkserver"  # DALI's threads would not survive a fork of this p
 _FRAMEWORK = "accvlab.dali_pipeline_framework"
 _IMPORTED_ONCE = [
     *("av", "cv2", "PIL.Image", "torch", "torch.utils.data", "nvidia.dali._multiproc.worker"),
-    *(
-        f"{_FRAMEWORK}.{room}"
-        for room in ("inputs", "engine.worker_source", "loader.data_loader", "processing_steps")
-    ),
+    *(f"{_FRAMEWORK}.{room}" for room in ("inputs", "workers.loading", "loader.data_loader", "processing_steps")),
 ]
 
 

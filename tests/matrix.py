@@ -25,8 +25,8 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 WHEELS = ("cuda120", "cuda130")
 FOR_TESTS = ("pytest", "pytest-timeout", "hypothesis", "psutil", "pillow")
 TESTS = (
-    "dali_pipeline_framework/engine/test_fork_server.py",
-    "dali_pipeline_framework/engine/test_start_methods.py",
+    "dali_pipeline_framework/workers/test_preloading.py",
+    "dali_pipeline_framework/workers/test_start_methods.py",
     "dali_pipeline_framework/sampling/test_samplers.py",
     "driving_data/datasets/test_index_cache.py",
 )

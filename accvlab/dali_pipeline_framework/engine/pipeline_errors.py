@@ -15,7 +15,6 @@ from ..sample_data.names import format_path
 from ..sources.native_input import NativeInput
 from .dali.texts import (
     MERGED_DIFFERENT_DIMENSIONS,
-    NO_WORKER_TAKES_TASKS,
     WORKER_LOST,
     WORKERS_NOT_STARTED,
     dali_cause,
@@ -49,7 +48,7 @@ def worker_error(error: Exception) -> WorkerStartError | WorkerDiedError | None:
             "stderr says why. Frequent causes: a module that cannot be imported in the worker, a main script "
             'without a guard (`if __name__ == "__main__":`), too little memory.'
         )
-    if WORKER_LOST in text or NO_WORKER_TAKES_TASKS in text:
+    if WORKER_LOST in text:
         return WorkerDiedError(
             "A worker process of DALI has ended, so no more batches can be loaded. Frequent causes: memory ran "
             "out, a crash in native code that the data provider uses, a /dev/shm that is too small. A DataLoader "

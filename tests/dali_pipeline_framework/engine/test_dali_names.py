@@ -9,7 +9,6 @@ import io
 import os
 import pickle
 import re
-import resource
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Set
@@ -86,7 +85,6 @@ def roots() -> Iterator[dict[str, Any]]:
     pipeline.build()
     pipeline.run()
     numbers, noise, kept = pipeline.nodes
-    lock = pipeline._py_pool.pool._result_queue.lock
     in_parts = Pipeline(1, 1, None)
     with in_parts:
         in_parts.given, _ = fn.external_source(lambda: ([np.zeros(1)], [np.zeros(1)]), num_outputs=2)
@@ -98,20 +96,15 @@ def roots() -> Iterator[dict[str, Any]]:
         "given": in_parts.given,
         "dali": nvidia.dali,
         "fn": fn,
-        "lock": lock,
     }
     pipeline._py_pool.close()
 
 
-WORKERS = "pipeline._py_pool.pool"
-CONTEXT = "pipeline._py_pool.contexts.0"
 # Path of a name, and whether what stands there is what it was taken for.
 NAMES: dict[str, Callable[[Any], bool]] = {
     "pipeline._built": lambda value: value is True,
     "pipeline._py_pool_started": lambda value: value is True,
     "pipeline._device_id": lambda value: value is None,
-    "pipeline._py_callback_pickler": lambda value: value is None,
-    "dali.pickling._DaliPickle": lambda value: value.loads(value.dumps(DALI)) == DALI,
     "pipeline._api_type": lambda value: value == types.PipelineAPIType.BASIC,
     "pipeline._exec_async": lambda value: value is True,
     "pipeline._exec_dynamic": lambda value: value is True,
@@ -129,29 +122,6 @@ NAMES: dict[str, Callable[[Any], bool]] = {
     "pipeline._check_api_type_scope": callable,
     "pipeline._skip_api_check": lambda value: value is False,
     "pipeline._py_pool.close": callable,
-    "pipeline._py_pool.reset_context": callable,
-    "pipeline._py_pool.receive_batch": callable,
-    f"{CONTEXT}.task_queue": lambda value: hasattr(value, "popleft"),
-    "pipeline._parallel_input_callbacks.0.prefetch_queue_depth": lambda value: value == 1,
-    f"{CONTEXT}.scheduled_minibatches": lambda value: all(isinstance(batch, int) for batch in value),
-    f"{CONTEXT}.is_not_received": callable,
-    f"{CONTEXT}.shm_manager.queue_depth": lambda value: value == 2,
-    f"{CONTEXT}.shm_manager.get_chunks": lambda get: all(len(chunk.buf) == chunk.capacity for chunk in get()),
-    f"{WORKERS}.wait_for_res": callable,
-    f"{WORKERS}._sync_initialized_workers": callable,
-    "dali._multiproc.pool.ProcPool.from_contexts": callable,
-    f"{WORKERS}._processes.0.sentinel": lambda value: isinstance(value, int),
-    f"{WORKERS}._processes.0.exitcode": lambda value: value is None,
-    f"{WORKERS}._observer.interrupt_pipe.send": callable,
-    f"{WORKERS}._workers_contexts.0.dedicated_task_queue": lambda queue: queue is None or hasattr(queue, "lock"),
-    f"{WORKERS}._result_queue.shm.close": callable,
-    f"{WORKERS}._result_queue.cv_not_empty": lambda value: hasattr(value._woken_count, "release"),
-    f"{WORKERS}._result_queue.cv_not_empty._wait_semaphore.release": callable,
-    f"{WORKERS}._result_queue.is_closed": lambda value: value is False,
-    f"{WORKERS}._result_queue._read_meta": callable,
-    f"{WORKERS}._result_queue.meta.size": lambda value: isinstance(value, int),
-    f"{WORKERS}._general_task_queue.lock.acquire": callable,
-    f"{WORKERS}._general_task_queue.is_closed": lambda value: value is False,
     "numbers.source._op._device": lambda value: value == "cpu",
     "noise.source._op._device": lambda value: value == "cpu",
     "noise.source._op.schema_name": lambda value: value == "random__Uniform",
@@ -175,9 +145,6 @@ NAMES: dict[str, Callable[[Any], bool]] = {
     "dali.pipeline._generate_graph": callable,
     "fn._conditional.split": callable,
     "fn._conditional.merge": callable,
-    # Of Python's own locks.
-    "lock._semlock._count": lambda count: count() == 0,
-    "lock._semlock.handle": lambda value: isinstance(value, int),
 }
 NAMES_PROBED_BELOW = {"_stack"}
 
@@ -249,12 +216,12 @@ def test_counters_of_a_pipeline_follow_its_epochs() -> None:
 
 def test_each_private_name_that_is_used_is_probed() -> None:
     private = private_names_of_dali() - {"_"}
-    used = {
-        name
-        for module, source in SOURCES.items()
-        if module.startswith("engine/")
-        for name in private_names_in(source, private)
+    found = {
+        module: private_names_in(SOURCES[module], private) for module in SOURCES if module.startswith("engine/")
     }
+    users = sorted(module for module, names in found.items() if names)
+    assert users == ["engine/dali/graph_definition.py", "engine/structured_pipeline.py"]
+    used = {name for names in found.values() for name in names}
     probed = {part for path in NAMES for part in path.split(".") if part.startswith("_")} | NAMES_PROBED_BELOW
     assert used - probed == set()
     assert {name for name in probed - used if not re.search(rf"\b{name}\b", "".join(SOURCES.values()))} == set()
@@ -287,7 +254,7 @@ def private_names_in(source: str, private: Set[str]) -> set[str]:
         ("class A(Pipeline):\n    def _iter_setup(self): ...", {"_iter_setup"}),
         ("class A(Pipeline):\n    def end(self):\n        self._last_iter = True", {"_last_iter"}),
         ("pipeline._device_id = None", {"_device_id"}),
-        ("from nvidia.dali.pickling import _DaliPickle", {"_DaliPickle"}),
+        ("from nvidia.dali._utils import dali_trace", {"_utils"}),
         ("getattr(node.source, '_op', None)", {"_op"}),
         ("class A:\n    def __init__(self):\n        self._source = self._worker = 1", set()),
     ],
@@ -339,16 +306,6 @@ def said_when_a_worker_dies() -> str:
     pipeline = pipeline_with_worker(Numbers(ends_at=0))
     pipeline.build()
     return said(pipeline.run)
-
-
-def said_after_an_interrupt() -> str:
-    pipeline = pipeline_with_worker(Numbers())
-    pipeline.build()
-    pool = pipeline._py_pool.pool
-    pool._observer.interrupt_pipe.send(None)
-    pool._observer.thread.join()
-    chunk = next(iter(pipeline._py_pool.contexts[0].shm_manager.get_chunks()))
-    return said(lambda: pool.send([(chunk, None)], None))
 
 
 def bytes_of(text: bytes) -> Any:
@@ -414,23 +371,9 @@ def raised_with_conditionals() -> str:
     return type(caught.value).__name__
 
 
-def said_without_shared_memory() -> str:
-    """With a limit of the size of files, which also holds for shared memory."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    try:
-        with pytest.raises(RuntimeError) as caught:
-            pipeline_with_worker(Numbers(), "fork").start_py_workers()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    return str(caught.value)
-
-
 TEXTS: dict[str, Callable[[Path], str]] = {
-    "NO_SHARED_MEMORY": lambda _: said_without_shared_memory(),
     "WORKERS_NOT_STARTED": lambda _: said_at_start(),
     "WORKER_LOST": lambda _: said_when_a_worker_dies(),
-    "NO_WORKER_TAKES_TASKS": lambda _: said_after_an_interrupt(),
     "CAUSE": lambda _: of_operator(lambda: fn.reshape(bytes_of(b"ab"), shape=[3])),
     "CPP_CONTEXT": lambda _: of_operator(lambda: fn.reshape(bytes_of(b"ab"), shape=[3])),
     "PIPELINE_IS_INVALID": lambda _: of_operator(lambda: fn.reshape(bytes_of(b"ab"), shape=[3])),

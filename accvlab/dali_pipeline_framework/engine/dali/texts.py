@@ -21,7 +21,6 @@ ASKS_FOR_DECODER = "is it decoded before? If not, put ImageDecoder before this s
 # Errors of worker processes.
 WORKERS_NOT_STARTED = "Workers initialization failed"
 WORKER_LOST = "Worker data receiving interrupted"
-NO_WORKER_TAKES_TASKS = "Sending tasks to worker"
 
 # Parts of the report of an operator that has failed.
 CAUSE = "encountered:"  # comes before it
