@@ -11,10 +11,13 @@ interrupted, in the pipeline costs a new pipeline that begins at the batch which
 
 from __future__ import annotations
 
+import _thread
 import functools
 import logging
+import sys
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from ..engine.input_sources import FedSource
@@ -42,7 +45,7 @@ from ..workers.loading import BatchLoader
 from ..workers.local import LocalWorkers
 from ..workers.plans import BatchPlan
 from ..workers.pool import Batch, Pool, PoolSettings, Refused, Workers, evening_depth
-from ..workers.process_setup import comes_from_signal_handler
+from ..workers.process_setup import comes_from_signal_handler, raised_by_signal_handler
 from .input_binding import LoaderInput
 from .loader_settings import LoaderSettings
 from .progress import LoopProgress, Position
@@ -52,6 +55,39 @@ from .torch_interface import with_pinning
 _logger = logging.getLogger(__name__)
 
 _AHEAD_PER_ACTOR = 4  # batches: of those on their way and those that even out how long samples take
+
+
+class _Renewal:
+    """Makes a pipeline again in another thread, to begin at a position.
+
+    Attributes:
+        done: Set when it has ended.
+        error: What it has raised.
+    """
+
+    def __init__(self, make: Callable[[], None], due: tuple[int, int]) -> None:
+        """Set what makes it, and where it begins."""
+        self._make, self._due, self._first = make, due, threading.Lock()
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+
+    def is_of_another(self, due: tuple[int, int]) -> bool:
+        """Whether it begins at another position."""
+        return self._due != due
+
+    def start(self) -> None:
+        """Start it, if it was not yet; exceptions would leave a `threading.Thread` half started."""
+        _thread.start_new_thread(self._run, ())
+
+    def _run(self) -> None:
+        if not self._first.acquire(blocking=False):
+            return
+        try:
+            self._make()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.done.set()
 
 
 class LoaderPipeline:
@@ -116,6 +152,7 @@ class LoaderPipeline:
         self.iterator: DALIStructuredOutputIterator | None = None
         self.segments = NO_SEGMENTS
         self._source: Any = None
+        self._renewal: _Renewal | None = None
         self.pipeline: StructuredPipeline
         self._stream_at = (0, 0)
         self.data_input = bound.data_input
@@ -210,6 +247,7 @@ class LoaderPipeline:
 
     def replace(self, segments: EpochSegments) -> None:
         """Go on with an epoch that was begun with other batch sizes, with other workers."""
+        self._end_renewal()
         data_input: Any = self.bound.data_input
         if segments[1]:
             data_input = data_input.continued(*segments)
@@ -225,11 +263,32 @@ class LoaderPipeline:
             self.start()
 
     def _renew(self) -> None:
-        """Replace a pipeline that was lost by one that goes on at the position of the loop; the workers stay."""
+        """Replace a pipeline that was lost by one that goes on at the position of the loop; the workers stay.
+
+        Another thread does that: no signal handler runs in it, so that an exception of one leaves nothing half
+        made. The next call then waits for it.
+        """
+        self.pool.start()  # workers end with the thread that starts them
+        renewal = self._renewal
+        if renewal is None or renewal.is_of_another(self._due):
+            self._end_renewal()
+            renewal = self._renewal = _Renewal(self._make_again, self._due)
+        renewal.start()
+        renewal.done.wait()
+        self._renewal, self.is_lost = None, renewal.error is not None
+        if renewal.error is not None:
+            raise renewal.error
+
+    def _end_renewal(self) -> None:
+        renewal = self._renewal
+        if renewal is not None:
+            renewal.start()
+            renewal.done.wait()
+
+    def _make_again(self) -> None:
         self._close_pipeline()
         self._use(self._made(self.data_input))
         self.start()
-        self.is_lost = False
 
     # --- batches ----------------------------------------------------------------------------------
 
@@ -242,7 +301,7 @@ class LoaderPipeline:
         Raises:
             StopIteration: The epoch has no more.
         """
-        progress = self._progress
+        progress, handled = self._progress, sys.exc_info()[1]
         while True:
             if self.is_lost or self.iterator is None:
                 self._renew()
@@ -266,6 +325,8 @@ class LoaderPipeline:
                 source.begin((epoch, number))
                 raise end.error from end.error.__cause__
             except FrameworkError as error:
+                if raised_by_signal_handler(error, handled) is not None:
+                    raise
                 if self.pipeline.failure is None:  # the batch could not be converted, that is all
                     self._pass(num_before)
                     raise
@@ -401,6 +462,7 @@ class LoaderPipeline:
         """End the worker processes and free their memory."""
         self.is_closed = True
         try:
+            self._end_renewal()
             self._close_pipeline()
         finally:  # also where a signal comes in between
             self.pool.close()

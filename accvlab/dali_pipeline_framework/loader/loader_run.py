@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter_ns, process_time_ns
@@ -15,7 +16,7 @@ from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, FrameworkError, NotSupportedError, SettingError, StateError
 from ..sources.input_adapter import InputAdapter
 from ..threads import give_lock
-from ..workers.process_setup import comes_from_signal_handler
+from ..workers.process_setup import raised_by_signal_handler
 from .input_binding import bind_input, check_sample_policy, checked_num_workers, composed_definition
 from .ledger_recording import LedgerRecording
 from .loader_pipeline import LoaderPipeline
@@ -164,10 +165,10 @@ class LoaderRun:
 
     def _take_up(self) -> None:
         """Where an exception has come out of the middle of a call, have the batch made again that was due."""
-        before, self._before = self._before, None
-        if before is not None:
-            self.progress.pipeline, self.progress.next_start = before
+        if self._before is not None:  # in this order: another exception may come in the middle of it
+            self.progress.pipeline, self.progress.next_start = self._before
             self.pipelines.is_lost = True
+            self._before = None
 
     def next_batch(self, loop: Loop) -> Any:
         """Get the next batch of a loop.
@@ -187,17 +188,19 @@ class LoaderRun:
         if not loop.has_begun:
             self._resume_training(loop)
         self._before = progress.pipeline, progress.next_start
+        handled = sys.exc_info()[1]
         try:
             batch = self._timed_batch(loop)
-        except (StopIteration, FrameworkError) as error:
+        except Exception as error:
+            raised = raised_by_signal_handler(error, handled)
+            if raised is not None:
+                raise raised from None
             self._before = None
+            if not isinstance(error, StopIteration | FrameworkError):  # it is of `post_process_func`
+                raise
             if pipelines.is_closed:  # by another thread, which has ended the wait
                 raise pipelines.closed_error() from None
             error.__traceback__ = None  # how it got here does not help
-            raise
-        except Exception as error:  # of `post_process_func`
-            if not comes_from_signal_handler(error):
-                self._before = None
             raise
         progress.delivered, progress.is_loaded, self._before = progress.pipeline, False, None
         loop.has_begun = True

@@ -20,7 +20,7 @@ import attrs
 
 from ..draws.keyed_draws import LoadingSamples, SampleSeeds, of_thread
 from ..draws.random_draws import KeyedDraws
-from ..errors import FrameworkError, text_of
+from ..errors import FrameworkError, SourceError, text_of
 from ..faults.fault_policy import Stage
 from ..limits.file_limits import all_limits, set_all_limits
 from ..providers import frame_counts
@@ -256,6 +256,8 @@ class BatchLoader:
         self._epoch: int | None = None  # of an iterable
         self._iterator: Iterator[Any] = iter(())
         self._num_iterated = 0
+        self._is_iterating = False
+        self._answered: Answer | None = None  # of an iterable, that may not have been received
         checks_images = plan.checks_images
         if plan.steps is not None and not plan.steps.deferred:  # all is decoded here, and fails here
             checks_images &= any(leaf.content.is_encoded for leaf in plan.steps.output_format.flat_leaves)
@@ -272,7 +274,7 @@ class BatchLoader:
             frame_counts.take_frames()  # of other uses of the data set in this process
         outer, of_thread.loading = of_thread.loading, self._loading
         try:
-            return self._loaded(task) if self._is_callable else self._iterated(task)
+            return self._loaded(task) if self._is_callable else self._iterated_once(task)
         except BaseException as error:
             pass_on_interrupt(error)
             return self.failure(task, error)
@@ -458,6 +460,25 @@ class BatchLoader:
         raise OddSampleError(number, problem)
 
     # --- iterables --------------------------------------------------------------------------------
+
+    def _iterated_once(self, task: Task) -> Answer:
+        """Get a batch of an iterable; the same again, where an exception of a signal handler came meanwhile."""
+        if self.worker is not None:  # where no handlers run
+            return self._iterated(task)
+        if self._answered is not None and self._answered.number == task.number:
+            return self._answered
+        was_interrupted, self._is_iterating = self._is_iterating, True
+        if was_interrupted:
+            problem = "was interrupted by a signal handler in the middle of a batch, which is lost"
+            error = SourceError(
+                f"{self.plan.name} {problem}. Load in a worker (`num_workers=1`), where none comes."
+            )
+            answer: Answer = self.failure(task, error)
+        else:
+            answer = self._iterated(task)
+        self._answered = answer
+        self._is_iterating = False
+        return answer
 
     def _iterated(self, task: Task) -> Answer:
         """Get the next batch of an iterable; the first task of another epoch begins it anew."""

@@ -278,6 +278,7 @@ class LocalWorkers:
         if pid is not None:
             with contextlib.suppress(OSError):
                 os.kill(pid, 9)
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # until then `multiprocessing` starts no other
 
     # --- messages ---------------------------------------------------------------------------------
 

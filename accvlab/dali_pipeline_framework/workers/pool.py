@@ -36,6 +36,7 @@ from .local import Gone, described_stage
 from .messages import Answer, Ended, Failed, Loaded, Position, Task
 from .plans import BatchPlan
 from .process import STARTING, Ready, StartFailed
+from .process_setup import pass_on_interrupt
 from .reports import WorkerReport
 from .stacks import stack_of_main_thread
 
@@ -396,6 +397,7 @@ class Pool:
             if task is None:
                 return None
         except Exception as error:  # of a sampler of the user; it is raised when the batch is due
+            pass_on_interrupt(error)
             where = f"epoch {position[0]}, batch {position[1]}"
             entry = self._entries[position] = _Entry(Task(position))
             report = WorkerReport.of_exception(error, where, None, _PLANNING)
@@ -436,7 +438,9 @@ class Pool:
     def _room(self) -> int:
         """How many batches may be in the window beside those that were handed over."""
         room = self.settings.window
-        if self._batch_bytes:
+        if not self._batch_bytes:  # how large batches are is not known yet: one for each worker
+            room = min(room, self.settings.num_workers)
+        else:
             room = min(room, max(self.settings.num_workers, int(self.settings.window_bytes // self._batch_bytes)))
             room = int(min(room, self._workers.most_bytes // self._batch_bytes - self._num_handed))
         return max(1, room)

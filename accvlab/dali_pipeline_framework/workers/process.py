@@ -127,7 +127,10 @@ def run_worker(connection: Connection, start: Start, inherited: LoadingPlan | No
     """
     prepare_worker_process(start.parent_pid, start.is_of_main_thread)
     answer_requests(start.stacks)
-    file = os.open(start.progress, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        file = os.open(start.progress, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:  # an exception of a signal handler has ended the start: nobody waits for this worker
+        return
     words: Any = memoryview(mmap.mmap(file, 8 * NUM_WORDS)).cast("q")
     os.close(file)
 

@@ -99,6 +99,21 @@ def pass_on_interrupt(error: BaseException) -> None:
         raise error
 
 
+def raised_by_signal_handler(error: BaseException, handled: BaseException | None = None) -> BaseException | None:
+    """Find what a signal handler of the program has raised, whatever was made of it; None: it was none.
+
+    Args:
+        error: What has come out.
+        handled: What was being handled before, which Python has put into the chain of the error.
+    """
+    inner: BaseException | None = error
+    while inner is not None and inner is not handled:
+        if comes_from_signal_handler(inner):
+            return inner
+        inner = inner.__cause__ or inner.__context__
+    return None
+
+
 def comes_from_signal_handler(error: BaseException) -> bool:
     """Whether an exception was raised by a signal handler of the program, wherever it has come out."""
     handlers = map(signal.getsignal, signal.valid_signals())

@@ -104,15 +104,10 @@ def test_as_many_batches_as_the_window_has_are_loaded_ahead() -> None:
     assert sent_ahead(12, 6, 1e9, 1000) == [6] * 12
 
 
-first_ones = pytest.mark.xfail(strict=True, reason="the size of batches is not known when the first are sent")
-
-
-@first_ones
 def test_no_more_than_may_take_memory() -> None:
     assert sent_ahead(9, 6, 3500, 1000) == [3] * 9
 
 
-@first_ones
 def test_a_batch_per_worker_however_large() -> None:
     assert sent_ahead(9, 6, 3500, 10_000) == [2] * 9
 
