@@ -74,7 +74,7 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"Classes|Description|Sensors|FrameRule|EdgeRule|CROPS|RASTER_CLASSES|Images|VideoDevice|VideoDecoder|DECODED_ON_GPU|(.*\.)?(Pool|EncodedClip|KnownFile|ByteMap|SmoothTrajectory)|DrawKey|GivenOrder|Lengths|(.*\.)?ImagePlan",
     ),
-    (r"py:.*", r"(.*\.)?Counts|ControlBlock|Delivery|FailureDiagnosis"),
+    (r"py:.*", r"(.*\.)?(Counts|Delivery|FailureDiagnosis|Culprit|InputSource|FedSource)|Sums|PixelArray"),
     (r"py:exc", r"As .*"),
 ]
 

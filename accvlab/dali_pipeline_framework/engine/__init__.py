@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DALI's processes: workers, shared memory, interrupts, and what is said when they fail."""
+"""DALI's pipelines: what they are fed, what comes out, how long it takes, and what is said when they fail."""

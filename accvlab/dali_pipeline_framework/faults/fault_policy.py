@@ -54,10 +54,11 @@ class FaultPolicy:
             e.g. on a full disk, an error is logged, and the loop goes on.
         exclude: Files of this kind, whose samples are taken for failed without trying them; not with ``samples``
             ``"raise"``.
-        restarts: How many times, in all, workers are started again after one was killed, ended or hung, or the
-            pipeline was lost otherwise; the loop continues with exactly the batch that was due. A sample that
-            has ended two workers is one that cannot be loaded. None: 0 for worker processes; no limit for actors
-            of a Ray cluster, which may lose machines at any time.
+        restarts: How many times, in all, a worker that was killed, ended or hung is replaced, or a batch is tried
+            again for which no sample is to blame; the loop continues with exactly the batch that was due. Workers
+            that are lost together count once. A sample that has ended two workers is one that cannot be loaded.
+            None: 0 for worker processes; no limit for actors of a Ray cluster, which may lose machines at any
+            time.
         blocked_after: Seconds after which a worker that loads one sample counts as standing still, and is killed.
             Its set-up is watched as well: how long the input or the steps are unpickled, or ``worker_init_fn``
             runs, without another module being imported. None: never.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run of a loader: its pipeline, its position, its times, and its recovery from faults, loop after loop."""
+"""The run of a loader: its workers and pipeline, its position and its times, loop after loop."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class PipelineDefinition:
             use_parallel_external_source: Whether the input runs in worker processes.
             prefetch_queue_depth: Batches that the workers load ahead. Each worker loads whole batches, so it is
                 raised to the number of workers where it is smaller. More than that evens out loading times
-                that vary, and takes shared memory for each batch. With 2, a `DataLoader` chooses by itself (see
+                that vary, and takes memory for each batch. With 2, a `DataLoader` chooses by itself (see
                 there).
             print_sample_data_group_format: Whether to print the format after each step to stdout, each time a
                 pipeline is made.

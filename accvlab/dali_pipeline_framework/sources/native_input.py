@@ -37,7 +37,7 @@ class NativeInput(InputBase):
 
     @abstractmethod
     def define(self, seed: int) -> Sequence[DataNode]:
-        """Define the operators in the current pipeline, the one that reads with the name `OPERATOR`.
+        """Define the operators in the current pipeline, the one that reads with the name ``OPERATOR``.
 
         Args:
             seed: Seed of the pipeline.
@@ -87,7 +87,7 @@ class NativeRun(ABC):
         """Continue after a checkpoint, where ``num_begun`` batches of the epoch were received, or its end as well.
 
         Returns:
-            Number of batches received of the epoch that is continued: 0 after the last batch of one.
+            How many batches of the epoch that is continued were received; 0 after the last batch of one.
         """
         return num_begun
 

@@ -91,7 +91,7 @@ class LeRobotProvider(BlueprintProvider):
     frame is more than ``tolerance_s`` away is an error, and so is each row of an episode of which the video has
     fewer frames than rows: which ones are missing cannot be known. More frames are a warning.
 
-    **Depth.** `depth_cameras` has what the data set says of the codes of its depth maps, such as their limits.
+    **Depth.** ``depth_cameras`` has what the data set says of the codes of its depth maps, such as their limits.
 
     Example::
 
