@@ -346,13 +346,14 @@ def large_batches(num_mb: int, batches_ahead: int) -> list[dict[str, float]]:
     """Where more are requested ahead than the store holds, as long as nobody knows how large they are."""
     found = []
     for _ in range(3):
-        in_store, before = [], bytes_in_store()
+        ahead, in_store, before = [], [], bytes_in_store()
         provider = TimedProvider(200, 0.0, (num_mb * 2**16,))
         with DataLoader(provider, 4, output_type="numpy", workers=actors(batches_ahead=batches_ahead)) as loader:
             for _ in loader:
                 time.sleep(0.02)
                 in_store.append(bytes_in_store() - before)
-        found.append({"in store": max(in_store), "lost": num_lost()})
+                ahead += [queue.mean for queue in (loader.report().queue,) if queue is not None]
+        found.append({"in store": max(in_store), "ahead": max(ahead[len(ahead) // 2 :]), "lost": num_lost()})
     return found
 
 

@@ -191,6 +191,7 @@ def test_a_store_without_room_is_named_and_one_that_others_fill_is_used(ray_runs
 
 def test_batches_take_at_most_half_of_the_store(ray_runs: RayRuns) -> None:
     for found in ray_runs("large_batches", num_mb=4, batches_ahead=45):
+        assert found["ahead"] <= 90 // 2 // 4
         assert found["in store"] <= 90 * 2**20 / 2
         assert found["lost"] == 0
 

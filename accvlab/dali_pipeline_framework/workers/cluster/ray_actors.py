@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import time
 from collections import deque
@@ -39,7 +40,6 @@ _POLL_EACH_S = 1.0
 _ROOM_AGAIN_S = 1.0
 _LONGEST_READING_S = 10.0  # of what a dead actor was at
 _LONGEST_STACK_S = 1.0
-_TASKS_PER_ACTOR = 3  # one is worked on, the others wait, or are on their way: an actor never waits for the next
 _LONGEST_TEXT = 300
 _HANDING_OVER = -5
 """What an actor is at that has loaded a batch, which has not come."""
@@ -110,11 +110,13 @@ class RayActors:
     They belong to this process: when it ends, however it does, Ray ends them.
 
     Attributes:
-        most_tasks: How many tasks an actor has at a time: one, until the size of a batch is known.
+        most_tasks: How many tasks an actor has at a time: one is worked on, the others wait, or are on their way.
+        starts_late: An actor waits for room in the cluster before it starts.
         most_bytes: Half of the object store of this machine.
         inbox: What has come, by number of the worker.
     """
 
+    most_tasks = 3
     starts_late = True
 
     def __init__(self, plan: LoadingPlan, settings: RayWorkers) -> None:
@@ -131,7 +133,7 @@ class RayActors:
         self._num_started = 0
         self._waits_since: float | None = None  # for the first actor
         self._was_ready = False
-        self.most_tasks, self.most_bytes = 1, float("inf")
+        self.most_bytes = math.inf
         self.inbox: deque[tuple[int, Any]] = deque()
 
     # --- start ------------------------------------------------------------------------------------
@@ -293,7 +295,6 @@ class RayActors:
             self._fail(actor, error)
             return
         if isinstance(answer, Loaded):
-            self.most_tasks = _TASKS_PER_ACTOR
             num_bytes, store = answer.work.num_bytes, self._store_bytes
             if num_bytes > store:
                 error = OutputError(
