@@ -443,8 +443,6 @@ class Pool:
         else:
             room = min(room, max(self.settings.num_workers, int(self.settings.window_bytes // self._batch_bytes)))
             room = int(min(room, self._workers.most_bytes // self._batch_bytes - self._num_handed))
-        elif self._workers.most_bytes < math.inf:  # how many there is memory for is not known yet
-            room = min(room, self.settings.num_workers)
         return max(1, room)
 
     def _give(self) -> None:
