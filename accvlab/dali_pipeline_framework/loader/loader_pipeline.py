@@ -16,6 +16,7 @@ import functools
 import logging
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -61,23 +62,28 @@ class _Renewal:
     """Makes a pipeline again in another thread, to begin at a position.
 
     Attributes:
-        done: Set when it has ended.
+        is_done: Whether it has ended.
         error: What it has raised.
     """
 
     def __init__(self, make: Callable[[], None], due: tuple[int, int]) -> None:
         """Set what makes it, and where it begins."""
         self._make, self._due, self._first = make, due, threading.Lock()
-        self.done = threading.Event()
+        self.is_done = False
         self.error: BaseException | None = None
 
     def is_of_another(self, due: tuple[int, int]) -> bool:
         """Whether it begins at another position."""
         return self._due != due
 
-    def start(self) -> None:
-        """Start it, if it was not yet; exceptions would leave a `threading.Thread` half started."""
+    def wait(self) -> None:
+        """Start it, if it was not yet, and wait for its end.
+
+        An exception in the middle would leave a `threading.Thread` half started, and locks of an `Event` held.
+        """
         _thread.start_new_thread(self._run, ())
+        while not self.is_done:
+            time.sleep(5e-4)
 
     def _run(self) -> None:
         if not self._first.acquire(blocking=False):
@@ -87,7 +93,7 @@ class _Renewal:
         except BaseException as error:
             self.error = error
         finally:
-            self.done.set()
+            self.is_done = True
 
 
 class LoaderPipeline:
@@ -273,8 +279,7 @@ class LoaderPipeline:
         if renewal is None or renewal.is_of_another(self._due):
             self._end_renewal()
             renewal = self._renewal = _Renewal(self._make_again, self._due)
-        renewal.start()
-        renewal.done.wait()
+        renewal.wait()
         self._renewal, self.is_lost = None, renewal.error is not None
         if renewal.error is not None:
             raise renewal.error
@@ -282,8 +287,7 @@ class LoaderPipeline:
     def _end_renewal(self) -> None:
         renewal = self._renewal
         if renewal is not None:
-            renewal.start()
-            renewal.done.wait()
+            renewal.wait()
 
     def _make_again(self) -> None:
         self._close_pipeline()

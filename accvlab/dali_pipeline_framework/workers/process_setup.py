@@ -110,7 +110,7 @@ def raised_by_signal_handler(error: BaseException, handled: BaseException | None
     while inner is not None and inner is not handled:
         if comes_from_signal_handler(inner):
             return inner
-        inner = inner.__cause__ or inner.__context__
+        inner = inner.__context__ if inner.__cause__ is None else inner.__cause__
     return None
 
 

@@ -101,6 +101,9 @@ def received(
         seen(len(batches))
 
 
+# What a handler raises in functions that Python calls itself, e.g. those that modules have registered for forks,
+# is lost by Python.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("num_workers", [0, 1])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_stream_is_that_of_an_undisturbed_run(
@@ -129,6 +132,7 @@ def test_the_stream_is_that_of_an_undisturbed_run(
         assert indices(loader, 2) == sampled
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_batches_of_an_input_that_cannot_go_back_come_once(alarm: Callable[[float], None]) -> None:
     """In a worker: in this process an exception can come in the middle of the user's code."""
     with make_loader(NumberIterable(SAMPLES), BATCH, num_workers=1) as loader:
