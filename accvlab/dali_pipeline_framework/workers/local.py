@@ -104,6 +104,7 @@ class LocalWorkers:
         most_tasks: How many tasks a worker has at a time: one is worked on, others wait.
         starts_late: Whether it may wait for room before it starts.
         most_bytes: Memory for all batches.
+        last_sent: Number of the task that was sent last as a whole.
         inbox: What has come, by number of the worker.
     """
 
@@ -128,6 +129,7 @@ class LocalWorkers:
         self._selector = selectors.DefaultSelector()
         self._kernel_counts = counts_of_kernel()
         self._in_exchange_with: Any = None
+        self.last_sent = -1
         self.inbox: deque[tuple[int, Answer | Ready | StartFailed | Gone]] = deque()
 
     # --- start ------------------------------------------------------------------------------------
@@ -284,7 +286,7 @@ class LocalWorkers:
 
     def send(self, number: int, task: Task) -> None:
         """Send a task to a worker; one that does not take it is found to be gone."""
-        self._send(self._by_number[number], task)
+        self._send(self._by_number[number], task, task.number)
 
     def recycle(self, loaded: Loaded) -> None:
         """Have the memory of a batch used again."""
@@ -295,14 +297,14 @@ class LocalWorkers:
     def _runs(self, worker: _Process) -> bool:
         return self._by_number.get(worker.number) is worker
 
-    def _send(self, worker: Any, message: object) -> None:
+    def _send(self, worker: Any, message: object, number: int = -1) -> None:
         self._in_exchange_with = worker
         try:
             worker.connection.send(message)
         except OSError as error:  # else it has ended, which is found when its answers are awaited
             if isinstance(error, BlockingIOError):  # a part of it has gone
                 self.kill(worker.number, f"took no message for {_LONGEST_TRANSFER_S:g} s")
-        self._in_exchange_with = None
+        self.last_sent, self._in_exchange_with = number, None
 
     def repair(self) -> None:
         """End a worker with which a message was exchanged half, since an exception has come in between."""

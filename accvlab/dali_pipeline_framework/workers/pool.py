@@ -57,6 +57,7 @@ class Workers(Protocol):
         most_tasks: How many tasks a worker has at a time.
         starts_late: Whether a worker may wait for room before it starts: it then gets nothing before it is ready.
         most_bytes: Memory for all batches, also for those that were handed over.
+        last_sent: Number of the task that was sent last as a whole.
         numbers: The workers that run, by number.
         inbox: What has come, by number of the worker: answers, `Ready`, `StartFailed`, `Gone`, or an error: none
             of them can load.
@@ -65,6 +66,7 @@ class Workers(Protocol):
     most_tasks: int
     starts_late: bool
     most_bytes: float
+    last_sent: int
     inbox: deque[tuple[int, Any]]
 
     @property
@@ -114,7 +116,7 @@ class _NoWorkers:
     """Stands for workers where this process loads."""
 
     most_tasks = 0
-    starts_late, most_bytes = False, math.inf
+    starts_late, most_bytes, last_sent = False, math.inf, -1
     numbers: Sequence[int] = ()
 
     def __init__(self) -> None:
@@ -263,6 +265,7 @@ class Pool:
         self._close = weakref.finalize(self, self._workers.close)  # also where nobody closes it
         self._may_start = True
         self._batch_bytes = 0
+        self._sending: Task | None = None  # within that, which an exception may end
         self._num_messages = 0
         limits = (settings.blocked_after, settings.stacks_after)
         self._tick = min(_LONGEST_TICK_S, *(limit / _TICKS for limit in limits if limit), _LONGEST_TICK_S)
@@ -417,6 +420,7 @@ class Pool:
     def _await(self, entry: _Entry) -> None:
         """Wait until a batch is there, or an error in its place."""
         if self._here is not None:
+            self._waiting.clear()  # nobody else takes it
             while entry.answer is None:
                 self._answer_is(entry, self._here.load(entry.task))
             return
@@ -469,8 +473,10 @@ class Pool:
             if entry.task not in member.tasks:
                 if not member.tasks:
                     member.heard_at = time.monotonic()
+                self._sending = entry.task
                 member.tasks.append(entry.task)
                 self._workers.send(member.number, entry.task)
+                self._sending = None
             self._waiting.popleft()
 
     def _start_missing(self) -> None:
@@ -522,8 +528,10 @@ class Pool:
         elif entry.answer is None:
             self._answer_is(entry, answer)
             if entry.answer is None:  # by the same worker, which has kept the other samples
+                self._sending = entry.task
                 member.tasks.append(entry.task)
                 self._workers.send(member.number, entry.task)
+                self._sending = None
 
     def _answer_is(self, entry: _Entry, answer: Answer) -> None:
         """Take the answer for a batch, or change what is asked for."""
@@ -538,6 +546,11 @@ class Pool:
 
     def _set_right(self) -> None:
         """Make the lists agree again after an exception in the middle of a call."""
+        sending, self._sending = self._sending, None
+        if sending is not None and self._workers.last_sent != sending.number:
+            for member in self._members.values():
+                if sending in member.tasks:
+                    member.tasks.remove(sending)
         given = {task.number for member in self._members.values() for task in member.tasks}
         self._waiting.clear()
         for entry in self._entries.values():

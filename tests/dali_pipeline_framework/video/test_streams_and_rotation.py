@@ -12,7 +12,7 @@ import av
 import numpy as np
 import pytest
 
-from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework import DALIStructuredOutputIterator, PipelineDefinition
 from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
 from accvlab.dali_pipeline_framework.video import (
     FrameReader,
@@ -77,6 +77,12 @@ SMALL, LARGE, SAME = (32, 32, 10), (HEIGHT, WIDTH, 200), (HEIGHT, WIDTH, 90)
 COVER, DEFAULT = int(av.stream.Disposition.attached_pic), int(av.stream.Disposition.default)
 
 
+def frames_of(stream: VideoStreamInput) -> Any:
+    pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=1)
+    (batch,) = DALIStructuredOutputIterator(pipeline=pipeline, output_type="numpy")
+    return batch["frames"]
+
+
 class TestStreams:
     def test_the_largest_is_read_and_named(self, tmp_path: Path) -> None:
         path = write(tmp_path / "a.mkv", [SMALL, LARGE])
@@ -130,12 +136,9 @@ class TestStreams:
         stream = VideoStreamInput(4)
         stream.feed(write(tmp_path / "a.mkv", [SMALL, LARGE]))
         stream.close()
-        with (
-            pytest.warns(UserWarning, match="several video streams"),
-            DataLoader(stream, 1, num_workers=0, output_type="numpy") as loader,
-        ):
-            (batch,) = loader
-        assert batch["frames"].shape == (1, 4, HEIGHT, WIDTH, 3)
+        with pytest.warns(UserWarning, match="several video streams"):
+            frames = frames_of(stream)
+        assert frames.shape == (1, 4, HEIGHT, WIDTH, 3)
 
 
 class TestRotation:
@@ -193,9 +196,7 @@ class TestRotation:
         stream = VideoStreamInput(4, upright=True)
         stream.feed(path)
         stream.close()
-        with DataLoader(stream, 1, num_workers=0, output_type="numpy") as loader:
-            (batch,) = loader
-        np.testing.assert_array_equal(batch["frames"][0], np.rot90(stored, 1, axes=(1, 2)))
+        np.testing.assert_array_equal(frames_of(stream)[0], np.rot90(stored, 1, axes=(1, 2)))
 
     def test_is_told_once_for_all_videos(self, tmp_path: Path) -> None:
         paths = [turned(tmp_path / f"{number}.mp4", 90) for number in range(3)]

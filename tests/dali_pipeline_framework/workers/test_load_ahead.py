@@ -55,7 +55,7 @@ def test_slow_samples_hold_up_nobody(num_workers: int, batch_size: int) -> None:
 class ObedientWorkers:
     """Load each batch once they are waited for, which takes no time; they note what was sent."""
 
-    most_tasks, starts_late, most_bytes = 2, False, math.inf
+    most_tasks, starts_late, most_bytes, last_sent = 2, False, math.inf, -1
 
     def __init__(self, batch_bytes: int) -> None:
         self.inbox: deque[tuple[int, Any]] = deque()

@@ -112,11 +112,12 @@ class RayActors:
     Attributes:
         most_tasks: How many tasks an actor has at a time: one is worked on, the others wait, or are on their way.
         starts_late: An actor waits for room in the cluster before it starts.
+        last_sent: Not counted.
         most_bytes: Half of the object store of this machine.
         inbox: What has come, by number of the worker.
     """
 
-    most_tasks = 3
+    most_tasks, last_sent = 3, -1  # a task that was sent twice does no harm
     starts_late = True
 
     def __init__(self, plan: LoadingPlan, settings: RayWorkers) -> None:
