@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import weakref
@@ -16,6 +17,7 @@ from nvidia.dali import types
 from ..faults.fault_policy import FailedSamples
 from ..workers.loading import BatchLoader, LoadingPlan, begun_loader
 from ..workers.messages import Ended, Failed, Position, Task, Work
+from ..workers.plans import BatchPlan
 from ..workers.pool import Batch, Pool, Refused
 from ..workers.process_setup import ignore_interrupts
 from ..workers.reports import ReportedFailure
@@ -82,6 +84,7 @@ class _OwnSource(InputSource):
         self._numbers = _Numbers()
         self._pickled: bytes | None = None
         self._loader: BatchLoader | None = None
+        self._called: deque[Batch] = deque(maxlen=1)
 
     def __repr__(self) -> str:  # DALI shows it
         return self._name
@@ -89,10 +92,12 @@ class _OwnSource(InputSource):
     def __getstate__(self) -> dict[str, Any]:
         # In parts: a failure to unpickle one is then an ordinary failure with a message, instead of a worker that
         # dies while it starts.
-        return {**self.__dict__, "plan": None, "_pickled": self.plan.pickled(), "_loader": None}
+        return {**self.__dict__, "plan": None, "_pickled": self.plan.pickled(), "_loader": None, "_called": ()}
 
     def arguments(self, num_ahead: int) -> dict[str, Any]:
         """Arguments for ``fn.external_source``, where workers load so many batches ahead."""
+        if not self.is_parallel:
+            self._called = deque(maxlen=num_ahead + 2)
         return {
             "source": self,
             "batch": True,
@@ -114,7 +119,17 @@ class _OwnSource(InputSource):
             raise StopIteration
         if isinstance(answer, Failed):
             raise ReportedFailure(answer.report) from answer.cause
+        if not self.is_parallel:
+            self._called.append(Batch(task.position, answer, task))
         return answer.outputs
+
+    def called(self, position: Position) -> list[Batch]:
+        """Get a batch that was loaded in this process a short time ago, and others; without it, nothing."""
+        due = [batch for batch in self._called if batch.position == position]
+        for batch in due:
+            with contextlib.suppress(Exception):  # of a sampler of the user; it only adds the samples
+                batch.task = BatchPlan(self.plan.source, self.plan.batch_size).task(position) or batch.task
+        return [*due, *(batch for batch in self._called if batch.position != position)] if due else []
 
     def _begun(self) -> BatchLoader:
         if not self.is_parallel or os.getpid() == self._pid:

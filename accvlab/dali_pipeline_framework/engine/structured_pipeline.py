@@ -26,7 +26,7 @@ from ..workers.local import refuse_where_none_can_be_started
 from ..workers.process_setup import comes_from_signal_handler
 from ..workers.reports import ReportedFailure, WorkerReport
 from .failure_diagnosis import Culprit, FailureDiagnosis
-from .input_sources import FedSource, InputSource
+from .input_sources import CallableSource, FedSource, InputSource
 from .pipeline_errors import FailedBatch, dtype_problems, graph_error, setup_error, worker_error
 from .timing import StageTimes
 from .transport import Delivery
@@ -508,6 +508,10 @@ class StructuredPipeline(Pipeline):
             if self.diagnosis is not None:
                 others = [] if fed.received is not None else [each for each in fed.handed if each is not batch]
                 find = functools.partial(self.diagnosis.find, error, batch, others[:1], fed.received is not None)
+        elif isinstance(self.source, CallableSource) and (called := self.source.called(position)):
+            if self.diagnosis is not None:
+                has_passed = self.num_delivered > 0
+                find = functools.partial(self.diagnosis.find, error, called[0], called[1:2], has_passed)
         elif callable(self.data_input):
             adapter, infos = InputAdapter(self.data_input), infos_of_batch(*position, self.num_samples)
             with contextlib.suppress(Exception):  # it only decorates the error

@@ -686,7 +686,7 @@ class Pool:
             entry.is_given = False
             if entry not in self._waiting:
                 self._waiting.appendleft(entry)
-        if gone.is_own_doing or self._start_error is not None:
+        if (gone.is_own_doing and self._plan.is_callable) or self._start_error is not None:
             return
         stage, number = gone.stage, gone.stage - 1
         at = open_entries[0] if open_entries and stage > 0 and entries[0] is open_entries[0] else None
@@ -706,6 +706,11 @@ class Pool:
             if is_of_no_help and self.settings.restarts:
                 why = f"{type(self._plan.source).__name__} is an iterable: it has no random access"
                 error = WorkerDiedError(f"{error} Restarts are of no help: {why}.")
+            if gone.is_own_doing:
+                error = WorkerDiedError(
+                    f"A signal handler has raised an exception in the middle of a message from the worker of "
+                    f"{type(self._plan.source).__name__}, so what that has read is lost. Begin another epoch."
+                )
             self._may_start = False
             due = at or (open_entries[0] if open_entries else next(iter(self._waiting), None))
             if has_not_begun:

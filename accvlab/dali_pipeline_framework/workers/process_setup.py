@@ -107,7 +107,9 @@ def raised_by_signal_handler(error: BaseException, handled: BaseException | None
         handled: What was being handled before, which Python has put into the chain of the error.
     """
     inner: BaseException | None = error
-    while inner is not None and inner is not handled:
+    seen: set[int] = set()  # an error may be its own cause
+    while inner is not None and inner is not handled and id(inner) not in seen:
+        seen.add(id(inner))
         if comes_from_signal_handler(inner):
             return inner
         inner = inner.__context__ if inner.__cause__ is None else inner.__cause__
