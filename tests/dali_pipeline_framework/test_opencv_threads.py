@@ -1,7 +1,6 @@
 """OpenCV computes in one thread while steps work on arrays, also in the main process."""
 
 import os
-import subprocess
 import sys
 import textwrap
 import threading
@@ -10,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 from support.arrays import DT, ArrayProvider
+from support.child_processes import run_process
 
 from accvlab.dali_pipeline_framework import DataLoader, MapStep
 from accvlab.dali_pipeline_framework.threads import one_thread_of_opencv
@@ -91,5 +91,5 @@ def test_opencv_that_is_imported_by_a_step_has_one_too():
         sys.exit(10 * inside + (sys.modules["cv2"].getNumThreads() > 1))
     """
     environment = {**os.environ, "OPENCV_FOR_THREADS_NUM": "4"}
-    run = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], timeout=60, env=environment)
+    run = run_process([sys.executable, "-c", textwrap.dedent(script)], timeout=60, env=environment)
     assert run.returncode == 11

@@ -10,7 +10,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from nvidia.dali import types
 
@@ -128,7 +128,11 @@ class _OwnSource(InputSource):
         due = [batch for batch in self._called if batch.position == position]
         for batch in due:
             with contextlib.suppress(Exception):  # of a sampler of the user; it only adds the samples
-                batch.task = BatchPlan(self.plan.source, self.plan.batch_size).task(position) or batch.task
+                plan = BatchPlan(self.plan.source, self.plan.batch_size)
+                batch.task = plan.task(position) or batch.task
+                if batch.task.places is None and batch.loaded.indices is None:
+                    indices = [plan.sample_index(position, number) for number in batch.loaded.numbers]
+                    batch.loaded.indices = None if None in indices else cast(list[int], indices)
         return [*due, *(batch for batch in self._called if batch.position != position)] if due else []
 
     def _begun(self) -> BatchLoader:

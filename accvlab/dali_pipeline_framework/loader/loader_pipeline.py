@@ -199,7 +199,7 @@ class LoaderPipeline:
         settings, policy, of_cluster = self._settings, self.failed.policy, self._settings.workers
         plan = BatchPlan(self.data_input, self.bound.batch_size)
         loading, num_workers = self._source.plan, self._num_workers
-        loading.checks_images = policy.checks_images
+        loading.checks_images, loading.tries_alone = policy.checks_images, policy.samples != "raise"
         restarts: int | None = policy.restarts or 0
         workers: Workers | BatchLoader = BatchLoader(loading)
         if of_cluster is not None:

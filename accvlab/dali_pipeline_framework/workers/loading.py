@@ -71,6 +71,7 @@ class LoadingPlan:
         setup: What makes workers different from each other.
         steps: Steps that are applied to each sample; None for none.
         layout: Which outputs are made of a batch; set once the graph is defined.
+        tries_alone: Whether samples of a batch that fails as a whole are tried one by one.
         checks_images: Whether image files that are sent are checked for damage that DALI does not notice.
     """
 
@@ -84,6 +85,7 @@ class LoadingPlan:
     steps: SampleSteps | None = None
     layout: TransportLayout = attrs.field(factory=TransportLayout)
     checks_images: bool = False
+    tries_alone: bool = False
 
     @property
     def is_callable(self) -> bool:
@@ -120,7 +122,15 @@ class LoadingPlan:
                 "init_fn": part(self.setup.init_fn, "`worker_init_fn`", "worker_init_fn"),
                 "loads": loads,
                 "setup": attrs.evolve(self.setup, init_fn=None),
-                "rest": (self.blueprint, self.seeds, self.draws, self.replayed, self.layout, self.checks_images),
+                "rest": (
+                    self.blueprint,
+                    self.seeds,
+                    self.draws,
+                    self.replayed,
+                    self.layout,
+                    self.checks_images,
+                    self.tries_alone,
+                ),
                 "limits": all_limits(),
             }
         )
@@ -354,7 +364,7 @@ class BatchLoader:
                     flat = next(rest, _END)
             except BaseException as error:
                 pass_on_interrupt(error)
-                if number in instead or not getattr(source, "loads_batches", False):
+                if number in instead or not (self.plan.tries_alone and getattr(source, "loads_batches", False)):
                     raise _FailedError(error, "loading", number) from error
                 # The others of the batch may be to blame: from here on, one by one.
                 flat = self._loaded_alone(infos[number], number)

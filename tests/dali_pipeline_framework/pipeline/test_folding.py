@@ -59,7 +59,7 @@ def value_of(name: str, number: int) -> Any:
     if name[0] == "r":
         return np.arange(number % 3 * 2, dtype=np.float32).reshape(-1, 2) + number
     shape = {"n": (), "f": (2, 2), "h": (0, 3), "b": (3,)}[name[0]]
-    return np.full(shape, number % 7)
+    return np.full(shape, number % (2 if name[0] == "b" else 7))
 
 
 class Numbers(CallableBase):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.child_processes import run_process, worker_pids
 from support.pipelines import indices
 from support.providers import IndexProvider
 
@@ -118,7 +119,7 @@ def run(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProce
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NOTES": str(folder / "notes")}
     command = [sys.executable, str(script), *arguments]
     # Which waits until nobody has its output open any more.
-    return subprocess.run(command, capture_output=True, text=True, timeout=90, env=environment, check=False)
+    return run_process(command, timeout=90, env=environment)
 
 
 def test_installed_modules_are_imported_once_and_those_of_the_user_by_each_worker(
@@ -164,7 +165,7 @@ def test_the_loaders_of_a_program_share_it() -> None:
     for _ in range(2):
         with DataLoader(IndexProvider(8), 4, num_workers=1, output_type="numpy") as loader:
             assert indices(loader) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-            worker = next(use.pid for use in loader.report().worker_uses)
+            (worker,) = worker_pids()
             parents.append(psutil.Process(worker).ppid())
     assert parents[0] == parents[1]
     assert psutil.Process(parents[0]).ppid() == os.getpid()
