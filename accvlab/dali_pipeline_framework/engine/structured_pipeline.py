@@ -445,6 +445,11 @@ class StructuredPipeline(Pipeline):
         if self._py_pool is not None:
             self._py_pool.close()
 
+    def end_wait(self) -> None:
+        """Have a thread that waits for a stream wait no more."""
+        if self._native_run is not None:
+            self._native_run.close()
+
     def attach_iterator(self) -> None:
         """Register an iterator over this pipeline.
 

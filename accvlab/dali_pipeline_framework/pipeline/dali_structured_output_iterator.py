@@ -230,7 +230,12 @@ class DALIStructuredOutputIterator:
         if pipeline is None or self._foreign_iterator is not None:
             return self._foreign_batch()
         began = perf_counter_ns()
-        outputs = pipeline.run_graph() if self._stream is None else pipeline.run_graph(self._stream())
+        try:
+            outputs = pipeline.run_graph() if self._stream is None else pipeline.run_graph(self._stream())
+        except StopIteration:
+            if self._is_closed:  # by another thread, which has ended the wait
+                self._require_open()
+            raise
         ran = perf_counter_ns()
         values = self._convert(outputs)
         if pipeline.fed is not None:
@@ -306,10 +311,16 @@ class DALIStructuredOutputIterator:
         if self._is_closed:
             return
         self._is_closed = True
-        with self.lock:  # another thread may make a batch
+        if not self.lock.acquire(blocking=False):  # another thread makes a batch
+            if self._structured is not None:
+                self._structured.end_wait()
+            self.lock.acquire()
+        try:
             self._foreign_iterator = None
             if self._structured is not None:
                 self._release()
+        finally:
+            self.lock.release()
 
     def _require_open(self) -> None:
         if self._is_closed:
