@@ -121,9 +121,17 @@ def test_each_of_several_is_found(made: list[int]) -> None:
     ]
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_pipeline_without_a_loader_names_the_samples_of_the_batch(num_workers: int, made: list[int]) -> None:
-    with make_iterator(shuffled(Rig([(6, 3)])), _STEPS, py_num_workers=num_workers) as iterator:
+def test_a_pipeline_that_loads_in_this_process_names_the_sample(made: list[int]) -> None:
+    with make_iterator(shuffled(Rig([(6, 3)])), _STEPS, py_num_workers=0) as iterator:
+        batches = iter(iterator)
+        assert next(batches)["index"].tolist() == [0, 1, 2, 3]
+        with pytest.raises(GraphError, match="\n  - sample 6, field ") as caught:
+            next(batches)
+        assert caught.value.sample_indices == (6,)
+
+
+def test_a_pipeline_with_workers_of_dali_names_the_samples_of_the_batch(made: list[int]) -> None:
+    with make_iterator(shuffled(Rig([(6, 3)])), _STEPS, py_num_workers=1) as iterator:
         batches = iter(iterator)
         assert next(batches)["index"].tolist() == [0, 1, 2, 3]
         with pytest.raises(GraphError) as caught:

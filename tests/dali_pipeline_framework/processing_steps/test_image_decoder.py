@@ -9,6 +9,7 @@ import pytest
 from nvidia.dali import fn, pipeline_def
 from support.arrays import DT, ArrayProvider, decoded_by_pillow, encoded_image, gradient
 from support.laws import each_value
+from support.loaders import make_loader
 from support.pipelines import indices, make_iterator, shuffled
 from support.samplers import EpochSampler
 
@@ -265,13 +266,9 @@ class TestFilesThatAreNoImages:
             data_input = SamplerInputIterable(provider, EpochSampler(8, batch_size))
         num_good = self.BAD // batch_size
         good = np.arange(num_good * batch_size).reshape(num_good, batch_size).tolist()
-        with make_iterator(
-            data_input,
-            [ImageDecoder("image", False)],
-            {"use_parallel_external_source": mode == "workers"},
-            batch_size=batch_size,
-        ) as iterator:
-            epoch = iter(iterator)
+        steps, num_workers = [ImageDecoder("image", False)], int(mode == "workers")
+        with make_loader(data_input, batch_size, steps=steps, num_workers=num_workers) as loader:
+            epoch = iter(loader)
             assert [next(epoch)["index"].tolist() for _ in good] == good
             with pytest.raises(GraphError) as caught:
                 next(epoch)
@@ -280,15 +277,11 @@ class TestFilesThatAreNoImages:
             assert f"Batch {len(good)} of epoch 0 failed in the graph." in message
             assert f"\n  - sample {self.BAD}, field cameras[1].image: " in message
             assert message.count("\n  - ") == 1
-            assert isinstance(caught.value, RuntimeError)
-            with pytest.raises(GraphError, match=f"sample {self.BAD}, field"):
-                iter(iterator)
 
-    @pytest.mark.parametrize("num_workers", [0, 2])
-    def test_nothing_is_delivered_after_the_failure(self, num_workers: int) -> None:
+    def test_nothing_is_delivered_after_the_failure(self) -> None:
         provider = self.provider(NO_IMAGES["zeros"])
         steps = [ImageDecoder("image", False)]
-        with make_iterator(shuffled(provider, 1), steps, py_num_workers=num_workers) as iterator:
+        with make_iterator(shuffled(provider, 1), steps, py_num_workers=0) as iterator:
             epoch = iter(iterator)
             assert indices(epoch, self.BAD) == [[index] for index in range(self.BAD)]
             for _ in range(3):
@@ -300,7 +293,7 @@ class TestFilesThatAreNoImages:
         images[4] = NO_IMAGES["text"]
         images[7] = NO_IMAGES["empty"]
         provider = ArrayProvider({"index": (DT.INT64, [*range(8)]), "image": (DT.UINT8, images)})
-        with make_iterator(shuffled(provider), [ImageDecoder("image", False)]) as iterator:
+        with make_iterator(shuffled(provider), [ImageDecoder("image", False)], py_num_workers=0) as iterator:
             epoch = iter(iterator)
             assert next(epoch)["index"].tolist() == [0, 1, 2, 3]
             with pytest.raises(GraphError) as caught:
