@@ -44,7 +44,7 @@ SCRIPT = """
         try:
             run_step(step, sample)
         except GraphError as error:
-            print(next(line for line in str(error).splitlines() if "The reason" in line))
+            print(next(line for line in str(error).splitlines() if "sample 0" in line))
 
     sample = SampleDataGroup()
     sample.add_data_field("rows", types.DALIDataType.FLOAT)
@@ -80,10 +80,11 @@ def test_rules_are_told_without_sources(tmp_path: Path) -> None:
     too_small = "a size is below 1 pixel, or not finite (is the image decoded before?)"
     points = "points must have one number for each limit"
     assert run.stdout.splitlines() == [
-        "The reason: boxes must be four numbers",
-        f"The reason: {points}",
-        f"The reason: {too_small}",
-        "The reason: the frames of a sequence must have the same size, and these have not",
+        "  - sample 0, field rows: boxes must be four numbers [in step 0: BoxFormatConverter]",
+        f"  - sample 0, field is_inside: {points} [in step 0: PointsInRangeCheck]",
+        f"  - sample 0, field rows: {too_small} [in step 0: ImageResizer]",
+        "  - sample 0, field frames: the frames of a sequence must have the same size, and these have not "
+        "[in step 0: FrameSequenceDecoder]",
     ]
 
 
@@ -91,7 +92,8 @@ def test_rules_are_told_with_conditionals() -> None:
     sample = SampleDataGroup()
     sample.add_data_field("rows", DT.FLOAT)
     sample["rows"] = np.zeros((3, 5))
-    with pytest.raises(GraphError, match="The reason: boxes must be four numbers\n"):
+    told = r"field rows: boxes must be four numbers \[in step 0: BoxFormatConverter\]"
+    with pytest.raises(GraphError, match=told):
         run_step(
             BoxFormatConverter("rows", from_format="xyxy", to_format="xywh"), sample, enable_conditionals=True
         )
