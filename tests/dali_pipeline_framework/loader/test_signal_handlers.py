@@ -292,6 +292,7 @@ def test_handlers_run_at_once_and_are_back_afterwards(alarm: Callable[[float], N
             signal.signal(number, handler)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_wait_without_end_is_ended_and_what_was_due_comes_next(
     num_workers: int, alarm: Callable[[float], None], tmp_path: Path
