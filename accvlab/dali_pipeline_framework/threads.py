@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import sys
@@ -10,9 +11,12 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+
+_LOOK_EACH_S = 0.05
 
 _size_lock = threading.Lock()  # the size of stacks is a setting of the process
 
@@ -60,6 +64,69 @@ def _renew_locks() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_locks)
+
+
+class Job:
+    """What another thread does, once: no signal handler runs in it, whose exception would leave it half done.
+
+    Attributes:
+        is_done: Whether it has ended.
+        result: What it has returned.
+        error: What it has raised.
+    """
+
+    def __init__(self, function: Callable[[], Any], begin: Callable[[Callable[[], None]], None]) -> None:
+        """Set what is to be done, and what has a thread do it; nothing is started."""
+        self._function, self._begin = function, begin
+        self._first, self._end = threading.Lock(), threading.Lock()
+        self._end.acquire()
+        self.is_done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def wait(self, look: Callable[[], None] = lambda: None) -> None:
+        """Start it, if it was not yet, and wait for its end; meanwhile something else is called each 0.05 s.
+
+        An exception may end that; the next call goes on.
+        """
+        if not self._first.locked():
+            self._begin(self._run)
+        while not self.is_done and not self._end.acquire(timeout=_LOOK_EACH_S):
+            look()
+
+    def _run(self) -> None:
+        if not self._first.acquire(blocking=False):
+            return
+        try:
+            self.result = self._function()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.is_done = True
+            self._end.release()
+
+
+def in_new_thread(function: Callable[[], None]) -> None:
+    """Have a thread call a function. An exception in the middle would leave a `threading.Thread` half started."""
+    _thread.start_new_thread(function, ())
+
+
+def in_lasting_thread(function: Callable[[], None]) -> None:
+    """Have a thread that ends with this process call a function, one after the other; it must not raise."""
+    pid = os.getpid()
+    if pid not in _lasting:
+        requests: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        _thread.start_new_thread(_call_all, (requests,))
+        _lasting.setdefault(pid, requests)
+    _lasting[pid].put(function)
+
+
+_lasting: dict[int, SimpleQueue[Callable[[], None]]] = {}
+
+
+def _call_all(functions: SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        functions.get()()
 
 
 class _OpenCvThreads:

@@ -22,9 +22,9 @@ from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeInput, NativeRun
 from ..sources.positions import infos_of_batch
 from ..user_warnings import warn_user
-from ..workers.local import refuse_where_none_can_be_started
 from ..workers.process_setup import comes_from_signal_handler
 from ..workers.reports import ReportedFailure, WorkerReport
+from ..workers.starting import refuse_where_none_can_be_started
 from .failure_diagnosis import Culprit, FailureDiagnosis
 from .input_sources import CallableSource, FedSource, InputSource
 from .pipeline_errors import FailedBatch, dtype_problems, graph_error, setup_error, worker_error

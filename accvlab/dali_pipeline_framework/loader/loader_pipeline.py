@@ -11,12 +11,9 @@ interrupted, in the pipeline costs a new pipeline that begins at the batch which
 
 from __future__ import annotations
 
-import _thread
 import functools
 import logging
 import sys
-import threading
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -41,6 +38,7 @@ from ..sampling.arithmetic.last_batch import SampleCounts
 from ..sources.given_order import GivenOrderSampler
 from ..sources.input_adapter import InputAdapter
 from ..sources.planned_input import PlannedInput
+from ..threads import Job, in_new_thread
 from ..workers.cluster.ray_actors import RayActors
 from ..workers.loading import BatchLoader
 from ..workers.local import LocalWorkers
@@ -58,42 +56,13 @@ _logger = logging.getLogger(__name__)
 _AHEAD_PER_ACTOR = 4  # batches: of those on their way and those that even out how long samples take
 
 
-class _Renewal:
-    """Makes a pipeline again in another thread, to begin at a position.
-
-    Attributes:
-        is_done: Whether it has ended.
-        error: What it has raised.
-    """
+class _Renewal(Job):
+    """Makes a pipeline again, to begin at a position."""
 
     def __init__(self, make: Callable[[], None], due: tuple[int, int]) -> None:
         """Set what makes it, and where it begins."""
-        self._make, self._due, self._first = make, due, threading.Lock()
-        self.is_done = False
-        self.error: BaseException | None = None
-
-    def is_of_another(self, due: tuple[int, int]) -> bool:
-        """Whether it begins at another position."""
-        return self._due != due
-
-    def wait(self) -> None:
-        """Start it, if it was not yet, and wait for its end.
-
-        An exception in the middle would leave a `threading.Thread` half started, and locks of an `Event` held.
-        """
-        _thread.start_new_thread(self._run, ())
-        while not self.is_done:
-            time.sleep(5e-4)
-
-    def _run(self) -> None:
-        if not self._first.acquire(blocking=False):
-            return
-        try:
-            self._make()
-        except BaseException as error:
-            self.error = error
-        finally:
-            self.is_done = True
+        super().__init__(make, in_new_thread)
+        self.due = due
 
 
 class LoaderPipeline:
@@ -276,7 +245,7 @@ class LoaderPipeline:
         """
         self.pool.start()  # workers end with the thread that starts them
         renewal = self._renewal
-        if renewal is None or renewal.is_of_another(self._due):
+        if renewal is None or renewal.due != self._due:
             self._end_renewal()
             renewal = self._renewal = _Renewal(self._make_again, self._due)
         renewal.wait()

@@ -8,8 +8,11 @@ import logging
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from threading import get_ident
 from time import perf_counter_ns, process_time_ns
-from typing import Any
+from typing import Any, cast
+
+import attrs
 
 from ..checks import shown, whole_number
 from ..engine.structured_pipeline import StructuredPipeline
@@ -64,8 +67,23 @@ class Loop(Iterator[Any]):
 
         Several threads may call it: they take turns, and each batch goes to one of them.
         """
-        with self._run.lock:
-            return self._run.next_batch(self)
+        run = self._run
+        with run.lock:
+            batch = run.next_batch(self)
+            made = run.made
+        # From here on nothing is called, since signal handlers run where calls end.
+        if run.made is made:
+            run.progress.delivered, run.progress.is_loaded = made.position, False
+            self.has_begun, run.before, run.made = True, None, None
+        return batch
+
+
+@attrs.frozen(eq=False)
+class _Made:
+    """A batch that was made, and is not counted yet: the thread that gets it, and the position after it."""
+
+    thread: int
+    position: Position
 
 
 def _ended() -> ClosedError:
@@ -91,6 +109,8 @@ class LoaderRun:
         ledger: The ledger.
         agreement: Comparison of the settings between ranks.
         lock: Held by the thread that makes a batch, begins a loop, or changes the position.
+        before: Within a call: the position before it.
+        made: The batch of this call, until it is counted.
     """
 
     lock: Any
@@ -115,7 +135,8 @@ class LoaderRun:
         self.pipelines = LoaderPipeline(settings, self.definition, bound, self.num_workers, self.progress)
         self.times = LoopTimes()
         self.agreement = RankAgreement(bound.shard)
-        self._before: tuple[Position, Position] | None = None  # within a call: the position before it
+        self.before: tuple[Position, Position] | None = None
+        self.made: Any = None
         # The loop holds the loader, which without another reference to it is closed with its loop.
         self._loop: Callable[[], Loop | None] = _no_loop
         self._states_of_trainer: object = None  # of Lightning, that were looked at
@@ -163,12 +184,17 @@ class LoaderRun:
         self.times.begin()
         self._log_sample_counts()
 
-    def _take_up(self) -> None:
-        """Where an exception has come out of the middle of a call, have the batch made again that was due."""
-        if self._before is not None:  # in this order: another exception may come in the middle of it
-            self.progress.pipeline, self.progress.next_start = self._before
+    def _take_up(self) -> bool:
+        """After an exception in the middle of a call: have the batch made again that was due; return whether."""
+        made = self.made
+        is_made_again = self.before is not None and (made is None or made.thread == get_ident())
+        if is_made_again:  # in this order: another exception may come in the middle of it
+            self.progress.pipeline, self.progress.next_start = cast(Any, self.before)
             self.pipelines.is_lost = True
-            self._before = None
+        elif made is not None:  # another thread has it, and is about to count it
+            self.progress.delivered, self.progress.is_loaded = made.position, False
+        self.before = self.made = None
+        return is_made_again
 
     def next_batch(self, loop: Loop) -> Any:
         """Get the next batch of a loop.
@@ -177,9 +203,7 @@ class LoaderRun:
             StopIteration: The loop has ended.
         """
         progress, pipelines = self.progress, self.pipelines
-        if self._before is not None:
-            self._take_up()
-        else:
+        if self.before is None or not self._take_up():
             pipelines.release()
         if pipelines.is_closed:
             pipelines.require_open()
@@ -187,7 +211,7 @@ class LoaderRun:
             raise _ended()
         if not loop.has_begun:
             self._resume_training(loop)
-        self._before = progress.pipeline, progress.next_start
+        self.before = progress.pipeline, progress.next_start
         handled = sys.exc_info()[1]
         try:
             batch = self._timed_batch(loop)
@@ -195,15 +219,14 @@ class LoaderRun:
             raised = raised_by_signal_handler(error, handled)
             if raised is not None:
                 raise raised from None
-            self._before = None
+            self.before = None
             if not isinstance(error, StopIteration | FrameworkError):  # it is of `post_process_func`
                 raise
             if pipelines.is_closed:  # by another thread, which has ended the wait
                 raise pipelines.closed_error() from None
             error.__traceback__ = None  # how it got here does not help
             raise
-        progress.delivered, progress.is_loaded, self._before = progress.pipeline, False, None
-        loop.has_begun = True
+        self.made = _Made(get_ident(), progress.pipeline)
         return batch
 
     def _resume_training(self, loop: Loop) -> None:

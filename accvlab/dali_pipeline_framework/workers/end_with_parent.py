@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Imported by a fork server: the kernel ends it, also while it is stopped, when the program ends.
 
-That is when the thread ends which has started the server, so it is imported only where that is the main thread.
+That is when the thread ends that has started the server.
 """
 
 from __future__ import annotations

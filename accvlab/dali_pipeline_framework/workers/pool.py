@@ -278,15 +278,14 @@ class Pool:
     def start(self) -> None:
         """Start the workers; they load from the position on that is asked for first."""
         if self._here is None:
+            self._enter()
             self._workers.prepare()
             self._start_missing()
+            self._is_within = False
 
     def get(self, position: Position) -> Batch | Ended | Refused:
         """Get a batch, which stays as it is until it is released."""
-        if self._is_within:  # an exception has come out of the middle of it
-            self._workers.repair()
-            self._set_right()
-        self._is_within = True
+        self._enter()
         self._workers.wait(0)
         while self._workers.inbox:  # what has come meanwhile is there, and who has sent it gets more to do
             self._take_all()
@@ -334,6 +333,13 @@ class Pool:
             entry.answer, entry.error = None, error
         return Refused(error, is_tried_again=failed.report.is_about_device)
 
+    def _enter(self) -> None:
+        """Begin a call; after an exception in the middle of the one before, mend what that has left."""
+        if self._is_within:
+            self._workers.repair()
+            self._set_right()
+        self._is_within = True
+
     @property
     def num_loaded(self) -> int:
         """How many batches are loaded, and not handed over."""
@@ -344,6 +350,7 @@ class Pool:
 
     def release_through(self, position: Position) -> None:
         """Give the memory back of all batches up to one."""
+        self._enter()
         entries = self._entries
         while entries and (first := next(iter(entries))) <= position:
             entry = entries.pop(first)
@@ -351,12 +358,15 @@ class Pool:
             self._by_number.pop(entry.task.number, None)
             if self._here is None and isinstance(entry.answer, Loaded):
                 self._workers.recycle(entry.answer)
+        self._is_within = False
 
     def forget(self) -> None:
         """Forget all batches that were not handed over, e.g. since another order was set."""
+        self._enter()
         for entry in [*self._entries.values()]:
             self._forget(entry)
         self._plan.forget()
+        self._is_within = False
 
     def forgive(self) -> None:
         """After an error of workers was raised: start others, and have them try again what they were at."""
@@ -486,12 +496,13 @@ class Pool:
         for number in range(max(1, self.settings.num_workers)):
             if number in self._members:
                 continue
+            self._members[number] = _Member(number, generation=self.num_restarts)
             try:
                 self._workers.start(number)
             except FrameworkError as error:
+                del self._members[number]
                 self._start_error = error
                 return
-            self._members[number] = _Member(number, generation=self.num_restarts)
 
     def _take_all(self) -> None:
         """Deal with what has come. A message is taken out once that is done; twice would do no harm."""
@@ -546,6 +557,9 @@ class Pool:
 
     def _set_right(self) -> None:
         """Make the lists agree again after an exception in the middle of a call."""
+        known = {*self._workers.numbers, *(number for number, _ in self._workers.inbox)}
+        for number in self._members.keys() - known:  # its start was undone
+            del self._members[number]
         sending, self._sending = self._sending, None
         if sending is not None and self._workers.last_sent != sending.number:
             for member in self._members.values():
@@ -592,6 +606,7 @@ class Pool:
         entry = self._entries.get(position)
         if entry is None or entry.task.places is None:
             return False
+        self._enter()  # and the next call makes the lists agree
         policy = self._failed.policy.samples
         for number, reason, message in culprits:
             index = entry.task.sample_index(number)
@@ -686,7 +701,8 @@ class Pool:
             entry.is_given = False
             if entry not in self._waiting:
                 self._waiting.appendleft(entry)
-        if (gone.is_own_doing and self._plan.is_callable) or self._start_error is not None:
+        has_read_nothing = self._plan.is_callable or not member.tasks or gone.stage < 0
+        if (gone.is_own_doing and has_read_nothing) or self._start_error is not None:
             return
         stage, number = gone.stage, gone.stage - 1
         at = open_entries[0] if open_entries and stage > 0 and entries[0] is open_entries[0] else None

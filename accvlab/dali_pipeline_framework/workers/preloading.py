@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
+import os
+import signal
 import sys
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -23,35 +25,36 @@ _WORKER = "accvlab.dali_pipeline_framework.workers.process"
 _END_WITH_PARENT = "accvlab.dali_pipeline_framework.workers.end_with_parent"
 
 
-def start_fork_server(*values: object, imports: bool = True) -> None:
-    """Start the fork server of this program, unless it runs, with the modules that pickles of some values need.
+def start_fork_server(modules: Iterable[str] = ()) -> None:
+    """Start the fork server of this program, unless it runs, and have it import modules first.
 
     It imports them while this process goes on. A program has one fork server: what another loader needs besides is
-    imported by each of its workers.
+    imported by each of its workers. The kernel ends the server with the thread that calls this.
 
     Raises:
         OSError: There is no folder, or no memory, for its socket.
     """
-    modules = [*_requested(), _WORKER, *needed_modules(*values)] if imports else []
-    if threading.current_thread() is threading.main_thread():  # with another thread the kernel would end it
-        modules.insert(0, _END_WITH_PARENT)
-    requested = _requested()
-    multiprocessing.set_forkserver_preload(modules)
+    requested = list(getattr(getattr(forkserver, "_forkserver", None), "_preload_modules", ()))
+    multiprocessing.set_forkserver_preload([_END_WITH_PARENT, *requested, _WORKER, *modules])
     try:
         forkserver.ensure_running()
     finally:
         multiprocessing.set_forkserver_preload(requested)
 
 
+def end_fork_server() -> None:
+    """End the fork server, with all that it has started."""
+    pid = server_pid()
+    if pid is not None:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # until then `multiprocessing` starts no other
+
+
 def server_pid() -> int | None:
     """The process of the fork server; None where it does not run, or is not known."""
     pid: int | None = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
     return pid
-
-
-def _requested() -> list[str]:
-    """What the program has given to `multiprocessing.set_forkserver_preload`."""
-    return list(getattr(getattr(forkserver, "_forkserver", None), "_preload_modules", ()))
 
 
 def needed_modules(*values: object) -> list[str]:

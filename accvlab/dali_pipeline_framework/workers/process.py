@@ -46,7 +46,6 @@ class Start:
     Attributes:
         number: Number of the worker.
         parent_pid: The main process.
-        is_of_main_thread: Whether the main thread of that has started the worker.
         payload: Path of the file with what `LoadingPlan.pickled` has returned, and the environment.
         progress: Path of the file of three int64 words: what the worker is at, since when, and the number of the
             first task that is still wanted.
@@ -56,7 +55,6 @@ class Start:
 
     number: int
     parent_pid: int
-    is_of_main_thread: bool
     payload: str
     progress: str
     stacks: str
@@ -125,12 +123,9 @@ def run_worker(connection: Connection, start: Start, inherited: LoadingPlan | No
         start: What it says.
         inherited: The plan, where this process was forked from it.
     """
-    prepare_worker_process(start.parent_pid, start.is_of_main_thread)
+    prepare_worker_process(start.parent_pid)
     answer_requests(start.stacks)
-    try:
-        file = os.open(start.progress, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:  # an exception of a signal handler has ended the start: nobody waits for this worker
-        return
+    file = os.open(start.progress, os.O_RDWR | os.O_CLOEXEC)
     words: Any = memoryview(mmap.mmap(file, 8 * NUM_WORDS)).cast("q")
     os.close(file)
 

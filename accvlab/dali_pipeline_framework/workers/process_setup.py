@@ -13,7 +13,6 @@ import signal
 import stat
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,8 +22,6 @@ import attrs
 import numpy as np
 
 from ..draws.keyed_draws import derive_key
-
-_POLL_INTERVAL_S = 0.5
 
 # Options of `mallopt`, from malloc.h of the GNU C library.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -36,21 +33,13 @@ _prctl: Any = getattr(ctypes.CDLL(None), "prctl", None)
 _prepared_pid: int | None = None
 
 
-def prepare_worker_process(parent_pid: int, is_of_main_thread: bool) -> None:
+def prepare_worker_process(parent_pid: int) -> None:
     """Make this process a well-behaved worker of ``parent_pid``.
 
     - Ctrl-C reaches the whole process group. The parent decides what happens then and ends its workers; a worker
       that died on its own would look like a fault.
     - When the parent is killed, the kernel ends the worker, also while it is stopped, or native code keeps the
       GIL. Those of the fork server end with it, and it ends with the parent.
-
-    The kernel acts when the *thread* ends that has started the worker. A worker that was not started by the main
-    thread must outlive that thread: there, only a thread of the worker watches for the end of the parent, which
-    cannot run while the worker is stopped, or native code keeps the GIL.
-
-    Args:
-        parent_pid: Process to which the worker belongs.
-        is_of_main_thread: Whether the main thread of that process has started this one.
     """
     ignore_interrupts()
     if threading.current_thread() is threading.main_thread():
@@ -60,12 +49,10 @@ def prepare_worker_process(parent_pid: int, is_of_main_thread: bool) -> None:
     # destroyed in a forked process. It also keeps the collector from touching, and so copying, inherited memory.
     gc.freeze()
     gc.enable()
-    is_of_fork_server = os.getppid() != parent_pid
-    if _prctl is not None and (is_of_main_thread or is_of_fork_server):  # whose main thread starts all
+    if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if not is_running(parent_pid):  # it has ended before that
         os._exit(1)
-    threading.Thread(target=_exit_with_parent, args=(parent_pid,), daemon=True).start()
 
 
 def ignore_interrupts() -> None:
@@ -135,18 +122,6 @@ def decorating() -> Iterator[None]:
         yield
     except BaseException as error:
         pass_on_interrupt(error)
-
-
-def is_main_thread() -> bool:
-    """Whether this is the first thread of its process, which lives as long as that does."""
-    return threading.get_native_id() == os.getpid()
-
-
-def _exit_with_parent(parent_pid: int) -> None:
-    started_by = os.getppid()  # the parent itself, except with a fork server
-    while os.getppid() == started_by and is_running(parent_pid):
-        time.sleep(_POLL_INTERVAL_S)
-    os._exit(1)
 
 
 def is_running(pid: int) -> bool:

@@ -106,19 +106,7 @@ def received(
 # What a handler raises in functions that Python calls itself, e.g. those that modules have registered for forks,
 # is lost by Python.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(
-    "num_workers",
-    [
-        0,
-        pytest.param(
-            1,
-            marks=pytest.mark.xfail(
-                run=False,
-                reason="amid the start of a worker, one can have the next call wait without end",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("num_workers", [0, 1])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_stream_is_that_of_an_undisturbed_run(
     num_workers: int, seed: int, alarm: Callable[[float], None], tmp_path: Path
@@ -146,7 +134,6 @@ def test_the_stream_is_that_of_an_undisturbed_run(
         assert indices(loader, 2) == sampled
 
 
-@pytest.mark.xfail(run=False, reason="amid the start of a worker, one can have the next call wait without end")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_batches_of_an_input_that_cannot_go_back_come_once(alarm: Callable[[float], None]) -> None:
     """Where a batch is lost in the middle of a message, there is an error, and nothing comes behind it."""

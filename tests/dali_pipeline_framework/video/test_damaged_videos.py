@@ -12,6 +12,7 @@ import pytest
 from damaged_videos import without_packets, zeroed
 from support.laws import examples, spread
 from support.videos import B_FRAMES, OPTIONS, make_video, read_numbers
+from support.warnings_of_product import of_product
 
 from accvlab.dali_pipeline_framework.errors import VideoError
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos, index_video
@@ -113,7 +114,7 @@ def test_a_gap_in_time_is_a_warning_with_its_place(tmp_path: Path) -> None:
     for arguments in ({}, {"index_cache": tmp_path / "cache"}, {"index_cache": tmp_path / "cache"}):
         with pytest.warns(UserWarning, match=message) as caught:
             VideoDataProvider(Videos([cut], **arguments), sequence_length=2)
-        assert [warning.filename for warning in caught] == [__file__]
+        assert [warning.filename for warning in of_product(caught)] == [__file__]
     assert cached_video_index(tmp_path / "cache", cut).doubts
 
 

@@ -131,6 +131,7 @@ class RayActors:
         self._by_number: dict[int, _Actor] = {}
         self._asked: dict[Any, _Asked] = {}  # by reference, in the order in which it was sent
         self._sending: tuple[int, Task] | None = None
+        self._starting: _Actor | None = None
         self._num_started = 0
         self._waits_since: float | None = None  # for the first actor
         self._was_ready = False
@@ -178,13 +179,15 @@ class RayActors:
     def start(self, number: int) -> None:
         """Have an actor started, once the cluster has room for it."""
         self.prepare()
+        self._by_number.pop(number, None)  # one that was lost
         try:
-            actor = _Actor(number, self._remote.remote(number))
+            actor = self._starting = _Actor(number, self._remote.remote(number))
         except (TypeError, ValueError) as error:
             raise refused_environment(self._settings, error) from error
-        self._by_number[number] = actor
         self._asked[self._of_reports(actor.handle.facts).remote()] = _Asked(actor, self._take_facts)
         self._asked[actor.handle.begin.remote(self._payload)] = _Asked(actor, self._take_begun)
+        self._by_number[number] = actor
+        self._starting = None
 
     def _of_reports(self, method: Any) -> Any:
         return method.options(concurrency_group="reports")
@@ -246,7 +249,14 @@ class RayActors:
         self._sending = None
 
     def repair(self) -> None:
-        """Send again what may have been sent, where an exception has come in between; two answers do no harm."""
+        """After an exception in the middle: undo a start, and send again what may have been sent.
+
+        Two answers do no harm.
+        """
+        starting, self._starting = self._starting, None
+        if starting is not None and self._by_number.get(starting.number) is not starting:
+            self._drop(starting)
+            self._end(starting)
         sending, self._sending = self._sending, None
         if sending is not None and sending[0] in self._by_number:
             self.send(*sending)
