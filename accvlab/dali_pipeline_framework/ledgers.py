@@ -50,6 +50,7 @@ _logger = logging.getLogger(__name__)
 
 _SUFFIX = ".ledger"
 _MOST_NAMED = 20  # as `listed` has it
+_as_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class LedgerWriter:
@@ -77,12 +78,12 @@ class LedgerWriter:
 
     def begin_loop(self, state: tuple[int, int] | None) -> None:
         """Have the next batches be of a new loop, which goes on from a state at a position (None: it does not)."""
-        self._loop = {"loop": time.time_ns(), "state": state}
+        self._loop = {"loop": time.time_ns(), "state": state, **self._about}
 
     def note(self, epoch: int, batch: int, samples: Sequence[int] | None, replaced: Sequence[Any] = ()) -> None:
         """Note a batch that was just delivered, see `LedgerLine`."""
-        where = {"epoch": epoch, "batch": batch, "time_ns": time.time_ns()}
-        self._try(self._append, {**where, "samples": samples, "replaced": replaced, **self._loop, **self._about})
+        values = {"epoch": epoch, "batch": batch, "time_ns": time.time_ns(), "samples": samples}
+        self._try(self._append, {**values, "replaced": replaced, **self._loop})
 
     def close(self) -> None:
         """Have the system write the file to the disk, and close it; the next batch opens it again."""
@@ -97,7 +98,7 @@ class LedgerWriter:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
             self._file = FileIO(self.path, "a")
             weakref.finalize(self, self._file.close)
-        line = json.dumps(values, separators=(",", ":")).encode() + b"\n"
+        line = _as_json(values).encode() + b"\n"
         if os.write(self._file.fileno(), line) < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -242,12 +243,11 @@ def certify(
     by_epoch: dict[int, list[LedgerLine]] = {epoch: [] for epoch in which}
     for line in counted:
         by_epoch.get(line.epoch, []).append(line)
-    differences = {epoch: _differences(found, size) for epoch, found in by_epoch.items()}
-    problems = [f"epoch {epoch}: {text}" for epoch, texts in differences.items() for text in texts]
+    problems = [f"epoch {epoch}: {text}" for epoch in by_epoch for text in _differences(by_epoch[epoch], size)]
     notes = [*_notes(lines, len(counted))]
     if not problems:
-        named = listed(by_epoch) if len(by_epoch) <= _MOST_NAMED else f"{min(by_epoch)} .. {max(by_epoch)}"
-        notes.append(f"Each of the {size} samples was delivered exactly once in each of the epochs {named}.")
+        each = f"Each of the {size} samples was delivered exactly once"
+        notes.append(f"{each} in each of the epochs {listed(by_epoch)}.")
     return Certificate(tuple(problems), tuple(notes))
 
 

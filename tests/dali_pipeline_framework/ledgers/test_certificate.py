@@ -108,6 +108,17 @@ def test_a_rank_that_ended_before_it_began_does_not_matter(tmp_path: Path) -> No
     assert certificate.notes[0] == "5 ledgers: 6 batches count, 3 were superseded by restarts"
 
 
+def test_ranks_that_go_on_one_after_the_other(tmp_path: Path) -> None:
+    note(begun(tmp_path, 2), EPOCH[:2])
+    for shard in (0, 1):
+        ledger = writer(tmp_path, (shard, 2), (0, 1))
+        for batch in (1, 2):
+            ledger.note(0, batch, [batch * 4 + shard * 2, batch * 4 + shard * 2 + 1])
+    certificate = certify([tmp_path])
+    assert certificate.is_exact, str(certificate)
+    assert certificate.notes[0] == "4 ledgers: 6 batches count, 2 were superseded by restarts"
+
+
 def test_a_training_that_forgot_its_state_has_repeated_samples(tmp_path: Path) -> None:
     note(begun(tmp_path, 1), [(0, 0)])
     note(begun(tmp_path, 1), EPOCH)
@@ -130,6 +141,16 @@ def test_what_is_delivered_after_another_loader_went_on_counts_twice(tmp_path: P
     note([first], EPOCH[2:])
     note([second], EPOCH[1:])
     assert certify([tmp_path]).problems == ("epoch 0: delivered twice: 8, 9, 10, 11",)
+
+
+def test_a_clock_that_is_set_back_during_a_run_makes_nothing_void(tmp_path: Path, clock: Clock) -> None:
+    note(begun(tmp_path, 1), EPOCH[:2])
+    ledgers = begun(tmp_path, 1, (0, 1))
+    clock.now_ns -= 3_000_000
+    note(ledgers, EPOCH[1:])
+    certificate = certify([tmp_path])
+    assert certificate.is_exact, str(certificate)
+    assert certificate.notes[0] == "2 ledgers: 3 batches count, 1 were superseded by restarts"
 
 
 def test_a_restart_that_delivers_nothing_makes_nothing_void(tmp_path: Path) -> None:

@@ -130,7 +130,8 @@ def test_no_ledger(tmp_path: Path) -> None:
 
 def test_a_folder_whose_name_is_a_pattern(tmp_path: Path) -> None:
     path = written(tmp_path / "run[1]*")
-    assert len(ledger_lines([tmp_path / "run[1]*", path])) == 3
+    (tmp_path / "link").symlink_to(path)
+    assert len(ledger_lines([tmp_path / "run[1]*", path, tmp_path / "link"])) == 3
 
 
 def in_lines(*lines: bytes | str) -> bytes:
