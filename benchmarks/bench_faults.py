@@ -206,7 +206,9 @@ def ledger_alone(folder: Path, is_quick: bool) -> float:
         loop = iter(loader)
         next(loop)
         run = loader._run
-        return least_us(lambda: run.ledger.note(run.progress.delivered, run.pipelines), is_quick)
+        after = run.progress.delivered
+        note, samples = run.ledger.note, run.pipelines.samples_received
+        return least_us(lambda: note(after.epoch, after.batch - 1, *samples()), is_quick)
 
 
 def ledger_between(folder: Path, is_quick: bool) -> dict[str, float]:
@@ -216,15 +218,19 @@ def ledger_between(folder: Path, is_quick: bool) -> dict[str, float]:
         loader = payloads(is_quick)[2].make(folder, ledger=ledger)
         endless = batches(loader)
         next(endless)
-        recording: Any = loader._run.ledger
-        note = recording.note
+        run: Any = loader._run
+        samples, note, start_ns = run.pipelines.samples_received, run.ledger.note, 0
 
-        def timed(*arguments: Any) -> None:
+        def begin() -> Any:
+            nonlocal start_ns
             start_ns = time.perf_counter_ns()
+            return samples()
+
+        def end(*arguments: Any) -> None:
             note(*arguments)
             times_us.append((time.perf_counter_ns() - start_ns) / 1e3)
 
-        recording.note = timed
+        run.pipelines.samples_received, run.ledger.note = begin, end
         for _ in itertools.islice(endless, 50 if is_quick else 5000):
             pass
         loader.close()

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+import os
 from collections.abc import Mapping, Sized
 from typing import cast
 
 import attrs
 
-from ..checks import MOST_IN_BATCH, shown, whole_number
+from ..checks import MOST_IN_BATCH, file_path, shown, whole_number
 from ..errors import NotSupportedError, SettingError
 from ..faults.fault_policy import FaultPolicy
+from ..ledgers import LedgerWriter
 from ..limits.file_limits import checked_worker_count
 from ..pipeline.pipeline import PipelineDefinition, PipelineInput
 from ..processing_steps.pipeline_step_base import RunWhere
@@ -227,6 +231,24 @@ def warn_of_many_workers(num_workers: int) -> None:
             f"slow each other down, and each takes time to start and memory. Give {num_cores} or fewer; with "
             f"num_workers=None a DataLoader takes as many as there are usable cores, at most 8."
         )
+
+
+def make_ledger(bound: LoaderInput, settings: LoaderSettings) -> LedgerWriter:
+    """Make the ledger of a loader; nothing is written yet.
+
+    Raises:
+        SettingError: ``ledger`` is no path, or that of a file.
+    """
+    if settings.ledger is None:
+        return LedgerWriter(None, {})
+    folder = os.path.expanduser(file_path(settings.ledger, "ledger"))
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise SettingError(f"`ledger` must be a folder (made if need be), got the file {folder!r}.")
+    provider = getattr(bound.data_input, "provider", None)
+    num_samples = -1 if provider is None else int(provider.get_number_of_samples())
+    order = json.dumps([bound.description, settings.seed], sort_keys=True, default=str)
+    digest = hashlib.blake2b(order.encode(), digest_size=8).hexdigest()
+    return LedgerWriter(folder, {"shard": _pair(bound.shard), "num_samples": num_samples, "order": digest})
 
 
 def check_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> None:

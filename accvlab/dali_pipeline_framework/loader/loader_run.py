@@ -20,8 +20,7 @@ from ..errors import ClosedError, FrameworkError, NotSupportedError, SettingErro
 from ..sources.input_adapter import InputAdapter
 from ..threads import give_lock
 from ..workers.process_setup import raised_by_signal_handler
-from .input_binding import bind_input, check_sample_policy, checked_num_workers, composed_definition
-from .ledger_recording import LedgerRecording
+from .input_binding import bind_input, check_sample_policy, checked_num_workers, composed_definition, make_ledger
 from .loader_pipeline import LoaderPipeline
 from .loader_settings import LoaderSettings
 from .progress import LoopProgress, Position
@@ -129,7 +128,7 @@ class LoaderRun:
         self.bound = bound = bind_input(self.definition.data_input, settings)
         self.num_workers = checked_num_workers(settings, self.definition, bound)
         check_sample_policy(bound, settings.faults)
-        self.ledger = LedgerRecording(settings.ledger, bound, settings.seed)
+        self.ledger = make_ledger(bound, settings)
         is_stream = bound.is_endless and settings.steps_per_epoch is None
         self.progress = LoopProgress(bound.is_endless, is_stream=is_stream)
         self.pipelines = LoaderPipeline(settings, self.definition, bound, self.num_workers, self.progress)
@@ -180,7 +179,8 @@ class LoaderRun:
         self._forget_segments()
         self.agreement.begin_loop(self._compared_settings)
         self._begin()
-        self.ledger.begin(self.progress.delivered)
+        at = self.progress.delivered
+        self.ledger.begin_loop((at.epoch, at.batch) if self.progress.is_loaded else None)
         self.times.begin()
         self._log_sample_counts()
 
@@ -264,7 +264,8 @@ class LoaderRun:
         if not loop.has_begun:
             self.agreement.look()
         if self.ledger.is_on:
-            self.ledger.note(progress.pipeline, pipelines)
+            after = progress.pipeline
+            self.ledger.note(after.epoch, after.batch - 1, *pipelines.samples_received())
         received_at = perf_counter_ns()
         times.num_batches += 1
         times.next_ns += received_at - asked_at
@@ -290,7 +291,7 @@ class LoaderRun:
         inform_accelerate(loop.loader, is_running=False)
         self.progress.end_loop()
         self._forget_segments()
-        self.ledger.end_loop()
+        self.ledger.close()
 
     def _compared_settings(self) -> Settings:
         lines = self.definition.chain_lines()[1:]
@@ -433,7 +434,6 @@ class LoaderRun:
                 position.epoch,
             )
         self._loop = _no_loop
-        self.ledger.continue_from_state()
 
     def _require_repeatable(self, position: Position) -> None:
         given_order = self.pipelines.given_order

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from accvlab.dali_pipeline_framework import ledgers as ledger_module
 from accvlab.dali_pipeline_framework.command_line import main
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.ledgers import NEW, STATE, LedgerWriter, certify
+from accvlab.dali_pipeline_framework.ledgers import LedgerWriter, certify
 
 
 class Clock:
@@ -39,9 +39,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 NUM_SAMPLES = 12
 
 
-def writer(folder: Path, shard: tuple[int, int] = (0, 1), **settings: Any) -> LedgerWriter:
-    about = {"shard": shard[0], "shards": shard[1], "num_samples": NUM_SAMPLES, "order": "o"}
-    return LedgerWriter(folder, {**about, **settings})
+def writer(folder: Path, shard: tuple[int, int] = (0, 1), state: Any = None, **settings: Any) -> LedgerWriter:
+    """A ledger with a loop that has begun, which goes on from a state at a position."""
+    ledger = LedgerWriter(str(folder), {"shard": shard, "num_samples": NUM_SAMPLES, "order": "o", **settings})
+    ledger.begin_loop(state)
+    return ledger
 
 
 def note(ledgers: Iterable[LedgerWriter], batches: Iterable[tuple[int, int]]) -> None:
@@ -50,27 +52,24 @@ def note(ledgers: Iterable[LedgerWriter], batches: Iterable[tuple[int, int]]) ->
     for epoch, batch in batches:
         indices = np.arange(batch * 4, batch * 4 + 4).reshape(len(ledgers), -1)
         for ledger, own in zip(ledgers, indices, strict=True):
-            ledger.note_batch(epoch, batch, own.tolist())
+            ledger.note(epoch, batch, own.tolist())
 
 
-def begun(folder: Path, num_shards: int, why: int, at: tuple[int, int], **settings: Any) -> list[LedgerWriter]:
-    made = [writer(folder, (shard, num_shards), **settings) for shard in range(num_shards)]
-    for ledger in made:
-        ledger.begin(why, *at)
-    return made
+def begun(folder: Path, num_shards: int, state: tuple[int, int] | None = None, **settings: Any) -> Any:
+    return [writer(folder, (shard, num_shards), state, **settings) for shard in range(num_shards)]
 
 
 EPOCH = [(0, 0), (0, 1), (0, 2)]
 
 
 def test_each_sample_once(tmp_path: Path) -> None:
-    note(begun(tmp_path, 2, NEW, (0, 0)), [*EPOCH, (1, 0), (1, 1), (1, 2)])
+    note(begun(tmp_path, 2), [*EPOCH, (1, 0), (1, 1), (1, 2)])
     certificate = certify([tmp_path])
     assert certificate.is_exact
     assert str(certificate).splitlines() == [
         "2 ledgers: 12 batches count, 0 were superseded by restarts",
-        "shard 0 of 2 began without a state at epoch 0, batch 0: 6 of 6 batches count",
-        "shard 1 of 2 began without a state at epoch 0, batch 0: 6 of 6 batches count",
+        "shard 0 of 2 began without a state at epoch 0, batch 0",
+        "shard 1 of 2 began without a state at epoch 0, batch 0",
         "Each of the 12 samples was delivered exactly once in each of the epochs 0, 1.",
     ]
     assert certify([tmp_path], epochs=[1]).is_exact
@@ -78,85 +77,125 @@ def test_each_sample_once(tmp_path: Path) -> None:
 
 
 def test_what_a_restart_delivers_again_supersedes_what_was_delivered(tmp_path: Path) -> None:
-    note(begun(tmp_path, 2, NEW, (0, 0)), [(0, 0), (0, 1)])
-    note(begun(tmp_path, 1, STATE, (0, 1)), [(0, 1), (0, 2), (1, 0)])
-    note(begun(tmp_path, 2, STATE, (0, 2)), [(0, 2), (1, 0)])
-    note(begun(tmp_path, 2, STATE, (1, 0)), [(1, 0), (1, 1), (1, 2)])
+    note(begun(tmp_path, 2), [(0, 0), (0, 1)])
+    note(begun(tmp_path, 1, (0, 1)), [(0, 1), (0, 2), (1, 0)])
+    note(begun(tmp_path, 2, (0, 2)), [(0, 2), (1, 0)])
+    note(begun(tmp_path, 2, (1, 0)), [(1, 0), (1, 1), (1, 2)])
     certificate = certify([tmp_path])
     assert certificate.is_exact, str(certificate)
     assert certificate.notes[0] == "7 ledgers: 11 batches count, 6 were superseded by restarts"
-    assert certificate.notes[3] == "shard 0 of 1 went on from a state at epoch 0, batch 1: 1 of 3 batches count"
+    assert certificate.notes[3] == "shard 0 of 1 went on from a state at epoch 0, batch 1"
 
 
 def test_a_restart_that_skips_or_repeats_is_found(tmp_path: Path) -> None:
-    note(begun(tmp_path / "skips", 1, NEW, (0, 0)), [(0, 0)])
-    note(begun(tmp_path / "skips", 1, STATE, (0, 2)), [(0, 2)])
+    note(begun(tmp_path / "skips", 1), [(0, 0)])
+    note(begun(tmp_path / "skips", 1, (0, 2)), [(0, 2)])
     assert certify([tmp_path / "skips"]).problems == ("epoch 0: missing: 4, 5, 6, 7",)
-    note(begun(tmp_path / "repeats", 1, NEW, (0, 0)), EPOCH)
-    note(begun(tmp_path / "repeats", 1, NEW, (0, 1)), [(0, 1)])
+    note(begun(tmp_path / "repeats", 1), EPOCH)
+    note(begun(tmp_path / "repeats", 1), [(0, 1)])
     assert certify([tmp_path / "repeats"]).problems == ("epoch 0: delivered twice: 4, 5, 6, 7",)
 
 
 def test_a_rank_that_ended_before_it_began_does_not_matter(tmp_path: Path) -> None:
     """At the second start only one rank has begun; then both are started again, the other one first."""
-    note(begun(tmp_path, 2, NEW, (0, 0)), [(0, 0), (0, 1)])
-    alone = writer(tmp_path, (0, 2))
-    alone.begin(STATE, 0, 1)
-    alone.note_batch(0, 1, [4, 5])
-    second, first = writer(tmp_path, (1, 2)), writer(tmp_path, (0, 2))
-    for ledger in (second, first):
-        ledger.begin(STATE, 0, 1)
+    note(begun(tmp_path, 2), [(0, 0), (0, 1)])
+    alone = writer(tmp_path, (0, 2), (0, 1))
+    alone.note(0, 1, [4, 5])
+    second, first = writer(tmp_path, (1, 2), (0, 1)), writer(tmp_path, (0, 2), (0, 1))
     note([first, second], [(0, 1), (0, 2)])
     certificate = certify([tmp_path])
     assert certificate.is_exact, str(certificate)
     assert certificate.notes[0] == "5 ledgers: 6 batches count, 3 were superseded by restarts"
 
 
+def test_ranks_that_go_on_one_after_the_other(tmp_path: Path) -> None:
+    note(begun(tmp_path, 2), EPOCH[:2])
+    for shard in (0, 1):
+        ledger = writer(tmp_path, (shard, 2), (0, 1))
+        for batch in (1, 2):
+            ledger.note(0, batch, [batch * 4 + shard * 2, batch * 4 + shard * 2 + 1])
+    certificate = certify([tmp_path])
+    assert certificate.is_exact, str(certificate)
+    assert certificate.notes[0] == "4 ledgers: 6 batches count, 2 were superseded by restarts"
+
+
 def test_a_training_that_forgot_its_state_has_repeated_samples(tmp_path: Path) -> None:
-    note(begun(tmp_path, 1, NEW, (0, 0)), [(0, 0)])
-    note(begun(tmp_path, 1, NEW, (0, 0)), EPOCH)
+    note(begun(tmp_path, 1), [(0, 0)])
+    note(begun(tmp_path, 1), EPOCH)
     assert certify([tmp_path]).problems == ("epoch 0: delivered twice: 0, 1, 2, 3",)
 
 
-def test_two_ranks_with_the_same_shard_are_no_restart(tmp_path: Path) -> None:
-    for why in (NEW, STATE):
-        folder = tmp_path / str(why)
-        ranks = [*begun(folder, 1, why, (0, 0)), *begun(folder, 1, why, (0, 0))]
-        for batch in EPOCH:
-            for ledger in ranks:
-                note([ledger], [batch])
-        certificate = certify([folder])
-        *others, twice = certificate.problems
-        assert ["both went on at the same time" in problem for problem in others] == [True] * (why == STATE)
-        assert twice == "epoch 0: delivered twice: " + ", ".join(map(str, range(12)))
+@pytest.mark.parametrize("state", [None, (0, 0)])
+def test_two_ranks_with_the_same_shard_are_no_restart(tmp_path: Path, state: Any) -> None:
+    ranks = [*begun(tmp_path, 1, state), *begun(tmp_path, 1, state)]
+    for batch in EPOCH:
+        for ledger in ranks:
+            note([ledger], [batch])
+    assert certify([tmp_path]).problems == ("epoch 0: delivered twice: " + ", ".join(map(str, range(12))),)
+
+
+def test_what_is_delivered_after_another_loader_went_on_counts_twice(tmp_path: Path) -> None:
+    (first,) = begun(tmp_path, 1)
+    note([first], EPOCH[:2])
+    (second,) = begun(tmp_path, 1, (0, 1))
+    note([first], EPOCH[2:])
+    note([second], EPOCH[1:])
+    assert certify([tmp_path]).problems == ("epoch 0: delivered twice: 8, 9, 10, 11",)
+
+
+def test_a_clock_that_is_set_back_during_a_run_makes_nothing_void(tmp_path: Path, clock: Clock) -> None:
+    note(begun(tmp_path, 1), EPOCH[:2])
+    ledgers = begun(tmp_path, 1, (0, 1))
+    clock.now_ns -= 3_000_000
+    note(ledgers, EPOCH[1:])
+    certificate = certify([tmp_path])
+    assert certificate.is_exact, str(certificate)
+    assert certificate.notes[0] == "2 ledgers: 3 batches count, 1 were superseded by restarts"
+
+
+def test_a_restart_that_delivers_nothing_makes_nothing_void(tmp_path: Path) -> None:
+    note(begun(tmp_path, 1), EPOCH)
+    begun(tmp_path, 1, (0, 1))
+    note(begun(tmp_path, 1, (1, 0)), [(1, 0), (1, 1), (1, 2)])
+    assert certify([tmp_path]).is_exact
+
+
+def test_later_loops_of_a_loader_make_nothing_void(tmp_path: Path) -> None:
+    (ledger,) = begun(tmp_path, 1)
+    note([ledger], EPOCH)
+    ledger.begin_loop(None)
+    note([ledger], EPOCH[:1])
+    assert certify([tmp_path]).problems == ("epoch 0: delivered twice: 0, 1, 2, 3",)
+    ledger.begin_loop((0, 0))
+    note([ledger], EPOCH)
+    assert certify([tmp_path]).is_exact
 
 
 def test_a_batch_that_was_made_again_after_an_interrupt_counts_once(tmp_path: Path) -> None:
-    (ledger,) = begun(tmp_path, 1, NEW, (0, 0))
-    ledger.note_batch(0, 0, [0, 1, 2, 3])
-    ledger.note_batch(0, 0, [0, 1, 2, 3], again=True)
-    ledger.note_batch(0, 1, [4, 5, 6, 8])
-    ledger.note_batch(0, 1, [4, 5, 6, 7], replaced=[[9, 4]], again=True)  # the last one counts
-    ledger.note_batch(0, 2, [8, 9, 10, 11], again=True)  # the line before it was never written
+    (ledger,) = begun(tmp_path, 1)
+    ledger.note(0, 0, [0, 1, 2, 3])
+    ledger.note(0, 0, [0, 1, 2, 3])
+    ledger.note(0, 1, [4, 5, 6, 8])
+    ledger.note(0, 1, [4, 5, 6, 7], [[9, 4]])  # the last one counts
+    ledger.note(0, 2, [8, 9, 10, 11])
     certificate = certify([tmp_path])
     assert certificate.is_exact, str(certificate)
     assert certificate.notes[0] == "1 ledger: 3 batches count, 0 were superseded by restarts"
-    ledger.note_batch(0, 2, [8, 9, 10, 11])  # of another loop over the same epoch
+    ledger.begin_loop(None)
+    ledger.note(0, 2, [8, 9, 10, 11])  # of another loop over the same epoch
     assert certify([tmp_path]).problems == ("epoch 0: delivered twice: 8, 9, 10, 11",)
 
 
 def test_a_rank_whose_ledger_is_not_given(tmp_path: Path) -> None:
-    ranks = begun(tmp_path, 2, NEW, (0, 0))
+    ranks = begun(tmp_path, 2)
     note(ranks, EPOCH)
     certificate = certify([ranks[0].path])
     assert certificate.problems == ("epoch 0: missing: 2, 3, 6, 7, 10, 11",)
-    assert certificate.notes[-1] == "there is no ledger of shard 1 of 2"
 
 
 def test_samples_that_were_replaced(tmp_path: Path) -> None:
     ledger = writer(tmp_path, num_samples=6)
-    ledger.begin(NEW, 0, 0)
-    ledger.note_batch(0, 0, [0, 4, 2, 3, 4, 5], replaced=[[1, 4]])
+    ledger.note(0, 0, [0, 4, 2, 3, 4, 5], [[1, 4]])
     assert certify([ledger.path]).problems == (
         "epoch 0: missing: 1 (sample 4 in its place)",
         "epoch 0: delivered twice: 4",
@@ -165,28 +204,30 @@ def test_samples_that_were_replaced(tmp_path: Path) -> None:
 
 def test_many_are_named_in_part(tmp_path: Path) -> None:
     ledger = writer(tmp_path, num_samples=10**12)
-    ledger.begin(NEW, 0, 0)
-    ledger.note_batch(0, 0, [index // 2 for index in range(100)])
+    ledger.note(0, 0, [index // 2 for index in range(100)])
     (missing, twice) = certify([tmp_path]).problems
     assert missing == "epoch 0: missing: " + ", ".join(map(str, range(50, 70))) + f" and {10**12 - 50 - 20} more"
     assert twice == "epoch 0: delivered twice: " + ", ".join(map(str, range(20))) + " and 30 more"
 
 
 def test_batches_of_unknown_samples_prove_nothing(tmp_path: Path) -> None:
-    (ledger,) = begun(tmp_path, 1, NEW, (0, 0))
+    (ledger,) = begun(tmp_path, 1)
     note([ledger], EPOCH)
-    ledger.note_batch(1, 0, None)
-    assert certify([tmp_path], epochs=[0]).problems == ("of 1 batches it is not known which samples they hold",)
+    ledger.note(1, 0, None)
+    assert certify([tmp_path], epochs=[0]).is_exact
+    problems = certify([tmp_path]).problems
+    assert problems[0] == "epoch 1: of 1 batches it is not known which samples they hold"
+    assert problems[1:] == ("epoch 1: missing: " + ", ".join(map(str, range(12))),)
 
 
 def test_refusals(tmp_path: Path) -> None:
-    note(begun(tmp_path, 1, NEW, (0, 0)), EPOCH)
-    note(begun(tmp_path, 1, NEW, (0, 0), order="p"), EPOCH)
+    note(begun(tmp_path, 1), EPOCH)
+    note(begun(tmp_path, 1, order="p"), EPOCH)
     with pytest.raises(SettingError, match="belong to different trainings"):
         certify([tmp_path])
     with pytest.raises(SettingError, match="`paths` must be ledgers"):
         certify([], num_samples=12, epochs=[0])
-    note(begun(tmp_path / "unknown", 1, NEW, (0, 0), num_samples=-1), EPOCH)
+    note(begun(tmp_path / "unknown", 1, num_samples=-1), EPOCH)
     with pytest.raises(SettingError, match="Pass `--samples`"):
         certify([tmp_path / "unknown"])
     assert certify([tmp_path / "unknown"], num_samples=12).is_exact
@@ -211,17 +252,18 @@ def test_any_history_of_restarts_is_certified_and_any_gap_found(
         end = data.draw(st.integers(begin, len(order)))
         at = order[begin] if begin < len(order) else (2, 0)
         num_shards = data.draw(st.sampled_from([1, 2, 4]))
-        note(begun(folder, num_shards, NEW if is_first else STATE, at), order[begin:end])
-        seen = [each for each in seen if each < at] + order[begin:end]
+        note(begun(folder, num_shards, None if is_first else at), order[begin:end])
+        if end > begin:
+            seen = [each for each in seen if each < at] + order[begin:end]
         is_first = False
-    note(begun(folder, 1, NEW if is_first else STATE, (2, 0)), [(2, 0), (2, 1), (2, 2)])
+    note(begun(folder, 1, None if is_first else (2, 0)), [(2, 0), (2, 1), (2, 2)])
     counts = Counter(seen)
     expected = all(counts[each] == 1 for each in order)
     assert certify([folder], epochs=[0, 1]).is_exact == expected
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    note(begun(tmp_path, 2, NEW, (0, 0)), EPOCH)
+    note(begun(tmp_path, 2), EPOCH)
     assert main(["ledger", str(tmp_path)]) == 0
     assert capsys.readouterr().out.endswith("exactly once in each of the epochs 0.\n")
     assert main(["ledger", *map(str, tmp_path.iterdir()), "--epochs", "0", "1"]) == 1

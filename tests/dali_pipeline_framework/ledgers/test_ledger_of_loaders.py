@@ -22,18 +22,13 @@ from support.scripts import run_script
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.ledgers import LedgerPart, certify, ledgers_in
-from accvlab.dali_pipeline_framework.loader.ledger_recording import LedgerRecording
+from accvlab.dali_pipeline_framework.ledgers import LedgerWriter, certify, ledger_lines
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 
 def noted(folder: Path) -> list[list[int]]:
     """Samples of each batch in the ledgers of a folder."""
-    return [samples.tolist() for part in parts_in(folder) for _, samples, _ in part.batches if samples is not None]
-
-
-def parts_in(folder: Path) -> list[LedgerPart]:
-    return [part for parts in ledgers_in([folder]) for part in parts]
+    return [[*line.samples] for line in ledger_lines([folder]) if line.samples is not None]
 
 
 @pytest.mark.parametrize(
@@ -72,9 +67,8 @@ def test_all_inputs_that_know_their_samples(tmp_path: Path) -> None:
     with make_loader(NumberCallable(10), 2, ledger=tmp_path / "callable") as loader:
         for _ in loader:
             pass
-    (part,) = parts_in(tmp_path / "callable")
-    assert part.num_samples == -1
-    assert [samples for _, samples, _ in part.batches] == [None] * 5  # it does not tell
+    lines = ledger_lines([tmp_path / "callable"])
+    assert [(line.num_samples, line.samples) for line in lines] == [(-1, None)] * 5  # it does not tell
     with make_loader(by_sampler(EndlessSampler()), 4, steps_per_epoch=2, ledger=tmp_path / "endless") as loader:
         delivered = [batch["index"].tolist() for _ in range(3) for batch in loader]
     assert noted(tmp_path / "endless") == delivered
@@ -106,15 +100,15 @@ def test_a_loader_that_goes_on_within_a_process(tmp_path: Path) -> None:
 def test_a_batch_that_is_made_again_after_an_interrupt_counts_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_workers: int
 ) -> None:
-    note, notes = LedgerRecording.note, []
+    note, notes = LedgerWriter.note, []
 
-    def interrupted(self: LedgerRecording, *arguments: Any) -> None:
+    def interrupted(self: LedgerWriter, *arguments: Any) -> None:
         note(self, *arguments)
         notes.append(arguments)
         if len(notes) in (2, 5):
             signal.raise_signal(signal.SIGUSR1)
 
-    monkeypatch.setattr(LedgerRecording, "note", interrupted)
+    monkeypatch.setattr(LedgerWriter, "note", interrupted)
     handler = signal.signal(signal.SIGUSR1, signal.default_int_handler)
     try:
         with make_loader(by_sampler(ShuffledSampler(22)), 4, num_workers=num_workers, ledger=tmp_path) as loader:
@@ -130,8 +124,8 @@ def test_a_batch_that_is_made_again_after_an_interrupt_counts_once(
     assert (num_interrupts, len(notes)) == (2, 7)
     assert noted(tmp_path) == delivered
     lines = [json.loads(line) for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
-    assert [line["batch"] for line in lines[1:]] == [0, 1, 1, 2, 3, 3, 4]
-    assert [line.get("again", False) for line in lines[1:]] == [False, False, True, False, False, True, False]
+    assert [line["batch"] for line in lines] == [0, 1, 1, 2, 3, 3, 4]
+    assert certify([tmp_path], num_samples=20).notes[0].startswith("1 ledger: 5 batches count, 0 were superseded")
 
 
 def test_refusals_and_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -140,7 +134,7 @@ def test_refusals_and_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytes
     (tmp_path / "file").write_text("")
     with make_loader(by_sampler(ShuffledSampler(22)), 4, ledger=tmp_path / "file" / "ledger") as loader:
         assert len([*loader]) == 5
-    assert "Nothing more is noted in it" in caplog.text
+    assert caplog.text.count("What follows will be found missing.") == 1
 
 
 def test_a_full_disk_ends_the_ledger_and_not_the_training(

@@ -23,7 +23,7 @@ from support.providers import IndexProvider
 from accvlab.dali_pipeline_framework.errors import ClosedError, SourceError, WorkerDiedError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
-from accvlab.dali_pipeline_framework.loader.ledger_recording import LedgerRecording
+from accvlab.dali_pipeline_framework.ledgers import LedgerWriter
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
@@ -310,9 +310,9 @@ class OnceBlocked(IndexProvider):
 def test_what_takes_long_once_a_batch_has_come_is_not_ended(
     num_workers: int, alarm: Callable[[float], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note, num_notes = LedgerRecording.note, 0
+    note, num_notes = LedgerWriter.note, 0
 
-    def note_slowly(self: LedgerRecording, *arguments: Any) -> None:
+    def note_slowly(self: LedgerWriter, *arguments: Any) -> None:
         nonlocal num_notes
         num_notes += 1
         if num_notes == 2:
@@ -320,7 +320,7 @@ def test_what_takes_long_once_a_batch_has_come_is_not_ended(
             time.sleep(1.5)
         note(self, *arguments)
 
-    monkeypatch.setattr(LedgerRecording, "note", note_slowly)
+    monkeypatch.setattr(LedgerWriter, "note", note_slowly)
     source = SamplerInputCallable(IndexProvider(12), ShuffledSampler(12, shuffle=False))
     with make_loader(source, 4, num_workers=num_workers, ledger=tmp_path) as loader:
         loop = iter(loader)

@@ -371,7 +371,7 @@ def faults(folder: str) -> dict[str, Any]:
             stream = [frozen(batch) for batch in loader]
             failed = [(each.sample_index, each.batch, each.slot, each.reason) for each in loader.failed_samples]
         written = [json.loads(line) for path in ledger.iterdir() for line in path.read_text().splitlines()]
-        samples = [(line.get("samples"), line.get("replaced")) for line in written if "batch" in line]
+        samples = [(line["samples"], line["replaced"]) for line in written]
         found[name] = [repr(stream), failed, samples]
     return found
 
