@@ -8,7 +8,7 @@ import logging
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from time import perf_counter_ns, process_time_ns
+from time import perf_counter_ns
 from typing import Any
 
 from ..checks import shown, whole_number
@@ -153,6 +153,7 @@ class LoaderRun:
             return loop
 
     def _prepare_loop(self) -> None:
+        began_at = perf_counter_ns()
         self.start()
         self._loop = _no_loop
         self.progress.end_setting()
@@ -160,7 +161,7 @@ class LoaderRun:
         self.agreement.begin_loop(self._compared_settings)
         self._begin()
         self.ledger.begin(self.progress.delivered)
-        self.times.begin()
+        self.times.begin(began_at)
         self._log_sample_counts()
 
     def _take_up(self) -> None:
@@ -226,7 +227,7 @@ class LoaderRun:
             )
 
     def _timed_batch(self, loop: Loop) -> Any:
-        progress, times, pipelines, asked_at = self.progress, self.times, self.pipelines, perf_counter_ns()
+        progress, pipelines, asked_at = self.progress, self.pipelines, perf_counter_ns()
         steps = self._settings.steps_per_epoch
         if loop.has_ended:
             raise StopIteration
@@ -242,13 +243,7 @@ class LoaderRun:
             self.agreement.look()
         if self.ledger.is_on:
             self.ledger.note(progress.pipeline, pipelines)
-        received_at = perf_counter_ns()
-        times.num_batches += 1
-        times.next_ns += received_at - asked_at
-        times.between_ns += asked_at - times.received_at
-        times.received_at, times.process_ns = received_at, process_time_ns()
-        if times.start is None:
-            times.begin_counting(received_at - asked_at, pipelines)
+        self.times.receive(asked_at, pipelines)
         return batch
 
     def _begin(self) -> None:
