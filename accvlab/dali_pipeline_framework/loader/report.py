@@ -62,13 +62,15 @@ class LoopTimes:
 
     def begin(self, began_at: int) -> None:
         """Begin a loop, whose workers and graph were started from a time on."""
-        self.sums.update(loop=1)
+        self.sums["loop"] += 1
         self.sums["began_at"], self.start, self.end = began_at, None, None
 
     def receive(self, asked_at: int, pipelines: LoaderPipeline) -> None:
         """Count a batch that was requested at a time, and is there now."""
         sums, now = self.sums, perf_counter_ns()
-        sums.update(num_batches=1, next_ns=now - asked_at, between_ns=asked_at - sums["received_at"])
+        sums["num_batches"] += 1
+        sums["next_ns"] += now - asked_at
+        sums["between_ns"] += asked_at - sums["received_at"]
         sums["received_at"], sums["process_ns"] = now, process_time_ns()
         if self.start is None:
             sums["first_ns"] = now - sums["began_at"]
@@ -192,19 +194,16 @@ class LoaderReport:
         counts = f"{self.num_batches} batches, {self.num_samples} samples in {self.seconds:.2f} s"
         rates = f"{self.samples_per_s:.1f} samples/s, {self.mb_per_s:.1f} MB/s"
         lines = [f"{counts}: {rates}; not counted: the start, {self.first_batch_s:.2f} s", self.verdict, ""]
-        loading = f"loading, {self.num_workers or 'no'} workers"
+        loading = f"loading, num_workers={self.num_workers}"
         for title, times in (("the loop", self.loop), (loading, self.workers), ("steps on arrays", self.steps)):
             lines += [f"{title:28s} ms per batch   share"] * bool(times)
             for name, share in _shares(times).items():
                 lines.append(f"  {name:26s} {1e3 * times[name] / self.num_batches:12.2f}   {100 * share:3.0f} %")
         if self.num_frames:
             decoded, sent = self.num_decoded_frames / self.num_frames, self.num_bytes / self.num_frames / 1e3
-            lines.append(
-                f"frames of videos: {self.num_frames}; for each, {decoded:.1f} decoded, {sent:.1f} kB sent"
-            )
-        return "\n".join(
-            [*lines, "cores: " + ", ".join(f"{each:.3g} {name}" for name, each in self.cores.items())]
-        )
+            lines += [f"frames of videos: {self.num_frames}; for each, {decoded:.1f} decoded, {sent:.1f} kB sent"]
+        lines += ["cores: " + ", ".join(f"{round(value, 2):g} {name}" for name, value in self.cores.items())]
+        return "\n".join(lines)
 
     __repr__ = __str__  # notebooks show this
 
@@ -222,6 +221,7 @@ def make_report(times: LoopTimes, pipelines: LoaderPipeline, since: LoaderReport
         start = since.sums
     spent, num_workers = Counter(end), pipelines.pool.settings.num_workers
     spent.subtract(start)
+    counts: Any = {name: spent[name] for name in _COUNTS}
 
     def took(name: str) -> float:
         return 1e-9 * spent[name]
@@ -231,7 +231,7 @@ def make_report(times: LoopTimes, pipelines: LoaderPipeline, since: LoaderReport
     if num_workers:
         workers["idle"] = max(0.0, whole_s * num_workers - sum(workers.values()))
     return LoaderReport(
-        *(spent[name] for name in _COUNTS),
+        **counts,
         seconds=whole_s,
         first_batch_s=1e-9 * end.get("first_ns", 0),
         loop={
@@ -267,24 +267,23 @@ def _cores(spent: Sums, whole_ns: float, has_processes: bool) -> Values:
 
 def _about_loading(report: LoaderReport) -> tuple[str, ...]:
     free, num_workers, are_actors = report.cores["free"], report.num_workers, report.are_actors
-    who = "actors" if are_actors else "workers"
-    idle = _shares(report.workers).get("idle", 0.0)
+    who, idle = "actors" if are_actors else "workers", _shares(report.workers).get("idle", 0.0)
     if idle > _IDLE_FROM and (are_actors or num_workers > 1):
         why = "batches are on their way" if are_actors else "a few slow samples hold up the others"
-        ahead = "batches_ahead" if are_actors else "prefetch_queue_depth"
+        ahead = "batches_ahead of RayWorkers" if are_actors else "prefetch_queue_depth of a PipelineDefinition"
         return f"the {who}, too, are idle {100 * idle:.0f} % of theirs: {why}", f"a larger {ahead}"
     times = {name: seconds for name, seconds in report.workers.items() if name != "idle"}
     slowest, loading_s = max(times, key=times.__getitem__), sum(times.values()) or 1e-9
     busy = report.cores["loading"] * report.seconds / loading_s  # cores, by a worker while it loads
-    rest_s = max(report.seconds - report.loop["waits for loading"], _HIDDEN_BELOW * report.seconds)
-    needed = math.ceil(loading_s / rest_s)
+    rest_s = report.seconds - report.loop["waits for loading"]
+    needed = math.ceil(loading_s / max(rest_s, _HIDDEN_BELOW * report.seconds))
     if not are_actors:  # else the cores of this machine are not theirs
         needed = min(needed, report.most_workers, num_workers + int(free / max(busy, 0.01) + 0.5))
     more = f"num_{who}={needed}" if needed > num_workers else "" if are_actors else _more_cores(report)
-    data = "a quicker get_data" if busy > _COMPUTES_FROM else "a local copy of the data"
+    computes = busy > _COMPUTES_FROM
+    how, data = ("computing", "a quicker get_data") if computes else ("waiting", "a local copy of the data")
     cures = {"reading": data, "steps on arrays": "cheaper steps", "packing": "fewer or smaller fields"}
     where = f"in the {who}" if num_workers else "in the process of the loop"
-    how = "computing" if busy > _COMPUTES_FROM else "waiting"
     return f"loading {where} takes long, most of it {slowest} ({how})", more, cures[slowest]
 
 

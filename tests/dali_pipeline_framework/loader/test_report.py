@@ -25,6 +25,7 @@ from accvlab.dali_pipeline_framework.limits import control_groups
 from accvlab.dali_pipeline_framework.loader import LoaderReport
 from accvlab.dali_pipeline_framework.loader import report as report_module
 from accvlab.dali_pipeline_framework.loader.data_loader import run_of
+from accvlab.dali_pipeline_framework.loader.loader_pipeline import LoaderPipeline
 from accvlab.dali_pipeline_framework.loader.report import LoopTimes, make_report
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 
@@ -390,6 +391,14 @@ def test_cores_of_others_are_not_free(
 
 
 @pytest.mark.usefixtures("eight_cores")
+def test_actors_have_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LoaderPipeline, "has_actors", True)
+    report = made_of(END)
+    assert report.are_actors
+    assert report.cores == pytest.approx({"usable": 8, "free": 6, "loading": 0.5, "this process": 2})
+
+
+@pytest.mark.usefixtures("eight_cores")
 def test_what_was_idle_for_a_moment_says_nothing() -> None:
     end = {**END, "idle_ns": START["idle_ns"], "looked_at": START["looked_at"] + S // 2}
     assert made_of(end).cores["free"] == pytest.approx(5.5)
@@ -495,12 +504,12 @@ STEP_CURES = "cheaper or fewer steps, or smaller images early in the chain, or l
         (
             hand_made(FOR_LOADING, HALF_IDLE),
             "the workers, too, are idle 55 % of theirs: a few slow samples hold up the others. What may help: a "
-            "larger prefetch_queue_depth",
+            "larger prefetch_queue_depth of a PipelineDefinition",
         ),
         (
             hand_made(FOR_LOADING, HALF_IDLE, are_actors=True),
             "the actors, too, are idle 55 % of theirs: batches are on their way. What may help: a larger "
-            "batches_ahead",
+            "batches_ahead of RayWorkers",
         ),
         (hand_made(FOR_GRAPH), GRAPH + STEP_CURES),
         (hand_made(FOR_GRAPH, device_id=0), GRAPH + STEP_CURES),
@@ -568,7 +577,14 @@ def test_usable_cores_are_those_of_the_loader_s_warning(monkeypatch: pytest.Monk
 
 
 def test_a_table_for_people() -> None:
-    report = hand_made(FOR_LOADING, READING, steps={"step 0 (A)": 0.01}, num_frames=200, num_decoded_frames=500)
+    report = hand_made(
+        FOR_LOADING,
+        READING,
+        steps={"step 0 (A)": 0.01},
+        num_frames=200,
+        num_decoded_frames=500,
+        cores={"free": 6.987},
+    )
     assert str(report).splitlines() == [
         "100 batches, 400 samples in 1.00 s: 400.0 samples/s, 3.0 MB/s; not counted: the start, 0.50 s",
         report.verdict,
@@ -577,14 +593,14 @@ def test_a_table_for_people() -> None:
         "  work                               6.00    60 %",
         "  waits for loading                  3.80    38 %",
         "  conversion                         0.20     2 %",
-        "loading, 2 workers           ms per batch   share",
+        "loading, num_workers=2       ms per batch   share",
         "  reading                           19.60    98 %",
         "  packing                            0.20     1 %",
         "  idle                               0.20     1 %",
         "steps on arrays              ms per batch   share",
         "  step 0 (A)                         0.10   100 %",
         "frames of videos: 200; for each, 2.5 decoded, 15.0 kB sent",
-        "cores: 8 usable, 7 free, 0.2 loading, 0.8 this process",
+        "cores: 8 usable, 6.99 free, 0.2 loading, 0.8 this process",
     ]
 
 
