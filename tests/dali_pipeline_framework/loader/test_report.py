@@ -377,7 +377,7 @@ def test_a_report_is_the_difference_of_two_sums() -> None:
         pytest.param(1.5, None, 1, 1.5, id="other programs have 4"),
         pytest.param(0.0, None, 1, 0.0, id="other programs have all"),
         pytest.param(6.0, 4.0, 1, 1.5, id="a quota of 4"),
-        pytest.param(3.0, None, 2, 1.5, id="two ranks, which share 3"),
+        pytest.param(2.0, None, 2, 1.0, id="two ranks, which share 2"),
         pytest.param(6.0, 1.0, 1, 0.0, id="more than there are: threads that ran before"),
     ],
 )
@@ -388,6 +388,24 @@ def test_cores_of_others_are_not_free(
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
     end = {**END, "idle_ns": START["idle_ns"] + int(idle * 10 * S)}
     assert made_of(end).cores["free"] == pytest.approx(free)
+
+
+def test_the_start_counts_for_the_first_batch_and_the_end_is_kept() -> None:
+    with make(Disk(0, 8), num_workers=0) as loader:
+        times, pipelines = LoopTimes(), run_of(loader).pipelines
+        began_at = time.perf_counter_ns() - 5 * S
+        times.begin(began_at)
+        times.receive(time.perf_counter_ns(), pipelines)
+        assert 5 * S <= times.sums["first_ns"] <= time.perf_counter_ns() - began_at
+        assert times.start is not None
+        assert (times.start["num_batches"], times.start["loop"], times.end) == (1, 1, None)
+        times.receive(time.perf_counter_ns(), pipelines)
+        times.end_counting(pipelines)
+        end = times.end
+        times.receive(time.perf_counter_ns(), pipelines)
+        times.end_counting(pipelines)
+        assert times.end is end
+        assert make_report(times, pipelines, None).num_batches == 1
 
 
 @pytest.mark.usefixtures("eight_cores")
@@ -478,6 +496,10 @@ STEP_CURES = "cheaper or fewer steps, or smaller images early in the chain, or l
             "loading in the actors takes long, most of it reading (computing). What may help: num_actors=4, or a "
             "quicker get_data",
         ),
+        (
+            hand_made(FOR_LOADING, READING, cores={**COMPUTES, "free": 0.2}, are_actors=True, num_workers=4),
+            "loading in the actors takes long, most of it reading (computing). What may help: a quicker get_data",
+        ),
         # One that waits hardly needs any.
         (
             hand_made(FOR_LOADING, READING, cores=FULL),
@@ -547,6 +569,14 @@ def test_a_loop_that_hardly_waits_is_the_bottleneck() -> None:
     text = "The training loop is the bottleneck: it waits 9 % of its time, and data loading is hidden."
     assert (report.bottleneck, report.verdict) == ("loop", text)
     assert hand_made({"waits for loading": 0.11}, READING).bottleneck == "loading"
+
+
+@pytest.mark.parametrize("are_actors", [False, True])
+def test_a_loop_that_only_waits_gets_ten_times_as_many_workers(are_actors: bool) -> None:
+    """That is enough to wait 10 % of the time, and then nobody minds."""
+    report = hand_made({"waits for loading": 1.0}, {"reading": 2.0}, most_workers=64, are_actors=are_actors)
+    report = attrs.evolve(report, cores={**report.cores, "free": 60.0})
+    assert f" num_{'actors' if are_actors else 'workers'}=20, or " in report.verdict
 
 
 @pytest.mark.parametrize("usable", range(1, 10))
