@@ -33,9 +33,7 @@ _RATES = ("samples_per_s", "mb_per_s", "wait_share")
 _COUNTS = ("num_batches", "num_samples", "num_bytes", "num_frames", "num_decoded_frames")
 
 _HIDDEN_BELOW = 0.1  # share of waiting that nobody needs to mind
-_IDLE_FROM = (
-    0.25  # share of their time in which workers have nothing to do, above which they do not limit the rate
-)
+_IDLE_FROM = 0.25  # share of their time in which workers have nothing to do, so that they do not limit the rate
 _COMPUTES_FROM = 0.5  # processor time per time of loading, above which it computes rather than waits
 _FREE_FROM = 0.5  # cores
 _LONG_NS = 1e9  # within less, the clock of idle cores says little: it counts hundredths of a second
