@@ -36,7 +36,7 @@ from results_file import load_average, machine, write_results
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, ImageDecoder, ImageResizer, SampleDataGroup
 from accvlab.dali_pipeline_framework.engine import structured_pipeline
-from accvlab.dali_pipeline_framework.loader import loader_run
+from accvlab.dali_pipeline_framework.loader import loader_run, report
 from accvlab.dali_pipeline_framework.pipeline import dali_structured_output_iterator as iterator
 from accvlab.dali_pipeline_framework.workers import loading, pool
 from accvlab.dali_pipeline_framework.workers.messages import Work
@@ -133,9 +133,9 @@ def payloads(is_quick: bool) -> dict[str, Payload]:
 def without_counters() -> Iterator[None]:
     """Replace all that a loader does in order to report by what does nothing."""
     with contextlib.ExitStack() as stack:
-        for module in (loading, pool, structured_pipeline, iterator, loader_run):
+        for module in (loading, pool, structured_pipeline, iterator, loader_run, report):
             stack.enter_context(mock.patch.object(module, "perf_counter_ns", int))
-        for module in (loading, loader_run):
+        for module in (loading, report):
             stack.enter_context(mock.patch.object(module, "process_time_ns", int))
         stack.enter_context(mock.patch.object(Work, "plus", lambda self, other: self))
         yield

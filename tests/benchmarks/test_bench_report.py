@@ -34,7 +34,7 @@ def test_nothing_is_counted_without_counters(is_counted: bool) -> None:
     contestant.turn()
     run = contestant._loader._run
     times, pool = run.pipeline.times, run.pipelines.pool
-    counted = times.input_ns, times.run_ns, pool.waited_ns, times.work.reading_ns, run.times.next_ns
+    counted = times.input_ns, times.run_ns, pool.waited_ns, times.work.reading_ns, run.times.sums["next_ns"]
     assert [each > 0 for each in counted] == [is_counted] * 5
     contestant.close()
 

@@ -260,7 +260,7 @@ class TestBench:
         assert "samples/s: " in output
         if subject == "loader":
             assert "\nThe loop waits " in output
-            assert "\nbusy cores: " in output
+            assert "\ncores: " in output
 
 
 class TestCheck:

@@ -10,7 +10,6 @@ import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns
-from types import MappingProxyType
 from typing import Any
 
 from nvidia.dali import types
@@ -133,7 +132,6 @@ class StructuredPipeline(Pipeline):
     _has_scheduled: bool = False  # whether a batch of the current epoch was scheduled
     _num_iterators: int = 0
     is_closed: bool = False
-    start_s: Mapping[str, float] = MappingProxyType({})  # what the start has taken, by stage
     culprits: Sequence[Culprit] = ()
     fed: FedSource | None = None
     _delivers_graph_outputs: bool = False
@@ -208,7 +206,6 @@ class StructuredPipeline(Pipeline):
             )
         reuse_host_memory()
         self.start_py_workers()
-        began = perf_counter_ns()
         try:
             super().build()
         except RuntimeError as error:
@@ -216,7 +213,6 @@ class StructuredPipeline(Pipeline):
             if explained is None:
                 raise
             raise explained from error
-        self.start_s = {**self.start_s, "graph": (perf_counter_ns() - began) * 1e-9}
         self._first_in_epoch = self._consumer_iter
         if self.native is not None:
             self._native_run = self.native.begin(self)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits that Linux sets to the control group of this process, e.g. to a container: its share of the cores."""
+"""The cores of this process: how many it may use, e.g. in a container, and how long they had nothing to do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from time import perf_counter_ns
 
 
 def group_folders(controller: str, root: str | os.PathLike[str] = "/") -> Iterator[Path]:
@@ -65,3 +66,20 @@ def num_usable_cores() -> int:
     quota = cpu_quota()
     num_cores = len(os.sched_getaffinity(0))
     return num_cores if quota is None else max(1, min(num_cores, math.ceil(quota)))
+
+
+def idle_core_ns(root: str | os.PathLike[str] = "/") -> int:
+    """Get for how long the cores on which this process may run have had nothing to do, added up.
+
+    Linux counts that from its start, in ticks. Where it does not say so of each of these cores, e.g. in a sandbox,
+    they count as idle all the time. ``root`` is as in `group_folders`.
+    """
+    numbers = os.sched_getaffinity(0)
+    names = {f"cpu{number}" for number in numbers}
+    rows = []
+    with contextlib.suppress(OSError):
+        rows = [line.split() for line in Path(root, "proc/stat").read_text().splitlines()]
+    ticks = [int(row[4]) + int(row[5]) for row in rows if row[0] in names]  # idle, and idle until a disk answers
+    if len(ticks) < len(numbers) or not any(ticks):
+        return len(numbers) * perf_counter_ns()
+    return sum(ticks) * 10**9 // os.sysconf("SC_CLK_TCK")

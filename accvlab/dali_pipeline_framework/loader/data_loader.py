@@ -338,7 +338,7 @@ class DataLoader(TorchInterface):
         Args:
             since: An earlier report. Where it is of the same loop, only what came after it counts.
         """
-        return make_report(self._run.times, self._run.pipelines, since, self.shard.shard_id)
+        return make_report(self._run.times, self._run.pipelines, since)
 
     # --- state ------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from threading import get_ident
-from time import perf_counter_ns, process_time_ns
+from time import perf_counter_ns
 from typing import Any, cast
 
 import attrs
@@ -173,6 +173,7 @@ class LoaderRun:
             return loop
 
     def _prepare_loop(self) -> None:
+        began_at = perf_counter_ns()
         self.start()
         self._loop = _no_loop
         self.progress.end_setting()
@@ -181,7 +182,7 @@ class LoaderRun:
         self._begin()
         at = self.progress.delivered
         self.ledger.begin_loop((at.epoch, at.batch) if self.progress.is_loaded else None)
-        self.times.begin()
+        self.times.begin(began_at)
         self._log_sample_counts()
 
     def _take_up(self) -> bool:
@@ -249,7 +250,7 @@ class LoaderRun:
             )
 
     def _timed_batch(self, loop: Loop) -> Any:
-        progress, times, pipelines, asked_at = self.progress, self.times, self.pipelines, perf_counter_ns()
+        progress, pipelines, asked_at = self.progress, self.pipelines, perf_counter_ns()
         steps = self._settings.steps_per_epoch
         if loop.has_ended:
             raise StopIteration
@@ -266,13 +267,7 @@ class LoaderRun:
         if self.ledger.is_on:
             after = progress.pipeline
             self.ledger.note(after.epoch, after.batch - 1, *pipelines.samples_received())
-        received_at = perf_counter_ns()
-        times.num_batches += 1
-        times.next_ns += received_at - asked_at
-        times.between_ns += asked_at - times.received_at
-        times.received_at, times.process_ns = received_at, process_time_ns()
-        if times.start is None:
-            times.begin_counting(received_at - asked_at, pipelines)
+        self.times.receive(asked_at, pipelines)
         return batch
 
     def _begin(self) -> None:

@@ -57,7 +57,7 @@ class Work(NamedTuple):
         num_bytes: Bytes that it has sent to the graph.
         num_batches: Batches.
         num_frames: Frames of videos in these samples.
-        num_decoded: Frames that were decoded for them, or will be in the graph.
+        num_decoded_frames: Frames that were decoded for them, or will be in the graph.
         cpu_ns: Processor time of the process.
         each_step_ns: Time in each step on arrays.
     """
@@ -69,7 +69,7 @@ class Work(NamedTuple):
     num_bytes: int = 0
     num_batches: int = 0
     num_frames: int = 0
-    num_decoded: int = 0
+    num_decoded_frames: int = 0
     cpu_ns: int = 0
     each_step_ns: tuple[int, ...] = ()
 

@@ -235,9 +235,6 @@ class Pool:
         settings: The settings.
         num_restarts: How many workers were lost.
         waited_ns: Time in which nothing was there that was due.
-        num_asked: Batches that were asked for, for the report.
-        num_ahead: Batches that were loaded already when one was asked for, added up.
-        num_empty: How often none was.
     """
 
     def __init__(
@@ -271,7 +268,7 @@ class Pool:
         self._tick = min(_LONGEST_TICK_S, *(limit / _TICKS for limit in limits if limit), _LONGEST_TICK_S)
         self._looked_at = self._awake_since = time.monotonic()
         self._reported = 0.0
-        self.num_restarts = self.waited_ns = self.num_asked = self.num_ahead = self.num_empty = 0
+        self.num_restarts = self.waited_ns = 0
 
     # --- batches ----------------------------------------------------------------------------------
 
@@ -290,18 +287,14 @@ class Pool:
         while self._workers.inbox:  # what has come meanwhile is there, and who has sent it gets more to do
             self._take_all()
             self._workers.wait(0)
-        self.num_asked += 1
         entry = self._entries.get(position) or self._begun(position)
         if entry is None:
             self._is_within = False
             return Ended(-1)
         began = 0
         if entry.answer is None and entry.error is None:
-            self.num_empty += 1
             began = perf_counter_ns()
             self._await(entry)
-        else:
-            self.num_ahead += self.num_loaded
         answer = entry.answer
         if type(answer) is Loaded:
             if began:  # to wait for the end of an epoch is no wait for a batch

@@ -12,7 +12,12 @@ from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader, PipelineDefinition
 from accvlab.dali_pipeline_framework.limits import control_groups
-from accvlab.dali_pipeline_framework.limits.control_groups import cpu_quota, group_folders, num_usable_cores
+from accvlab.dali_pipeline_framework.limits.control_groups import (
+    cpu_quota,
+    group_folders,
+    idle_core_ns,
+    num_usable_cores,
+)
 from accvlab.dali_pipeline_framework.sources.shards import num_cores_of_rank
 
 
@@ -97,6 +102,37 @@ def test_a_quota_of_more_than_there_are_cores_changes_nothing(monkeypatch: pytes
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 5})
     monkeypatch.setattr(control_groups, "cpu_quota", lambda: 64.0)
     assert num_usable_cores() == 2
+
+
+STAT = """\
+cpu  10 0 10 4000 20 0 0 0 0 0
+cpu0 5 0 5 1000 7 0 0 0 0 0
+cpu1 5 0 5 2000 3 0 0 0 0 0
+cpu10 5 0 5 700 10 0 0 0 0 0
+intr 1605696 0 0
+"""
+
+
+@pytest.mark.parametrize(("cores", "ticks"), [({0}, 1007), ({1, 10}, 2713), ({0, 1, 10}, 3720)])
+def test_how_long_cores_were_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: set[int], ticks: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/stat").write_text(STAT)
+    assert idle_core_ns(tmp_path) == ticks * 10**9 // os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("text", [None, "", "cpu0 1 2 3 4 5 6\n", "cpu0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0\n"])
+def test_cores_of_which_nothing_is_known_are_idle_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(control_groups, "perf_counter_ns", lambda: 7000)
+    (tmp_path / "proc").mkdir()
+    if text is not None:
+        (tmp_path / "proc/stat").write_text(text)
+    assert idle_core_ns(tmp_path) == 14000
 
 
 def test_workers_and_threads_are_as_many_as_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.loaders import pipeline_of
 from support.pipelines import indices
 from support.providers import IndexProvider
 
@@ -133,10 +134,8 @@ def loader_of(num_samples: int, batch_size: int, provider: Any = IndexProvider, 
 
 
 def depth_of(loader: DataLoader) -> int:
-    """How far ahead a loader says that it loads."""
-    queue = loader.report().queue
-    assert queue is not None
-    return queue.depth
+    """How far ahead a loader loads."""
+    return int(pipeline_of(loader).fed.pool.settings.window)
 
 
 class TestLoader:

@@ -253,8 +253,6 @@ def test_machines_join_and_leave_within_an_epoch(ray_runs: RayRuns) -> None:
     assert found["same"]
     assert found["counts"] == [2, 4, 2]
     assert found["lost"] == 2
-    assert len(found["samples"]) == 4
-    assert all(found["samples"])
 
 
 def test_nothing_is_left_of_a_training_that_was_killed(ray_runs: RayRuns, tmp_path: Path) -> None:
