@@ -70,7 +70,7 @@ class LedgerWriter:
         self.path = os.path.join(folder, f"{who}.{time.time_ns()}{_SUFFIX}")
         os.makedirs(folder, exist_ok=True)
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._close = weakref.finalize(self, os.close, self._file)
+        self._close = weakref.finalize(self, _close, self._file, self._pid)
 
     def begin(self, why: str, epoch: int, batch: int) -> None:
         """Note that a run of batches begins at a position: `NEW` or `STATE`."""
@@ -101,6 +101,11 @@ class LedgerWriter:
             self.sync()
         finally:
             self._close()
+
+
+def _close(file: int, pid: int) -> None:
+    if os.getpid() == pid:  # a forked child must not close what has its number there
+        os.close(file)
 
 
 def _whole(value: object) -> int:

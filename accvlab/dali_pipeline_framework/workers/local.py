@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import WorkerStartError
+from ..forks import leave_process, left_to_parent
 from ..threads import one_thread_of_opencv
 from .exits import counts_of_kernel, described_exit
 from .loading import SETUP_STAGES, LoadingPlan
@@ -131,6 +132,7 @@ class LocalWorkers:
         self._in_exchange_with: Any = None
         self.last_sent = -1
         self.inbox: deque[tuple[int, Answer | Ready | StartFailed | Gone]] = deque()
+        left_to_parent(self, LocalWorkers._leave)
 
     # --- start ------------------------------------------------------------------------------------
 
@@ -416,6 +418,13 @@ class LocalWorkers:
         files, self._files, self._payload = self._files, [], ""
         for file in files:
             os.close(file)
+
+    def _leave(self) -> None:
+        """In a forked child, leave the workers to the parent; where none was prepared, have workers of its own."""
+        for worker in self._by_number.values():
+            leave_process(worker.process)
+        if not self._payload:
+            self._pid = os.getpid()
 
     def forget_before(self, number: int) -> None:
         """Have workers leave out tasks with smaller numbers, for which nobody waits any more."""
