@@ -72,12 +72,19 @@ class LedgerWriter:
             about: Who writes: ``shard``, ``num_samples``, ``order``, see `LedgerLine`.
         """
         self.is_on, self._about = folder is not None, about
-        self.path = os.path.join(folder or "", f"{os.uname().nodename}.{os.getpid()}.{time.time_ns()}{_SUFFIX}")
+        self._folder = folder or ""
         self._loop: dict[str, Any] = {}
-        self._file: FileIO | None = None
+        self._file: FileIO | None
+        self._name_file()
+
+    def _name_file(self) -> None:
+        self._pid, self._file = os.getpid(), None
+        self.path = os.path.join(self._folder, f"{os.uname().nodename}.{self._pid}.{time.time_ns()}{_SUFFIX}")
 
     def begin_loop(self, state: tuple[int, int] | None) -> None:
         """Have the next batches be of a new loop, which goes on from a state at a position (None: it does not)."""
+        if self._pid != os.getpid():  # this process was forked from the one that has made the loader
+            self._name_file()
         self._loop = {"loop": time.time_ns(), "state": state, **self._about}
 
     def note(self, epoch: int, batch: int, samples: Sequence[int] | None, replaced: Sequence[Any] = ()) -> None:

@@ -16,6 +16,7 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
 from ..errors import ClosedError, FrameworkError, NotSupportedError, OutputError
+from ..forks import leave_process, left_to_parent
 from ..sample_data import SampleDataGroup
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeInput, NativeRun
@@ -24,6 +25,7 @@ from ..user_warnings import warn_user
 from ..workers.process_setup import comes_from_signal_handler
 from ..workers.reports import ReportedFailure, WorkerReport
 from ..workers.starting import refuse_where_none_can_be_started
+from .dali.forked_pipelines import leave_pipeline
 from .failure_diagnosis import Culprit, FailureDiagnosis
 from .input_sources import CallableSource, FedSource, InputSource
 from .pipeline_errors import FailedBatch, dtype_problems, graph_error, setup_error, worker_error
@@ -132,6 +134,7 @@ class StructuredPipeline(Pipeline):
     _has_scheduled: bool = False  # whether a batch of the current epoch was scheduled
     _num_iterators: int = 0
     is_closed: bool = False
+    _is_left: bool = False  # to the process from which this one was forked
     culprits: Sequence[Culprit] = ()
     fed: FedSource | None = None
     _delivers_graph_outputs: bool = False
@@ -139,7 +142,8 @@ class StructuredPipeline(Pipeline):
     def complete(self, **attributes: Any) -> None:
         """Set the attributes of this class that have no default, once the graph is defined."""
         vars(self).update(attributes, times=StageTimes())
-        self._made_in = os.getpid()
+        self._pid = os.getpid()
+        left_to_parent(self, StructuredPipeline._leave)
         self.fed = self.source if isinstance(self.source, FedSource) else None
 
     @property
@@ -426,20 +430,32 @@ class StructuredPipeline(Pipeline):
     def close(self) -> None:
         """Destroy DALI's pipeline, with its workers. It cannot be used after that.
 
-        Batches that were delivered stay valid. Closing a second time does nothing, nor in a forked copy of
-        the process that has made it.
+        Batches that were delivered stay valid. Closing a second time does nothing, nor in a forked child of
+        the process that has built it.
         """
-        if self.is_closed:
+        if self.is_closed or os.getpid() != self._pid:  # by a finalizer, where it is not left yet
             return
         self.is_closed = True
-        if os.getpid() != self._made_in:
-            return
         vars(self).pop("build", None)
         if self._native_run is not None:
             self._native_run.close()
         self._shutdown()
         if self._py_pool is not None:
             self._py_pool.close()
+
+    def _leave(self) -> None:
+        """In a forked child, leave workers and threads to the parent."""
+        if self._pipe is None and self._py_pool is None:  # nothing was started
+            self._pid = os.getpid()
+            return
+        self.is_closed = self._is_left = True
+        vars(self).pop("build", None)
+        leave_pipeline(self)
+        if self._py_pool is not None:
+            pool = self._py_pool.pool
+            pool._observer = None  # which ends the workers
+            for process in pool._processes:
+                leave_process(process)
 
     def end_wait(self) -> None:
         """Have a thread that waits for a stream wait no more."""
@@ -468,9 +484,10 @@ class StructuredPipeline(Pipeline):
 
     def _require_open(self) -> None:
         if self.is_closed:
-            problem = "The pipeline was closed"
-            advice = "Get a new one from PipelineDefinition.get_dali_pipeline()."
-            raise ClosedError(f"{problem}, either by close() or together with the last iterator over it. {advice}")
+            problem = "The pipeline was closed, either by close() or together with the last iterator over it"
+            if self._is_left:
+                problem = "The pipeline was built in the process from which this one was forked"
+            raise ClosedError(f"{problem}. Get a new one from PipelineDefinition.get_dali_pipeline().")
 
     # --- failures ---------------------------------------------------------------------------------
 

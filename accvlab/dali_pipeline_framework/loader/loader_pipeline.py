@@ -76,6 +76,8 @@ class LoaderPipeline:
         data_input: What is loaded: the input of the loader, or that of an epoch that goes on.
         pool: The workers.
         is_closed: Whether the loader was closed.
+        has_started: Whether workers or a pipeline were started.
+        is_left: Whether they are in the process from which this one was forked.
         is_lost: Whether the pipeline has failed, and is to be replaced before it is used again.
         bound: The input as the loader has it.
         segments: How the epoch was begun.
@@ -123,7 +125,7 @@ class LoaderPipeline:
         self._steps_of_stream = (steps or 0) if bound.is_endless else None
         self._num_batches: dict[int, int | None] = {}
         self._failed_in_graph: tuple[int, int] | None = None
-        self.is_closed = self.is_lost = False
+        self.is_closed = self.is_lost = self.has_started = self.is_left = False
         self.iterator: DALIStructuredOutputIterator | None = None
         self.segments = NO_SEGMENTS
         self._source: Any = None
@@ -211,6 +213,7 @@ class LoaderPipeline:
         self.require_open()
         if self.iterator is not None:
             return
+        self.has_started = True
         source = self._source
         # A proxy: DALI keeps the source in cycles of references, and the workers are to end at once.
         source.pool, source.failed = weakref.proxy(self.pool), self.failed
@@ -222,6 +225,7 @@ class LoaderPipeline:
 
     def replace(self, segments: EpochSegments) -> None:
         """Go on with an epoch that was begun with other batch sizes, with other workers."""
+        self.require_open()
         self._end_renewal()
         data_input: Any = self.bound.data_input
         if segments[1]:
@@ -418,7 +422,10 @@ class LoaderPipeline:
     # --- closing ----------------------------------------------------------------------------------
 
     def require_open(self) -> None:
-        """Raise a `ClosedError` where the loader was closed."""
+        """Raise a `ClosedError` where the loader was closed, or started before this process was forked."""
+        if self.is_left:
+            problem = "The loader was started in the process from which this one was forked"
+            raise ClosedError(f"{problem}. Create a new one.")
         if self.is_closed:
             raise self.closed_error()
 

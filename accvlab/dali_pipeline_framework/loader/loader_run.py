@@ -17,6 +17,7 @@ import attrs
 from ..checks import shown, whole_number
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, FrameworkError, NotSupportedError, SettingError, StateError
+from ..forks import left_to_parent
 from ..sources.input_adapter import InputAdapter
 from ..threads import give_lock
 from ..workers.process_setup import raised_by_signal_handler
@@ -140,6 +141,7 @@ class LoaderRun:
         self._loop: Callable[[], Loop | None] = _no_loop
         self._states_of_trainer: object = None  # of Lightning, that were looked at
         self._has_logged_counts = False
+        left_to_parent(self, LoaderRun._leave)
 
     @property
     def pipeline(self) -> StructuredPipeline:
@@ -204,6 +206,8 @@ class LoaderRun:
             StopIteration: The loop has ended.
         """
         progress, pipelines = self.progress, self.pipelines
+        if pipelines.is_left:
+            pipelines.require_open()
         if self.before is None or not self._take_up():
             pipelines.release()
         if pipelines.is_closed:
@@ -307,7 +311,9 @@ class LoaderRun:
             _logger.info("epoch %d: %s", self.epoch, text)
 
     def close(self) -> None:
-        """End the worker processes and free their memory."""
+        """End the worker processes and free their memory; in a forked child, leave them to the parent."""
+        if self.pipelines.is_left:
+            return
         self.pipelines.is_closed = True
         if not self.lock.acquire(blocking=False):  # another thread makes a batch
             self.pipelines.end_wait()
@@ -318,6 +324,10 @@ class LoaderRun:
             self.ledger.close()
         finally:
             self.lock.release()
+
+    def _leave(self) -> None:
+        """In a forked child, leave what was started to the parent."""
+        self.pipelines.is_left = self.pipelines.has_started
 
     # --- epochs -----------------------------------------------------------------------------------
 

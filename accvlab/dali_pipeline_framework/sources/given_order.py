@@ -97,6 +97,8 @@ class EpochIndices:
 
     def begin(self, epoch: int) -> None:
         """Make the order of the epoch of a loop that begins."""
+        if os.getpid() != self._pid:  # in a forked child: the file has the order of the parent
+            self._use(os.memfd_create("dali_pipeline_framework_order", os.MFD_CLOEXEC), os.getpid())
         self._running = self._of_epoch_ahead(epoch)
         self._ahead = _NONE
 

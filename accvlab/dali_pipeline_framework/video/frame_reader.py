@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import operator
 import os
@@ -21,6 +20,7 @@ from nvidia.dali import types
 
 from ..checks import bullets, shown
 from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also, reason_of
+from ..forks import keep_forever
 from ..providers.files.remote_reading import ReplacedFileError
 from ..providers.files.storage import Storage
 from ..providers.frame_counts import count_frames
@@ -427,10 +427,7 @@ class FrameReaderPool:
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
-            # The threads of these decoders are in the parent process: closing one here would block forever.
-            for entry in self._idle:
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(entry.reader))
-            self._finalizer.detach()
+            self._finalizer()
             self._start()
 
     def read(self, video: int, numbers: npt.NDArray[np.int64]) -> PixelArray:
@@ -529,10 +526,11 @@ class FrameReaderPool:
 
 
 def _close_all(entries: list[_Entry], pid: int) -> None:
-    if os.getpid() != pid:
-        return
     for entry in entries:
-        entry.reader.close()
+        if os.getpid() == pid:
+            entry.reader.close()
+        else:  # the threads of the decoder are in the parent process: closing it here would block forever
+            keep_forever(entry.reader)
 
 
 class SharedFrames:

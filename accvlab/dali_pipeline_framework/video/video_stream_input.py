@@ -22,8 +22,10 @@ from nvidia.dali.pipeline import Pipeline
 
 from .. import errors
 from ..checks import flag, one_of, valid, whole_number
+from ..engine.dali.forked_pipelines import leave_pipeline
 from ..engine.dali.texts import NOTHING_FED, dali_cause
 from ..errors import FieldValueError, FileError, SettingError, VideoError, error_that_is_also, reason_of
+from ..forks import left_to_parent
 from ..providers.files.storage import open_regular_file
 from ..sample_data import SampleDataGroup
 from ..sample_data.formats import DECODED_CLIP
@@ -267,6 +269,7 @@ class SequenceDecoder:
             if self.settings.last_sequence_policy == "pad":
                 frames = fn.pad(frames, axes=(0,), shape=(length,))
             pipeline.set_outputs(frames, lengths)
+        left_to_parent(pipeline, leave_pipeline)
         pipeline.build()
         return pipeline
 
@@ -470,6 +473,11 @@ class _DecodedBatches:
             self.feed.changed.notify_all()
 
 
+def _stop(decoded: _DecodedBatches, pid: int) -> None:
+    if os.getpid() == pid:  # a forked child does not have the thread, which may hold the lock there
+        decoded.stop()
+
+
 class VideoStreamRun(NativeRun):
     """A stream in a pipeline; a `SettingError` where another pipeline reads it."""
 
@@ -489,7 +497,7 @@ class VideoStreamRun(NativeRun):
         self._num_begun = 0
         self._thread = threading.Thread(target=decoded.decode_all, name="video stream", daemon=True)
         self._thread.start()
-        self._end = weakref.finalize(self, decoded.stop)
+        self._end = weakref.finalize(self, _stop, decoded, os.getpid())
         _running.add(self)
 
     def is_ready(self) -> bool:

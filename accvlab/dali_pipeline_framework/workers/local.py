@@ -27,6 +27,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from ..forks import leave_process, left_to_parent
 from ..threads import Job, in_new_thread
 from .exits import counts_of_kernel, described_exit
 from .loading import SETUP_STAGES, LoadingPlan
@@ -85,6 +86,7 @@ class LocalWorkers:
         self._ending: WorkerProcess | None = None
         self.last_sent = -1
         self.inbox: deque[tuple[int, Answer | Ready | StartFailed | Gone]] = deque()
+        left_to_parent(self, LocalWorkers._leave)
 
     # --- start ------------------------------------------------------------------------------------
 
@@ -253,6 +255,13 @@ class LocalWorkers:
         self._by_number.clear()
         self._by_file.clear()
         self._starter.close()
+
+    def _leave(self) -> None:
+        """In a forked child, leave the workers to the parent; where none was prepared, have workers of its own."""
+        for worker in [*self._by_number.values(), *self._starter.not_taken()]:
+            leave_process(worker.process)
+        if not self._starter.is_prepared:
+            self._pid = os.getpid()
 
     def forget_before(self, number: int) -> None:
         """Have workers leave out tasks with smaller numbers, for which nobody waits any more."""

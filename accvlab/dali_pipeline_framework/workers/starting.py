@@ -109,12 +109,17 @@ class Starter:
         """
         self.stacks = ""
         self._start_method, self._plan, self._blocked_after = start_method, plan, blocked_after
-        self._pid = os.getpid()
+        self._pid = 0
         self._files: list[int] = []
         self._payload = ""
         self._names_main = False
         self._server_error: OSError | None = None
         self._starts: dict[int, Job] = {}  # by number of the worker: those that nobody has taken
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether workers can be started."""
+        return bool(self._payload)
 
     def prepare(self) -> None:
         """Pickle what workers need, and have the fork server import it while this process goes on.
@@ -124,8 +129,9 @@ class Starter:
             WorkerStartError: A process of this kind cannot start others.
         """
         refuse_where_none_can_be_started()
-        if self._payload:
+        if self.is_prepared:
             return
+        self._pid = os.getpid()
         payload = b"" if self._start_method == "fork" else self._plan.pickled()
         self._names_main = b"__main__" in payload or b"__mp_main__" in payload
         pickled = bytes(reduction.ForkingPickler.dumps((dict(os.environ), payload)))
@@ -182,6 +188,10 @@ class Starter:
         """Have the next call for a number start another worker."""
         self._starts.pop(number, None)
 
+    def not_taken(self) -> list[WorkerProcess]:
+        """The workers that nobody has taken."""
+        return [start.result for start in self._starts.values() if start.result is not None]
+
     def _started(self, number: int) -> WorkerProcess:
         """Start a worker; the fork server may be lost meanwhile, e.g. by a module that it imports."""
         if self._start_method == "forkserver" and self._server_error is not None:
@@ -235,11 +245,11 @@ class Starter:
 
     def close(self) -> None:
         """Give files and memory back, and end workers that nobody has taken."""
-        for number, start in [*self._starts.items()]:
+        for start in self._starts.values():
             start.wait(_ServerWatch(self._blocked_after))
-            if start.error is None:
-                start.result.end()
-            self.taken(number)
+        for worker in self.not_taken():
+            worker.end()
+        self._starts.clear()
         files, self._files, self._payload = self._files, [], ""
         for file in files:
             os.close(file)

@@ -316,7 +316,7 @@ class TestPool:
 
 # In a process of its own: a child of this one would have the threads' locks and the garbage of all other tests.
 _FORKING = """
-import os, sys
+import gc, os, signal, sys
 import numpy as np
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos
 
@@ -335,5 +335,13 @@ if not child:
         os._exit(code)
 assert os.waitpid(child, 0)[1] == 0
 assert np.array_equal(provider.get_data(1)["frames"], expected[1])
+for drops in (True, False):
+    if not (child := os.fork()):
+        signal.alarm(30)
+        if drops:
+            del provider, videos
+            gc.collect()
+        sys.exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, drops
 print("same in both")
 """

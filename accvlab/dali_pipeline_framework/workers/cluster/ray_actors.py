@@ -23,6 +23,7 @@ import attrs
 import numpy as np
 
 from ...errors import FrameworkError, OutputError, WorkerStartError
+from ...forks import keep_forever, left_to_parent
 from ..loading import LoadingPlan
 from ..local import Gone
 from ..messages import Failed, Loaded, Task
@@ -137,6 +138,7 @@ class RayActors:
         self._was_ready = False
         self.most_bytes = math.inf
         self.inbox: deque[tuple[int, Any]] = deque()
+        left_to_parent(self, keep_forever)  # with references, which Ray counts
 
     # --- start ------------------------------------------------------------------------------------
 
