@@ -160,6 +160,8 @@ def check_shard(shard_id: object, num_shards: object) -> tuple[int, int]:
 
 
 def _whole(value: object) -> int | None:
+    if type(value) is int:
+        return value
     if isinstance(value, bool):
         return None
     try:

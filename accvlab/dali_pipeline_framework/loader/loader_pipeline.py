@@ -15,7 +15,7 @@ import functools
 import logging
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 from ..engine.input_sources import FedSource
@@ -54,15 +54,6 @@ from .torch_interface import with_pinning
 _logger = logging.getLogger(__name__)
 
 _AHEAD_PER_ACTOR = 4  # batches: of those on their way and those that even out how long samples take
-
-
-class _Renewal(Job):
-    """Makes a pipeline again, to begin at a position."""
-
-    def __init__(self, make: Callable[[], None], due: tuple[int, int]) -> None:
-        """Set what makes it, and where it begins."""
-        super().__init__(make, in_new_thread)
-        self.due = due
 
 
 class LoaderPipeline:
@@ -129,7 +120,7 @@ class LoaderPipeline:
         self.iterator: DALIStructuredOutputIterator | None = None
         self.segments = NO_SEGMENTS
         self._source: Any = None
-        self._renewal: _Renewal | None = None
+        self._renewal: tuple[Job, tuple[int, int]] | None = None  # with where it begins
         self.pipeline: StructuredPipeline
         self._stream_at = (0, 0)
         self.data_input = bound.data_input
@@ -248,19 +239,18 @@ class LoaderPipeline:
         made. The next call then waits for it.
         """
         self.pool.start()  # workers end with the thread that starts them
-        renewal = self._renewal
-        if renewal is None or renewal.due != self._due:
+        if self._renewal is None or self._renewal[1] != self._due:
             self._end_renewal()
-            renewal = self._renewal = _Renewal(self._make_again, self._due)
+            self._renewal = Job(self._make_again, in_new_thread), self._due
+        renewal = self._renewal[0]
         renewal.wait()
         self._renewal, self.is_lost = None, renewal.error is not None
         if renewal.error is not None:
             raise renewal.error
 
     def _end_renewal(self) -> None:
-        renewal = self._renewal
-        if renewal is not None:
-            renewal.wait()
+        if self._renewal is not None:
+            self._renewal[0].wait()
 
     def _make_again(self) -> None:
         self._close_pipeline()
