@@ -8,17 +8,21 @@ import pytest
 from random_kills import run_with_kills
 
 
-@pytest.mark.parametrize(
-    ("seed", "start_method", "num_workers", "num_kills"),
-    [
-        pytest.param(1, "spawn", 1, 2, marks=pytest.mark.wide),
-        (2, "forkserver", 2, 3),
-        *[pytest.param(seed, "spawn", 1 + seed % 3, 10, marks=pytest.mark.wide) for seed in range(100, 106)],
-        *[pytest.param(seed, "fork", 1 + seed % 3, 20, marks=pytest.mark.wide) for seed in range(200, 207)],
-    ],
-)
+@pytest.mark.parametrize(("start_method", "num_kills"), [("fork", 10), ("forkserver", 15), ("spawn", 5)])
 @pytest.mark.timeout(300)
-def test_the_stream_is_the_undisturbed_one(
-    tmp_path: Path, seed: int, start_method: str, num_workers: int, num_kills: int
+def test_the_stream_is_the_undisturbed_one(tmp_path: Path, start_method: str, num_kills: int) -> None:
+    run_with_kills(tmp_path, 1, start_method, 2, num_kills)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("samples", ["raise", "replace"])
+@pytest.mark.parametrize("num_workers", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("start_method", "num_kills", "num_stops"), [("fork", 150, 15), ("forkserver", 80, 8), ("spawn", 20, 2)]
+)
+@pytest.mark.timeout(600)
+def test_in_a_storm_as_well(
+    tmp_path: Path, start_method: str, num_kills: int, num_stops: int, num_workers: int, samples: str
 ) -> None:
-    run_with_kills(tmp_path, seed, start_method, num_workers, num_kills)
+    """2,000 that are killed, and 200 that are stopped."""
+    run_with_kills(tmp_path, num_workers, start_method, num_workers, num_kills, num_stops, samples, 0.05)
