@@ -12,8 +12,6 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any, cast
 
-import attrs
-
 from ..checks import shown, whole_number
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, FrameworkError, NotSupportedError, SettingError, StateError
@@ -73,17 +71,9 @@ class Loop(Iterator[Any]):
             made = run.made
         # From here on nothing is called, since signal handlers run where calls end.
         if run.made is made:
-            run.progress.delivered, run.progress.is_loaded = made.position, False
+            run.progress.delivered, run.progress.is_loaded = made[1], False
             self.has_begun, run.before, run.made = True, None, None
         return batch
-
-
-@attrs.frozen(eq=False)
-class _Made:
-    """A batch that was made, and is not counted yet: the thread that gets it, and the position after it."""
-
-    thread: int
-    position: Position
 
 
 def _ended() -> ClosedError:
@@ -110,7 +100,7 @@ class LoaderRun:
         agreement: Comparison of the settings between ranks.
         lock: Held by the thread that makes a batch, begins a loop, or changes the position.
         before: Within a call: the position before it.
-        made: The batch of this call, until it is counted.
+        made: Of the batch of this call, until it is counted: the thread that gets it, and the position after it.
     """
 
     lock: Any
@@ -190,12 +180,12 @@ class LoaderRun:
     def _take_up(self) -> bool:
         """After an exception in the middle of a call: have the batch made again that was due; return whether."""
         made = self.made
-        is_made_again = self.before is not None and (made is None or made.thread == get_ident())
+        is_made_again = self.before is not None and (made is None or made[0] == get_ident())
         if is_made_again:  # in this order: another exception may come in the middle of it
             self.progress.pipeline, self.progress.next_start = cast(Any, self.before)
             self.pipelines.is_lost = True
         elif made is not None:  # another thread has it, and is about to count it
-            self.progress.delivered, self.progress.is_loaded = made.position, False
+            self.progress.delivered, self.progress.is_loaded = made[1], False
         self.before = self.made = None
         return is_made_again
 
@@ -231,7 +221,7 @@ class LoaderRun:
                 raise pipelines.closed_error() from None
             error.__traceback__ = None  # how it got here does not help
             raise
-        self.made = _Made(get_ident(), progress.pipeline)
+        self.made = get_ident(), progress.pipeline
         return batch
 
     def _resume_training(self, loop: Loop) -> None:

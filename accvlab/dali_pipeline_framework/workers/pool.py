@@ -275,18 +275,22 @@ class Pool:
     def start(self) -> None:
         """Start the workers; they load from the position on that is asked for first."""
         if self._here is None:
-            self._enter()
+            self._mend()
+            self._is_within = True
             self._workers.prepare()
             self._start_missing()
             self._is_within = False
 
     def get(self, position: Position) -> Batch | Ended | Refused:
         """Get a batch, which stays as it is until it is released."""
-        self._enter()
-        self._workers.wait(0)
-        while self._workers.inbox:  # what has come meanwhile is there, and who has sent it gets more to do
-            self._take_all()
+        if self._is_within:
+            self._mend()
+        self._is_within = True
+        if self._here is None:
             self._workers.wait(0)
+            while self._workers.inbox:  # what has come meanwhile is there, and who has sent it gets more to do
+                self._take_all()
+                self._workers.wait(0)
         entry = self._entries.get(position) or self._begun(position)
         if entry is None:
             self._is_within = False
@@ -326,12 +330,10 @@ class Pool:
             entry.answer, entry.error = None, error
         return Refused(error, is_tried_again=failed.report.is_about_device)
 
-    def _enter(self) -> None:
-        """Begin a call; after an exception in the middle of the one before, mend what that has left."""
-        if self._is_within:
-            self._workers.repair()
-            self._set_right()
-        self._is_within = True
+    def _mend(self) -> None:
+        """After an exception in the middle of another call: mend what that has left."""
+        self._workers.repair()
+        self._set_right()
 
     @property
     def num_loaded(self) -> int:
@@ -343,7 +345,9 @@ class Pool:
 
     def release_through(self, position: Position) -> None:
         """Give the memory back of all batches up to one."""
-        self._enter()
+        if self._is_within:
+            self._mend()
+        self._is_within = True
         entries = self._entries
         while entries and (first := next(iter(entries))) <= position:
             entry = entries.pop(first)
@@ -355,7 +359,8 @@ class Pool:
 
     def forget(self) -> None:
         """Forget all batches that were not handed over, e.g. since another order was set."""
-        self._enter()
+        self._mend()
+        self._is_within = True
         for entry in [*self._entries.values()]:
             self._forget(entry)
         self._plan.forget()
@@ -599,7 +604,7 @@ class Pool:
         entry = self._entries.get(position)
         if entry is None or entry.task.places is None:
             return False
-        self._enter()  # and the next call makes the lists agree
+        self._is_within = True  # the next call makes the lists agree
         policy = self._failed.policy.samples
         for number, reason, message in culprits:
             index = entry.task.sample_index(number)

@@ -15,7 +15,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any
@@ -29,7 +29,7 @@ from ..threads import Job, in_lasting_thread, one_thread_of_opencv
 from .loading import LoadingPlan
 from .preloading import end_fork_server, needed_modules, server_pid, start_fork_server
 from .process import NUM_WORDS, STARTING, Start, run_worker
-from .process_setup import DeathSignal
+from .process_setup import DeathSignal, comes_from_signal_handler
 from .stacks import state_letter
 
 _logger = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class Starter:
             except OSError as error:
                 self._server_error = error
 
-        in_lasting_thread(start)
+        _in_lasting_thread(start)
 
     def _file(self, name: str, content: bytes) -> str:
         file = os.memfd_create(name, os.MFD_CLOEXEC)
@@ -175,7 +175,7 @@ class Starter:
         """
         self.prepare()
         if number not in self._starts:
-            self._starts[number] = Job(functools.partial(self._started, number), in_lasting_thread)
+            self._starts[number] = Job(functools.partial(self._started, number), _in_lasting_thread)
         start = self._starts[number]
         start.wait(_ServerWatch(self._blocked_after))
         if start.error is not None:
@@ -253,6 +253,15 @@ class Starter:
         files, self._files, self._payload = self._files, [], ""
         for file in files:
             os.close(file)
+
+
+def _in_lasting_thread(function: Callable[[], None]) -> None:
+    try:
+        in_lasting_thread(function)
+    except RuntimeError as error:
+        if comes_from_signal_handler(error):
+            raise
+        raise _start_error(error) from error  # the system allows no more threads
 
 
 class _ServerWatch:
