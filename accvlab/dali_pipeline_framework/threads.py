@@ -84,13 +84,17 @@ class Job:
         self.result: Any = None
         self.error: BaseException | None = None
 
+    def start(self) -> None:
+        """Start it, if it was not yet."""
+        if not self._first.locked():
+            self._begin(self._run)
+
     def wait(self, look: Callable[[], None] = lambda: None) -> None:
         """Start it, if it was not yet, and wait for its end; meanwhile something else is called each 0.05 s.
 
         An exception may end that; the next call goes on.
         """
-        if not self._first.locked():
-            self._begin(self._run)
+        self.start()
         while not self.is_done and not self._end.acquire(timeout=_LOOK_EACH_S):
             look()
 

@@ -178,7 +178,7 @@ def _dumps(value: Any) -> bytes:
 def _require_reachable(name: str) -> None:
     """Raise an error where a worker does not have a name of the main module."""
     script = main_script()
-    if script is None:
+    if script is None or ("<locals>" not in name and not _is_in_main(name)):  # the script of a profiler
         raise _OfSessionError
     line = guard_around(name.partition(".")[0], script)
     if line is not None:
@@ -187,6 +187,14 @@ def _require_reachable(name: str) -> None:
             f"which a worker does not run when it imports the script",
             f"Move `{name}` above the main guard, or into a module of its own",
         )
+
+
+def _is_in_main(name: str) -> bool:
+    """Whether the main module has a name. A profiler may be the main module, and run the script in another one."""
+    found: Any = sys.modules["__main__"]
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is not None
 
 
 def pickle_for_worker(value: Any, what: str, name: str, dumps: Dumps) -> bytes:

@@ -35,11 +35,19 @@ def start_fork_server(modules: Iterable[str] = ()) -> None:
         OSError: There is no folder, or no memory, for its socket.
     """
     requested = list(getattr(getattr(forkserver, "_forkserver", None), "_preload_modules", ()))
+    give_main_a_spec()
     multiprocessing.set_forkserver_preload([_END_WITH_PARENT, *requested, _WORKER, *modules])
     try:
         forkserver.ensure_running()
     finally:
         multiprocessing.set_forkserver_preload(requested)
+
+
+def give_main_a_spec() -> None:
+    """Give the main module the attribute that `multiprocessing` reads; Python's debugger leaves it without."""
+    main = sys.modules["__main__"]
+    if not hasattr(main, "__spec__"):
+        main.__spec__ = None
 
 
 def end_fork_server() -> None:

@@ -27,7 +27,13 @@ import numpy.typing as npt
 from ..errors import WorkerStartError
 from ..threads import Job, in_lasting_thread, one_thread_of_opencv
 from .loading import LoadingPlan
-from .preloading import end_fork_server, needed_modules, server_pid, start_fork_server
+from .preloading import (
+    end_fork_server,
+    give_main_a_spec,
+    needed_modules,
+    server_pid,
+    start_fork_server,
+)
 from .process import NUM_WORDS, STARTING, Start, run_worker
 from .process_setup import DeathSignal, comes_from_signal_handler
 from .stacks import state_letter
@@ -113,7 +119,7 @@ class Starter:
         self._files: list[int] = []
         self._payload = ""
         self._names_main = False
-        self._server_error: OSError | None = None
+        self._server: Job | None = None
         self._starts: dict[int, Job] = {}  # by number of the worker: those that nobody has taken
 
     @property
@@ -148,14 +154,8 @@ class Starter:
         if self._start_method != "forkserver" or process.daemon or getattr(process, "_inheriting", False):
             return
         modules = needed_modules(self._plan.source, self._plan.steps, self._plan.setup.init_fn)
-
-        def start() -> None:
-            try:
-                start_fork_server(modules)
-            except OSError as error:
-                self._server_error = error
-
-        _in_lasting_thread(start)
+        self._server = Job(functools.partial(start_fork_server, modules), _in_lasting_thread)
+        self._server.start()
 
     def _file(self, name: str, content: bytes) -> str:
         file = os.memfd_create(name, os.MFD_CLOEXEC)
@@ -194,8 +194,9 @@ class Starter:
 
     def _started(self, number: int) -> WorkerProcess:
         """Start a worker; the fork server may be lost meanwhile, e.g. by a module that it imports."""
-        if self._start_method == "forkserver" and self._server_error is not None:
-            self._use_spawn(self._server_error)
+        error = None if self._server is None else self._server.error
+        if self._start_method == "forkserver" and isinstance(error, OSError):
+            self._use_spawn(error)
         for attempt in range(_OFTEN):
             worker = WorkerProcess(number)
             try:
@@ -317,9 +318,8 @@ def _forking(start_method: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _without_main_script(is_hidden: bool) -> Iterator[None]:
     """Keep started processes from importing the main script: where nothing they get is of it, or it is no file."""
+    give_main_a_spec()
     main = sys.modules["__main__"]
-    if not hasattr(main, "__spec__"):  # as the debugger of Python leaves it
-        main.__spec__ = None
     path = getattr(main, "__file__", None)
     is_missing = path is not None and not os.path.exists(path)  # Python calls its input <stdin>
     if not is_hidden and not is_missing:

@@ -124,7 +124,9 @@ NAMES: dict[str, Callable[[Any], bool]] = {
     "pipeline._py_pool.close": callable,
     "pipeline._pipe": lambda value: isinstance(value, backend.Pipeline),
     "pipeline._py_pool.pool._observer": lambda value: callable(value.close),
-    "pipeline._py_pool.pool._processes": lambda value: [type(each).__name__ for each in value] == ["ForkServerProcess"],
+    "pipeline._py_pool.pool._processes": lambda value: (
+        [type(each).__name__ for each in value] == ["ForkServerProcess"]
+    ),
     "numbers.source._op._device": lambda value: value == "cpu",
     "noise.source._op._device": lambda value: value == "cpu",
     "noise.source._op.schema_name": lambda value: value == "random__Uniform",

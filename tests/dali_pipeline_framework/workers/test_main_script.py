@@ -55,6 +55,7 @@ with DataLoader(Numbers(), 2, steps=steps, num_workers=1, worker_init_fn=say, ou
     print([batch["x"].tolist() for batch in loader], flush=True)
 
 """
+GUARD = 'if __name__ == "__main__":\n'
 EXPECTED = "worker 0\n[[30.0, 32.0], [34.0, 36.0]]\n"
 
 
@@ -76,6 +77,20 @@ def test_code_that_is_in_no_script(tmp_path: Path, way: str) -> None:
     given = source if way in ("stdin", "-i") else ""
     done = run_process([sys.executable, *arguments], input=given, cwd=tmp_path, timeout=100)
     assert done.stdout == EXPECTED, done.stderr
+
+
+@pytest.mark.parametrize("method", [pytest.param("spawn", marks=pytest.mark.wide), "forkserver"])
+@pytest.mark.parametrize(
+    "tool", ["pdb -c continue -c quit", "cProfile -o out", pytest.param("trace --count", marks=pytest.mark.wide)]
+)
+def test_a_debugger_or_profiler_runs_the_script(tmp_path: Path, tool: str, method: str) -> None:
+    """Their module may be `__main__`, or one without the attributes that `multiprocessing` reads."""
+    run = "if __name__ == '__main__':\n" + textwrap.indent(
+        STEPS + RUN.format(f", start_method={method!r}"), "    "
+    )
+    (tmp_path / "training.py").write_text(DEFINITIONS + run)
+    done = run_process([sys.executable, "-m", *tool.split(), "training.py"], cwd=tmp_path, timeout=100)
+    assert EXPECTED in done.stdout, done.stderr
 
 
 CONSOLE = """
@@ -109,9 +124,6 @@ def test_without_cloudpickle_the_error_names_it(tmp_path: Path) -> None:
     assert "because `SamplerInputCallable._loader.provider` (__console__.Numbers) cannot be pickled" in done.stderr
     assert "defined in an interactive session, which a worker cannot import" in done.stderr
     assert "Install cloudpickle (`pip install cloudpickle`)" in done.stderr
-
-
-GUARD = 'if __name__ == "__main__":\n'
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
