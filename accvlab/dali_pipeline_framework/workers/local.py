@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import logging
 import math
@@ -32,7 +33,8 @@ from ..threads import Job, in_new_thread
 from .exits import counts_of_kernel, described_exit
 from .loading import SETUP_STAGES, LoadingPlan
 from .messages import Answer, Loaded, Task
-from .process import STARTING, STOP, Free, Layout, Map, Ready, StartFailed
+from .process import STARTING, STOP, Free, Layout, Map, Ready, StartFailed, start_error
+from .process_setup import comes_from_signal_handler
 from .stacks import stack_of, state_letter, state_of
 from .starting import GRACE_S, LONGEST_TRANSFER_S, Starter, WorkerProcess
 
@@ -178,7 +180,14 @@ class LocalWorkers:
     def _receive(self, worker: WorkerProcess) -> None:
         message = worker.connection.recv()
         if isinstance(message, Map):
-            file = reduction.recv_handle(worker.connection)
+            try:
+                file = reduction.recv_handle(worker.connection)
+            except RuntimeError as error:
+                if comes_from_signal_handler(error):
+                    raise
+                worker.is_half_way = True
+                self.inbox.append((worker.number, start_error(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))))
+                return
             try:
                 worker.maps.append(np.frombuffer(mmap.mmap(file, message.size), np.uint8))
             finally:

@@ -8,6 +8,7 @@ limit; the main process maps each once, and says when a batch was delivered, aft
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import logging
 import mmap
@@ -23,7 +24,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import OutputError
+from ..errors import OutputError, WorkerStartError
 from .loading import LoadingPlan, begun_loader
 from .messages import Ended, Loaded, Task
 from .packing import Parts, copied_one_after_the_other
@@ -93,6 +94,16 @@ class Free:
     buffers: Sequence[int]
 
 
+def start_error(error: Exception) -> WorkerStartError:
+    """Make the error where the system refuses what it takes to start a worker, or to hand over batches."""
+    advice = "Load in this process with num_workers=0, or choose another `start_method`."
+    if getattr(error, "errno", None) == errno.EMFILE:
+        advice = "Allow more open files (`ulimit -n`): about ten per worker are needed. Or use fewer workers."
+    return WorkerStartError(
+        f"The worker processes could not be started: {error or type(error).__name__}. {advice}"
+    )
+
+
 class _ForwardedLog(logging.Handler):
     """Sends records to the main process, whose handlers and levels decide on them."""
 
@@ -125,7 +136,11 @@ def run_worker(connection: Connection, start: Start, inherited: LoadingPlan | No
     """
     prepare_worker_process(start.parent_pid)
     answer_requests(start.stacks)
-    file = os.open(start.progress, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        file = os.open(start.progress, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        connection.send(start_error(error))
+        return
     words: Any = memoryview(mmap.mmap(file, 8 * NUM_WORDS)).cast("q")
     os.close(file)
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import gc
 import logging
@@ -34,7 +33,7 @@ from .preloading import (
     server_pid,
     start_fork_server,
 )
-from .process import NUM_WORDS, STARTING, Start, run_worker
+from .process import NUM_WORDS, STARTING, Start, run_worker, start_error
 from .process_setup import DeathSignal, comes_from_signal_handler
 from .stacks import state_letter
 
@@ -145,7 +144,7 @@ class Starter:
             self.stacks = self._file("stacks", b"")
             self._payload = self._file("plan", pickled)
         except OSError as error:
-            raise _start_error(error) from error
+            raise start_error(error) from error
         self.import_ahead()
 
     def import_ahead(self) -> None:
@@ -208,7 +207,7 @@ class Starter:
                 worker.end()
                 is_of_server = self._start_method == "forkserver" and isinstance(error, _OF_SERVER)
                 if attempt == _OFTEN - 1 or not is_of_server:
-                    raise _start_error(error) from error
+                    raise start_error(error) from error
                 end_fork_server()
         raise AssertionError
 
@@ -262,7 +261,7 @@ def _in_lasting_thread(function: Callable[[], None]) -> None:
     except RuntimeError as error:
         if comes_from_signal_handler(error):
             raise
-        raise _start_error(error) from error  # the system allows no more threads
+        raise start_error(error) from error  # the system allows no more threads
 
 
 class _ServerWatch:
@@ -349,12 +348,3 @@ def refuse_where_none_can_be_started() -> None:
             f"This process ({process.name}) is a daemon of `multiprocessing`, which may not start processes. Load "
             f"in it with num_workers=0, or start it with daemon=False."
         )
-
-
-def _start_error(error: Exception) -> WorkerStartError:
-    advice = "Load in this process with num_workers=0, or choose another `start_method`."
-    if getattr(error, "errno", None) == errno.EMFILE:
-        advice = "Allow more open files (`ulimit -n`): about ten per worker are needed. Or use fewer workers."
-    return WorkerStartError(
-        f"The worker processes could not be started: {error or type(error).__name__}. {advice}"
-    )

@@ -18,6 +18,7 @@ from disturbed_loaders import AT_THE_LATEST_S, STEPS, loader_of, stream
 from support.child_processes import run_process
 from support.fault_providers import BlockedProvider, BlockedSetUp, BlockedStep, ImageProvider, when_noted
 from support.loaders import frozen
+from support.scripts import run_script
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
 from accvlab.dali_pipeline_framework.errors import WorkerDiedError, WorkerStartError
@@ -247,3 +248,33 @@ def test_it_is_logged_that_workers_take_long_to_start(
     texts = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(texts) == 1
     assert texts[0].startswith("Starting 2 workers: after ")
+
+
+FEW_FILES = """
+import resource, sys
+sys.path.insert(0, {tests!r})
+from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.errors import FrameworkError
+from support.providers import IndexProvider
+
+if __name__ == "__main__":
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for limit in (16, 22, 26, 64):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+        try:
+            workers = dict(num_workers=2, start_method={method!r})
+            with DataLoader(IndexProvider(8), 4, output_type="numpy", **workers) as loader:
+                print(len(list(loader)), flush=True)
+        except FrameworkError as error:
+            print("says why" if "`ulimit" in str(error) and "-n" in str(error) else error, flush=True)
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
+def test_where_few_files_may_be_open_the_error_names_the_limit(tmp_path: Path, method: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(FEW_FILES.format(tests=str(Path(__file__).parents[2]), method=method))
+    done = run_script(script, timeout=100)
+    lines = done.stdout.splitlines()
+    assert {*lines} == {"says why", "2"}, done.stderr
+    assert (lines[0], lines[-1], len(lines)) == ("says why", "2", 4)
