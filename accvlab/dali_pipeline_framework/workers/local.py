@@ -126,7 +126,9 @@ class LocalWorkers:
 
     def recycle(self, loaded: Loaded) -> None:
         """Have the memory of a batch used again."""
-        owner, buffers = loaded.owner
+        if loaded.owner is None:  # twice, after an exception in the middle: it would hold two batches
+            return
+        (owner, buffers), loaded.owner = loaded.owner, None
         if self._runs(owner):
             self._send(owner, Free(buffers))
 

@@ -334,6 +334,7 @@ class Pool:
         """After an exception in the middle of another call: mend what that has left."""
         self._workers.repair()
         self._set_right()
+        self._take_all()  # else a message about a worker would be taken for one about the next of its number
 
     @property
     def num_loaded(self) -> int:
@@ -531,7 +532,7 @@ class Pool:
                 member.tasks.remove(task)
                 break
         entry = self._by_number.get(answer.number)
-        if entry is None:
+        if entry is None or entry.answer not in (None, answer):  # nobody waits for it, or another one has come
             if isinstance(answer, Loaded):
                 self._workers.recycle(answer)
         elif entry.answer is None:

@@ -106,10 +106,17 @@ def received(
 # What a handler raises in functions that Python calls itself, e.g. those that modules have registered for forks,
 # is lost by Python.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("num_workers", [0, 1])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("num_workers", "start_method", "seed"),
+    [
+        *[(num_workers, "forkserver", seed) for num_workers in (0, 1) for seed in (1, 2)],
+        *[pytest.param(1 + seed % 3, "fork", seed, marks=pytest.mark.wide) for seed in range(3, 23)],
+        *[pytest.param(1 + seed % 3, "forkserver", seed, marks=pytest.mark.wide) for seed in range(3, 23)],
+        pytest.param(2, "spawn", 3, marks=pytest.mark.wide),
+    ],
+)
 def test_the_stream_is_that_of_an_undisturbed_run(
-    num_workers: int, seed: int, alarm: Callable[[float], None], tmp_path: Path
+    num_workers: int, start_method: str, seed: int, alarm: Callable[[float], None], tmp_path: Path
 ) -> None:
     sampler = ShuffledSampler(SAMPLES, BATCH, seed=3)
     expected = [sampler.get_batch_indices(0, batch).tolist() for batch in range(SAMPLES // BATCH)]
@@ -118,6 +125,7 @@ def test_the_stream_is_that_of_an_undisturbed_run(
         by_sampler(ShuffledSampler(SAMPLES, seed=3), IndexProvider(SAMPLES)),
         BATCH,
         num_workers=num_workers,
+        start_method=start_method,
         **arguments,
     ) as loader:
         loader.start()
