@@ -275,8 +275,7 @@ class Pool:
     def start(self) -> None:
         """Start the workers; they load from the position on that is asked for first."""
         if self._here is None:
-            self._mend()
-            self._is_within = True
+            self._enter()
             self._workers.prepare()
             self._start_missing()
             self._is_within = False
@@ -330,6 +329,12 @@ class Pool:
             entry.answer, entry.error = None, error
         return Refused(error, is_tried_again=failed.report.is_about_device)
 
+    def _enter(self) -> None:
+        """Begin a call: it is noted before anything is done, so that the next one finds what it leaves half done."""
+        if self._is_within:
+            self._mend()
+        self._is_within = True
+
     def _mend(self) -> None:
         """After an exception in the middle of another call: mend what that has left."""
         self._workers.repair()
@@ -360,8 +365,7 @@ class Pool:
 
     def forget(self) -> None:
         """Forget all batches that were not handed over, e.g. since another order was set."""
-        self._mend()
-        self._is_within = True
+        self._enter()
         for entry in [*self._entries.values()]:
             self._forget(entry)
         self._plan.forget()
@@ -605,7 +609,7 @@ class Pool:
         entry = self._entries.get(position)
         if entry is None or entry.task.places is None:
             return False
-        self._is_within = True  # the next call makes the lists agree
+        self._enter()  # the next call makes the lists agree
         policy = self._failed.policy.samples
         for number, reason, message in culprits:
             index = entry.task.sample_index(number)
