@@ -330,7 +330,7 @@ class Pool:
         return Refused(error, is_tried_again=failed.report.is_about_device)
 
     def _enter(self) -> None:
-        """Begin a call: it is noted before anything is done, so that the next one finds what it leaves half done."""
+        """Begin a call, noted before anything is done: the next one finds what this one leaves half done."""
         if self._is_within:
             self._mend()
         self._is_within = True
