@@ -73,8 +73,7 @@ class PipelineDefinition:
             use_parallel_external_source: Whether the input runs in worker processes.
             prefetch_queue_depth: Batches that the workers load ahead. Each worker loads whole batches, so it is
                 raised to the number of workers where it is smaller. More than that evens out loading times
-                that vary, and takes memory for each batch. With 2, a `DataLoader` chooses by itself (see
-                there).
+                that vary, and takes memory for each batch.
             print_sample_data_group_format: Whether to print the format after each step to stdout, each time a
                 pipeline is made.
             copy_external_source_passthrough_outputs: Whether output fields are copied on their way out. DALI
@@ -158,11 +157,6 @@ class PipelineDefinition:
         data_input: PipelineInput = self._chain.data_input
         return data_input
 
-    @property
-    def uses_workers(self) -> bool:
-        """Whether the input may run in worker processes."""
-        return self._chain.is_parallel
-
     def array_steps(self, has_gpu: bool = False) -> ArraySteps | None:
         """Get the steps that run in the workers; None where all run in the graph."""
         return self._chain.array_steps(self._chain.placement(has_gpu))
@@ -171,15 +165,6 @@ class PipelineDefinition:
         """Get a definition of the same steps and settings with another input."""
         check_input(data_input)
         return self._with(data_input=data_input)
-
-    def with_run(self, run: RunWhere) -> PipelineDefinition:
-        """Get the same definition, with steps that run elsewhere."""
-        return self._with(run=choice(run, "run", RUN_CHOICES))
-
-    @property
-    def prefetch_queue_depth(self) -> int:
-        """How many batches workers load ahead, as it was given."""
-        return self._chain.prefetch_queue_depth
 
     def fed_pipeline(self, worker_init_fn: Callable[[int], object] | None, **arguments: Any) -> Pipeline:
         """Make a pipeline that a pool of workers feeds; see `get_dali_pipeline`."""
