@@ -128,12 +128,12 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
     state = _of_this_version(state)
     checksum = state.get(_CHECKSUM)
     try:
-        is_intact = checksum == checksum_of(state)
+        is_intact = isinstance(checksum, str) and checksum == checksum_of(state)
     except (TypeError, ValueError, RecursionError):  # no values of JSON
         is_intact = False
     if not is_intact:
         problem = "is missing" if checksum is None else "is another one"
-        raise StateError(f"The state is damaged: its checksum {problem}. It was edited, or changed on its way.")
+        raise StateError(f"The state is damaged: its checksum {problem}: it was edited, or changed on its way.")
     values = {name: value for name, value in state.items() if name not in ("version", _CHECKSUM)}
     values["segments"] = tuple(EpochSegment(*segment) for segment in state["segments"])
     values["failed"] = tuple(state.get("failed", ()))
@@ -226,10 +226,10 @@ def continued_segments(saved: LoaderState, own: LoaderState, data_input: object)
         rule = "a begun epoch can be continued only with the same batch size and number of shards"
         got = f"The state was saved with {_compared(saved, own)}."
         raise StateError(f"{type(data_input).__name__} knows only its own order: {rule}. {got}")
-    if planned is not None and saved.batch > 0:
+    if planned is not None:
         try:
             whole = planned.continued(saved.epoch, segments) if segments else planned
-            in_epoch = whole.num_batches_of_all_shards(saved.epoch)
+            in_epoch = whole.num_batches_of_all_shards(saved.epoch) if saved.batch > 0 else None
         except SettingError as error:
             raise StateError(str(error)) from error
         if in_epoch is not None and saved.batch > in_epoch:

@@ -391,10 +391,9 @@ def test_images_of_an_unknown_form_that_are_decoded_already(step: Any, shape: tu
     image = np.full(shape, 255, np.uint8)
     image[0, :2] = 0xD8  # begins as a JPEG file, in one order of its bytes
     provider = ArrayProvider({"image": (DT.UINT8, [image] * 2)})
-    definition = PipelineDefinition(shuffled(provider, 2), [step], run=run)
     message = DECODED_ALREADY.format(", ".join(map(str, shape)))
     with (
-        DataLoader(definition, num_workers=0) as loader,
+        DataLoader(provider, 2, steps=[step], run=run, num_workers=0) as loader,
         pytest.raises((GraphError, SourceError), match=message) as caught,
     ):
         next(iter(loader))
