@@ -479,7 +479,8 @@ class DataLoader(TorchInterface):
         if num_ranks > 1 and self.shard.num_shards == 1 and self._settings.shard is None:
             raise SettingError(
                 f"The loader was handed to `prepare` of Accelerate, which uses it as it is: each of the "
-                f"{num_ranks} ranks would get all samples. Create the loader with `shard='auto'`."
+                f"{num_ranks} ranks would get all samples. Create the loader with `shard='auto'`, or the input "
+                f"for its shard."
             )
         return True
 

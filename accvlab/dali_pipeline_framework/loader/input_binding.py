@@ -8,7 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sized
-from typing import cast
+from typing import Any, cast
 
 import attrs
 
@@ -96,14 +96,10 @@ def bind_input(settings: LoaderSettings) -> LoaderInput:
             f"The {has} was created for {adapter.batch_size} samples per batch (on this shard). Leave out "
             f"`batch_size`, got {shown(size)}."
         )
-    if settings.steps_per_epoch is not None:
-        num_batches = adapter.num_batches_here(0)
-        if adapter.has_epochs or num_batches is not None:
-            has = "an end" if num_batches is None else f"{num_batches} batches"
-            raise SettingError(
-                f"`steps_per_epoch` is for endless samplers and inputs; an epoch of this input has {has}. Leave "
-                f"it out."
-            )
+    if settings.steps_per_epoch is not None and (adapter.has_epochs or adapter.num_batches_here(0) is not None):
+        raise SettingError(
+            "`steps_per_epoch` is for endless samplers and inputs; this one has an end. Leave it out."
+        )
     shard = shard_of_input(data_input)
     if shard is not None and shard.num_shards == 1 and settings.shard is None:
         _warn_if_not_sharded()
@@ -119,7 +115,8 @@ def bind_input(settings: LoaderSettings) -> LoaderInput:
 
 def _ordered(provider: DataProvider, settings: LoaderSettings) -> SamplerInputCallable:
     """Give the samples of a provider the order, the shard, the policy and the context of the settings."""
-    sampler, shard, num_samples = settings.sampler, settings.shard, check_number_of_samples(provider)
+    sampler, shard = settings.sampler, settings.shard or Shard(0, 1)
+    num_samples = check_number_of_samples(provider)
     if sampler is None:
         in_order = SequentialSampler(num_samples)
         sampler = ShuffledSampler(num_samples, seed=settings.seed) if settings.shuffle else in_order
@@ -130,20 +127,14 @@ def _ordered(provider: DataProvider, settings: LoaderSettings) -> SamplerInputCa
     elif not isinstance(sampler, SamplerBase | type):
         sampler = GivenOrderSampler(sampler, num_samples)
         own = Shard(*sampler.shard)
-        if shard not in (None, own) and own.num_shards > 1:
+        if settings.shard not in (None, own) and own.num_shards > 1:
             raise SettingError(
                 f"The sampler was created for shard {own.shard_id} of {own.num_shards}, the loader for shard "
                 f"{shard.shard_id} of {shard.num_shards}. Leave out `shard`."
             )
-        shard = shard or own
-    at = shard or Shard(0, 1)
-    made = SamplerInputCallable(
-        provider,
-        cast(SamplerBase, sampler),
-        shard_id=at.shard_id,
-        num_shards=at.num_shards,
-        context_name=settings.context_name,
-    )
+        shard = settings.shard or own
+    at: Any = {"shard_id": shard.shard_id, "num_shards": shard.num_shards}
+    made = SamplerInputCallable(provider, sampler, **at, context_name=settings.context_name)
     return made.with_settings(last_batch=settings.last_batch)
 
 
@@ -235,21 +226,15 @@ def checked_num_workers(settings: LoaderSettings, bound: LoaderInput) -> int:
         raise SettingError(
             f"`num_workers` must be a whole number of at least 0, or {default}; got {shown(value)}."
         )
-    count = checked_worker_count(value, "num_workers")
-    warn_of_many_workers(count)
-    return count
-
-
-def warn_of_many_workers(num_workers: int) -> None:
-    """Warn of more worker processes than this rank has usable cores."""
-    num_cores = num_cores_of_rank()
-    if num_workers > num_cores:
+    count, num_cores = checked_worker_count(value, "num_workers"), num_cores_of_rank()
+    if count > num_cores:
         warn_user(
-            f"`num_workers={num_workers}` starts {num_workers} worker processes, and this rank has {num_cores} "
+            f"`num_workers={count}` starts {count} worker processes, and this rank has {num_cores} "
             f"usable core{'s' * (num_cores > 1)}. Unless workers mostly wait for files or a network, they only "
             f"slow each other down, and each takes time to start and memory. Give {num_cores} or fewer; with "
             f"num_workers=None a DataLoader takes as many as there are usable cores, at most 8."
         )
+    return count
 
 
 def make_ledger(bound: LoaderInput, settings: LoaderSettings) -> LedgerWriter:
@@ -279,18 +264,17 @@ def check_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> None:
     """
     if policy.samples == "raise":
         return
-    what = f"samples={policy.samples!r}"
-    source = bound.data_input
+    what, source, name = f"samples={policy.samples!r}", bound.data_input, type(bound.data_input).__name__
     if not isinstance(source, PlannedInput):
-        rule = f"{what} of a FaultPolicy needs to know which samples form a batch"
-        needed = (
-            "a data provider with a sampler of this package (DataLoader(provider, ...) or SamplerInputCallable)"
+        raise SettingError(
+            f"{what} of a FaultPolicy needs to know which samples form a batch: a data provider with a sampler of "
+            f"this package (DataLoader(provider, ...) or SamplerInputCallable), got {name}."
         )
-        raise SettingError(f"{rule}: {needed}, got {type(source).__name__}.")
     if type(source).__call__ is not PlannedInput.__call__:
-        rule = f"{what} of a FaultPolicy cannot load another sample in the place of one"
-        got = f"{type(source).__name__} loads samples in a way of its own (it defines `__call__`)"
-        raise SettingError(f"{rule}: {got}.")
+        raise SettingError(
+            f"{what} of a FaultPolicy cannot load another sample in the place of one: {name} loads samples in a "
+            f"way of its own (it defines `__call__`)."
+        )
     sampler = source.sampler
     if policy.samples != "skip":
         return

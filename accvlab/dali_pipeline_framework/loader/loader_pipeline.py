@@ -100,7 +100,8 @@ class LoaderPipeline:
         """
         self._definition, self._settings, self.bound, self._progress = definition, settings, bound, progress
         self._num_workers = num_workers
-        self._arguments = settings.arguments_of_pipeline(bound.batch_size)
+        own = {name: getattr(settings, name) for name in ("device_id", "seed", "num_threads")}
+        self._arguments = {"batch_size": bound.batch_size, **own, **(settings.pipeline_arguments or {})}
         outputs: Any = {name: getattr(settings, name) for name in ("output_type", "ragged")}
         self._make_iterator = functools.partial(
             DALIStructuredOutputIterator,

@@ -127,14 +127,10 @@ class LoaderRun:
         self._settings = settings
         self.bound = bound = bind_input(settings)
         self.num_workers = checked_num_workers(settings, bound)
-        self.definition = PipelineDefinition(
-            bound.data_input,
-            settings.steps,
-            record_draws=settings.record_draws,
-            replay_draws=settings.replay_draws,
-            fold_arrays=settings.fold_arrays,
-            run=settings.run,
-        )
+        chain: Any = {
+            name: getattr(settings, name) for name in ("run", "record_draws", "replay_draws", "fold_arrays")
+        }
+        self.definition = PipelineDefinition(bound.data_input, settings.steps, **chain)
         check_sample_policy(bound, settings.faults)
         self.ledger = make_ledger(bound, settings)
         is_stream = bound.is_endless and settings.steps_per_epoch is None

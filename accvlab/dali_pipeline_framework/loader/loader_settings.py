@@ -11,7 +11,7 @@ import attrs
 
 from ..checks import number, shown, valid, whole_number
 from ..errors import SettingError
-from ..faults.fault_policy import FaultPolicy, SamplePolicy
+from ..faults.fault_policy import FaultPolicy
 from ..limits.file_limits import is_start_method
 from ..pipeline.output_conversion import OutputType, RaggedArgument
 from ..pipeline.pipeline_arguments import checked_device
@@ -54,10 +54,6 @@ def _start_method_of(method: object) -> str:
     if not isinstance(method, str) or not is_start_method(method):
         raise SettingError(f"`start_method` must be 'spawn', 'fork' or 'forkserver', got {shown(method)}.")
     return str.__str__(method)  # of the member of an enumeration its value
-
-
-def _policy_of(faults: FaultPolicy | SamplePolicy | None) -> FaultPolicy:
-    return FaultPolicy.of(faults)
 
 
 def _check_bool(settings: object, field: attrs.Attribute[Any], value: object) -> None:
@@ -125,7 +121,7 @@ class LoaderSettings:
     post_process_func: Callable[[Any], Any] | None = attrs.field(validator=_check_post_process)
     pin_memory: bool = attrs.field(validator=_check_bool)
     as_torch_data_loader: bool
-    faults: FaultPolicy = attrs.field(converter=_policy_of)
+    faults: FaultPolicy = attrs.field(converter=FaultPolicy.of)
     ledger: str | os.PathLike[str] | None
     prefetch_queue_depth: int | None = attrs.field(converter=_count_of("prefetch_queue_depth"))
     prefetch_bytes: float = attrs.field(validator=valid(number, above=0))
@@ -158,8 +154,3 @@ class LoaderSettings:
                 f"`pin_memory=True` pins tensors of PyTorch, got output_type={self.output_type!r}. Leave "
                 f"`pin_memory` out, or take output_type='torch'."
             )
-
-    def arguments_of_pipeline(self, batch_size: int) -> dict[str, Any]:
-        """Arguments of `PipelineDefinition.fed_pipeline`: those of the loader, and ``pipeline_arguments``."""
-        own = {name: getattr(self, name) for name in ("device_id", "seed", "num_threads")}
-        return {"batch_size": batch_size, **own, **(self.pipeline_arguments or {})}

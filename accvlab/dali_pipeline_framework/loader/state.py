@@ -200,11 +200,6 @@ def _shown(plan: Description, name: str) -> str:
     return "nothing" if plan.get(name) is None else _short_repr(plan[name])
 
 
-def _compared(saved: LoaderState, own: LoaderState) -> str:
-    there = f"batches of {saved.total_batch_size} in all on {saved.num_shards} shard(s)"
-    return f"{there}, here they are {own.total_batch_size} on {own.num_shards}"
-
-
 def continued_segments(saved: LoaderState, own: LoaderState, data_input: object) -> EpochSegments:
     """The epoch of a saved state, and how it was begun as seen from a loader with other settings.
 
@@ -224,8 +219,11 @@ def continued_segments(saved: LoaderState, own: LoaderState, data_input: object)
         segments = (*segments, EpochSegment(saved.num_shards, saved.total_batch_size, num_batches))
     if segments and planned is None:
         rule = "a begun epoch can be continued only with the same batch size and number of shards"
-        got = f"The state was saved with {_compared(saved, own)}."
-        raise StateError(f"{type(data_input).__name__} knows only its own order: {rule}. {got}")
+        raise StateError(
+            f"{type(data_input).__name__} knows only its own order: {rule}. The state was saved with batches of "
+            f"{saved.total_batch_size} in all on {saved.num_shards} shard(s), here they are "
+            f"{own.total_batch_size} on {own.num_shards}."
+        )
     if planned is not None:
         try:
             whole = planned.continued(saved.epoch, segments) if segments else planned

@@ -12,7 +12,7 @@ import attrs
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..checks import choice, flag, whole_number
+from ..checks import choice, field_name, field_names, flag, whole_number
 from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import note_sample
 from ..engine.structured_pipeline import StructuredPipeline
@@ -20,7 +20,7 @@ from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
 from ..providers.data_provider import summary
 from ..sample_data import SampleDataGroup
-from ..sample_data.names import Name, Path, normalized_path
+from ..sample_data.names import Name, Path
 from ..sources.input_adapter import InputAdapter
 from ..sources.input_bases import CallableBase, IterableBase
 from ..sources.native_input import NativeInput
@@ -123,8 +123,8 @@ class PipelineDefinition:
             prefetch_queue_depth=whole_number(prefetch_queue_depth, "prefetch_queue_depth", at_least=1),
             prints_formats=print_sample_data_group_format,
             copy_selection=selection if copy_external_source_passthrough_outputs else None,
-            record_name=record_draws,
-            replay_path=None if replay_draws is None else normalized_path(replay_draws),
+            record_name=None if record_draws is None else field_name(record_draws, "record_draws"),
+            replay_path=None if replay_draws is None else field_names(replay_draws, "replay_draws"),
             folds_arrays=flag(fold_arrays, "fold_arrays"),
         )
 

@@ -585,7 +585,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a policy": ({"last_batch": "keep"}, "`last_batch` must be 'drop', 'pad'"),
     "a name": ({"context_name": ""}, "`context_name` must be a text"),
     "a name that is used": ({"context_name": "index"}, "`context_name` must be a name that is free"),
-    "steps for true epochs": ({"steps_per_epoch": 3}, "an epoch of this input has 5 batches. Leave it out"),
+    "steps for true epochs": ({"steps_per_epoch": 3}, "is for endless samplers and inputs; this one has an end"),
     "a start method": (
         {"start_method": "thread"},
         "`start_method` must be 'spawn', 'fork' or 'forkserver', got 'thread'",

@@ -361,7 +361,7 @@ def test_own_inputs_decide_what_is_delivered(kind: str, num_workers: int) -> Non
     [
         ("last_batch", "pad", "`last_batch` is for data providers; {} is an input"),
         ("context_name", "at", "`context_name` is for data providers; {} is an input"),
-        ("steps_per_epoch", 3, "`steps_per_epoch` is for endless samplers and inputs; an epoch of this input has"),
+        ("steps_per_epoch", 3, "`steps_per_epoch` is for endless samplers and inputs; this one has an end"),
     ],
 )
 @pytest.mark.parametrize("kind", SOURCES)
