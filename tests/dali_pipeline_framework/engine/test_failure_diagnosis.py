@@ -82,7 +82,7 @@ def blamed(error: BaseException) -> list[tuple[str, str]]:
     [
         ({}, 14),
         ({"stack_arrays": True}, 15),
-        ({"definition": {"fold_arrays": False}}, 2),
+        ({"fold_arrays": False}, 2),
     ],
     ids=["by element", "by sample", "not folded"],
 )

@@ -268,7 +268,7 @@ class TestFilesThatAreNoImages:
         num_good = self.BAD // batch_size
         good = np.arange(num_good * batch_size).reshape(num_good, batch_size).tolist()
         steps, num_workers = [ImageDecoder("image", False)], int(mode == "workers")
-        with make_loader(data_input, batch_size, steps=steps, num_workers=num_workers) as loader:
+        with make_loader(data_input, steps=steps, num_workers=num_workers) as loader:
             epoch = iter(loader)
             assert [next(epoch)["index"].tolist() for _ in good] == good
             with pytest.raises(GraphError) as caught:
