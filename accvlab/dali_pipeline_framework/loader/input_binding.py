@@ -104,7 +104,7 @@ def bind_input(settings: LoaderSettings) -> LoaderInput:
     if shard is not None and shard.num_shards == 1 and settings.shard is None:
         _warn_if_not_sharded()
     shard = settings.shard or shard or Shard(0, 1)
-    if adapter.delivers_partial_batches and shard.num_shards > 1:
+    if adapter.planned and adapter.delivers_partial_batches and shard.num_shards > 1:
         _logger.info("With last_batch='partial' the shards can have different numbers of batches per epoch.")
     description: Description = {} if adapter.planned else {"input": type(data_input).__name__}
     description = {**description, **adapter.describe()}
@@ -134,7 +134,7 @@ def _ordered(provider: DataProvider, settings: LoaderSettings) -> SamplerInputCa
             )
         shard = settings.shard or own
     at: Any = {"shard_id": shard.shard_id, "num_shards": shard.num_shards}
-    made = SamplerInputCallable(provider, sampler, **at, context_name=settings.context_name)
+    made = SamplerInputCallable(provider, cast(SamplerBase, sampler), **at, context_name=settings.context_name)
     return made.with_settings(last_batch=settings.last_batch)
 
 

@@ -11,7 +11,7 @@ import attrs
 
 from ..checks import number, shown, valid, whole_number
 from ..errors import SettingError
-from ..faults.fault_policy import FaultPolicy
+from ..faults.fault_policy import FaultPolicy, SamplePolicy
 from ..limits.file_limits import is_start_method
 from ..pipeline.output_conversion import OutputType, RaggedArgument
 from ..pipeline.pipeline_arguments import checked_device
@@ -46,8 +46,8 @@ def _seed_of(seed: object) -> int:
     return number
 
 
-def _count_of(name: str) -> Callable[[object], int | None]:
-    return lambda count: None if count is None else whole_number(count, name, at_least=1)
+def _policy_of(faults: FaultPolicy | SamplePolicy | None) -> FaultPolicy:
+    return FaultPolicy.of(faults)
 
 
 def _start_method_of(method: object) -> str:
@@ -107,10 +107,10 @@ class LoaderSettings:
     shard: Shard | None = attrs.field(converter=_shard_of)
     last_batch: LastBatch | None
     context_name: str | None
-    steps_per_epoch: int | None = attrs.field(converter=_count_of("steps_per_epoch"))
+    steps_per_epoch: int | None
     num_workers: int | None
     workers: RayWorkers | None = attrs.field(validator=_check_workers)
-    num_threads: int | None = attrs.field(converter=_count_of("num_threads"))
+    num_threads: int | None
     device_id: int | None = attrs.field(converter=checked_device)
     start_method: str = attrs.field(converter=_start_method_of)
     worker_init_fn: Callable[[int], object] | None
@@ -121,9 +121,9 @@ class LoaderSettings:
     post_process_func: Callable[[Any], Any] | None = attrs.field(validator=_check_post_process)
     pin_memory: bool = attrs.field(validator=_check_bool)
     as_torch_data_loader: bool
-    faults: FaultPolicy = attrs.field(converter=FaultPolicy.of)
+    faults: FaultPolicy = attrs.field(converter=_policy_of)
     ledger: str | os.PathLike[str] | None
-    prefetch_queue_depth: int | None = attrs.field(converter=_count_of("prefetch_queue_depth"))
+    prefetch_queue_depth: int | None
     prefetch_bytes: float = attrs.field(validator=valid(number, above=0))
 
     @classmethod
@@ -137,7 +137,11 @@ class LoaderSettings:
         return cls(**{field.name: arguments[field.name] for field in attrs.fields(cls)})
 
     def __attrs_post_init__(self) -> None:
-        """Check rules of several arguments."""
+        """Check optional counts, and rules of several arguments."""
+        for name in ("steps_per_epoch", "num_threads", "prefetch_queue_depth"):
+            count = getattr(self, name)
+            if count is not None:
+                object.__setattr__(self, name, whole_number(count, name, at_least=1))
         if self.workers is not None and self.num_workers:
             raise SettingError(
                 f"`workers` and `num_workers={self.num_workers}` exclude each other: actors load, or processes of "
