@@ -121,12 +121,15 @@ def of_framework(
     fold_arrays: bool = True,
 ) -> GetBatch:
     sampler = ShuffledSampler(provider.get_number_of_samples(), shuffle=False)
-    definition = PipelineDefinition(SamplerInputCallable(provider, sampler), steps, fold_arrays=fold_arrays)
+    definition = PipelineDefinition(SamplerInputCallable(provider, sampler), steps)
     output = definition.check_and_get_output_data_structure()
     loader = DataLoader(
-        definition,
+        provider,
         batch_size,
+        steps=steps,
+        sampler=sampler,
         run=run,
+        fold_arrays=fold_arrays,
         num_workers=num_workers,
         num_threads=NUM_THREADS,
         start_method=START_METHOD,

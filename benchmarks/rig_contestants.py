@@ -18,11 +18,9 @@ from races import START_METHOD, Contestant, endless
 from rig_data import EachField, EachImage, EachImageWithFields, RigProvider, RigSamples
 from step_contestants import NUM_THREADS, normalizer
 
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageResizer, PipelineStepBase
-from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 Work = Callable[[Any], Any]
 
@@ -86,11 +84,17 @@ def of_library(
     fold_arrays: bool = True,
 ) -> Contestant:
     provider = RigProvider(samples)
-    data_input = SamplerInputCallable(
-        provider, ShuffledSampler(provider.get_number_of_samples(), batch_size, shuffle=False)
+    loader = DataLoader(
+        provider,
+        batch_size,
+        steps=steps,
+        last_batch="drop",
+        run="graph",
+        fold_arrays=fold_arrays,
+        num_workers=num_workers,
+        num_threads=NUM_THREADS,
+        start_method=START_METHOD,
     )
-    definition = PipelineDefinition(data_input, steps, fold_arrays=fold_arrays)
-    loader = DataLoader(definition, num_workers=num_workers, num_threads=NUM_THREADS, start_method=START_METHOD)
     resources.enter_context(loader)
     batches = iter(loader)
 

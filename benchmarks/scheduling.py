@@ -14,10 +14,9 @@ from chain_contestants import define_twenty_steps
 from nvidia.dali.types import DALIDataType
 from races import START_METHOD, prepare_workers, spread
 
-from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable
+from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
-from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
+from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.workers.packing import TransportLayout, outputs_of_batch
 
 BATCH_SIZE = 8
@@ -65,10 +64,14 @@ class SleepingProvider(DataProvider):
 
 def _batches(num_workers: int, depth: int, resources: ExitStack) -> Any:
     """Of this library; a depth of 0 is the default."""
-    sampler = ShuffledSampler(NUM_SAMPLES, BATCH_SIZE, shuffle=False)
-    options = {"prefetch_queue_depth": depth} if depth else {}
-    definition = PipelineDefinition(SamplerInputCallable(SleepingProvider(), sampler), **options)
-    loader = DataLoader(definition, num_workers=num_workers, start_method=START_METHOD)
+    loader = DataLoader(
+        SleepingProvider(),
+        BATCH_SIZE,
+        last_batch="drop",
+        num_workers=num_workers,
+        start_method=START_METHOD,
+        prefetch_queue_depth=depth or None,
+    )
     return iter(resources.enter_context(loader))
 
 

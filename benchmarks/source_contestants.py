@@ -55,8 +55,10 @@ def of_framework(
         loader = DALIStructuredOutputIterator(pipeline=pipeline, ragged=ragged)
     else:
         loader = DataLoader(
-            definition,
+            data_input,
             batch_size,
+            steps=steps,
+            run="graph",
             num_workers=num_workers,
             num_threads=NUM_THREADS,
             start_method=START_METHOD,
@@ -193,8 +195,7 @@ def decoded_per_delivered(paths: Sequence[Path], batch_size: int) -> dict[str, f
         num_clips = provider.get_number_of_samples()
         sampler = streamed(provider) if name == "streamed" else ShuffledSampler(num_clips, seed=1)
         num_delivered = 0
-        definition = PipelineDefinition(SamplerInputCallable(provider, sampler))
-        with DataLoader(definition, batch_size, num_workers=0) as loader:
+        with DataLoader(provider, batch_size, sampler=sampler, num_workers=0) as loader:
             for batch in loader:
                 num_delivered += len(batch["frames"]) * SEQUENCE_LENGTH
             counts[name] = round(provider.statistics.num_decoded / num_delivered, 4)

@@ -77,7 +77,9 @@ def _describe(subject: Subject, options: argparse.Namespace, say: Say) -> None:
 
 def _with_samples(subject: Subject) -> DataProvider | DataLoader:
     if isinstance(subject, PipelineDefinition):
-        raise SettingError("A definition has no batches of its own: let the function return a DataLoader of it.")
+        raise SettingError(
+            "A definition has no batches of its own: let the function return a DataLoader of its input and steps."
+        )
     return subject
 
 

@@ -41,7 +41,7 @@ def sequences(provider: Any, batch_size: int = 4, **arguments: Any) -> list[dict
     shuffle = arguments.pop("shuffle", False)
     data_input = ShuffledShardedInputCallable(provider, batch_size, shuffle=shuffle, last_batch="partial")
     arguments = {"ragged": "list", **arguments}
-    with make_loader(data_input, batch_size, steps=steps, **arguments) as loader:
+    with make_loader(data_input, steps=steps, **arguments) as loader:
         return [sample for batch in loader for sample in samples_of(batch)]
 
 

@@ -11,13 +11,11 @@ from typing import Any
 import attrs
 
 from accvlab.dali_pipeline_framework.inputs import (
-    SamplerInputCallable,
     SequenceSampler,
     ShuffledShardedInputCallable,
 )
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.loader.state import checksum_of
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.providers import ClipDataProvider
 from accvlab.dali_pipeline_framework.sampling import (
     Clips,
@@ -34,6 +32,15 @@ from support.samplers import EndlessSampler, EpochSampler
 LENGTHS = [5, 2, 7, 1, 4, 3]  # of sequences: 22 samples
 
 
+@attrs.frozen
+class Ordered:
+    """What a loader is given of a data provider: the provider, its order, and the name of the position."""
+
+    provider: Any
+    sampler: Any
+    context_name: str | None = None
+
+
 def edited(state: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A state with other entries, and the checksum of those."""
     state = {**state, **(changes or {})}
@@ -47,13 +54,15 @@ def make_loader(
     batch_size: int | None = None,
     *,
     steps: Iterable[Any] = (),
-    definition: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> DataLoader:
-    """Make a loader with NumPy output that loads in this process, unless told otherwise."""
-    made = PipelineDefinition(source, [*steps], **(definition or {}))
+    """Make a loader with NumPy output that loads in this process and runs steps in the graph by default."""
     arguments = {"num_workers": 0, "num_threads": 1, "start_method": "fork", "output_type": "numpy", **arguments}
-    return DataLoader(made, batch_size, **arguments)
+    order = {}
+    if isinstance(source, Ordered):
+        order = {"sampler": source.sampler, "context_name": source.context_name}
+        source = source.provider
+    return DataLoader(source, batch_size, **{"steps": [*steps], "run": "graph", **order, **arguments})
 
 
 def pipeline_of(loader: DataLoader) -> Any:
@@ -61,9 +70,9 @@ def pipeline_of(loader: DataLoader) -> Any:
     return loader._run.pipeline
 
 
-def by_sampler(sampler: Any, provider: Any = None, context_name: str | None = "position") -> Any:
-    """Input over the samples of `LENGTHS`, each with its position."""
-    return SamplerInputCallable(provider or IndexProvider(22), sampler, context_name=context_name)
+def by_sampler(sampler: Any, provider: Any = None, context_name: str | None = "position") -> Ordered:
+    """The samples of `LENGTHS` in the order of a sampler, each with its position."""
+    return Ordered(provider or IndexProvider(22), sampler, context_name)
 
 
 def loop(loader: Iterable[Any], max_batches: int | None = None) -> list[Any]:
@@ -104,7 +113,8 @@ class Order:
         num_loops: How many loops to look at.
         num_max: Number of batches to take of a loop that has no end.
         has_known_length: Whether the loader knows when the epoch has ended.
-        takes_size: Whether ``make`` takes the batch size of a shard.
+        takes_size: Whether ``make`` takes the batch size of a shard, the shard and the policy for the last batch.
+        has_size: Whether what it makes has a batch size of its own.
     """
 
     make: Callable[..., Any]
@@ -113,12 +123,18 @@ class Order:
     num_max: int | None = None
     has_known_length: bool = True
     takes_size: bool = False
+    has_size: bool = False
 
     def loader(self, shard: tuple[int, int] | None = None, total: int = 4, **arguments: Any) -> DataLoader:
         """Make a loader for a shard, and for batches of ``total`` samples, all shards together."""
-        size = total // (1 if shard is None else shard[1])
-        source = self.make(size) if self.takes_size else self.make()
-        return make_loader(source, size, shard=shard, **{**self.arguments, **arguments})
+        shard_id, num_shards = shard or (0, 1)
+        size = total // num_shards
+        if self.takes_size:
+            policy = {name: arguments.pop(name) for name in ["last_batch"] if name in arguments}
+            source = self.make(size, shard_id=shard_id, num_shards=num_shards, **policy)
+            return make_loader(source, **{**self.arguments, **arguments})
+        given = None if self.has_size else size
+        return make_loader(self.make(), given, shard=shard, **{**self.arguments, **arguments})
 
 
 def _published_shuffle(size: int, **arguments: Any) -> ShuffledShardedInputCallable:
@@ -159,13 +175,17 @@ ORDERS: dict[str, Order] = {
     **{name: Order(make) for name, make in PLANNED.items()},
     "published shuffle": Order(_published_shuffle, takes_size=True),
     "published shuffle, padded": Order(functools.partial(_published_shuffle, last_batch="pad"), takes_size=True),
-    "published sequences": Order(lambda: by_sampler(SequenceSampler(4, LENGTHS, 10)), num_loops=1, num_max=17),
-    "published sequences, in steps": Order(
-        lambda: by_sampler(SequenceSampler(4, LENGTHS, 10)), {"steps_per_epoch": 5}, num_loops=3
+    "published sequences": Order(
+        lambda: by_sampler(SequenceSampler(4, LENGTHS, 10)), num_loops=1, num_max=17, has_size=True
     ),
-    "stateful sampler": Order(lambda: by_sampler(EpochSampler(10, 4)), num_loops=3),
-    "stateful endless sampler": Order(lambda: by_sampler(EndlessSampler()), {"steps_per_epoch": 3}, num_loops=3),
+    "published sequences, in steps": Order(
+        lambda: by_sampler(SequenceSampler(4, LENGTHS, 10)), {"steps_per_epoch": 5}, num_loops=3, has_size=True
+    ),
+    "stateful sampler": Order(lambda: by_sampler(EpochSampler(10, 4)), num_loops=3, has_size=True),
+    "stateful endless sampler": Order(
+        lambda: by_sampler(EndlessSampler()), {"steps_per_epoch": 3}, num_loops=3, has_size=True
+    ),
     "user's callable": Order(NumberCallable, num_loops=3, has_known_length=False),
-    "user's callable, counted": Order(CountedCallable),
+    "user's callable, counted": Order(CountedCallable, has_size=True),
     "user's callable, partial": Order(PartialCallable, has_known_length=False),
 }

@@ -36,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
+from ..checks import shown
 from ..errors import FieldValueError, SettingError
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy
@@ -513,7 +514,7 @@ def take_group(sample: SampleDataGroup, path: FieldPath) -> SampleDataGroup:
         fields = ", ".join(map(repr, sample.contained_top_level_field_names))
         raise SettingError(
             f"`replay_draws` must be the path of a group of the input sample, with recorded draws; there is none "
-            f"at {format_path(path)!r}. Fields of the sample: {fields}. `ReplayedDrawsProvider` adds such a group."
+            f"at {shown(path)}. Fields of the sample: {fields}. `ReplayedDrawsProvider` adds such a group."
         )
     group: SampleDataGroup = sample.get_item_in_path(path)
     sample.get_parent_of_path(path).remove_field(path[-1])

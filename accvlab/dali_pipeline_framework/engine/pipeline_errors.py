@@ -129,7 +129,7 @@ def graph_error(
         diagnosis += (
             f"\nSteps have given the elements of an array different numbers of dimensions, so that they can "
             f"not be processed together any more: one of {', '.join(failed.merged_fields)}. Give them the same, "
-            f"or set `fold_arrays=False` of `PipelineDefinition`."
+            f"or set `fold_arrays=False`."
         )
     explained = GraphError(
         f"{failed} failed in the graph.{failed.holds}\n{diagnosis}\n\n"

@@ -14,11 +14,12 @@ import attrs
 from ..errors import NotSupportedError, SettingError
 from ..faults.fault_policy import FailedSample, FaultPolicy, SamplePolicy
 from ..pipeline.output_conversion import OutputType, RaggedArgument
-from ..pipeline.pipeline import PipelineDefinition, PipelineInput
+from ..pipeline.pipeline import PipelineInput
 from ..pipeline.pipeline_arguments import Device
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider
 from ..sample_data import SampleDataGroup
+from ..sample_data.names import Name, Path
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.random_access_sampler import SamplerBase
 from ..sources.given_order import GivenOrder
@@ -133,9 +134,8 @@ class DataLoader(TorchInterface):
     """Delivers batches to a training loop, epoch after epoch, and can be stopped and resumed anywhere.
 
     Args:
-        source: What to load: a data provider; or an input of your own (callable, iterable), or a
-            `PipelineDefinition`, which has steps and order already.
-        batch_size: Samples per batch on this shard. None: what input or sampler were created with.
+        source: What to load: a data provider; or an input (callable, iterable), which has an order already.
+        batch_size: Samples per batch on this shard; None where input or sampler were created with one.
         steps: Processing steps, applied one after the other.
         shuffle: Whether the samples of a data provider come in a random order, another one in each epoch
             (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
@@ -145,21 +145,20 @@ class DataLoader(TorchInterface):
             when a loop begins, ``set_epoch`` is called before, and a last batch may be smaller.
         run: Where steps run that have a form for arrays: in the ``"workers"``; with pixels in the ``"graph"``,
             and all else in the workers; or by the rule of ``"auto"``: with a GPU like ``"graph"``, without one
-            on arrays where that costs less (see `PipelineDefinition`). None: ``"auto"``; with a
-            `PipelineDefinition`, what it says.
+            on arrays where that costs less (see `PipelineDefinition`).
         num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
             has usable cores, at most 8; 1 for an iterable. What is delivered does not depend on the number.
         num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine.
         device_id: Number of the GPU; None for the CPU. Or ``"auto"``, which is the number of this rank on its
             machine (see the page on several GPUs); ``"cuda:1"``; or a ``torch.device``.
         shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
-            ``"auto"`` or a source to take it from (see `detect_shard`). None: what the input was created
-            with, usually all.
+            ``"auto"`` or a source to take it from (see `detect_shard`). None: all. Not for inputs, which
+            deal their samples themselves.
         last_batch: Handling of a last batch that is not full: ``"drop"``, ``"pad"``, ``"partial"`` or
             ``"wrap"``. None: what the sampler was created with (without a sampler ``"drop"`` where samples are
-            shuffled, otherwise ``"partial"``). Not for inputs of one's own.
+            shuffled, otherwise ``"partial"``). Not for inputs.
         context_name: Name for a group that is added to each sample and holds its position, with the fields
-            of `SamplePlace`. None: what the input was created with. Not for inputs of one's own.
+            of `SamplePlace`. Not for inputs.
         steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: until the input
             ends.
         seed: Seed of the order with ``shuffle=True``, and of the random draws of the steps.
@@ -174,6 +173,9 @@ class DataLoader(TorchInterface):
             sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
         pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
             ``tensor.to(device, non_blocking=True)`` while the program continues. Without CUDA nothing changes.
+        record_draws: As for `PipelineDefinition`.
+        replay_draws: As for `PipelineDefinition`.
+        fold_arrays: As for `PipelineDefinition`.
         pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
         as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
             that checks it. What such code would change in a loader of PyTorch has no effect on this one.
@@ -183,11 +185,13 @@ class DataLoader(TorchInterface):
         ledger: Folder in which each rank notes which samples it has delivered, in a file of its own; see the
             page on ledgers. None: nothing is noted.
         workers: Actors of a Ray cluster that load in place of worker processes; None: there are none.
+        prefetch_queue_depth: Batches that workers load ahead, at least one per worker. None: as many as even out
+            loading times that vary.
         prefetch_bytes: Memory in bytes that batches may take which workers have loaded ahead. One batch per worker
             is loaded ahead in any case.
 
     Raises:
-        SettingError: An argument breaks a rule, or contradicts what input or sampler were created with.
+        SettingError: An argument breaks a rule, or is one that input or sampler were created with.
         FormatError: The steps do not fit the data.
         DeviceError: A step needs a GPU, and none is usable; or ``device_id`` names one that is not there.
 
@@ -222,13 +226,13 @@ class DataLoader(TorchInterface):
     @explains_unknown_arguments
     def __init__(
         self,
-        source: DataProvider | PipelineDefinition | PipelineInput,
+        source: DataProvider | PipelineInput,
         batch_size: int | None = None,
         *,
         steps: Sequence[PipelineStepBase | None] | None = None,
         shuffle: bool | None = None,
         sampler: SamplerBase | GivenOrder | None = None,
-        run: RunWhere | None = None,
+        run: RunWhere = "auto",
         num_workers: int | None = None,
         num_threads: int | None = None,
         device_id: Device = None,
@@ -244,11 +248,15 @@ class DataLoader(TorchInterface):
         post_process_func: Callable[[Any], Any] | None = None,
         worker_init_fn: Callable[[int], object] | None = None,
         pin_memory: bool = False,
+        record_draws: Name | None = None,
+        replay_draws: Path | None = None,
+        fold_arrays: bool = True,
         pipeline_arguments: Mapping[str, Any] | None = None,
         as_torch_data_loader: bool = False,
         faults: FaultPolicy | SamplePolicy | None = None,
         ledger: str | os.PathLike[str] | None = None,
         workers: RayWorkers | None = None,
+        prefetch_queue_depth: int | None = None,
         prefetch_bytes: float = 512e6,
     ) -> None:
         """Create the loader. Its worker processes start with the first loop, or with `start`."""
@@ -382,13 +390,11 @@ class DataLoader(TorchInterface):
 
     def step_by_step(self, position: int = 0, *, epoch: int = 0) -> Iterator[tuple[str, SampleDataGroup]]:
         """Load a sample and apply the steps one by one, on arrays; see `PipelineDefinition.step_by_step`."""
-        definition = self._run.definition.with_input(self._run.bound.data_input)
-        return definition.step_by_step(position, epoch=epoch, seed=self._settings.seed)
+        return self._run.definition.step_by_step(position, epoch=epoch, seed=self._settings.seed)
 
     def describe(self) -> str:
         """Describe the loader, the fields of its samples, and what each step changes of them."""
-        definition = self._run.definition.with_input(self._run.bound.data_input)
-        return f"{self!r}\n\n{definition.describe()}"
+        return f"{self!r}\n\n{self._run.definition.describe()}"
 
     @property
     def plan(self) -> str:
@@ -414,14 +420,13 @@ class DataLoader(TorchInterface):
     def dataset(self) -> DataProvider | PipelineInput:
         """The data provider, whose ``len`` is its number of samples; for inputs of one's own the input."""
         planned = InputAdapter(self._run.bound.data_input).planned
-        return self._run.definition.data_input if planned is None else planned.provider
+        return self._run.bound.data_input if planned is None else planned.provider
 
     @property
     def last_batch(self) -> LastBatch:
         """Handling of a last batch that is not full."""
         planned = InputAdapter(self._run.bound.data_input).planned
-        policy = self._settings.last_batch if planned is None else planned.sampler.last_batch
-        return policy or "drop"
+        return "drop" if planned is None else planned.sampler.last_batch
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
@@ -474,7 +479,8 @@ class DataLoader(TorchInterface):
         if num_ranks > 1 and self.shard.num_shards == 1 and self._settings.shard is None:
             raise SettingError(
                 f"The loader was handed to `prepare` of Accelerate, which uses it as it is: each of the "
-                f"{num_ranks} ranks would get all samples. Create the loader with `shard='auto'`."
+                f"{num_ranks} ranks would get all samples. Create the loader with `shard='auto'`, or the input "
+                f"for its shard."
             )
         return True
 

@@ -100,7 +100,8 @@ class LoaderPipeline:
         """
         self._definition, self._settings, self.bound, self._progress = definition, settings, bound, progress
         self._num_workers = num_workers
-        self._arguments = settings.arguments_of_pipeline(bound.batch_size)
+        own = {name: getattr(settings, name) for name in ("device_id", "seed", "num_threads")}
+        self._arguments = {"batch_size": bound.batch_size, **own, **(settings.pipeline_arguments or {})}
         outputs: Any = {name: getattr(settings, name) for name in ("output_type", "ragged")}
         self._make_iterator = functools.partial(
             DALIStructuredOutputIterator,
@@ -175,10 +176,10 @@ class LoaderPipeline:
         elif num_workers:
             workers = local = LocalWorkers(loading, settings.start_method, policy.blocked_after)
             local.import_ahead()
-        depth = self._definition.prefetch_queue_depth
+        depth = settings.prefetch_queue_depth or DEFAULT_DEPTH
+        if settings.prefetch_queue_depth is None and plan.is_callable:
+            depth = max(depth, evening_depth(num_workers, self.bound.batch_size))
         window = max(depth, num_workers)
-        if depth == DEFAULT_DEPTH and plan.is_callable:
-            window = max(window, evening_depth(num_workers, self.bound.batch_size))
         if of_cluster is not None:
             window = of_cluster.batches_ahead or max(window, _AHEAD_PER_ACTOR * num_workers)
         limits = restarts, policy.blocked_after, policy.stacks_after

@@ -16,10 +16,11 @@ from ..checks import shown, whole_number
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, FrameworkError, NotSupportedError, SettingError, StateError
 from ..forks import left_to_parent
+from ..pipeline.pipeline import PipelineDefinition
 from ..sources.input_adapter import InputAdapter
 from ..threads import give_lock
 from ..workers.process_setup import raised_by_signal_handler
-from .input_binding import bind_input, check_sample_policy, checked_num_workers, composed_definition, make_ledger
+from .input_binding import bind_input, check_sample_policy, checked_num_workers, make_ledger
 from .loader_pipeline import LoaderPipeline
 from .loader_settings import LoaderSettings
 from .progress import LoopProgress, Position
@@ -33,7 +34,6 @@ from .state import (
     fields_for_state,
     parse_state,
     require_same_run,
-    require_within_epoch,
     with_forms,
 )
 from .torch_interface import inform_accelerate, resumed_by_lightning
@@ -115,9 +115,12 @@ class LoaderRun:
         """
         give_lock(self)
         self._settings = settings
-        self.definition = composed_definition(settings)
-        self.bound = bound = bind_input(self.definition.data_input, settings)
-        self.num_workers = checked_num_workers(settings, self.definition, bound)
+        self.bound = bound = bind_input(settings)
+        self.num_workers = checked_num_workers(settings, bound)
+        chain: Any = {
+            name: getattr(settings, name) for name in ("run", "record_draws", "replay_draws", "fold_arrays")
+        }
+        self.definition = PipelineDefinition(bound.data_input, settings.steps, **chain)
         check_sample_policy(bound, settings.faults)
         self.ledger = make_ledger(bound, settings)
         is_stream = bound.is_endless and settings.steps_per_epoch is None
@@ -362,9 +365,7 @@ class LoaderRun:
         epoch = whole_number(epoch, "epoch", at_least=0)
         if epoch >= 2**31:
             raise SettingError(f"`epoch` must be less than 2**31, got {shown(epoch)}.")
-        if not self.bound.is_callable:
-            advice = "Use a callable, e.g. SamplerInputCallable."
-            raise NotSupportedError(f"{self.bound.kind}, which delivers its epochs one after the other. {advice}")
+        self.bound.require_random_access()
         if self.progress.is_stream:
             advice = "Pass `steps_per_epoch` to count its batches as epochs."
             raise NotSupportedError(f"An endless input has no epochs. {advice}")
@@ -395,7 +396,7 @@ class LoaderRun:
 
         It does not wait for a batch that another thread makes.
         """
-        self.bound.require_resumable()
+        self.bound.require_random_access()
         position = self._normalised(self.progress.delivered)
         self._require_repeatable(position)
         return self._state_at(position)
@@ -407,14 +408,13 @@ class LoaderRun:
 
     def _load_state(self, state: Mapping[str, Any] | str | bytes) -> None:
         self.pipelines.require_open()
-        self.bound.require_resumable()
+        self.bound.require_random_access()
         saved = parse_state(state)
         own = self._state_at(Position())
         require_same_run(saved, own)
         self._require_repeatable(Position(saved.epoch, saved.batch))
         data_input = self.bound.data_input
         segments = continued_segments(saved, own, data_input)
-        require_within_epoch(saved, self._settings.steps_per_epoch, InputAdapter(data_input).planned)
         if segments != self.pipelines.segments:
             self._replace_pipeline(segments)
         position = self._normalised(Position(saved.epoch, saved.batch))

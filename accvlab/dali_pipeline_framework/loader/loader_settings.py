@@ -16,8 +16,9 @@ from ..limits.file_limits import is_start_method
 from ..pipeline.output_conversion import OutputType, RaggedArgument
 from ..pipeline.pipeline_arguments import checked_device
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
+from ..sample_data.names import Name, Path
 from ..sampling.arithmetic.last_batch import LastBatch
-from ..sampling.random_access_sampler import Description, SamplerBase
+from ..sampling.random_access_sampler import SamplerBase
 from ..sources.given_order import GivenOrder
 from ..sources.shards import Shard, find_shard
 from ..workers.cluster.ray_settings import RayWorkers
@@ -45,22 +46,14 @@ def _seed_of(seed: object) -> int:
     return number
 
 
-def _steps_of(steps: object) -> int | None:
-    return None if steps is None else whole_number(steps, "steps_per_epoch", at_least=1)
-
-
-def _threads_of(threads: object) -> int | None:
-    return None if threads is None else whole_number(threads, "num_threads", at_least=1)
+def _policy_of(faults: FaultPolicy | SamplePolicy | None) -> FaultPolicy:
+    return FaultPolicy.of(faults)
 
 
 def _start_method_of(method: object) -> str:
     if not isinstance(method, str) or not is_start_method(method):
         raise SettingError(f"`start_method` must be 'spawn', 'fork' or 'forkserver', got {shown(method)}.")
     return str.__str__(method)  # of the member of an enumeration its value
-
-
-def _policy_of(faults: FaultPolicy | SamplePolicy | None) -> FaultPolicy:
-    return FaultPolicy.of(faults)
 
 
 def _check_bool(settings: object, field: attrs.Attribute[Any], value: object) -> None:
@@ -87,9 +80,14 @@ def _check_pipeline_arguments(settings: object, field: object, others: Any) -> N
     for name in others or {}:
         if not isinstance(name, str):
             raise SettingError(f"`pipeline_arguments` must be a dict of names, got the name {shown(name)}.")
+        if name in _OF_LOADER:
+            raise SettingError(f"`pipeline_arguments` has `{name}`, which is an argument of the loader itself.")
 
 
-_OF_WORKERS = "py_num_workers", "py_start_method", "worker_init_fn"
+_OF_LOADER = (
+    *("batch_size", "device_id", "seed", "num_threads"),
+    *("py_num_workers", "py_start_method", "worker_init_fn"),
+)
 
 
 @attrs.frozen
@@ -100,16 +98,19 @@ class LoaderSettings:
     steps: Sequence[PipelineStepBase | None] | None
     shuffle: bool | None = attrs.field(validator=attrs.validators.optional(_check_bool))
     sampler: SamplerBase | GivenOrder | None
-    run: RunWhere | None
+    run: RunWhere
+    record_draws: Name | None
+    replay_draws: Path | None
+    fold_arrays: bool
     seed: int = attrs.field(converter=_seed_of)
     batch_size: int | None
     shard: Shard | None = attrs.field(converter=_shard_of)
     last_batch: LastBatch | None
     context_name: str | None
-    steps_per_epoch: int | None = attrs.field(converter=_steps_of)
+    steps_per_epoch: int | None
     num_workers: int | None
     workers: RayWorkers | None = attrs.field(validator=_check_workers)
-    num_threads: int | None = attrs.field(converter=_threads_of)
+    num_threads: int | None
     device_id: int | None = attrs.field(converter=checked_device)
     start_method: str = attrs.field(converter=_start_method_of)
     worker_init_fn: Callable[[int], object] | None
@@ -122,6 +123,7 @@ class LoaderSettings:
     as_torch_data_loader: bool
     faults: FaultPolicy = attrs.field(converter=_policy_of)
     ledger: str | os.PathLike[str] | None
+    prefetch_queue_depth: int | None
     prefetch_bytes: float = attrs.field(validator=valid(number, above=0))
 
     @classmethod
@@ -135,45 +137,24 @@ class LoaderSettings:
         return cls(**{field.name: arguments[field.name] for field in attrs.fields(cls)})
 
     def __attrs_post_init__(self) -> None:
-        """Check rules of several arguments."""
+        """Check optional counts, and rules of several arguments."""
+        for name in ("steps_per_epoch", "num_threads", "prefetch_queue_depth"):
+            count = getattr(self, name)
+            if count is not None:
+                object.__setattr__(self, name, whole_number(count, name, at_least=1))
         if self.workers is not None and self.num_workers:
             raise SettingError(
                 f"`workers` and `num_workers={self.num_workers}` exclude each other: actors load, or processes of "
                 f"this machine. Leave one out."
             )
-        if self.pin_memory and self.output_type != "torch":
-            raise SettingError(
-                f"`pin_memory=True` pins tensors of PyTorch, got output_type={self.output_type!r}. Leave "
-                f"`pin_memory` out, or take output_type='torch'."
-            )
-
-    @property
-    def described_steps(self) -> Description:
-        """The number of steps, as part of what the order depends on."""
-        return {} if self.steps_per_epoch is None else {"steps_per_epoch": self.steps_per_epoch}
-
-    def arguments_of_pipeline(self, batch_size: int) -> dict[str, Any]:
-        """Arguments of `PipelineDefinition.fed_pipeline`: those of the loader, and ``pipeline_arguments``.
-
-        Raises:
-            SettingError: An argument is given twice, or workers cannot be forked.
-        """
         if self.start_method == "fork" and self.device_id is not None and self.num_workers != 0:
             rule = "the pipeline initialises CUDA, which a process that is forked after that cannot use"
             raise SettingError(
                 f"start_method='fork' does not go with device_id={self.device_id}: {rule}. Use 'forkserver' or "
                 f"'spawn'."
             )
-        own = {
-            "batch_size": batch_size,
-            "device_id": self.device_id,
-            "seed": self.seed,
-            **({} if self.num_threads is None else {"num_threads": self.num_threads}),
-        }
-        others = self.pipeline_arguments or {}
-        for name in others:
-            if name in own or name in _OF_WORKERS:
-                raise SettingError(
-                    f"`pipeline_arguments` has `{name}`, which is an argument of the loader itself."
-                )
-        return {**own, **others}
+        if self.pin_memory and self.output_type != "torch":
+            raise SettingError(
+                f"`pin_memory=True` pins tensors of PyTorch, got output_type={self.output_type!r}. Leave "
+                f"`pin_memory` out, or take output_type='torch'."
+            )

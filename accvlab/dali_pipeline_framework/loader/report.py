@@ -268,7 +268,7 @@ def _about_loading(report: LoaderReport) -> tuple[str, ...]:
     who, idle = "actors" if are_actors else "workers", _shares(report.workers).get("idle", 0.0)
     if idle > _IDLE_FROM and (are_actors or num_workers > 1):
         why = "batches are on their way" if are_actors else "a few slow samples hold up the others"
-        ahead = "batches_ahead of RayWorkers" if are_actors else "prefetch_queue_depth of a PipelineDefinition"
+        ahead = "batches_ahead of RayWorkers" if are_actors else "prefetch_queue_depth"
         return f"the {who}, too, are idle {100 * idle:.0f} % of theirs: {why}", f"a larger {ahead}"
     times = {name: seconds for name, seconds in report.workers.items() if name != "idle"}
     slowest, loading_s = max(times, key=times.__getitem__), sum(times.values()) or 1e-9

@@ -12,7 +12,7 @@ import attrs
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..checks import choice, flag, whole_number
+from ..checks import choice, field_name, field_names, flag, whole_number
 from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import note_sample
 from ..engine.structured_pipeline import StructuredPipeline
@@ -20,7 +20,7 @@ from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
 from ..providers.data_provider import summary
 from ..sample_data import SampleDataGroup
-from ..sample_data.names import Name, Path, normalized_path
+from ..sample_data.names import Name, Path
 from ..sources.input_adapter import InputAdapter
 from ..sources.input_bases import CallableBase, IterableBase
 from ..sources.native_input import NativeInput
@@ -73,8 +73,7 @@ class PipelineDefinition:
             use_parallel_external_source: Whether the input runs in worker processes.
             prefetch_queue_depth: Batches that the workers load ahead. Each worker loads whole batches, so it is
                 raised to the number of workers where it is smaller. More than that evens out loading times
-                that vary, and takes memory for each batch. With 2, a `DataLoader` chooses by itself (see
-                there).
+                that vary, and takes memory for each batch.
             print_sample_data_group_format: Whether to print the format after each step to stdout, each time a
                 pipeline is made.
             copy_external_source_passthrough_outputs: Whether output fields are copied on their way out. DALI
@@ -124,8 +123,8 @@ class PipelineDefinition:
             prefetch_queue_depth=whole_number(prefetch_queue_depth, "prefetch_queue_depth", at_least=1),
             prints_formats=print_sample_data_group_format,
             copy_selection=selection if copy_external_source_passthrough_outputs else None,
-            record_name=record_draws,
-            replay_path=None if replay_draws is None else normalized_path(replay_draws),
+            record_name=None if record_draws is None else field_name(record_draws, "record_draws"),
+            replay_path=None if replay_draws is None else field_names(replay_draws, "replay_draws"),
             folds_arrays=flag(fold_arrays, "fold_arrays"),
         )
 
@@ -158,11 +157,6 @@ class PipelineDefinition:
         data_input: PipelineInput = self._chain.data_input
         return data_input
 
-    @property
-    def uses_workers(self) -> bool:
-        """Whether the input may run in worker processes."""
-        return self._chain.is_parallel
-
     def array_steps(self, has_gpu: bool = False) -> ArraySteps | None:
         """Get the steps that run in the workers; None where all run in the graph."""
         return self._chain.array_steps(self._chain.placement(has_gpu))
@@ -171,15 +165,6 @@ class PipelineDefinition:
         """Get a definition of the same steps and settings with another input."""
         check_input(data_input)
         return self._with(data_input=data_input)
-
-    def with_run(self, run: RunWhere) -> PipelineDefinition:
-        """Get the same definition, with steps that run elsewhere."""
-        return self._with(run=choice(run, "run", RUN_CHOICES))
-
-    @property
-    def prefetch_queue_depth(self) -> int:
-        """How many batches workers load ahead, as it was given."""
-        return self._chain.prefetch_queue_depth
 
     def fed_pipeline(self, worker_init_fn: Callable[[int], object] | None, **arguments: Any) -> Pipeline:
         """Make a pipeline that a pool of workers feeds; see `get_dali_pipeline`."""

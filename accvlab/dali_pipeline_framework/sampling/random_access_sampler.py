@@ -154,7 +154,7 @@ class RandomAccessSampler(SamplerBase):
         if self._total_batch_size is None:
             raise SettingError(
                 f"The batch size of the {type(self).__name__} is not set. Give `total_batch_size`, or let a "
-                f"DataLoader set it (DataLoader(definition, batch_size=...))."
+                f"DataLoader set it (DataLoader(provider, sampler=..., batch_size=...))."
             )
         return self._total_batch_size
 

@@ -26,7 +26,6 @@ from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts, uneven_bat
 from ..sampling.plans.tracks import Int64Array, PlannedBatch
 from ..sampling.random_access_sampler import Description, EpochSegment, RandomAccessSampler
 from .input_bases import CallableBase
-from .shards import shard_given_once
 
 _NUMBERS = ("epoch", "batch", "slot", "sample_index", "sequence", "frame", "clip")
 _FLAGS = ("is_first", "is_last", "is_padding")
@@ -73,7 +72,6 @@ _columns_of = operator.attrgetter(
 )
 _logger = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
 _Self = TypeVar("_Self", bound="PlannedInput")
 
 
@@ -87,9 +85,6 @@ class PlannedInput(CallableBase, ABC):
 
     takes_any_batch_size = False
     """Whether a pipeline may have another batch size than the input; then there is a method `for_pipeline`."""
-
-    _keeps_batch_size_per_shard = False
-    """Whether the batch size that the input was created with is that of one shard."""
 
     _leaves_out_empty_slots_with: tuple[LastBatch, ...] = ("partial",)
 
@@ -167,46 +162,24 @@ class PlannedInput(CallableBase, ABC):
         """Name of the group with the position of each sample, or None."""
         return self._context_name
 
-    def with_settings(
-        self: _Self,
-        *,
-        batch_size: int | None = None,
-        shard: tuple[int, int] | None = None,
-        last_batch: LastBatch | None = None,
-        context_name: str | None = None,
-    ) -> _Self:
+    def with_settings(self: _Self, *, batch_size: int | None = None, last_batch: LastBatch | None = None) -> _Self:
         """Get a copy with other settings; None leaves one as it is.
 
         Args:
             batch_size: Samples per batch on this shard.
-            shard: Shard id and number of shards.
             last_batch: Policy for a last batch that is not full.
-            context_name: Name of a group with the position of each sample.
 
         Raises:
-            SettingError: A value is out of its range, or contradicts what the input was created with.
+            SettingError: A value is out of its range, or the sampler cannot have it.
         """
-        changed = self.with_sampler(self._sampler)
-        if shard is not None:
-            changed._shard_id, changed._num_shards = shard_given_once("input", self.shard, shard)
+        total = None
         if batch_size is not None:
             batch_size = whole_number(batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
-        own, keeps_own = self.batch_size, self._keeps_batch_size_per_shard
-        if keeps_own:
-            batch_size = _given_once("batch_size", own, batch_size)
-        total = None if batch_size is None else batch_size * changed._num_shards
-        if own is not None and not keeps_own and total not in (None, self._sampler.total_batch_size):
-            raise SettingError(
-                f"The sampler was created with total_batch_size={self._sampler.total_batch_size}, but "
-                f"batch_size={batch_size} on each of {changed._num_shards} shard(s) makes {total}. Give the batch "
-                f"size in one place only."
-            )
-        changed._sampler = self._sampler.with_settings(
-            total_batch_size=total, num_shards=changed._num_shards, last_batch=last_batch
+            total = batch_size * self._num_shards
+        sampler = self._sampler.with_settings(
+            total_batch_size=total, num_shards=self._num_shards, last_batch=last_batch
         )
-        changed._context_name = _given_once("context_name", self._context_name, context_name)
-        if context_name is not None:
-            _ = changed.used_sample_data_structure  # raises for a name that is taken
+        changed = self.with_sampler(sampler)
         changed._check_batch_size()
         return changed
 
@@ -413,15 +386,6 @@ class PlannedInput(CallableBase, ABC):
     def has_epochs(self) -> bool:  # type: ignore[override]
         """Whether the sampler is epoch-based."""
         return not self._sampler.has_batch_size or self._sampler.is_epoch_based
-
-
-def _given_once(name: str, own: _T | None, requested: _T | None) -> _T | None:
-    if own is not None and requested not in (None, own):
-        raise SettingError(
-            f"The input was created with {name}={own!r}, the loader with {name}={requested!r}. Give the "
-            f"{name.replace('_', ' ')} in one place only."
-        )
-    return own if requested is None else requested
 
 
 def slots_of_shard(planned: PlannedBatch, has_slots: bool, shard_id: int, num_shards: int) -> Int64Array:

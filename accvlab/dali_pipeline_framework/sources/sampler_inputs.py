@@ -250,7 +250,6 @@ class ShuffledShardedInputCallable(PlannedInput):
     """
 
     takes_any_batch_size = True  # as published: only `length` depends on the one that it was given
-    _keeps_batch_size_per_shard = True
 
     def __init__(
         self,

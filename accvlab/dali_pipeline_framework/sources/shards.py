@@ -54,20 +54,6 @@ class Shard:
         object.__setattr__(self, "num_shards", num_shards)
 
 
-def shard_given_once(what: str, own: tuple[int, int], requested: tuple[int, int]) -> tuple[int, int]:
-    """Check the shard that a loader requests, of an input that may have one of its own already.
-
-    Raises:
-        SettingError: It is not a shard, or another one than the input was created for.
-    """
-    if own[1] != 1 and requested != own:
-        raise SettingError(
-            f"The {what} was created for shard {own[0]} of {own[1]}, the loader for shard {requested[0]} of "
-            f"{requested[1]}. Give the shard in one place only."
-        )
-    return check_shard(*requested)
-
-
 def shard_of_input(data_input: object) -> Shard | None:
     """Get the shard that an input delivers, or None where it is not known.
 

@@ -326,12 +326,14 @@ class Recipe:
         steps = self.steps(source, settings, is_training=is_training, **extra)  # type: ignore[arg-type]
         order = self.training_order if is_training else self.evaluation_order
         sampler = sampler or order(settings, source, seed)
-        definition = PipelineDefinition(SamplerInputCallable(source, sampler, context_name=PLACE), steps, run=run)
         if ragged is None or isinstance(ragged, Mapping):
+            definition = PipelineDefinition(SamplerInputCallable(source, sampler), steps)
             paths = definition.check_and_get_output_data_structure().format.flat_paths
             listed = {name for path in paths for name in path if name in self.listed}
             ragged = {**dict.fromkeys(listed, "list"), **(ragged or {})} or "raise"
-        given = {"post_process_func": self.as_batch, **arguments}
-        loader = DataLoader(definition, batch_size, stack_arrays=True, seed=seed, ragged=ragged, **given)
+        given = {"post_process_func": self.as_batch, "steps": steps, "sampler": sampler, "run": run, **arguments}
+        loader = DataLoader(
+            source, batch_size, context_name=PLACE, stack_arrays=True, seed=seed, ragged=ragged, **given
+        )
         loader.recipe_settings = settings
         return loader

@@ -168,7 +168,8 @@ class TestWithoutGpu:
         sample = image_provider().get_data(0)
 
         def in_a_loader() -> None:
-            next(iter(DataLoader(definition, num_workers=0, device_id=device_id)))
+            source = definition.data_input
+            next(iter(DataLoader(source, steps=steps, run="graph", num_workers=0, device_id=device_id)))
 
         for make in (
             lambda: definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=device_id),

@@ -82,7 +82,7 @@ def blamed(error: BaseException) -> list[tuple[str, str]]:
     [
         ({}, 14),
         ({"stack_arrays": True}, 15),
-        ({"definition": {"fold_arrays": False}}, 2),
+        ({"fold_arrays": False}, 2),
     ],
     ids=["by element", "by sample", "not folded"],
 )
@@ -96,7 +96,7 @@ def test_what_dali_names_is_tried_first(settings: dict[str, Any], number: int, m
     assert caught.value.sample_indices == (6,)
     # The sample; the others together; the camera; the others; all but the last step.
     expected = [1, 3, 1, 1, 1]
-    assert made == (expected if "definition" not in settings else [1, 3, 1, 1, 1, 1, 1])
+    assert made == (expected if "fold_arrays" not in settings else [1, 3, 1, 1, 1, 1, 1])
 
 
 def test_without_a_name_halves_are_tried(made: list[int]) -> None:

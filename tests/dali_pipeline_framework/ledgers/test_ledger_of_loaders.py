@@ -69,7 +69,7 @@ def test_all_inputs_that_know_their_samples(tmp_path: Path) -> None:
             pass
     lines = ledger_lines([tmp_path / "callable"])
     assert [(line.num_samples, line.samples) for line in lines] == [(-1, None)] * 5  # it does not tell
-    with make_loader(by_sampler(EndlessSampler()), 4, steps_per_epoch=2, ledger=tmp_path / "endless") as loader:
+    with make_loader(by_sampler(EndlessSampler()), steps_per_epoch=2, ledger=tmp_path / "endless") as loader:
         delivered = [batch["index"].tolist() for _ in range(3) for batch in loader]
     assert noted(tmp_path / "endless") == delivered
     with make_loader(NumberIterable(10, 2), 2, ledger=tmp_path / "iterable") as loader:

@@ -20,6 +20,7 @@ from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.sources import Shard, detect_shard
 
 # Per order: what makes the input for the batch size of a rank, and the total batch size.
 DISTRIBUTED: dict[str, Any] = {
@@ -28,8 +29,8 @@ DISTRIBUTED: dict[str, Any] = {
     "streams": (lambda size: by_sampler(StreamingSequenceSampler(LENGTHS, seed=2)), 6),
     "resized streams": (lambda size: by_sampler(StreamingSequenceSampler(LENGTHS, seed=2)), None),
     "published": (
-        lambda size: ShuffledShardedInputCallable(
-            IndexProvider(22), size, shuffle=True, last_batch="pad", context_name="position"
+        lambda size, *shard: ShuffledShardedInputCallable(
+            IndexProvider(22), size, *shard, shuffle=True, last_batch="pad", context_name="position"
         ),
         6,
     ),
@@ -40,6 +41,9 @@ def loader_of(name: str, shard: Any, num_ranks: int) -> Any:
     make, total = DISTRIBUTED[name]
     size = 1 if total is None else total // num_ranks
     num_workers = 1 if name == "streams" or "ALL_HAVE_WORKERS" in os.environ else 0
+    if name == "published":
+        found = detect_shard(shard) if shard else Shard(0, 1)
+        return make_loader(make(size, found.shard_id, found.num_shards), num_workers=num_workers)
     return make_loader(make(size), size, shard=shard, num_workers=num_workers)
 
 

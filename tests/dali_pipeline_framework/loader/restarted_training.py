@@ -16,10 +16,9 @@ from pathlib import Path
 
 import torch.distributed as dist
 import torch.testing._internal.distributed.fake_pg  # noqa: F401  # which registers the group without connections
-from support.loaders import make_loader
+from support.loaders import by_sampler, make_loader
 from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import load_state, save_state
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
@@ -32,7 +31,7 @@ def main(folder: Path) -> None:
     dist.init_process_group("fake", store=store, rank=rank, world_size=num_ranks)
     start = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     state, log = folder / "loader.json", folder / f"{rank}.{start}.jsonl"
-    source = SamplerInputCallable(IndexProvider(NUM_SAMPLES), ShuffledSampler(NUM_SAMPLES, seed=1))
+    source = by_sampler(ShuffledSampler(NUM_SAMPLES, seed=1), IndexProvider(NUM_SAMPLES), None)
     with make_loader(source, BATCH_SIZE, shard="auto") as loader, log.open("a") as lines:
         load_state(loader, state)
         store.set(f"{start}/{rank}", "has loaded it")

@@ -33,10 +33,8 @@ from accvlab.dali_pipeline_framework.inputs import (
     SamplerInputCallable,
     SamplerInputIterable,
     SequenceSampler,
-    ShuffledShardedInputCallable,
 )
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.sampling import SampleCounts, ShuffledSampler, StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.sources import Shard
 
@@ -63,7 +61,7 @@ WORKERS: list[dict[str, Any]] = [
     {},
     {"num_workers": 2},
     {"num_workers": 3, "pipeline_arguments": {"prefetch_queue_depth": 3}},
-    {"definition": {"use_parallel_external_source": False}},
+    {"num_workers": 2, "prefetch_queue_depth": 5},
 ]
 
 
@@ -134,10 +132,10 @@ class TestLoops:
     def test_a_loader_without_a_name_lives_as_long_as_its_loop(self) -> None:
         assert [batch["index"].tolist() for batch in loader_22(num_workers=1)] == expected(0)
 
-    @pytest.mark.parametrize("parallel", [True, False])
-    def test_iterables(self, parallel: bool) -> None:
+    @pytest.mark.parametrize("num_workers", [0, 1])
+    def test_iterables(self, num_workers: int) -> None:
         source = SamplerInputIterable(IndexProvider(10), EpochSampler())
-        with make_loader(source, num_workers=1, definition={"use_parallel_external_source": parallel}) as loader:
+        with make_loader(source, num_workers=num_workers) as loader:
             assert indices(loader) == [[0, 1, 2, 3], [4, 5, 6, 7]]
             assert indices(loader, 1) == [[1, 2, 3, 4]]
             assert loader.epoch == 1
@@ -306,9 +304,9 @@ class TestSetEpoch:
         ):
             loader.set_epoch(value)
 
-    @pytest.mark.parametrize("source", [NumberCallable(10), CountedCallable(10)])
-    def test_of_a_user_s_callable(self, source: Any) -> None:
-        with make_loader(source, 4, num_workers=2) as loader:
+    @pytest.mark.parametrize(("source", "size"), [(NumberCallable(10), 4), (CountedCallable(10), None)])
+    def test_of_a_user_s_callable(self, source: Any, size: int | None) -> None:
+        with make_loader(source, size, num_workers=2) as loader:
             loader.set_epoch(6)
             assert indices(loader) == [[6000, 6001, 6002, 6003], [6004, 6005, 6006, 6007]]
 
@@ -504,8 +502,8 @@ class TestLifetime:
 
 class TestOutput:
     def test_torch_unless_told_otherwise(self) -> None:
-        definition = PipelineDefinition(by_sampler(ShuffledSampler(22, seed=3), NumberProvider(22)))
-        with DataLoader(definition, 4, num_workers=0, num_threads=1) as loader:
+        order = {"sampler": ShuffledSampler(22, seed=3), "context_name": "position"}
+        with DataLoader(NumberProvider(22), 4, num_workers=0, num_threads=1, **order) as loader:
             batch = next(iter(loader))
         assert isinstance(batch["index"], torch.Tensor)
         assert batch["index"].tolist() == expected(0)[0]
@@ -556,11 +554,11 @@ class RaggedProvider(IndexProvider):
 # --- settings --------------------------------------------------------------------------------------------
 
 
-def definition_of(source: Any = None) -> PipelineDefinition:
-    return PipelineDefinition(source or by_sampler(ShuffledSampler(22)))
+def loader_with(**arguments: Any) -> DataLoader:
+    defaults = {"source": IndexProvider(22), "batch_size": 4, "sampler": ShuffledSampler(22), "num_workers": 0}
+    return DataLoader(**{**defaults, **arguments})
 
 
-NO_CONTEXT = by_sampler(ShuffledSampler(22), context_name=None)
 NUMBERS: dict[str, tuple[Any, ...]] = {
     "batch_size": (0, -1, 1.5, "4", True),
     "num_workers": (-1, 1.5, "2"),
@@ -573,29 +571,21 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name in NUMBERS for value in NUMBERS[name]])
 def test_numbers_are_checked(name: str, value: Any) -> None:
     with pytest.raises(SettingError, match=f"`{name}` must be a whole number"):
-        DataLoader(definition_of(), **{"batch_size": 4, name: value})
+        loader_with(**{name: value})
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no source": (
         {"source": 3},
-        "The first argument must be a DataProvider (or an input, such as a CallableBase, or a "
-        "PipelineDefinition), got int.",
+        "The first argument must be a DataProvider (or an input, such as a CallableBase), got int.",
     ),
     "no batch size": ({"batch_size": None}, "`batch_size` must be given: neither the input nor its sampler"),
     "an empty epoch": ({"batch_size": 23}, "An epoch must have at least one batch"),
     "a seed": ({"seed": 2**63}, "`seed` must be less than 2**63"),
     "a policy": ({"last_batch": "keep"}, "`last_batch` must be 'drop', 'pad'"),
-    "a name": ({"source": definition_of(NO_CONTEXT), "context_name": ""}, "`context_name` must be a text"),
-    "a name that is used": (
-        {"source": definition_of(NO_CONTEXT), "context_name": "index"},
-        "`context_name` must be a name that is free",
-    ),
-    "another name": (
-        {"context_name": "at"},
-        "context_name='position', the loader with context_name='at'",
-    ),
-    "steps for true epochs": ({"steps_per_epoch": 3}, "an epoch of this input has 5 batches. Leave it out"),
+    "a name": ({"context_name": ""}, "`context_name` must be a text"),
+    "a name that is used": ({"context_name": "index"}, "`context_name` must be a name that is free"),
+    "steps for true epochs": ({"steps_per_epoch": 3}, "is for endless samplers and inputs; this one has an end"),
     "a start method": (
         {"start_method": "thread"},
         "`start_method` must be 'spawn', 'fork' or 'forkserver', got 'thread'",
@@ -624,9 +614,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"pipeline_arguments": {"batch_size": 4}},
         "`pipeline_arguments` has `batch_size`, which is an argument of the loader itself",
     ),
-    "threads twice": (
-        {"num_threads": 1, "pipeline_arguments": {"num_threads": 2}},
-        "`pipeline_arguments` has `num_thr",
+    "threads elsewhere": (
+        {"pipeline_arguments": {"num_threads": 2}},
+        "`pipeline_arguments` has `num_threads`, which is an argument of the loader itself",
     ),
     "an unknown argument": (
         {"pipeline_arguments": {"prefetch_queue_dept": 2}},
@@ -640,15 +630,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_wrong_settings_are_refused_by_the_constructor(what: str) -> None:
     arguments, message = WRONG[what]
     with pytest.raises(SettingError) as caught:
-        DataLoader(**{"source": definition_of(), "batch_size": 4, "num_workers": 0, **arguments})
+        loader_with(**arguments)
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["num_threads", "prefetch_queue_depth"])
-def test_pipeline_arguments_take_what_the_loader_does_not_have_or_was_not_given(name: str) -> None:
-    definition = definition_of()
-    with DataLoader(definition, 4, num_workers=0, output_type="numpy", pipeline_arguments={name: 3}) as loader:
-        assert getattr(pipeline_of(loader), name) == 3
 
 
 def sampler_loader(total: int | None, size: int | None, shard: Any = None) -> DataLoader:
@@ -656,55 +639,51 @@ def sampler_loader(total: int | None, size: int | None, shard: Any = None) -> Da
 
 
 class TestNoValueTwice:
-    def test_the_same_batch_size_in_sampler_and_loader(self) -> None:
-        for total, size, shard in [
-            (4, 4, None),
-            (4, None, None),
-            (None, 4, None),
-            (8, 4, (1, 2)),
-            (8, None, (1, 2)),
-        ]:
+    def test_the_batch_size_of_sampler_or_loader(self) -> None:
+        for total, size, shard in [(4, None, None), (None, 4, None), (8, None, (1, 2))]:
             with sampler_loader(total, size, shard) as loader:
                 assert loader.batch_size == 4
 
-    @pytest.mark.parametrize(("total", "size", "shard"), [(4, 2, None), (4, 4, (0, 2)), (8, 8, (1, 2))])
-    def test_another_batch_size_in_sampler_and_loader(self, total: int, size: int, shard: Any) -> None:
-        with pytest.raises(SettingError, match=f"total_batch_size={total}, but batch_size={size} on each of"):
+    @pytest.mark.parametrize(("total", "size", "shard"), [(4, 4, None), (8, 2, None), (8, 8, (1, 2))])
+    def test_a_batch_size_in_sampler_and_loader(self, total: int, size: int, shard: Any) -> None:
+        own = total // (shard or (0, 1))[1]
+        with pytest.raises(SettingError) as caught:
             sampler_loader(total, size, shard)
+        assert str(caught.value) == (
+            f"The sampler was created for {own} samples per batch (on this shard). Leave out `batch_size`, got "
+            f"{size}."
+        )
 
     def test_a_batch_size_that_cannot_be_dealt(self) -> None:
         with pytest.raises(SettingError, match=r"batches of 5 for 2 shard\(s\)"):
             sampler_loader(5, None, (0, 2))
 
-    def test_batch_size_of_published_inputs(self) -> None:
-        with make_loader(shuffled(IndexProvider(22)), 4) as loader:
+    @pytest.mark.parametrize("make", [lambda: SequenceSampler(4, LENGTHS, 1), EpochSampler])
+    def test_batch_size_of_published_samplers(self, make: Any) -> None:
+        with make_loader(by_sampler(make())) as loader:
             assert loader.batch_size == 4
-        with make_loader(shuffled(IndexProvider(22)), shard=(1, 2)) as loader:
-            assert loader.batch_size == 4  # there it is that of a shard
-            assert loader.sample_counts() == SampleCounts(2, 22, 16, 6, 0, 0)
-        with pytest.raises(SettingError, match="created with batch_size=4, the loader with batch_size=2"):
-            make_loader(shuffled(IndexProvider(22)), 2)
-        for size in (None, 4):
-            with make_loader(by_sampler(SequenceSampler(4, LENGTHS, 1)), size) as loader:
-                assert loader.batch_size == 4
-        with pytest.raises(SettingError, match="total_batch_size=4, but batch_size=2 on each of 1"):
-            make_loader(by_sampler(SequenceSampler(4, LENGTHS, 1)), 2)
-        with pytest.raises(SettingError, match="total_batch_size=4, but batch_size=2 on each of 1"):
-            make_loader(by_sampler(EpochSampler()), 2)
+        with pytest.raises(SettingError, match="The sampler was created for 4 samples per batch"):
+            make_loader(by_sampler(make()), 2)
 
     @pytest.mark.parametrize(
         "make",
-        [CountedCallable, lambda: SamplerInputIterable(IndexProvider(10), EpochSampler())],
-        ids=["callable", "iterable"],
+        [
+            CountedCallable,
+            lambda: SamplerInputIterable(IndexProvider(10), EpochSampler()),
+            lambda: shuffled(IndexProvider(22)),
+        ],
+        ids=["callable", "iterable", "published"],
     )
-    def test_batch_size_of_one_s_own_inputs(self, make: Any) -> None:
-        for size in (None, 4):
-            with make_loader(make(), size) as loader:
-                assert loader.batch_size == 4
-        with pytest.raises(SettingError, match="created for 4 samples per batch, the loader for batch_size=3"):
-            make_loader(make(), 3)
-        with pytest.raises(SettingError, match="the input has no `batch_size`"):
+    def test_batch_size_of_inputs(self, make: Any) -> None:
+        with make_loader(make()) as loader:
+            assert loader.batch_size == 4
+        for size in (4, 3):
+            with pytest.raises(SettingError, match="The input was created for 4 samples per batch"):
+                make_loader(make(), size)
+        with pytest.raises(SettingError, match="neither the input nor its sampler has one"):
             make_loader(NumberCallable())
+        with make_loader(SamplerInputCallable(IndexProvider(22), ShuffledSampler(22)), 4) as loader:
+            assert loader.batch_size == 4
 
     @pytest.mark.parametrize(
         "make",
@@ -715,32 +694,22 @@ class TestNoValueTwice:
         ],
         ids=["published", "sampler", "iterable"],
     )
-    def test_shard_in_input_and_loader(self, make: Any) -> None:
-        for shard in (None, (1, 2), [1, 2], Shard(1, 2)):
-            with make_loader(make(shard_id=1, num_shards=2), shard=shard) as loader:
-                assert loader.shard == Shard(1, 2)
-                assert loader.batch_size == 2
-        for other in ((0, 2), (1, 4), (0, 1)):
-            with pytest.raises(SettingError, match="created for shard 1 of 2, the loader for"):
-                make_loader(make(shard_id=1, num_shards=2), shard=other)
+    def test_the_shard_of_an_input(self, make: Any) -> None:
+        with make_loader(make(shard_id=1, num_shards=2)) as loader:
+            assert loader.shard == Shard(1, 2)
+            assert loader.batch_size == 2
+        for shard in ((1, 2), (0, 1), "auto"):
+            with pytest.raises(SettingError, match="`shard` is for data providers"):
+                make_loader(make(shard_id=1, num_shards=2), shard=shard)
 
-    def test_an_iterable_cannot_be_told_its_shard_later(self) -> None:
-        with pytest.raises(SettingError, match="created for shard 0 of 1, the loader for shard 1 of 2"):
-            make_loader(SamplerInputIterable(IndexProvider(10), EpochSampler()), shard=(1, 2))
-
-    def test_context_and_policy_of_input_or_loader(self) -> None:
-        for in_input, in_loader in [("at", None), (None, "at"), ("at", "at")]:
-            source = ShuffledShardedInputCallable(IndexProvider(22), 4, last_batch="pad", context_name=in_input)
-            with make_loader(source, context_name=in_loader) as loader:
-                assert "at.epoch" in loader.sample_data_structure.field_names_flat
-                assert len(loader) == 6
-        with make_loader(source, last_batch="drop") as loader:  # the loader has the last word
+    def test_the_loader_s_policy_is_that_of_the_sampler_with_it(self) -> None:
+        with make_loader(by_sampler(ShuffledSampler(22, last_batch="pad")), 4, last_batch="drop") as loader:
             assert len(loader) == 5
 
-    def test_the_definition_can_be_used_again(self) -> None:
-        definition = definition_of(by_sampler(ShuffledSampler(22, seed=3)))
+    def test_provider_and_sampler_can_be_used_again(self) -> None:
+        order = by_sampler(ShuffledSampler(22, seed=3))
         for size in (4, 2):
-            with DataLoader(definition, size, num_workers=0, output_type="numpy") as loader:
+            with make_loader(order, size) as loader:
                 assert indices(loader, 1) == [expected(0)[0][:size]]
 
 

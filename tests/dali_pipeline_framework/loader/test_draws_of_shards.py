@@ -39,7 +39,7 @@ def steps() -> list[Any]:
     return [Drawer(UniformDraw("a"))]
 
 
-def draws_of(data_input: Any, batch_size: int = 2, chain: Any = None, **arguments: Any) -> list[float]:
+def draws_of(data_input: Any, batch_size: int | None = 2, chain: Any = None, **arguments: Any) -> list[float]:
     with make_loader(data_input, batch_size, steps=chain or steps(), **arguments) as loader:
         return np.concatenate([batch["a"] for batch in loader]).tolist()
 
@@ -47,7 +47,7 @@ def draws_of(data_input: Any, batch_size: int = 2, chain: Any = None, **argument
 class TestCallablesWithoutPlaces:
     def test_shards_draw_by_the_position_among_all_shards(self) -> None:
         alone = draws_of(ShardedCallable(None, 16), 4)
-        first, second = (draws_of(ShardedCallable((shard, 2)), shard=(shard, 2)) for shard in range(2))
+        first, second = (draws_of(ShardedCallable((shard, 2))) for shard in range(2))
         assert len({*first, *second}) == 16
         rows = np.reshape(alone, (4, 2, 2))  # (batch, shard, slot)
         assert first == rows[:, 0].ravel().tolist()
@@ -99,8 +99,9 @@ def test_generators_of_dali_differ_between_shards(kind: str, folder: Path) -> No
             with make_iterator(reader, [Noise()], batch_size=2, seed=seed) as iterator:
                 return np.concatenate([batch["a"] for batch in iterator]).tolist()
         if kind == "iterable":
-            return draws_of(ShardedIterable(shard), shard=shard, seed=seed)
-        return draws_of(shuffled(IndexProvider(16), 2), chain=[Noise()], shard=shard, seed=seed)
+            return draws_of(ShardedIterable(shard), seed=seed)
+        source = shuffled(IndexProvider(16), 2, shard_id=(shard or (0, 1))[0], num_shards=(shard or (0, 1))[1])
+        return draws_of(source, None, chain=[Noise()], seed=seed)
 
     first, second = run((0, 2)), run((1, 2))
     assert not {*first} & {*second}

@@ -73,14 +73,14 @@ class TestComposition:
         assert [batch["pair"].tolist() for batch in loader] == [[[2 * i, 2 * i + 2] for i in range(4)]]
 
     def test_it_delivers_what_the_nested_objects_deliver(self) -> None:
-        nested = PipelineDefinition(
-            SamplerInputCallable(NumberProvider(10), ShuffledSampler(10, seed=3)), [DOUBLED]
-        )
-        short = {"steps": [DOUBLED], "shuffle": True}
+        sampler = ShuffledSampler(10, seed=3, last_batch="pad")
+        short = {"shuffle": True, "last_batch": "pad"}
+        given = {"steps": [DOUBLED], "seed": 3}
         for shard in (0, 1):
-            given = {"shard": (shard, 2), "seed": 3, "last_batch": "pad"}
+            nested = SamplerInputCallable(NumberProvider(10), sampler, shard_id=shard, num_shards=2)
             pairs = itertools.zip_longest(
-                loader_of(nested, 2, **given), loader_of(NumberProvider(10), 2, **short, **given)
+                loader_of(nested, 2, **given),
+                loader_of(NumberProvider(10), 2, shard=(shard, 2), **short, **given),
             )
             assert all(repr(one) == repr(other) for one, other in pairs)
 
@@ -92,7 +92,7 @@ class TestComposition:
     def test_a_state_fits_the_nested_objects(self) -> None:
         loader = loader_of(shuffle=True, seed=7)
         next(iter(loader))
-        nested = PipelineDefinition(SamplerInputCallable(IndexProvider(10), ShuffledSampler(10, seed=7)))
+        nested = SamplerInputCallable(IndexProvider(10), ShuffledSampler(10, seed=7))
         continued = loader_of(nested, seed=7)
         continued.load_state_dict(loader.state_dict())
         assert indices(continued) == [ShuffledSampler(10, 4, seed=7).get_batch_indices(0, 1).tolist()]
@@ -132,13 +132,30 @@ class TestComposition:
             loader_of(NumberProvider(10), steps=[step])
         assert refused.value.__cause__ is None
 
+    def test_a_definition_is_refused_with_what_to_write_instead(self) -> None:
+        definition = PipelineDefinition(SamplerInputCallable(NumberProvider(10), SequentialSampler(10)), [DOUBLED])
+        written = r"DataLoader\(definition\.data_input, steps=\[\.\.\.\], run='graph'\)"
+        with pytest.raises(SettingError, match=f"gave to the PipelineDefinition: {written}"):
+            loader_of(definition, steps=[DOUBLED])
+        batch = next(iter(loader_of(definition.data_input, steps=[DOUBLED], run="graph")))
+        assert batch["pair"].tolist() == [[2 * i, 2 * i + 2] for i in range(4)]
+
     @pytest.mark.parametrize(
-        ("name", "value"), [("steps", []), ("shuffle", False), ("sampler", SequentialSampler(10))]
+        ("name", "value"),
+        [
+            ("shuffle", False),
+            ("sampler", SequentialSampler(10)),
+            ("shard", "auto"),
+            ("last_batch", "pad"),
+            ("context_name", "at"),
+        ],
     )
-    def test_a_definition_has_steps_and_order_already(self, name: str, value: Any) -> None:
-        definition = PipelineDefinition(SamplerInputCallable(IndexProvider(10), SequentialSampler(10)))
-        with pytest.raises(SettingError, match=f"`{name}` .* PipelineDefinition"):
-            loader_of(definition, **{name: value})
+    def test_an_input_has_order_shard_and_context_already(self, name: str, value: Any) -> None:
+        data_input = SamplerInputCallable(IndexProvider(10), SequentialSampler(10))
+        with pytest.raises(
+            SettingError, match=f"`{name}` is for data providers; SamplerInputCallable is an input"
+        ):
+            loader_of(data_input, **{name: value})
 
 
 class TestAttributes:
@@ -176,7 +193,7 @@ class TestAttributes:
         assert indices(loader) == second
 
     def test_a_sampler_of_an_iterable_has_no_epochs_to_set(self) -> None:
-        loader = loader_of(OwnIterable())
+        loader = loader_of(OwnIterable(), None)
         assert not hasattr(loader.sampler, "set_epoch")
         with pytest.raises(NotSupportedError, match="is known only when they come"):
             next(iter(loader.sampler))
@@ -257,13 +274,11 @@ class TestCopies:
         assert indices(copied) == expected
         assert copied.dataset is not loader.dataset
 
-    def test_of_a_definition_deliver_the_same(self) -> None:
-        definition = PipelineDefinition(
-            SamplerInputCallable(NumberProvider(10), ShuffledSampler(10, seed=3)), [DOUBLED]
-        )
-        copied = copy.deepcopy({"dataloader": definition})["dataloader"]
-        assert repr(copied) == repr(definition)
-        assert repr([*loader_of(copied)]) == repr([*loader_of(definition)])
+    def test_of_an_input_deliver_the_same(self) -> None:
+        data_input = SamplerInputCallable(NumberProvider(10), ShuffledSampler(10, seed=3))
+        copied = copy.deepcopy({"dataloader": data_input})["dataloader"]
+        assert repr(copied) == repr(data_input)
+        assert repr([*loader_of(copied)]) == repr([*loader_of(data_input)])
 
 
 class TestTrainers:

@@ -19,7 +19,7 @@ from support.samplers import EpochSampler
 from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledShardedInputCallable
+from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.sampling import SampleCounts, StreamingSequenceSampler
 
 POLICIES = ("drop", "pad", "partial", "wrap")
@@ -46,13 +46,18 @@ class Delivery:
         return [len(batches) for batches in self.steps]
 
 
+def planned(name: str) -> Any:
+    """Makes loaders of an order for a batch size."""
+    return lambda size, **arguments: make_loader(PLANNED[name](), size, **arguments)
+
+
 def epoch_of(
     make: Any, num_shards: int, total: int, last_batch: Any, epoch: int = 0, **arguments: Any
 ) -> Delivery:
     with ExitStack() as stack:
         loaders = [
             stack.enter_context(
-                make_loader(make(), total // num_shards, shard=(k, num_shards), last_batch=last_batch, **arguments)
+                make(total // num_shards, shard=(k, num_shards), last_batch=last_batch, **arguments)
             )
             for k in range(num_shards)
         ]
@@ -85,7 +90,7 @@ ACCOUNTS = [(name, policy, *shards) for name in DISTINCT for policy in POLICIES 
     {4 * pair + (pair + pair // len(POLICIES)) % 2 for pair in range(len(DISTINCT) * len(POLICIES))},
 )
 def test_samplers_deliver_what_the_account_tells(name: str, policy: Any, num_shards: int, total: int) -> None:
-    got = epoch_of(PLANNED[name], num_shards, total, policy, epoch=1)
+    got = epoch_of(planned(name), num_shards, total, policy, epoch=1)
     sample_counts = got.sample_counts
     places = [*zip(*map(got.column, ("is_padding", "sample_index", "sequence", "clip")), strict=True)]
     delivered = {place for place in places if not place[0]}
@@ -124,7 +129,7 @@ def test_samplers_deliver_what_the_account_tells(name: str, policy: Any, num_sha
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("num_shards", [1, 2, 3])
 def test_shuffled_samples_exactly(num_shards: int, policy: Any) -> None:
-    got = epoch_of(PLANNED["shuffled"], num_shards, 6, policy)  # 22 samples: 3 batches of 6, 4 are left
+    got = epoch_of(planned("shuffled"), num_shards, 6, policy)  # 22 samples: 3 batches of 6, 4 are left
     num_steps, counts = {
         "drop": (3, SampleCounts(3, 22, 18, 4, 0, 0)),
         "pad": (4, SampleCounts(4, 22, 22, 0, 0, 2)),
@@ -169,7 +174,7 @@ def test_shuffled_samples_exactly(num_shards: int, policy: Any) -> None:
 @pytest.mark.parametrize("total", [2, 4, 10])
 def test_partial_batches_of_streams_are_smaller_slot_by_slot(total: int) -> None:
     for num_shards in (1, 2):
-        got = epoch_of(PLANNED["streams"], num_shards, total, "partial")
+        got = epoch_of(planned("streams"), num_shards, total, "partial")
         keys = Counter(zip(got.column("sequence"), got.column("frame"), strict=True))
         assert keys == Counter((number, frame) for number, size in enumerate(LENGTHS) for frame in range(size))
         for number, shard in enumerate(got.steps):
@@ -184,7 +189,7 @@ def test_partial_batches_of_streams_are_smaller_slot_by_slot(total: int) -> None
 
 
 def test_partial_batches_are_smaller_in_every_field() -> None:
-    source = SamplerInputCallable(NumberProvider(22), StreamingSequenceSampler(LENGTHS, seed=1))
+    source = by_sampler(StreamingSequenceSampler(LENGTHS, seed=1), NumberProvider(22))
     with make_loader(source, 3, last_batch="partial", num_workers=2) as loader:
         for batch in loader:
             size = len(batch["index"])
@@ -196,8 +201,8 @@ def test_partial_batches_are_smaller_in_every_field() -> None:
 
 @each_value(policy=POLICIES, method=START_METHODS)
 def test_with_workers_the_same_is_delivered(policy: Any, method: str) -> None:
-    here = epoch_of(PLANNED["streams"], 2, 4, policy, epoch=2)
-    there = epoch_of(PLANNED["streams"], 2, 4, policy, epoch=2, num_workers=2, start_method=method)
+    here = epoch_of(planned("streams"), 2, 4, policy, epoch=2)
+    there = epoch_of(planned("streams"), 2, 4, policy, epoch=2, num_workers=2, start_method=method)
     for name in ("sample_index", "slot", "is_padding", "is_first"):
         assert here.column(name) == there.column(name)
 
@@ -206,9 +211,13 @@ def test_with_workers_the_same_is_delivered(policy: Any, method: str) -> None:
 
 
 def published(num_samples: int, size: int) -> Any:
-    return lambda: ShuffledShardedInputCallable(
-        IndexProvider(num_samples), size, shuffle=True, context_name="position"
-    )
+    def make(batch_size: int, *, shard: tuple[int, int], last_batch: Any, **arguments: Any) -> Any:
+        source = ShuffledShardedInputCallable(
+            IndexProvider(num_samples), size, *shard, shuffle=True, last_batch=last_batch, context_name="position"
+        )
+        return make_loader(source, **arguments)
+
+    return make
 
 
 @spread("policy", POLICIES, 4)
@@ -342,19 +351,21 @@ SOURCES: dict[str, tuple[Any, list[list[int]]]] = {
 @pytest.mark.parametrize("kind", SOURCES)
 def test_own_inputs_decide_what_is_delivered(kind: str, num_workers: int) -> None:
     make, end = SOURCES[kind]
-    with make_loader(make(), 4, num_workers=num_workers) as loader:
+    with make_loader(make(), None if kind == "counted callable" else 4, num_workers=num_workers) as loader:
         for epoch in range(3):
             assert epoch_batches(loader, epoch) == FULL + end
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("last_batch", "pad"), ("context_name", "at"), ("steps_per_epoch", 3)]
+    ("name", "value", "message"),
+    [
+        ("last_batch", "pad", "`last_batch` is for data providers; {} is an input"),
+        ("context_name", "at", "`context_name` is for data providers; {} is an input"),
+        ("steps_per_epoch", 3, "`steps_per_epoch` is for endless samplers and inputs; this one has an end"),
+    ],
 )
 @pytest.mark.parametrize("kind", SOURCES)
-def test_own_inputs_take_no_settings_of_epochs(kind: str, name: str, value: Any) -> None:
+def test_own_inputs_take_no_settings_of_epochs(kind: str, name: str, value: Any, message: str) -> None:
     source = SOURCES[kind][0]()
-    message = (
-        rf"`{name}` does not go with {type(source).__name__}, .*, got {value!r}\. Have the input do it, or use"
-    )
-    with pytest.raises(SettingError, match=message):
-        make_loader(source, 4, **{name: value})
+    with pytest.raises(SettingError, match=message.format(type(source).__name__)):
+        make_loader(source, None if kind == "counted callable" else 4, **{name: value})

@@ -57,7 +57,6 @@ def test_none_is_the_usable_cores_of_this_rank_at_most_8(
 def test_none_is_one_where_there_is_nothing_to_share(monkeypatch: pytest.MonkeyPatch) -> None:
     usable_cores(monkeypatch, 5)
     assert default_of(NumberIterable(8)) == 1
-    assert default_of(PipelineDefinition(NumberCallable(8), use_parallel_external_source=False)) == 1
 
 
 def test_that_many_processes_load(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +111,6 @@ def test_nothing_is_warned_of_where_no_worker_is_started() -> None:
     here = PipelineDefinition(source, use_parallel_external_source=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        DataLoader(here, 4, num_workers=99).close()
         pipeline: Any = here.get_dali_pipeline(py_num_workers=99)
         pipeline.build()
         pipeline.close()

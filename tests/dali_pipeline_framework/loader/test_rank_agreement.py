@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 from rank_processes import run_ranks
-from support.loaders import make_loader
+from support.loaders import by_sampler, make_loader
 from support.providers import IndexProvider
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DistributedSampler
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader, rank_agreement
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import ArrayStep
@@ -45,7 +44,7 @@ def as_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[AsRank]:
 
 def loader_of(batch_size: int = 2, num_samples: int = 16, seed: int = 0, **arguments: Any) -> DataLoader:
     sampler = ShuffledSampler(num_samples, seed=seed)
-    source = SamplerInputCallable(IndexProvider(num_samples), sampler)
+    source = by_sampler(sampler, IndexProvider(num_samples), None)
     return make_loader(source, batch_size, **{"shard": "torch", **arguments})
 
 

@@ -139,7 +139,7 @@ def test_a_function_that_is_not_given_takes_no_time() -> None:
 def test_a_few_slow_samples_hold_up_the_others() -> None:
     def run(seconds: float) -> LoaderReport:
         source = SamplerInputCallable(StragglingDisk(seconds), SequentialSampler(60, BATCH_SIZE))
-        return reported(make_loader(source, num_workers=2, definition={"prefetch_queue_depth": 3}))
+        return reported(make_loader(source, num_workers=2, prefetch_queue_depth=3))
 
     undisturbed(
         "loading", run, "a few slow samples hold up the others. What may help: a larger prefetch_queue_depth"
@@ -526,7 +526,7 @@ STEP_CURES = "cheaper or fewer steps, or smaller images early in the chain, or l
         (
             hand_made(FOR_LOADING, HALF_IDLE),
             "the workers, too, are idle 55 % of theirs: a few slow samples hold up the others. What may help: a "
-            "larger prefetch_queue_depth of a PipelineDefinition",
+            "larger prefetch_queue_depth",
         ),
         (
             hand_made(FOR_LOADING, HALF_IDLE, are_actors=True),

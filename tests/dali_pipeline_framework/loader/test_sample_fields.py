@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.loaders import edited
 
 from accvlab.dali_pipeline_framework import DataLoader, TorchDatasetProvider
 from accvlab.dali_pipeline_framework.errors import StateError
@@ -86,12 +85,3 @@ def test_fields_are_plain_values_in_the_state() -> None:
         ("name", "UINT8"),
         ("y", "FLOAT64"),
     ]
-
-
-@pytest.mark.parametrize("fields", [None, "no", ["a"], {"a": 1}])
-def test_damaged_fields_are_refused(fields: Any) -> None:
-    with (
-        loader_of(PLAIN) as loader,
-        pytest.raises(StateError, match="`fields` must be a dict of the types of fields by their paths"),
-    ):
-        loader.load_state_dict(edited(state_of(PLAIN), {"fields": fields}))

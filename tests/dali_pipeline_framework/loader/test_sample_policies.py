@@ -42,12 +42,10 @@ from accvlab.dali_pipeline_framework.errors import (
     QuarantineError,
     SettingError,
     SourceError,
-    StateError,
     TooManyFailedError,
 )
 from accvlab.dali_pipeline_framework.faults import read_quarantine
 from accvlab.dali_pipeline_framework.inputs import CallableBase, SamplerInputCallable
-from accvlab.dali_pipeline_framework.loader.state import checksum_of
 
 NUM_SAMPLES = 16
 POLICIES = ("skip", "replace")
@@ -110,7 +108,7 @@ class LoadingTogether(Provider):
         return iter(samples)
 
 
-def make(provider: DataProvider, faults: Any = None, batch_size: int = 4, **arguments: Any) -> DataLoader:
+def make(provider: DataProvider, faults: Any = None, batch_size: int | None = 4, **arguments: Any) -> DataLoader:
     settings: dict[str, Any] = {
         "steps": [ImageDecoder("image", use_device_mixed=False)],
         "run": "graph",
@@ -347,7 +345,7 @@ def test_what_was_loaded_is_kept_and_what_has_failed_is_not_tried_again(run: str
 )
 def test_a_frame_of_a_sequence_is_replaced_by_one_beside_it(sampler: Any) -> None:
     bad, instead = {3: 2, 8: 9, 12: 13, 11: 13}, {}
-    with make(Provider(bad), "replace", 2, sampler=sampler) as loader:
+    with make(Provider(bad), "replace", None, sampler=sampler) as loader:
         for batch, _ in zip(loader, range(8), strict=False):
             place = batch["place"]
             for sequence, frame, index in zip(place["sequence"], place["frame"], batch["index"], strict=True):
@@ -358,7 +356,7 @@ def test_a_frame_of_a_sequence_is_replaced_by_one_beside_it(sampler: Any) -> Non
 
 
 def test_substitutes_of_a_weighted_order_are_those_of_its_weights() -> None:
-    sampler = WeightedSampler([0.0, 1.0, 1.0, 2.0] * 4, 4)
+    sampler = WeightedSampler([0.0, 1.0, 1.0, 2.0] * 4)
     with make(Provider([1, 5]), "replace", sampler=sampler) as loader:
         indices = [index for batch in delivered(loader, 3) for index in batch]
     assert not {index % 4 for index in indices} & {0}
@@ -389,7 +387,7 @@ class OwnLoading(SamplerInputCallable):
     ("arguments", "message"),
     [
         ({"faults": "skip", "sampler": ShuffledSampler(16, last_batch="drop")}, "last_batch='drop' does"),
-        ({"faults": "skip", "sampler": SequenceSampler(4, [4] * 4, 0)}, "SequenceSampler delivers sequences"),
+        ({"faults": "skip", "sampler": StreamingSequenceSampler([4] * 4)}, "SequenceSampler delivers sequences"),
         ({"faults": "skp"}, "`faults` must be one of 'raise', 'skip', 'replace', got 'skp'"),
         ({"faults": 3}, "`faults` must be a FaultPolicy, or"),
     ],
@@ -531,15 +529,6 @@ def test_a_state_has_no_failed_samples_where_there_are_none_to_count(policy: dic
         assert len(loader.failed_samples) == (0 if policy else 1)
 
 
-@pytest.mark.parametrize("failed", [7, ["a"], [-1], [True], [2**63], [1.0], None])
-def test_a_state_with_odd_failed_samples_is_damaged(failed: Any) -> None:
-    with odd_loader(Odd(16), max_failed=5) as loader:
-        state = {**loader.state_dict(), "failed": failed}
-        state["checksum"] = checksum_of(state)
-        with pytest.raises(StateError, match="`failed` must be a list of indices of samples, got "):
-            loader.load_state_dict(state)
-
-
 # --- raised -----------------------------------------------------------------------------------------------
 
 
@@ -625,7 +614,7 @@ def test_raised_faults_are_listed_too(tmp_path: Path) -> None:
 
 
 def test_the_message_tells_all_that_is_known() -> None:
-    sampler = StreamingSequenceSampler([8, 8], 2, shuffle=False)
+    sampler = StreamingSequenceSampler([8, 8], shuffle=False)
     with make(Provider([3]), batch_size=2, sampler=sampler, num_workers=1) as loader:
         loop = iter(loader)
         for _ in range(3):

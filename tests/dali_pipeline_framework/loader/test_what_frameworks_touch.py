@@ -18,11 +18,10 @@ import attrs
 import psutil
 import pytest
 import torch
-from support.loaders import make_loader
+from support.loaders import by_sampler, make_loader
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.errors import ClosedError, SettingError
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.loader.torch_interface import pinned, with_pinning
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler, ShuffledSampler
@@ -34,12 +33,12 @@ def loader_of(
     num_samples: int = NUM_SAMPLES, batch_size: int = 4, last_batch: Any = "pad", **arguments: Any
 ) -> DataLoader:
     sampler = ShuffledSampler(num_samples, seed=1, last_batch=last_batch)
-    return make_loader(SamplerInputCallable(IndexProvider(num_samples), sampler), batch_size, **arguments)
+    return make_loader(by_sampler(sampler, IndexProvider(num_samples), None), batch_size, **arguments)
 
 
 def in_order(num_samples: int, **arguments: Any) -> DataLoader:
     sampler = SequentialSampler(num_samples, last_batch="partial")
-    return make_loader(SamplerInputCallable(IndexProvider(num_samples), sampler), 4, **arguments)
+    return make_loader(by_sampler(sampler, IndexProvider(num_samples), None), 4, **arguments)
 
 
 def indices(batch: Any) -> list[int]:

@@ -118,10 +118,8 @@ def encoded_first() -> list[PipelineStepBase]:
 
 
 def batches(steps: list[PipelineStepBase], **arguments: Any) -> list[dict[str, Any]]:
-    source = SamplerInputCallable(Cameras(), SequentialSampler(4))
-    definition = PipelineDefinition(source, steps, run="workers")
-    how = {"num_workers": 0, "output_type": "numpy", "ragged": {"boxes": "list"}, **arguments}
-    with DataLoader(definition, 2, **how) as loader:
+    how = {"num_workers": 0, "output_type": "numpy", "ragged": {"boxes": "list"}, "run": "workers", **arguments}
+    with DataLoader(Cameras(), 2, steps=steps, **how) as loader:
         return list(loader)
 
 
@@ -238,9 +236,9 @@ class TestByDefault:
         assert in_workers([ImageDecoder("image", False), blurrer])[0] == 0
 
     def test_with_a_gpu_pixels_are_changed_in_the_graph_and_all_else_in_the_workers(self) -> None:
-        definition = PipelineDefinition(SamplerInputCallable(Cameras(), SequentialSampler(4, 2)), decoded_first())
-        for each in (definition, definition.with_run("auto")):
-            array_steps = each.array_steps(has_gpu=True)
+        source = SamplerInputCallable(Cameras(), SequentialSampler(4, 2))
+        for run in ("graph", "auto"):
+            array_steps = PipelineDefinition(source, decoded_first(), run=run).array_steps(has_gpu=True)
             assert array_steps is not None
             assert (array_steps.first_deferred, len(array_steps.steps)) == (0, len(decoded_first()))
 

@@ -66,6 +66,13 @@ def definition(
     return PipelineDefinition(SamplerInputCallable(NumberProvider(num_samples), sampler), steps, **arguments)
 
 
+def loader_of(
+    steps: Sequence[PipelineStepBase], source: Any = None, *, batch_size: int = 3, **arguments: Any
+) -> DataLoader:
+    arguments = {"run": "graph", "num_workers": 0, **arguments}
+    return DataLoader(source or NumberProvider(7), batch_size, steps=steps, **arguments)
+
+
 def flat(value: Any, name: str = "") -> dict[str, Any]:
     """The fields of a batch, by name."""
     if not isinstance(value, dict) and not (isinstance(value, list) and isinstance(value[0], dict)):
@@ -74,10 +81,10 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
     return {path: leaf for key, child in items for path, leaf in flat(child, f"{name}.{key}").items()}
 
 
-def delivered(source: PipelineDefinition, **arguments: Any) -> list[dict[str, Any]]:
+def delivered(steps: Sequence[PipelineStepBase], **arguments: Any) -> list[dict[str, Any]]:
     """All fields of all samples of two epochs, by name."""
     samples = []
-    with DataLoader(source, **{"num_workers": 0, "output_type": "numpy", **arguments}) as loader:
+    with loader_of(steps, output_type="numpy", **arguments) as loader:
         for _ in range(2):
             for batch in loader:
                 fields = flat(batch)
@@ -97,16 +104,14 @@ def assert_same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> 
 class TestResults:
     @pytest.mark.parametrize("key", ["sample", "rig", FieldKey("index")])
     def test_are_those_of_the_graph(self, key: Any) -> None:
-        in_graph = delivered(definition(chain(key)))
-        in_workers = delivered(definition(chain(key), run="workers"))
+        in_graph = delivered(chain(key))
+        in_workers = delivered(chain(key), run="workers")
         assert_same(in_workers, in_graph)
 
     @some(("num_workers", "start_method"), [(1, "fork"), (3, "fork"), (2, "forkserver"), (2, "spawn")], {0, 1, 2})
     def test_do_not_depend_on_workers(self, num_workers: int, start_method: str) -> None:
-        alone = delivered(definition(chain(), run="workers"))
-        together = delivered(
-            definition(chain(), run="workers"), num_workers=num_workers, start_method=start_method
-        )
+        alone = delivered(chain(), run="workers")
+        together = delivered(chain(), run="workers", num_workers=num_workers, start_method=start_method)
         assert_same(together, alone)
 
     @settings(max_examples=examples(3, 60))
@@ -121,13 +126,13 @@ class TestResults:
             return made
 
         how = {"fold_arrays": fold, "batch_size": batch_size, "record_draws": "draws"}
-        assert_same(delivered(definition(make(), run="workers", **how)), delivered(definition(make(), **how)))
+        assert_same(delivered(make(), run="workers", **how), delivered(make(), **how))
 
     def test_with_the_graph_forced_for_a_step(self) -> None:
         steps = [in_cameras(Gain()), in_cameras(Gain()).with_run("graph"), Renames()]
         mixed = definition(steps, run="workers")
         assert "in the workers: 1 of 3 steps (run='workers'; step 1 (DataGroupArray" in mixed.plan()
-        assert_same(delivered(mixed), delivered(definition(steps)))
+        assert_same(delivered(steps, run="workers"), delivered(steps))
 
     def test_of_an_iterable(self) -> None:
         class Numbers(IterableBase):
@@ -151,11 +156,11 @@ class TestResults:
 
             length = 3
 
-        how = {"record_draws": "draws", "run": "workers"}
-        found = delivered(PipelineDefinition(Numbers(), [in_cameras(Gain()), InGraph()], **how), batch_size=2)
+        how = {"record_draws": "draws", "run": "workers", "batch_size": 2}
+        found = delivered([in_cameras(Gain()), InGraph()], source=Numbers(), **how)
         gains = [sample[".draws.Gain[0]/cameras[0]/gain"] for sample in found]
         assert len({float(gain) for gain in gains[:6]}) == 6
-        again = delivered(PipelineDefinition(Numbers(), [in_cameras(Gain()), InGraph()], **how), batch_size=2)
+        again = delivered([in_cameras(Gain()), InGraph()], source=Numbers(), **how)
         assert_same(again, found)
         for number, sample in enumerate(found):
             before = NumberProvider(9).get_data(number % 6)["cameras"][1]["gain"]
@@ -166,16 +171,12 @@ class TestResults:
 class TestRecords:
     @pytest.mark.parametrize(("recorded_in", "replayed_in"), [("graph", "workers"), ("workers", "graph")])
     def test_of_one_form_replay_in_the_other(self, recorded_in: Any, replayed_in: Any) -> None:
-        first = definition(chain(), run=recorded_in, record_draws="draws", batch_size=7)
-        with DataLoader(first, num_workers=0, output_type="numpy") as loader:
+        how = {"batch_size": 7, "output_type": "numpy"}
+        with loader_of(chain(), run=recorded_in, record_draws="draws", **how) as loader:
             (batch,) = list(loader)
         records = records_of_batch(batch.pop("draws"))
         again = ReplayedDrawsProvider(NumberProvider(7), records)
-        sampler = SequentialSampler(7, total_batch_size=7)
-        replaying = PipelineDefinition(
-            SamplerInputCallable(again, sampler), chain(), run=replayed_in, replay_draws="draws"
-        )
-        with DataLoader(replaying, num_workers=0, output_type="numpy", seed=5) as loader:
+        with loader_of(chain(), again, run=replayed_in, replay_draws="draws", seed=5, **how) as loader:
             (replayed,) = list(loader)
         expected = flat(batch)
         assert flat(replayed).keys() == expected.keys()
@@ -196,14 +197,14 @@ class TestPlacement:
         ]
         assert lines[4].startswith("step 2 (InGraph): ")
         assert "run='workers'" in repr(made)
-        with DataLoader(made, num_workers=0) as loader:
+        with loader_of([in_cameras(Gain()), Renames(), InGraph(), in_cameras(Gain())], run="workers") as loader:
             marks = [line.endswith("[on arrays, in the workers]") for line in repr(loader).splitlines()]
         assert marks == [False, False, True, True, False, False]
 
     def test_of_array_steps_needs_no_setting(self) -> None:
-        made = definition([in_cameras(Gain()), Doubles(at=-1), InGraph()])
-        assert "in the workers: 2 of 3 steps (step 1 (Doubles) works on arrays only" in made.plan()
-        found = delivered(made)
+        steps = [in_cameras(Gain()), Doubles(at=-1), InGraph()]
+        assert "in the workers: 2 of 3 steps (step 1 (Doubles) works on arrays only" in definition(steps).plan()
+        found = delivered(steps)
         assert [int(sample[".index"]) for sample in found] == [2 * number for number in range(7)] * 2
 
     def test_of_steps_without_images_is_the_graph(self) -> None:
@@ -267,9 +268,9 @@ class TestFailures:
         ],
     )
     def test_name_step_and_sample(self, does: str, text: str, num_workers: int) -> None:
-        made = definition([in_cameras(Gain()), Doubles(does)], run="workers")
+        steps = [in_cameras(Gain()), Doubles(does)]
         with pytest.raises(SourceError, match=text) as caught:
-            delivered(made, num_workers=num_workers, start_method="fork")
+            delivered(steps, run="workers", num_workers=num_workers, start_method="fork")
         assert "Step 1 (Doubles) on sample 2" in str(caught.value)
         assert caught.value.sample_index == 2
         if does == "raises":
@@ -277,20 +278,20 @@ class TestFailures:
             assert "_misbehave" in str(caught.value)
 
     def test_of_ranks_that_differ_name_sample_and_field(self) -> None:
-        made = definition([Doubles("rank"), in_cameras(Gain()), InGraph()])
+        steps = [Doubles("rank"), in_cameras(Gain()), InGraph()]
         with pytest.raises(SourceError, match=r"Sample 2 does not fit .*\n.*cameras\[1\].gain: expected 0 dim"):
-            delivered(made)
+            delivered(steps)
 
     def test_in_the_graph_behind_them_name_the_sample(self) -> None:
-        made = definition([in_cameras(Gain()), Doubles(at=-1), InGraph(bad=8)])
+        steps = [in_cameras(Gain()), Doubles(at=-1), InGraph(bad=8)]
         with pytest.raises(GraphError, match=r"sample 4.*\[in step 2: InGraph\]") as caught:
-            delivered(made)
+            delivered(steps)
         assert caught.value.sample_indices == (4,)
 
     def test_to_pickle_name_the_step(self) -> None:
-        made = definition([in_cameras(Gain()), Unpicklable()])
+        steps = [in_cameras(Gain()), Unpicklable()]
         with pytest.raises(SourcePicklingError, match=r"(?s)The steps .* because `chain.*steps\[1\]\._lock`"):
-            delivered(made, num_workers=1)
+            delivered(steps, num_workers=1)
 
 
 class TestOneSample:
@@ -360,8 +361,8 @@ class TestOneSample:
 class TestStepByStep:
     def test_gives_what_the_pipeline_gives(self) -> None:
         steps = [in_cameras(Gain()), Renames(), in_cameras(Gain("rig"))]
-        expected = delivered(definition(steps), seed=3)[7 + 4]  # of the second epoch
-        with DataLoader(definition(steps), num_workers=0, seed=3) as loader:
+        expected = delivered(steps, seed=3)[7 + 4]  # of the second epoch
+        with loader_of(steps, seed=3) as loader:
             found = list(loader.step_by_step(4, epoch=1))
         assert [name for name, _ in found] == [
             "input",
@@ -400,7 +401,7 @@ def test_a_step_that_is_changed_has_no_array_form_until_it_says_so() -> None:
 
 def test_the_state_of_a_loader_tells_which_form_ran() -> None:
     def make(run: Any) -> DataLoader:
-        return DataLoader(definition([in_cameras(Gain())], run=run), num_workers=0)
+        return loader_of([in_cameras(Gain())], run=run)
 
     with make("workers") as loader:
         state = json.loads(json.dumps(loader.state_dict()))
@@ -413,10 +414,10 @@ def test_the_state_of_a_loader_tells_which_form_ran() -> None:
 
 
 def test_fields_that_are_made_in_the_workers_are_stacked_without_a_copy() -> None:
-    made = definition([in_cameras(Gain())], run="workers", batch_size=7)
-    with DataLoader(made, num_workers=0, output_type="numpy", stack_arrays=True) as loader:
+    how = {"run": "workers", "batch_size": 7, "output_type": "numpy"}
+    with loader_of([in_cameras(Gain())], **how, stack_arrays=True) as loader:
         stacked = next(iter(loader))["cameras"]["gain"]
-    with DataLoader(made, num_workers=0, output_type="numpy") as loader:
+    with loader_of([in_cameras(Gain())], **how) as loader:
         cameras = next(iter(loader))["cameras"]
     np.testing.assert_array_equal(stacked, np.stack([cameras[0]["gain"], cameras[1]["gain"]], axis=1))
     base = stacked

@@ -9,7 +9,6 @@ from support.providers import IndexProvider
 from accvlab.dali_pipeline_framework.draws import UniformDraw
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
 
 
@@ -55,7 +54,9 @@ class TestStreamingSequenceSampler:
 
     def loader(self, num_workers: int) -> DataLoader:
         return DataLoader(
-            PipelineDefinition(self.streamed(2), self.STEPS),
+            self.streamed(2),
+            steps=self.STEPS,
+            run="graph",
             num_workers=num_workers,
             num_threads=1,
             seed=8,

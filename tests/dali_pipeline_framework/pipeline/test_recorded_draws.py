@@ -151,10 +151,8 @@ class TestRecording:
         assert records_of_batch({}) == []
 
     def test_in_the_loader(self) -> None:
-        definition = PipelineDefinition(shuffled(NumberProvider(6), 3), steps(), **RECORD)
-        with DataLoader(
-            definition, num_workers=1, start_method="forkserver", seed=4, output_type="numpy"
-        ) as loader:
+        how = {"num_workers": 1, "start_method": "forkserver", "seed": 4, "output_type": "numpy"}
+        with DataLoader(NumberProvider(6), 3, steps=steps(), run="graph", **RECORD, **how) as loader:
             records = [record for batch in loader for record in records_of_batch(batch["draws"])]
         assert _bits(records) == _bits(recorded()[1])
 
@@ -298,7 +296,7 @@ class TestReplaying:
         records = [{"Slicer[0]/a": np.int32(value)} for value in (3, -2, 4)]
         provider = ReplayedDrawsProvider(IndexProvider(6), records, [5, 4, 3])
         with (
-            make_loader(shuffled(provider, 3), steps=chain, definition=REPLAY) as loader,
+            make_loader(shuffled(provider, 3), steps=chain, **REPLAY) as loader,
             pytest.raises(GraphError, match="To blame") as caught,
         ):
             list(loader)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from support.inputs import NumberCallable
-from support.loaders import make_loader
+from support.loaders import by_sampler, make_loader
 from support.providers import IndexProvider
 from support.reader_data import numbered_files
 
@@ -26,7 +26,9 @@ def test_of_a_definition_and_its_loader(tmp_path: Path) -> None:
     step = ImageDecoder("data", use_device_mixed=True)
     chain = f"\n  input: SamplerInputCallable({FileDataProvider(root)!r}, {SAMPLER})\n  step 0: {step!r}"
     assert repr(PipelineDefinition(data_input, [None, step])) == f"PipelineDefinition{chain}"
-    with make_loader(data_input, 2, steps=[step], shard=(1, 2)) as loader:
+    chain = chain.replace("total_batch_size=None", "total_batch_size=4")
+    order = by_sampler(ShuffledSampler(6, seed=3), FileDataProvider(root), None)
+    with make_loader(order, 2, steps=[step], shard=(1, 2)) as loader:
         head = "DataLoader(batch_size=2, num_workers=0, device=CPU, shard=1 of 2, epoch="
         assert repr(loader) == f"{head}0){chain}"
         loader.set_epoch(4)

@@ -161,9 +161,8 @@ def test_streams_of_different_sizes_in_any_order(length, stride, step, batch_siz
         )
         # By weight, so that sequences occur several times in a batch.
         sampler = WeightedSampler([1.0] * provider.get_number_of_samples(), num_per_epoch=20, seed=seed)
-        data_input = SamplerInputCallable(provider, sampler)
-        steps = [FrameSequenceDecoder()]
-        with make_loader(data_input, batch_size, steps=steps, last_batch="partial", ragged="list") as loader:
+        how = {"steps": [FrameSequenceDecoder()], "last_batch": "partial", "ragged": "list"}
+        with make_loader(provider, batch_size, sampler=sampler, **how) as loader:
             samples = [sample for batch in loader for sample in samples_of(batch)]
         assert len(check(samples, length, sizes)) == 20
         if tail != "mark":
@@ -182,7 +181,7 @@ def test_an_iterable_input(tmp_path):
     write_frames(tmp_path, {"a": 11})
     provider = FrameSequenceDataProvider(tmp_path, 4, **PLACES)
     data_input = SamplerInputIterable(provider, ShuffledSampler(8, 4, shuffle=False))
-    with make_loader(data_input, 4, steps=[FrameSequenceDecoder()]) as loader:
+    with make_loader(data_input, steps=[FrameSequenceDecoder()]) as loader:
         samples = [sample for batch in loader for sample in samples_of(batch)]
     assert [sample["first"] for sample in check(samples, 4)] == [*range(8)]
 
@@ -344,8 +343,9 @@ def test_workers_shards_and_resume(tmp_path, start_method):
     def make(shard):
         sampler = ShuffledSampler(provider.get_number_of_samples(), seed=4, last_batch="partial")
         return make_loader(
-            SamplerInputCallable(provider, sampler),
+            provider,
             2,
+            sampler=sampler,
             steps=[FrameSequenceDecoder()],
             shard=shard,
             num_workers=2,
@@ -389,8 +389,7 @@ def test_sequences_of_streams_are_played_in_order(tmp_path):
 
 
 def loaded(provider, batch_size=4):
-    data_input = ShuffledShardedInputCallable(provider, batch_size, shuffle=False)
-    with make_loader(data_input, batch_size, steps=[FrameSequenceDecoder()]) as loader:
+    with make_loader(provider, batch_size, steps=[FrameSequenceDecoder()], last_batch="drop") as loader:
         return [*loader]
 
 

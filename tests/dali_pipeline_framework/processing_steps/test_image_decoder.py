@@ -268,7 +268,7 @@ class TestFilesThatAreNoImages:
         num_good = self.BAD // batch_size
         good = np.arange(num_good * batch_size).reshape(num_good, batch_size).tolist()
         steps, num_workers = [ImageDecoder("image", False)], int(mode == "workers")
-        with make_loader(data_input, batch_size, steps=steps, num_workers=num_workers) as loader:
+        with make_loader(data_input, steps=steps, num_workers=num_workers) as loader:
             epoch = iter(loader)
             assert [next(epoch)["index"].tolist() for _ in good] == good
             with pytest.raises(GraphError) as caught:
@@ -391,10 +391,9 @@ def test_images_of_an_unknown_form_that_are_decoded_already(step: Any, shape: tu
     image = np.full(shape, 255, np.uint8)
     image[0, :2] = 0xD8  # begins as a JPEG file, in one order of its bytes
     provider = ArrayProvider({"image": (DT.UINT8, [image] * 2)})
-    definition = PipelineDefinition(shuffled(provider, 2), [step], run=run)
     message = DECODED_ALREADY.format(", ".join(map(str, shape)))
     with (
-        DataLoader(definition, num_workers=0) as loader,
+        DataLoader(provider, 2, steps=[step], run=run, num_workers=0) as loader,
         pytest.raises((GraphError, SourceError), match=message) as caught,
     ):
         next(iter(loader))

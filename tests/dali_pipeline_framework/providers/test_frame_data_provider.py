@@ -282,8 +282,7 @@ def test_sample_indices(tmp_path):
 def test_a_vanished_frame_is_named(tmp_path):
     provider = FrameDataProvider(write_frames(tmp_path, {"s": 4}))
     os.unlink(tmp_path / "s" / "00002.png")
-    data_input = SamplerInputCallable(provider, ShuffledSampler(4, 2, shuffle=False))
-    with make_loader(data_input, 2, steps=[ImageDecoder("image", False)]) as loader:
+    with make_loader(provider, 2, steps=[ImageDecoder("image", False)]) as loader:
         with pytest.raises(SourceError, match=r"00002.png' cannot be read: there is none") as caught:
             list(loader)
         assert caught.value.sample_index == 2
@@ -298,8 +297,8 @@ DECODE = [ImageDecoder("image", use_device_mixed=False)]
 
 def frame_loader(root, sampler, batch_size=2, **arguments):
     provider = FrameDataProvider(root, **NAMES)
-    data_input = SamplerInputCallable(provider, sampler(provider), context_name="place")
-    return make_loader(data_input, batch_size, steps=DECODE, **arguments)
+    order = {"sampler": sampler(provider), "context_name": "place"}
+    return make_loader(provider, batch_size, steps=DECODE, **order, **arguments)
 
 
 def check_pixels(batches):

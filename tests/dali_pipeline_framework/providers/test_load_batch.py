@@ -78,8 +78,8 @@ def test_batches_are_loaded_as_a_whole(arguments):
 
 def test_on_each_shard_and_with_context():
     for shard in range(2):
-        data_input = callable_of(BatchProvider(), context_name="place")
-        with make_loader(data_input, 2, shard=(shard, 2)) as loader:
+        data_input = callable_of(BatchProvider(), shard_id=shard, num_shards=2, context_name="place")
+        with make_loader(data_input, 2) as loader:
             batches = [*loader]
         assert [batch["index"].tolist() for batch in batches[:2]] == [
             [2 * shard, 2 * shard + 1],
@@ -93,9 +93,9 @@ def test_on_each_shard_and_with_context():
 def test_other_inputs():
     provider = BatchProvider(8)
     expected = [[[4 * batch + slot, slot, 4] for slot in range(4)] for batch in range(2)]
-    with make_loader(ShuffledShardedInputCallable(provider, 4), 4) as loader:
+    with make_loader(ShuffledShardedInputCallable(provider, 4)) as loader:
         assert rows(loader) == expected
-    with make_loader(SamplerInputIterable(provider, ShuffledSampler(8, 4, shuffle=False)), 4) as loader:
+    with make_loader(SamplerInputIterable(provider, ShuffledSampler(8, 4, shuffle=False))) as loader:
         assert rows(loader) == expected
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from nvidia.dali import types
 from support.laws import spread
-from support.loaders import LENGTHS, json_copy, make_loader
+from support.loaders import LENGTHS, by_sampler, json_copy, make_loader
 
 from accvlab.dali_pipeline_framework import (
     Clips,
@@ -17,7 +17,6 @@ from accvlab.dali_pipeline_framework import (
     DataProvider,
     MixedSampler,
     SampleDataGroup,
-    SamplerInputCallable,
     SequenceSampler,
     SequentialSampler,
     ShuffledSampler,
@@ -85,11 +84,12 @@ def source_of(kind: str, provider: TimeWindows, total: int, shard: tuple[int, in
         size = total // shard[1]
         rank = {"shard_id": shard[0], "num_shards": shard[1]}
         return ShuffledShardedInputCallable(provider, size, shuffle=True, seed=3, last_batch="pad", **rank)
-    return SamplerInputCallable(provider, SAMPLERS[kind]([*map(int, provider.sequence_lengths)], total))
+    return by_sampler(SAMPLERS[kind]([*map(int, provider.sequence_lengths)], total), provider, None)
 
 
 def loader_of(kind: str, provider: TimeWindows, total: int, shard: tuple[int, int] = (0, 1)) -> Any:
-    return make_loader(source_of(kind, provider, total, shard), total // shard[1], shard=shard)
+    of_provider = {} if kind == PUBLISHED else {"shard": shard}
+    return make_loader(source_of(kind, provider, total, shard), **of_provider)
 
 
 def taken(loader: Any, most: int = NUM_TAKEN, after_each: Callable[[], None] = lambda: None) -> list[Batch]:

@@ -467,10 +467,7 @@ def test_a_window_of_files_is_decoded_to_a_clip(tmp_path, run, num_workers):
     folders = FrameFolders(tmp_path, cameras={"left": "l", "right": "r"})
     provider = TimeWindows(FrameDataProvider(folders), {"left.image": [-0.2, -0.1, 0], "right.image": [0]}, fps=10)
     steps = [ImageDecoder("image", False)]
-    with make_loader(
-        SamplerInputCallable(provider, SequentialSampler(4, 2)), 2, steps=steps, definition={"run": run},
-        num_workers=num_workers,
-    ) as loader:  # fmt: skip
+    with make_loader(provider, 2, steps=steps, run=run, num_workers=num_workers) as loader:
         batches = [*loader]
     for number, (of_left, of_right) in enumerate(
         [([0, 0, 0], [0]), ([0, 0, 1], [1]), ([0, 1, 2], [2]), ([1, 2, 3], [3])]
@@ -489,10 +486,7 @@ def test_steps_on_images_work_on_the_windows_of_all_cameras(run):
         ImageResizer("image", output_hw=(2, 3)),
         ImageMeanStdDevNormalizer("image", [0.0] * 3, [1.0] * 3, output_layout="FCHW"),
     ]
-    with make_loader(
-        SamplerInputCallable(provider, SequentialSampler(6, 3)), 3, steps=steps, definition={"run": run},
-        ragged="list",
-    ) as loader:  # fmt: skip
+    with make_loader(provider, 3, steps=steps, run=run, ragged="list") as loader:
         last = [*loader][1]
     definition = PipelineDefinition(SamplerInputCallable(provider, SequentialSampler(6, 3)), steps)
     leaf = definition.check_and_get_output_data_structure().format.at(("cameras", 0, "image"))

@@ -22,7 +22,6 @@ from accvlab.dali_pipeline_framework import (
     DataLoader,
     DataProvider,
     FaultPolicy,
-    PipelineDefinition,
     SampleDataGroup,
     SamplerInputIterable,
     SequentialSampler,
@@ -409,10 +408,7 @@ def test_what_an_iterable_draws_repeats() -> None:
     found = []
     for num_workers in (0, 0, 1):
         source = SamplerInputIterable(TorchDatasetProvider(Drawing()), ShuffledSampler(10, total_batch_size=2))
-        definition = PipelineDefinition(source, [])
-        with DataLoader(
-            definition, 2, num_workers=num_workers, start_method="fork", output_type="numpy"
-        ) as loader:
+        with DataLoader(source, num_workers=num_workers, start_method="fork", output_type="numpy") as loader:
             found.append([batch["drawn"].tolist() for _ in range(2) for batch in loader])
     assert found[0] == found[1] == found[2]
     assert len({row[0] for batch in found[0] for row in batch}) == 20

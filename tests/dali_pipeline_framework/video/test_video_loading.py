@@ -57,7 +57,7 @@ def test_shuffled(files: list[Path], tmp_path: Path) -> None:
     provider = VideoDataProvider(Videos(files, labels=range(NUM_VIDEOS), index_cache=tmp_path), sequence_length=5)
     source = ShuffledShardedInputCallable(provider, 4, shuffle=True, seed=3)
     order = np.random.default_rng(3).permutation(36)
-    with make_loader(source, 4, **UNRELATED) as loader:
+    with make_loader(source, **UNRELATED) as loader:
         seen = [clip for batch in loader for clip in numbers_of(batch)]
     assert seen == [expected_clip(int(sample), 5, 5) for sample in order]
 
@@ -68,7 +68,7 @@ def test_continued_in_the_middle(files: list[Path], num_batch_threads: int) -> N
         provider = VideoDataProvider(Videos(files, num_batch_threads=num_batch_threads), sequence_length=5)
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=5)
         source = SamplerInputCallable(provider, sampler)
-        return make_loader(source, 3, num_workers=num_workers, start_method="forkserver")
+        return make_loader(source, num_workers=num_workers, start_method="forkserver")
 
     with loader(2) as whole:
         expected = [numbers_of(batch) for batch in whole]
@@ -91,7 +91,7 @@ class TestStreaming:
     ) -> list[list[int]]:
         sampler = StreamingSequenceSampler(provider.sequence_lengths, batch_size, seed=1)
         source = SamplerInputCallable(CountingProvider(provider, meeting, num_workers), sampler)
-        with make_loader(source, batch_size, num_workers=num_workers, start_method="forkserver") as loader:
+        with make_loader(source, num_workers=num_workers, start_method="forkserver") as loader:
             rows = [row for batch in loader for row in np.asarray(batch["counts"]).tolist()]
         last = {row[0]: row[1:] for row in rows}  # of each process
         return list(last.values())
@@ -112,7 +112,7 @@ class TestStreaming:
         short = make_video(tmp_path / "short.mp4", 15, "libx264", options=B_FRAMES["libx264"])
         provider = VideoDataProvider([files[0], short], sequence_length=3, stride=2, step=step)
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 2, shuffle=False)
-        with make_loader(SamplerInputCallable(provider, sampler), 2, num_workers=0) as loader:
+        with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
             assert sum(1 for _ in loader) == provider.sequence_lengths.max() > provider.sequence_lengths.min()
         last_frames = [(count - 1) * step + 4 for count in provider.samples_per_recording.tolist()]
         assert provider.statistics.num_decoded == sum(last_frames) + 2
@@ -128,7 +128,7 @@ class TestStreaming:
     def test_slots_in_the_same_video(self, files: list[Path]) -> None:
         provider = VideoDataProvider(files[0], sequence_length=3)
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 2, cut_sequences=True, shuffle=False)
-        with make_loader(SamplerInputCallable(provider, sampler), 2, num_workers=0) as loader:
+        with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
             batches = [numbers_of(batch) for batch in loader]
         assert batches == [[[n, n + 1, n + 2], [15 + n, 16 + n, 17 + n]] for n in range(0, 15, 3)]
         # The second slot starts at 15, three frames behind a key frame; the first one passes that.
@@ -137,7 +137,7 @@ class TestStreaming:
     def test_frame_by_frame(self, files: list[Path]) -> None:
         provider = VideoFrameDataProvider(files)
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=1)
-        with make_loader(SamplerInputCallable(provider, sampler), 3, num_workers=0) as loader:
+        with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
             seen = [read_numbers(np.asarray(batch["image"])) for batch in loader]
         assert sorted(np.concatenate(seen).tolist()) == [100 * v + n for v in range(6) for n in range(NUM_FRAMES)]
         assert provider.statistics == DecodingStatistics(180, 180, 0, 6)
@@ -145,7 +145,7 @@ class TestStreaming:
     def test_slots_in_threads(self, files: list[Path]) -> None:
         provider = VideoDataProvider(Videos(files, num_batch_threads=3), sequence_length=5)
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=1)
-        with make_loader(SamplerInputCallable(provider, sampler), 3, num_workers=0) as loader:
+        with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
             seen = [clip for batch in loader for clip in numbers_of(batch)]
         assert sorted(seen) == [expected_clip(n, 5, 5) for n in range(36)]
         assert provider.statistics == DecodingStatistics(180, 180, 0, 6)
@@ -155,7 +155,7 @@ class TestStreaming:
             Videos(cameras={"front": files[:3], "left": files[3:]}, tolerance_s=0.01), sequence_length=5
         )
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=1)
-        with make_loader(SamplerInputCallable(provider, sampler), 3, num_workers=0) as loader:
+        with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
             for batch in loader:
                 front, left = numbers_of(batch["front"]), numbers_of(batch["left"])
                 assert left == [[300 + n for n in clip] for clip in front]
@@ -169,7 +169,7 @@ def test_clips_of_frames(files: list[Path]) -> None:
         ClipDataProvider(provider, clips),
         ClipSampler(clips, 2, deliver="clips", arrange="streamed", shuffle=False),
     )
-    with make_loader(source, 2, num_workers=0) as loader:
+    with make_loader(source, num_workers=0) as loader:
         seen = []
         for batch in loader:
             clip = [read_numbers(np.asarray(batch["frames"][k]["image"])) for k in range(4)]
@@ -184,7 +184,7 @@ def test_failure_names_video_and_frame(tmp_path: Path) -> None:
     path = damage(make_video(tmp_path / "bad.mp4", 30, "libx264", size=(192, 128)), 15)
     provider = VideoDataProvider(path, sequence_length=3)
     source = SamplerInputCallable(provider, StreamingSequenceSampler(provider.sequence_lengths, 1, shuffle=False))
-    with make_loader(source, 1, num_workers=1, start_method="forkserver") as loader:
+    with make_loader(source, num_workers=1, start_method="forkserver") as loader:
         batches = iter(loader)
         for _ in range(5):
             next(batches)
@@ -201,7 +201,7 @@ def test_a_video_that_was_replaced_is_refused_by_workers(tmp_path: Path, is_cach
     path = make_video(tmp_path / "a.avi", 10, "mjpeg")
     videos = Videos(path, index_cache=tmp_path / "cache" if is_cached else None)
     source = ShuffledShardedInputCallable(VideoDataProvider(videos, sequence_length=2), 2, shuffle=False)
-    with make_loader(source, 2, num_workers=1, start_method="forkserver") as loader:
+    with make_loader(source, num_workers=1, start_method="forkserver") as loader:
         make_video(path, 10, "mjpeg", first_number=100)
         VideoDataProvider(videos, sequence_length=2)  # another run, which makes the index anew
         message = "index of the video '.*/a.avi' .* was made anew" if is_cached else "'.*/a.avi' was changed after"

@@ -75,7 +75,7 @@ def test_all_fields_in_a_loader(rig: dict[str, list[Path]]) -> None:
     frames = video_frame_provider(frame_number_name="frame", timestamp_name="time", **settings)
     for provider, sample in ((sequences, 4), (frames, 17)):
         data_input = ShuffledShardedInputCallable(provider, 1, shuffle=False)
-        with make_loader(data_input, 1) as loader:
+        with make_loader(data_input) as loader:
             batch = next(batch for number, batch in enumerate(loader) if number == sample)
         assert batch["front"]["path"] == [str(rig["front"][1])]
         assert batch["left"]["path"] == [str(rig["left"][1])]

@@ -18,7 +18,6 @@ from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.faults.fault_policy import FailedSamples, FaultPolicy
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 from accvlab.dali_pipeline_framework.workers.messages import Loaded, Task, Work
 from accvlab.dali_pipeline_framework.workers.plans import BatchPlan
@@ -146,11 +145,8 @@ class TestLoader:
 
     def test_a_depth_that_was_asked_for_is_kept(self) -> None:
         for asked, depth in ((1, 2), (3, 3)):
-            source = SamplerInputCallable(IndexProvider(32), SequentialSampler(32))
-            definition = PipelineDefinition(source, prefetch_queue_depth=asked)
-            with DataLoader(
-                definition, 1, num_workers=2, num_threads=1, start_method="fork", output_type="numpy"
-            ) as loader:
+            settings = {"num_workers": 2, "num_threads": 1, "start_method": "fork", "output_type": "numpy"}
+            with DataLoader(IndexProvider(32), 1, prefetch_queue_depth=asked, **settings) as loader:
                 assert indices(loader) == [[index] for index in range(32)]
                 assert depth_of(loader) == depth
 

@@ -30,15 +30,14 @@ def test_a_fork_server_may_be_the_default(tmp_path: Path) -> None:
             from support.pipelines import indices, make_iterator, shuffled, worker_pids
             from support.providers import IndexProvider
 
-            from accvlab.dali_pipeline_framework import DataLoader, PipelineDefinition
+            from accvlab.dali_pipeline_framework import DataLoader
 
 
             def main():
                 multiprocessing.set_start_method("forkserver")
                 arguments = {{"num_workers": 1, "output_type": "numpy"}}
                 for more in ({{}}, {{"start_method": "forkserver"}}):
-                    definition = PipelineDefinition(shuffled(IndexProvider(8)))
-                    with DataLoader(definition, 4, **arguments, **more) as loader:
+                    with DataLoader(shuffled(IndexProvider(8)), **arguments, **more) as loader:
                         print(indices(loader), len(worker_pids()))
                 with make_iterator(shuffled(IndexProvider(8)), py_num_workers=1) as iterator:
                     print(indices(iterator), len(worker_pids()))

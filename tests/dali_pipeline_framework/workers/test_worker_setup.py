@@ -37,7 +37,7 @@ def expected(seed: int, rank: int, worker: int) -> tuple[float, ...]:
 def first_draws(num_workers: int = 2, **arguments: Any) -> set[tuple[float, ...]]:
     """What each worker draws for its first sample."""
     first: dict[int, tuple[float, ...]] = {}
-    with make_loader(shuffled(RandomProvider(12), 1), num_workers=num_workers, **arguments) as loader:
+    with make_loader(RandomProvider(12), 1, num_workers=num_workers, **arguments) as loader:
         for batch in loader:
             first.setdefault(batch["pid"].item(), tuple(batch["drawn"][0].tolist()))
     return set(first.values())

@@ -174,7 +174,7 @@ def test_numbers_texts_and_pictures_of_all_kinds(tmp_path: Path) -> None:
 
 def test_reach_a_loader_in_order(tmp_path: Path) -> None:
     provider = LeRobotProvider(write_lerobot(tmp_path / "set"), fields=[FEATURE, "index"])
-    sampler = StreamingSequenceSampler(provider.sequence_lengths, 1, shuffle=False)
+    sampler = StreamingSequenceSampler(provider.sequence_lengths, shuffle=False)
     settings: dict[str, Any] = {"num_workers": 1, "start_method": "fork", "output_type": "numpy"}
     with DataLoader(provider, 1, sampler=sampler, **settings) as loader:
         found = [(read_numbers(np.stack(batch[FEATURE]))[0], int(batch["index"][0])) for batch in loader]

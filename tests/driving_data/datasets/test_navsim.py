@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from navsim_data import PERIOD_S, SPEED, cloud_of, heading, log_name, pcd, token, turn, write_navsim
 from support.laws import examples
 
-from accvlab.dali_pipeline_framework import DataLoader, PipelineDefinition, SamplerInputCallable, SequentialSampler
+from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import DrivingIndex, NavsimProvider, SceneFilter, log_split
@@ -187,8 +187,7 @@ class TestSamples:
             UserWarning, match="1 of 3 files that the logs in .* names are not there, e.g. '.*03.pcd'"
         ):
             provider = provider_of(root, has_route=False)
-        definition = PipelineDefinition(SamplerInputCallable(provider, SequentialSampler(len(provider))), [])
-        with DataLoader(definition, 1, num_workers=0, faults="replace", ragged="list") as loader:
+        with DataLoader(provider, 1, num_workers=0, faults="replace", ragged="list") as loader:
             assert [batch["token"] for batch in loader] == [[token(0, 4)], [token(0, 4)], [token(0, 5)]]
 
 

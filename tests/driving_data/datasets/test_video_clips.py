@@ -87,7 +87,7 @@ class TestPhysicalAi:
     def test_reach_a_loader_in_order(self, tmp_path):
         write_physical_ai(tmp_path)
         provider = PhysicalAiProvider(tmp_path, cameras=[FRONT], boxes=False)
-        sampler = StreamingSequenceSampler(provider.sequence_lengths, 1, shuffle=False)
+        sampler = StreamingSequenceSampler(provider.sequence_lengths, shuffle=False)
         with DataLoader(
             provider,
             1,

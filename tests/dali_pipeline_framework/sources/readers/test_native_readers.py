@@ -220,8 +220,7 @@ class TestCheckpoints:
 
 
 @pytest.mark.parametrize("kind", ["FileReader", "SequenceReader", "VideoStreamInput"])
-@pytest.mark.parametrize("is_defined", [False, True])
-def test_a_loader_refuses_them_and_says_what_takes_them(tmp_path: Path, kind: str, is_defined: bool) -> None:
+def test_a_loader_refuses_them_and_says_what_takes_them(tmp_path: Path, kind: str) -> None:
     made: Any = {
         "FileReader": lambda: FileReader(files=[__file__]),
         "SequenceReader": lambda: SequenceReader(file_root=tmp_path, sequence_length=2),
@@ -229,7 +228,7 @@ def test_a_loader_refuses_them_and_says_what_takes_them(tmp_path: Path, kind: st
     }[kind]()
     message = rf"operators of DALI read a {kind}.*PipelineDefinition\({kind}\(...\), steps\).*FileDataProvider"
     with pytest.raises(SettingError, match=message):
-        DataLoader(PipelineDefinition(made) if is_defined else made, 2)
+        DataLoader(made, 2)
 
 
 FILE_ARGUMENTS: dict[str, Any] = {
