@@ -251,8 +251,28 @@ def test_more_lost_actors_than_may_be_are_an_error_after_which_the_loop_goes_on(
 def test_machines_join_and_leave_within_an_epoch(ray_runs: RayRuns) -> None:
     found = ray_runs("a_machine_joins_and_leaves", num_samples=2400)
     assert found["same"]
-    assert found["counts"] == [2, 4, 2]
+    alone, joined, left = found["pids"]
+    assert [len(alone), len(joined), len(left)] == [2, 4, 2]
+    of_begin, of_middle, of_end = found["used"]
+    assert set(of_begin) <= set(alone)
+    assert of_middle == joined  # all of them load
+    assert of_end == left == alone
     assert found["lost"] == 2
+
+
+def test_a_connection_that_the_program_ends_is_named_and_the_loop_goes_on_with_another_one(
+    ray_runs: RayRuns,
+) -> None:
+    found = ray_runs("a_connection_that_is_ended")
+    ((num_batches, seconds, was_connected, said),) = found["said"]
+    assert 3 <= num_batches <= 3 + 8
+    assert seconds < 5
+    assert not was_connected
+    assert said.startswith("The connection of this process to the Ray cluster was ended (`ray.shutdown()`) ")
+    assert "connect again" in said
+    assert found["same"]
+    assert found["lost"] == 0
+    assert not found["connected"]
 
 
 def test_nothing_is_left_of_a_training_that_was_killed(ray_runs: RayRuns, tmp_path: Path) -> None:

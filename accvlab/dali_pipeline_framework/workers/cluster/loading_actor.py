@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import platform
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +21,6 @@ from ..messages import Answer, Ended, Task
 from ..process_setup import ignore_interrupts
 from ..reports import ReportedFailure, WorkerReport
 from ..stacks import stack_of_thread
-
-NUM_WORDS = 3
 
 # What decodes, resizes or computes: with another version, other bits may come out.
 _LIBRARIES = {
@@ -83,10 +79,8 @@ class LoadingActor:
         ignore_interrupts()
         context = ray.get_runtime_context()
         folder = os.path.join(context.get_temp_dir(), context.get_session_name())  # with the logs of this actor
-        file, path = tempfile.mkstemp(".progress", "loading_actor_", folder)
-        os.ftruncate(file, 8 * NUM_WORDS)
-        self._words = memoryview(mmap.mmap(file, 8 * NUM_WORDS)).cast("q")  # stage, since when, task
-        os.close(file)
+        path = os.path.join(folder, f"loading_actor_{context.get_actor_id()}.progress")
+        self._words: Any = np.memmap(path, np.int64, "w+", shape=(3,))  # stage, since when, task
         node = str(context.get_node_id())
         self._facts = ActorFacts(socket.gethostname(), node, os.getpid(), path, own_values())
         self._number = number
@@ -120,7 +114,7 @@ class LoadingActor:
 
     def at_work(self) -> tuple[int, float]:
         """What it is at (see `LocalWorkers.at_work`), and for how many seconds."""
-        return self._words[0], (time.monotonic_ns() - self._words[1]) * 1e-9
+        return int(self._words[0]), (time.monotonic_ns() - int(self._words[1])) * 1e-9
 
     def stack(self) -> str:
         """What the thread that loads executes."""
@@ -133,6 +127,6 @@ class LoadingActor:
 
 def take_progress(path: str) -> tuple[int, int]:
     """Get what an actor of this machine was at when it died: the number of the task, and the stage."""
-    words = np.fromfile(path, np.int64, NUM_WORDS)
+    words = np.fromfile(path, np.int64)
     os.unlink(path)
     return int(words[2]), int(words[0])

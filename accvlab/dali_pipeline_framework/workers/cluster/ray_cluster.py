@@ -106,13 +106,12 @@ def refused_environment(settings: RayWorkers, error: Exception) -> SettingError:
     return SettingError(f"Ray refuses `runtime_env={shown(settings.runtime_env)}`: {error}")
 
 
-def store_sizes(ray: Any) -> dict[str, int]:
-    """Size of the object store of each node that is alive, in bytes, by Ray's number of it."""
-    return {
-        node["NodeID"]: int(node["Resources"].get("object_store_memory", 0))
-        for node in ray.nodes()
-        if node["Alive"]
-    }
+def connection_of(ray: Any) -> tuple[str, str] | None:
+    """Identify the connection of this process: nodes and jobs have new numbers each time; None: there is none."""
+    if not ray.is_initialized():  # most functions of Ray would start a cluster
+        return None
+    context = ray.get_runtime_context()
+    return context.get_node_id(), context.get_job_id()
 
 
 def missing_room(ray: Any, num_cpus: float) -> tuple[str, bool]:
