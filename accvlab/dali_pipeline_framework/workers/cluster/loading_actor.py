@@ -9,7 +9,7 @@ import platform
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -23,24 +23,19 @@ from ..reports import ReportedFailure, WorkerReport
 from ..stacks import stack_of_thread
 
 # What decodes, resizes or computes: with another version, other bits may come out.
-_LIBRARIES = {
-    "this package": ("accvlab.dali_pipeline_framework",),
-    "DALI": ("nvidia-dali-cuda120", "nvidia-dali-cuda130"),
-    "NumPy": ("numpy",),
-    "OpenCV": ("opencv-python-headless", "opencv-python"),
-    "simplejpeg": ("simplejpeg",),
-    "PyAV": ("av",),
-    "Pillow": ("pillow",),
-}
+_LIBRARIES = (
+    *("accvlab.dali_pipeline_framework", "nvidia-dali-cuda120 nvidia-dali-cuda130", "numpy"),
+    *("opencv-python-headless opencv-python", "simplejpeg", "av", "pillow"),
+)
 
 
 def own_values() -> dict[str, str]:
     """What the bits of a batch depend on, besides the plan: architecture, and versions of libraries."""
-    return {"architecture": platform.machine(), **{name: _version(names) for name, names in _LIBRARIES.items()}}
+    return {"architecture": platform.machine(), **{names: _version(names) for names in _LIBRARIES}}
 
 
-def _version(names: Sequence[str]) -> str:
-    for name in names:
+def _version(names: str) -> str:
+    for name in names.split():
         with contextlib.suppress(metadata.PackageNotFoundError):
             return metadata.version(name)
     return "not installed"
@@ -50,27 +45,20 @@ class ActorFacts(NamedTuple):
     """What an actor says of itself.
 
     Attributes:
-        host: Its machine.
+        place: Its machine and process, for people.
         node: Its node, by Ray's number.
         pid: Its process there.
         progress: The file there that says what it is at, also after it has died.
-        values: What the bits of a batch depend on.
     """
 
-    host: str
+    place: str
     node: str
     pid: int
     progress: str
-    values: Mapping[str, str]
-
-    @property
-    def place(self) -> str:
-        """Where it runs, for people."""
-        return f"{self.host} (process {self.pid})"
 
 
 class LoadingActor:
-    """Loads batches; a second thread answers `at_work`, `stack` and `forget_before` meanwhile."""
+    """Loads batches; a second thread answers `facts`, `at_work`, `stack` and `forget_before` meanwhile."""
 
     def __init__(self, number: int) -> None:
         """Set the number of the worker."""
@@ -81,8 +69,8 @@ class LoadingActor:
         folder = os.path.join(context.get_temp_dir(), context.get_session_name())  # with the logs of this actor
         path = os.path.join(folder, f"loading_actor_{context.get_actor_id()}.progress")
         self._words: Any = np.memmap(path, np.int64, "w+", shape=(3,))  # stage, since when, task
-        node = str(context.get_node_id())
-        self._facts = ActorFacts(socket.gethostname(), node, os.getpid(), path, own_values())
+        place = f"{socket.gethostname()} (process {os.getpid()})"
+        self._facts = ActorFacts(place, str(context.get_node_id()), os.getpid(), path)
         self._number = number
         self._thread = self._first = 0
         self._loader: BatchLoader | None = None
@@ -91,11 +79,22 @@ class LoadingActor:
         """Say what this is."""
         return self._facts
 
-    def begin(self, payload: npt.NDArray[np.uint8]) -> WorkerReport | None:
-        """Get set up, with what `LoadingPlan.pickled` has returned; return why that has failed, if it has."""
+    def begin(self, payload: npt.NDArray[np.uint8], wanted: Mapping[str, str]) -> WorkerReport | str | None:
+        """Get set up, with what `LoadingPlan.pickled` has returned, where `own_values` are as wanted.
+
+        Returns:
+            Why that has failed, if it has, or in words which values are others.
+        """
         self._thread = threading.get_ident()
-        place = f"actor {self._number} on {self._facts.place}"
+        own = own_values()
+        others = [f"{name}: {own[name]} there, {here} here" for name, here in wanted.items() if own[name] != here]
+        if others:
+            return (
+                f"The actor on {self._facts.place} cannot deliver the same bits as this process: "
+                f"{'; '.join(others)}. Install the same versions there, or have the actors run elsewhere."
+            )
         try:
+            place = f"actor {self._number} on {self._facts.place}"
             self._loader = begun_loader(payload.tobytes(), self._number, place, self._note)
         except ReportedFailure as failure:
             return failure.report

@@ -3,7 +3,7 @@
 
 ::
 
-    this process   facts() ────────> actor ─> its machine and versions
+    this process   facts() ────────> actor ─> its machine and process
                    begin(payload) ─> None, or why it cannot be set up
                    load(task) ─────> loads a batch ─> Loaded (read in the object store), Failed, Ended
                    at_work() ──────> what it is at, each second, from another thread
@@ -35,7 +35,7 @@ from ..pickling import by_value_from_main_script
 from ..process import Ready, StartFailed
 from ..reports import WorkerReport
 from .loading_actor import ActorFacts, LoadingActor, own_values, take_progress
-from .ray_cluster import connected_ray, connection_of, missing_room, refused_environment, sent_by_job
+from .ray_cluster import connected_ray, connection_of, described_room, environment_to_send, refused_environment
 from .ray_settings import RayWorkers
 
 _logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class _Actor:
         number: Number of the worker.
         handle: Ray's handle.
         facts: What it says of itself; None: it has not started.
-        is_ready: Whether it is set up.
+        is_ready: Whether it is set up; None: it has other versions, and is not used.
         tasks: Numbers of the tasks that it has not answered, in order.
         stage: What it was at by its last report.
         still_s: For how long, then.
@@ -75,7 +75,7 @@ class _Actor:
     number: int
     handle: Any
     facts: ActorFacts | None = None
-    is_ready: bool = False
+    is_ready: bool | None = False
     tasks: list[int] = attrs.Factory(list)
     stage: int = 0
     still_s: float = 0.0
@@ -119,8 +119,6 @@ class RayActors:
         # Answers, each with its reference, the actor, what takes it, and the number of the task.
         self._came: deque[tuple[Any, _Actor, Callable[..., None], int, Any]] = deque()
         self._wakes = threading.Lock()  # released by answers; the pool's thread waits for that
-        self._sending: tuple[int, Task] | None = None
-        self._num_started = 0
         self._waits_since: float | None = None  # for the first actor
         self._was_ready = False
         self.most_bytes = math.inf
@@ -149,19 +147,15 @@ class RayActors:
         self._store_bytes = store = int(resources["object_store_memory"])
         self.most_bytes = store / 2
         if len(payload) > store:
-            raise WorkerStartError(
-                f"The input takes {len(payload) / 1e6:.0f} MB when it is pickled, and the object store of this "
-                f"machine has {store / 1e6:.0f} MB. Have the data provider open its files on first use, and leave "
-                f"what it has read out in `__getstate__`; or give the store more (`ray start "
-                f"--object-store-memory`)."
-            )
-        options: dict[str, Any] = {"num_cpus": settings.num_cpus, "scheduling_strategy": "SPREAD"}
-        sent = sent_by_job(settings)
-        of_actors = {name: value for name, value in (settings.runtime_env or {}).items() if name not in sent}
-        if of_actors:
-            options["runtime_env"] = of_actors
+            advice = "have the data provider open files on first use, and leave them out in `__getstate__`"
+            raise WorkerStartError(self._no_room("The input, when it is pickled,", len(payload), advice))
         for method in (LoadingActor.facts, LoadingActor.at_work, LoadingActor.stack, LoadingActor.forget_before):
             ray.method(concurrency_group="reports")(method)
+        options = {
+            "num_cpus": settings.num_cpus,
+            "scheduling_strategy": "SPREAD",
+            **environment_to_send(settings, ray),
+        }
         try:
             self._remote = ray.remote(concurrency_groups={"reports": 1})(LoadingActor).options(**options)
         except (TypeError, ValueError) as error:
@@ -174,11 +168,10 @@ class RayActors:
         self.prepare()
         actor = _Actor(number, self._remote.remote(number))
         self._ask(actor, RayActors._take_facts, actor.handle.facts)
+        self._ask(actor, RayActors._take_begun, actor.handle.begin, self._payload, own_values())
         self._by_number[number] = actor
 
-    def _ask(
-        self, actor: _Actor, take: Callable[..., None], method: Any, *arguments: Any, task: int = -1
-    ) -> None:
+    def _ask(self, actor: _Actor, take: Callable[..., None], method: Any, *arguments: Any, task: int = -1) -> None:
         """Have the answer to a call, or Ray's error, taken by a function."""
         came, wakes, ref = self._came, self._wakes, method.remote(*arguments)
 
@@ -191,32 +184,20 @@ class RayActors:
 
     def _take_facts(self, actor: _Actor, facts: ActorFacts) -> None:
         actor.facts = facts
-        values = [(name, facts.values.get(name), value) for name, value in own_values().items()]
-        different = [f"{name}: {there} there, {here} here" for name, there, here in values if there != here]
-        if not different:
-            self._ask(actor, RayActors._take_begun, actor.handle.begin, self._payload)
-            return
-        message = (
-            f"The actor on {facts.host} cannot deliver the same bits as this process: {'; '.join(different)}. "
-            f"Install the same versions there, or have the actors run elsewhere."
-        )
-        others = [each for each in self._by_number.values() if each is not actor and not each.how]
-        if any(each.is_ready or each.facts is None for each in others):
-            _logger.warning("%s It is not used.", message)  # and stays, so that no other one is started there
-        else:
-            self._refuse(actor, WorkerStartError(message))
 
-    def _take_begun(self, actor: _Actor, report: WorkerReport | None) -> None:
-        if report is not None:
-            if report.is_of_missing_package:
-                report = report.with_note(_LACKS_MODULE)
+    def _take_begun(self, actor: _Actor, problem: WorkerReport | str | None) -> None:
+        if problem is None:
+            self.inbox.append((actor.number, Ready(self.pid(actor.number))))
+            actor.is_ready = self._was_ready = True
+        elif isinstance(problem, str):
+            actor.is_ready = None
+            if any(each.is_ready is not None and not each.how for each in self._by_number.values()):
+                _logger.warning("%s It is not used.", problem)  # and stays, so that no other one is started there
+            else:
+                self._refuse(actor, WorkerStartError(problem))
+        else:
+            report = problem.with_note(_LACKS_MODULE) if problem.is_of_missing_package else problem
             self._refuse(actor, StartFailed(report))
-            return
-        self._num_started += 1
-        # Its process is one of another machine, where numbers of processes are others.
-        self.inbox.append((actor.number, Ready(-self._num_started)))
-        actor.is_ready = self._was_ready = True
-        _logger.info("%s loads.", actor.place)
 
     def _refuse(self, actor: _Actor, why: FrameworkError | StartFailed) -> None:
         """Say that no actor can load this; the next try starts another one."""
@@ -231,16 +212,11 @@ class RayActors:
         actor = self._by_number[number]
         if actor.how:
             return
-        self._sending = number, task
-        actor.tasks.append(task.number)
         self._ask(actor, RayActors._take_answer, actor.handle.load, task, task=task.number)
-        self._sending = None
+        actor.tasks.append(task.number)
 
     def repair(self) -> None:
-        """After an exception in the middle: send again what may have been sent. Two answers do no harm."""
-        sending, self._sending = self._sending, None
-        if sending is not None and sending[0] in self._by_number:
-            self.send(*sending)
+        """Nothing: what may have been sent is sent again by the pool, and two answers do no harm."""
 
     def recycle(self, loaded: Loaded) -> None:
         """Give the memory of a batch back to the object store."""
@@ -275,14 +251,16 @@ class RayActors:
         )
         gone = [(number, Gone(actor.place, 0, was_killed=True)) for number, actor in self._by_number.items()]
         self.inbox.extend([(gone[0][0], error), *gone])
-        self._payload, self._was_ready, self._waits_since, self._sending = None, False, None, None
+        self._payload, self._was_ready, self._waits_since = None, False, None
         self._by_number.clear()
 
     def _take(self, actor: _Actor, take: Callable[..., None], task: int, answer: Any) -> None:
         if self._by_number.get(actor.number) is not actor:
             return
         errors = self._ray.exceptions
-        if task >= 0 and isinstance(answer, errors.RayTaskError):  # it lives, but could not send what it has loaded
+        if task >= 0 and isinstance(
+            answer, errors.RayTaskError
+        ):  # it lives, but could not send what it has loaded
             report = WorkerReport.of_exception(answer.cause or answer, actor.place, None, "Sending a batch")
             answer = Failed(task, report)
         if isinstance(answer, errors.RayError) and take is not RayActors._take_progress:
@@ -292,16 +270,18 @@ class RayActors:
 
     def _take_answer(self, actor: _Actor, answer: Answer) -> None:
         if isinstance(answer, Loaded) and answer.work.num_bytes > self._store_bytes:
-            error = OutputError(
-                f"A batch takes {answer.work.num_bytes / 1e6:.0f} MB, and the object store of this machine has "
-                f"{self._store_bytes / 1e6:.0f} MB: there is no room for one. Give it more (`ray start "
-                f"--object-store-memory`), or load smaller batches."
-            )
-            self._refuse(actor, error)
+            text = self._no_room("A batch", answer.work.num_bytes, "load smaller batches")
+            self._refuse(actor, OutputError(text))
             return
         self.inbox.append((actor.number, answer))
-        if answer.number in actor.tasks:
-            actor.tasks.remove(answer.number)
+        actor.tasks = [number for number in actor.tasks if number != answer.number]
+
+    def _no_room(self, what: str, num_bytes: int, advice: str) -> str:
+        return (
+            f"{what} takes {num_bytes / 1e6:.0f} MB, and the object store of this machine has "
+            f"{self._store_bytes / 1e6:.0f} MB: there is no room for one. Give it more (`ray start "
+            f"--object-store-memory`), or {advice}."
+        )
 
     def _poll(self, actor: _Actor, now: float) -> None:
         """Have an actor say what it is at, each second; a lost one of which nothing comes is given up."""
@@ -322,12 +302,12 @@ class RayActors:
         waited, limit = now - self._waits_since, self._settings.start_within_s
         if not self._by_number or waited <= min(_ROOM_AGAIN_S, limit):
             return
-        reason, is_impossible = missing_room(self._ray, self._settings.num_cpus)
-        if waited > limit or is_impossible:
-            reason = reason or "none has answered, for a reason that the logs of Ray may say"
+        room, is_possible = described_room(self._ray, self._settings.num_cpus)
+        if waited > limit or not is_possible:
             error = WorkerStartError(
-                f"None of {self._settings.num_actors} actors has started within {waited:.0f} s: {reason}. Give "
-                f"RayWorkers fewer CPUs per actor (num_cpus), end what holds them, or add machines."
+                f"None of {self._settings.num_actors} actors has started within {waited:.0f} s: {room}. If that "
+                f"is too little, give RayWorkers fewer CPUs per actor (num_cpus), end what holds them, or add "
+                f"machines; if not, the logs of Ray may say why."
             )
             self.inbox.append((next(iter(self._by_number)), error))
             self._waits_since = None
@@ -344,10 +324,8 @@ class RayActors:
         """An actor has died, or what it has loaded is lost."""
         text = " ".join(str(error).split())
         if actor.facts is None and ("creation task" in text or "runtime env" in text):
-            advice = " Install it there, or name it in RayWorkers(runtime_env=...)."
-            advice *= "ModuleNotFoundError" in text
-            message = f"An actor could not be made: {text[-_LONGEST_TEXT:]}.{advice}"
-            self._refuse(actor, WorkerStartError(message))
+            advice = "What it lacks can be named in RayWorkers(runtime_env=...)."
+            self._refuse(actor, WorkerStartError(f"An actor could not be made: {text[-_LONGEST_TEXT:]}. {advice}"))
             return
         text = text.partition("The actor is dead because ")[2] or text
         text = text.partition(" Some common causes")[0][:_LONGEST_TEXT].rstrip(". ")
@@ -380,7 +358,7 @@ class RayActors:
         self._by_number.pop(actor.number, None)
 
     def _end(self, actor: _Actor) -> None:
-        with contextlib.suppress(self._ray.exceptions.RayError):
+        with contextlib.suppress(Exception):  # it has ended, or cannot be reached
             self._ray.kill(actor.handle)
 
     def close(self) -> None:
@@ -390,8 +368,7 @@ class RayActors:
         actors, self._by_number = self._by_number, {}
         if actors and connection_of(self._ray) == self._connection:
             for actor in actors.values():
-                with contextlib.suppress(Exception):
-                    self._ray.kill(actor.handle)
+                self._end(actor)
 
     # --- what they are at -------------------------------------------------------------------------
 
@@ -418,7 +395,7 @@ class RayActors:
         """Name an actor, with its stack."""
         actor = self._by_number[number]
         if actor.facts is None:
-            return f"({actor.place}: {missing_room(self._ray, self._settings.num_cpus)[0] or 'it starts'})"
+            return f"({actor.place} has not started: {described_room(self._ray, self._settings.num_cpus)[0]})"
         try:
             stack = self._ray.get(actor.handle.stack.remote(), timeout=_LONGEST_STACK_S)
         except self._ray.exceptions.RayError:

@@ -18,16 +18,8 @@ _MOST_AHEAD = 4096
 
 
 def _check_address(settings: object, field: object, address: Any) -> None:
-    if address is None:
-        return
-    if isinstance(address, str) and address.startswith("ray://"):
-        raise SettingError(
-            f"`address` must be that of a cluster whose object store this process can read, got {address!r}, "
-            f"which is one of Ray Client: every batch would be copied through its server. Run this program on a "
-            f"machine of the cluster (`ray start --address=HOST:6379` makes this one such a machine), and leave "
-            f"`address` out."
-        )
-    if not isinstance(address, str) or not re.fullmatch(r".+:\d+|auto|local", address):
+    is_string = isinstance(address, str) and not address.startswith("ray://")  # of which batches cannot be read
+    if address is not None and not (is_string and re.fullmatch(r".+:\d+|auto|local", address)):
         raise SettingError(f"`address` must be HOST:PORT of a Ray cluster, or None, got {shown(address)}.")
 
 
