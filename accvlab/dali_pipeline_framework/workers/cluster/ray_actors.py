@@ -151,13 +151,10 @@ class RayActors:
             raise WorkerStartError(self._no_room("The input, when it is pickled,", len(payload), advice))
         for method in (LoadingActor.facts, LoadingActor.at_work, LoadingActor.stack, LoadingActor.forget_before):
             ray.method(concurrency_group="reports")(method)
-        options = {
-            "num_cpus": settings.num_cpus,
-            "scheduling_strategy": "SPREAD",
-            **environment_to_send(settings, ray),
-        }
+        options = {"num_cpus": settings.num_cpus, **environment_to_send(settings, ray)}
         try:
-            self._remote = ray.remote(concurrency_groups={"reports": 1})(LoadingActor).options(**options)
+            remote = ray.remote(concurrency_groups={"reports": 1})(LoadingActor)
+            self._remote = remote.options(scheduling_strategy="SPREAD", **options)
         except (TypeError, ValueError) as error:
             raise refused_environment(settings, error) from error
         self._reading = ray.remote(num_cpus=0, max_retries=0)(take_progress)
@@ -236,6 +233,7 @@ class RayActors:
             self._poll(actor, time.monotonic())
         if timeout_s and not self._came:
             self._wakes.acquire(timeout=timeout_s)
+        self._wakes.acquire(blocking=False)  # for what has come by now
         while self._came:
             self._take(*self._came[0][1:])
             self._came.popleft()
@@ -258,9 +256,7 @@ class RayActors:
         if self._by_number.get(actor.number) is not actor:
             return
         errors = self._ray.exceptions
-        if task >= 0 and isinstance(
-            answer, errors.RayTaskError
-        ):  # it lives, but could not send what it has loaded
+        if isinstance(answer, errors.RayTaskError) and task >= 0:  # it lives, but could not send a batch
             report = WorkerReport.of_exception(answer.cause or answer, actor.place, None, "Sending a batch")
             answer = Failed(task, report)
         if isinstance(answer, errors.RayError) and take is not RayActors._take_progress:
