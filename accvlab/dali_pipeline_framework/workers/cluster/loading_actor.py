@@ -41,7 +41,7 @@ def _version(names: str) -> str:
     return "not installed"
 
 
-class ActorFacts(NamedTuple):
+class ActorReport(NamedTuple):
     """What an actor says of itself.
 
     Attributes:
@@ -49,16 +49,20 @@ class ActorFacts(NamedTuple):
         node: Its node, by Ray's number.
         pid: Its process there.
         progress: The file there that says what it is at, also after it has died.
+        stage: What it is at (see `LocalWorkers.at_work`).
+        still_s: For how many seconds.
     """
 
     place: str
     node: str
     pid: int
     progress: str
+    stage: int = 0
+    still_s: float = 0.0
 
 
 class LoadingActor:
-    """Loads batches; a second thread answers `facts`, `at_work`, `stack` and `forget_before` meanwhile."""
+    """Loads batches; a second thread answers `report`, `stack` and `forget_before` meanwhile."""
 
     def __init__(self, number: int) -> None:
         """Set the number of the worker."""
@@ -70,14 +74,10 @@ class LoadingActor:
         path = os.path.join(folder, f"loading_actor_{context.get_actor_id()}.progress")
         self._words: Any = np.memmap(path, np.int64, "w+", shape=(3,))  # stage, since when, task
         place = f"{socket.gethostname()} (process {os.getpid()})"
-        self._facts = ActorFacts(place, str(context.get_node_id()), os.getpid(), path)
+        self._report = ActorReport(place, str(context.get_node_id()), os.getpid(), path)
         self._number = number
         self._thread = self._first = 0
         self._loader: BatchLoader | None = None
-
-    def facts(self) -> ActorFacts:
-        """Say what this is."""
-        return self._facts
 
     def begin(self, payload: npt.NDArray[np.uint8], wanted: Mapping[str, str]) -> WorkerReport | str | None:
         """Get set up, with what `LoadingPlan.pickled` has returned, where `own_values` are as wanted.
@@ -90,11 +90,11 @@ class LoadingActor:
         others = [f"{name}: {own[name]} there, {here} here" for name, here in wanted.items() if own[name] != here]
         if others:
             return (
-                f"The actor on {self._facts.place} cannot deliver the same bits as this process: "
+                f"The actor on {self._report.place} cannot deliver the same bits as this process: "
                 f"{'; '.join(others)}. Install the same versions there, or have the actors run elsewhere."
             )
         try:
-            place = f"actor {self._number} on {self._facts.place}"
+            place = f"actor {self._number} on {self._report.place}"
             self._loader = begun_loader(payload.tobytes(), self._number, place, self._note)
         except ReportedFailure as failure:
             return failure.report
@@ -111,9 +111,10 @@ class LoadingActor:
         self._words[1] = time.monotonic_ns()
         self._words[0] = stage
 
-    def at_work(self) -> tuple[int, float]:
-        """What it is at (see `LocalWorkers.at_work`), and for how many seconds."""
-        return int(self._words[0]), (time.monotonic_ns() - int(self._words[1])) * 1e-9
+    def report(self) -> ActorReport:
+        """Say what this is, and what it is at."""
+        still_s = (time.monotonic_ns() - int(self._words[1])) * 1e-9
+        return self._report._replace(stage=int(self._words[0]), still_s=still_s)
 
     def stack(self) -> str:
         """What the thread that loads executes."""

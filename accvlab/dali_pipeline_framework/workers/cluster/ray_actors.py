@@ -3,10 +3,9 @@
 
 ::
 
-    this process   facts() ────────> actor ─> its machine and process
-                   begin(payload) ─> None, or why it cannot be set up
+    this process   begin(payload) ─> actor ─> None, or why it cannot be set up
                    load(task) ─────> loads a batch ─> Loaded (read in the object store), Failed, Ended
-                   at_work() ──────> what it is at, each second, from another thread
+                   report() ───────> where it is, and what it is at, each second, from another thread
 
 A thread of Ray notes each answer; all else is done by the calls of the pool.
 """
@@ -34,7 +33,7 @@ from ..messages import Answer, Failed, Loaded, Task
 from ..pickling import by_value_from_main_script
 from ..process import Ready, StartFailed
 from ..reports import WorkerReport
-from .loading_actor import ActorFacts, LoadingActor, own_values, take_progress
+from .loading_actor import ActorReport, LoadingActor, own_values, take_progress
 from .ray_cluster import connected_ray, connection_of, described_room, environment_to_send, refused_environment
 from .ray_settings import RayWorkers
 
@@ -61,12 +60,10 @@ class _Actor:
     Attributes:
         number: Number of the worker.
         handle: Ray's handle.
-        facts: What it says of itself; None: it has not started.
-        is_ready: Whether it is set up; None: it has other versions, and is not used.
+        report: What it has said of itself last; None: it has not started.
+        is_other: Whether it has other versions of libraries: it stays, so that no other one is started there.
         tasks: Numbers of the tasks that it has not answered, in order.
-        stage: What it was at by its last report.
-        still_s: For how long, then.
-        polled_at: When it was asked last what it is at.
+        polled_at: When it was asked last for a report.
         awaits_report: Whether it has not answered that.
         lost_at: When it was lost.
         how: Why; empty where it was not.
@@ -74,20 +71,18 @@ class _Actor:
 
     number: int
     handle: Any
-    facts: ActorFacts | None = None
-    is_ready: bool | None = False
+    report: ActorReport | None = None
+    is_other: bool = False
     tasks: list[int] = attrs.Factory(list)
-    stage: int = 0
-    still_s: float = 0.0
     polled_at: float = 0.0
-    awaits_report: bool = False
+    awaits_report: bool = True
     lost_at: float = 0.0
     how: str = ""
 
     @property
     def place(self) -> str:
         """Where it runs, for people."""
-        return f"actor {self.number}{f' on {self.facts.place}' if self.facts else ''}"
+        return f"actor {self.number}{f' on {self.report.place}' if self.report else ''}"
 
 
 class RayActors:
@@ -119,8 +114,7 @@ class RayActors:
         # Answers, each with its reference, the actor, what takes it, and the number of the task.
         self._came: deque[tuple[Any, _Actor, Callable[..., None], int, Any]] = deque()
         self._wakes = threading.Lock()  # released by answers; the pool's thread waits for that
-        self._waits_since: float | None = None  # for the first actor
-        self._was_ready = False
+        self._waits_since = 0.0  # for the first actor; infinite once there was one
         self.most_bytes = math.inf
         self.inbox: deque[tuple[int, Any]] = deque()
         left_to_parent(self, keep_forever)  # with references, which Ray counts
@@ -149,7 +143,7 @@ class RayActors:
         if len(payload) > store:
             advice = "have the data provider open files on first use, and leave them out in `__getstate__`"
             raise WorkerStartError(self._no_room("The input, when it is pickled,", len(payload), advice))
-        for method in (LoadingActor.facts, LoadingActor.at_work, LoadingActor.stack, LoadingActor.forget_before):
+        for method in (LoadingActor.report, LoadingActor.stack, LoadingActor.forget_before):
             ray.method(concurrency_group="reports")(method)
         options = {"num_cpus": settings.num_cpus, **environment_to_send(settings, ray)}
         try:
@@ -164,7 +158,7 @@ class RayActors:
         """Have an actor started, once the cluster has room for it."""
         self.prepare()
         actor = _Actor(number, self._remote.remote(number))
-        self._ask(actor, RayActors._take_facts, actor.handle.facts)
+        self._ask(actor, RayActors._take_report, actor.handle.report)
         self._ask(actor, RayActors._take_begun, actor.handle.begin, self._payload, own_values())
         self._by_number[number] = actor
 
@@ -179,17 +173,14 @@ class RayActors:
 
         ref._on_completed(note)
 
-    def _take_facts(self, actor: _Actor, facts: ActorFacts) -> None:
-        actor.facts = facts
-
     def _take_begun(self, actor: _Actor, problem: WorkerReport | str | None) -> None:
         if problem is None:
             self.inbox.append((actor.number, Ready(self.pid(actor.number))))
-            actor.is_ready = self._was_ready = True
+            self._waits_since = math.inf
         elif isinstance(problem, str):
-            actor.is_ready = None
-            if any(each.is_ready is not None and not each.how for each in self._by_number.values()):
-                _logger.warning("%s It is not used.", problem)  # and stays, so that no other one is started there
+            actor.is_other = True
+            if any(not each.is_other and not each.how for each in self._by_number.values()):
+                _logger.warning("%s It is not used.", problem)
             else:
                 self._refuse(actor, WorkerStartError(problem))
         else:
@@ -207,8 +198,6 @@ class RayActors:
     def send(self, number: int, task: Task) -> None:
         """Send a task to an actor; one that is lost is found to be."""
         actor = self._by_number[number]
-        if actor.how:
-            return
         self._ask(actor, RayActors._take_answer, actor.handle.load, task, task=task.number)
         actor.tasks.append(task.number)
 
@@ -222,8 +211,7 @@ class RayActors:
     def forget_before(self, number: int) -> None:
         """Have actors leave out tasks with smaller numbers."""
         for actor in self._by_number.values():
-            if actor.is_ready and not actor.how:
-                actor.handle.forget_before.remote(number)
+            actor.handle.forget_before.remote(number)
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something has come, and put it into the inbox."""
@@ -237,7 +225,7 @@ class RayActors:
         while self._came:
             self._take(*self._came[0][1:])
             self._came.popleft()
-        if not self._was_ready:
+        if self._by_number and self._waits_since < math.inf:
             self._refuse_if_late(time.monotonic())
 
     def _lose_all(self) -> None:
@@ -249,7 +237,7 @@ class RayActors:
         )
         gone = [(number, Gone(actor.place, 0, was_killed=True)) for number, actor in self._by_number.items()]
         self.inbox.extend([(gone[0][0], error), *gone])
-        self._payload, self._was_ready, self._waits_since = None, False, None
+        self._payload, self._waits_since = None, 0.0
         self._by_number.clear()
 
     def _take(self, actor: _Actor, take: Callable[..., None], task: int, answer: Any) -> None:
@@ -284,19 +272,18 @@ class RayActors:
         if actor.how:
             if now - actor.lost_at > _LONGEST_READING_S:
                 self._gone(actor, 0)
-        elif actor.facts is not None and not actor.awaits_report and now - actor.polled_at > _POLL_EACH_S:
-            self._ask(actor, RayActors._take_report, actor.handle.at_work)
+        elif not actor.awaits_report and now - actor.polled_at > _POLL_EACH_S:
+            self._ask(actor, RayActors._take_report, actor.handle.report)
             actor.polled_at, actor.awaits_report = now, True
 
-    def _take_report(self, actor: _Actor, report: tuple[int, float]) -> None:
-        actor.awaits_report = False
-        actor.stage, actor.still_s = report
+    def _take_report(self, actor: _Actor, report: ActorReport) -> None:
+        actor.report, actor.awaits_report = report, False
 
     def _refuse_if_late(self, now: float) -> None:
         """Raise an error where no actor starts."""
         self._waits_since = self._waits_since or now
         waited, limit = now - self._waits_since, self._settings.start_within_s
-        if not self._by_number or waited <= min(_ROOM_AGAIN_S, limit):
+        if waited <= min(_ROOM_AGAIN_S, limit):  # also after an error, which the pool takes first
             return
         room, is_possible = described_room(self._ray, self._settings.num_cpus)
         if waited > limit or not is_possible:
@@ -306,7 +293,7 @@ class RayActors:
                 f"machines; if not, the logs of Ray may say why."
             )
             self.inbox.append((next(iter(self._by_number)), error))
-            self._waits_since = None
+            self._waits_since = 0.0
 
     # --- end --------------------------------------------------------------------------------------
 
@@ -319,7 +306,7 @@ class RayActors:
     def _fail(self, actor: _Actor, error: Any) -> None:
         """An actor has died, or what it has loaded is lost."""
         text = " ".join(str(error).split())
-        if actor.facts is None and ("creation task" in text or "runtime env" in text):
+        if actor.report is None and ("creation task" in text or "runtime env" in text):
             advice = "What it lacks can be named in RayWorkers(runtime_env=...)."
             self._refuse(actor, WorkerStartError(f"An actor could not be made: {text[-_LONGEST_TEXT:]}. {advice}"))
             return
@@ -332,15 +319,14 @@ class RayActors:
         """Find out what a lost actor was at. What it has sent before comes meanwhile; then it is gone."""
         if actor.how:
             return
-        if actor.facts is None:
-            actor.how = how
+        actor.lost_at, actor.how = time.monotonic(), how
+        if actor.report is None:
             self._gone(actor, 0)
             return
         strategies = self._ray.util.scheduling_strategies
-        there = strategies.NodeAffinitySchedulingStrategy(actor.facts.node, soft=False)
+        there = strategies.NodeAffinitySchedulingStrategy(actor.report.node, soft=False)
         reading = self._reading.options(scheduling_strategy=there)
-        self._ask(actor, RayActors._take_progress, reading, actor.facts.progress)
-        actor.lost_at, actor.how = time.monotonic(), how
+        self._ask(actor, RayActors._take_progress, reading, actor.report.progress)
 
     def _take_progress(self, actor: _Actor, progress: Any) -> None:
         number, stage = progress if isinstance(progress, tuple) else (0, 0)  # else an error: the machine is gone
@@ -376,12 +362,13 @@ class RayActors:
     def at_work(self, number: int) -> tuple[int, float]:
         """What an actor is at, and since when; one that does not answer is where it was, for as long."""
         actor, now = self._by_number[number], time.monotonic()
-        if actor.facts is None or actor.how:  # it waits for room, and for nothing of its own
+        if actor.report is None or actor.how:  # it waits for room, and for nothing of its own
             return 0, now
         silent_s = now - actor.polled_at if actor.awaits_report else 0.0
-        if actor.stage == 0 and actor.tasks:
+        stage, still_s = actor.report.stage, actor.report.still_s
+        if stage == 0 and actor.tasks:
             return _HANDING_OVER, now - silent_s
-        return actor.stage, now - (silent_s + actor.still_s if actor.stage else 0.0)
+        return stage, now - (silent_s + still_s if stage else 0.0)
 
     def is_stopped(self, number: int) -> bool:
         """Whether an actor was stopped by a signal: it is found by its silence."""
@@ -390,15 +377,14 @@ class RayActors:
     def described(self, number: int) -> str:
         """Name an actor, with its stack."""
         actor = self._by_number[number]
-        if actor.facts is None:
+        if actor.report is None:
             return f"({actor.place} has not started: {described_room(self._ray, self._settings.num_cpus)[0]})"
-        try:
+        stack = "  (no answer)"
+        with contextlib.suppress(self._ray.exceptions.RayError):
             stack = self._ray.get(actor.handle.stack.remote(), timeout=_LONGEST_STACK_S)
-        except self._ray.exceptions.RayError:
-            stack = "  (no answer)"
         return f"({actor.place}):\n{stack}"
 
     def pid(self, number: int) -> int:
         """The process of an actor, on its machine; 0: it has none yet."""
-        facts = self._by_number[number].facts
-        return 0 if facts is None else facts.pid
+        report = self._by_number[number].report
+        return 0 if report is None else report.pid
