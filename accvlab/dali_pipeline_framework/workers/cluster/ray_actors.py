@@ -196,10 +196,11 @@ class RayActors:
     # --- messages ---------------------------------------------------------------------------------
 
     def send(self, number: int, task: Task) -> None:
-        """Send a task to an actor; one that is lost is found to be."""
-        actor = self._by_number[number]
-        self._ask(actor, RayActors._take_answer, actor.handle.load, task, task=task.number)
-        actor.tasks.append(task.number)
+        """Send a task to an actor; that one is lost may be in the inbox, or found out later."""
+        actor = self._by_number.get(number)
+        if actor is not None:
+            self._ask(actor, RayActors._take_answer, actor.handle.load, task, task=task.number)
+            actor.tasks.append(task.number)
 
     def repair(self) -> None:
         """Nothing: what may have been sent is sent again by the pool, and two answers do no harm."""
@@ -340,7 +341,7 @@ class RayActors:
         self._by_number.pop(actor.number, None)
 
     def _end(self, actor: _Actor) -> None:
-        with contextlib.suppress(Exception):  # it has ended, or cannot be reached
+        with contextlib.suppress(self._ray.exceptions.RayError):
             self._ray.kill(actor.handle)
 
     def close(self) -> None:
@@ -348,6 +349,7 @@ class RayActors:
         if os.getpid() != self._pid:
             return
         actors, self._by_number = self._by_number, {}
+        self._came.clear()
         if actors and connection_of(self._ray) == self._connection:
             for actor in actors.values():
                 self._end(actor)
