@@ -34,6 +34,21 @@ class TimedProvider(IndexProvider):
         return sample
 
 
+class SignedProvider(TimedProvider):
+    """Samples have the number of the process that has loaded them as well."""
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        blueprint = super().sample_data_structure
+        blueprint.add_data_field("loaded_by", types.DALIDataType.INT64)
+        return blueprint
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = super().get_data(sample_index)
+        sample["loaded_by"] = os.getpid()
+        return sample
+
+
 class PidProvider(TimedProvider):
     """Delivers the number of the process that loads."""
 

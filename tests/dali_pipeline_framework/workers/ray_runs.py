@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import json
 import logging
 import os
@@ -31,7 +32,7 @@ if (
 import psutil
 import ray
 from ray.cluster_utils import Cluster
-from ray_providers import DeadlyProvider, HeavyProvider, TimedProvider
+from ray_providers import DeadlyProvider, HeavyProvider, SignedProvider, TimedProvider
 from support.inputs import NumberIterable
 from support.loaders import ORDERS, frozen, json_copy, loop, pipeline_of
 from support.providers import FaultyProvider, UnpicklableProvider
@@ -43,7 +44,7 @@ from accvlab.dali_pipeline_framework import (
     save_state,
 )
 from accvlab.dali_pipeline_framework.cluster import RayWorkers
-from accvlab.dali_pipeline_framework.errors import WorkerDiedError
+from accvlab.dali_pipeline_framework.errors import WorkerDiedError, WorkerStartError
 from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
 
 RUNS: dict[str, Callable[..., Any]] = {}
@@ -422,20 +423,50 @@ def an_actor_too_many(num_samples: int) -> dict[str, Any]:
 def a_machine_joins_and_leaves(num_samples: int) -> dict[str, Any]:
     """Two of four actors wait for room that another machine brings, and that goes again."""
     want = local(num_samples=num_samples)
-    nodes, counts = [], []
+    last = num_samples // 8  # batch before it goes
+    got, nodes, pids = [], [], []
+    loaded_by: list[list[int]] = []
+    settings: dict[str, Any] = {"shuffle": True, "output_type": "numpy", "num_threads": 1}
+    settings["workers"] = actors(num_actors=4, num_cpus=2)
+    with DataLoader(SignedProvider(num_samples, 0.01), 4, **settings) as loader:
+        for step, batch in enumerate(loader):
+            loaded_by.append(batch.pop("loaded_by").flatten().tolist())
+            got.append(frozen(batch))
+            if step == 5:
+                pids.append(actor_pids())
+                nodes.append(CLUSTER.add_node(num_cpus=4, object_store_memory=STORE_BYTES))
+                pids.append(await_actors(4))
+            if step == last:
+                CLUSTER.remove_node(nodes[0], allow_graceful=False)
+                pids.append(await_actors(2))
+    parts = loaded_by[:6], loaded_by[6 : last + 1], loaded_by[last + 1 + 4 * 4 :]  # four per actor were ahead
+    used = [sorted(set(itertools.chain.from_iterable(part))) for part in parts]
+    return {"same": got == want, "pids": pids, "used": used, "lost": num_lost()}
 
-    def act(step: int) -> None:
-        if step == 5:
-            counts.append(len(actor_pids()))
-            nodes.append(CLUSTER.add_node(num_cpus=4, object_store_memory=STORE_BYTES))
-            counts.append(len(await_actors(4)))
-        if step == num_samples // 8:
-            CLUSTER.remove_node(nodes[0], allow_graceful=False)
-            counts.append(len(await_actors(2)))
 
-    with make(num_samples=num_samples, workers=actors(num_actors=4, num_cpus=2)) as loader:
-        got, _ = timed(loader, act)
-    return {"same": got == want, "counts": counts, "lost": num_lost()}
+@run
+def a_connection_that_is_ended() -> dict[str, Any]:
+    """What is said at the batches after it; and whether the loop goes on once there is another connection."""
+    want, got, said = local(), [], []
+    try:
+        with make(workers=actors(address=CLUSTER.address)) as loader:
+            batches = iter(loader)
+            got += [frozen(next(batches)) for _ in range(3)]
+            ray.shutdown()
+            while len(got) < len(want) and len(said) < 3:
+                began = time.monotonic()
+                try:
+                    got.append(frozen(next(batches)))
+                except WorkerStartError as error:
+                    said.append([len(got), time.monotonic() - began, ray.is_initialized(), str(error)])
+        with make(workers=actors(address=CLUSTER.address)) as loader:
+            next(iter(loader))
+            ray.shutdown()
+        is_connected = ray.is_initialized()
+    finally:
+        if not ray.is_initialized():
+            ray.init(address=CLUSTER.address, logging_level="WARNING")
+    return {"same": got == want, "said": said, "connected": is_connected, "lost": num_lost()}
 
 
 @run

@@ -139,18 +139,25 @@ def test_exceptions_of_signal_handlers_lose_nothing(ray_runs: RayRuns) -> None:
     assert result["lost"] == 0, result["said"]
 
 
+SENT_TOO_LATE = (
+    "Files are sent only when a process connects: give them to `ray.init(runtime_env=...)`, or to the first "
+    "RayWorkers."
+)
+
+
 @pytest.mark.wide
 def test_wrong_clusters_are_named(ray_runs: RayRuns) -> None:
     said = ray_runs("wrong_clusters")
     assert said["another address"].startswith("WorkerStartError soon: RayWorkers has the address '127.0.0.1:1'")
     assert said["another name"] == "nothing"
     assert said["sent too late"].startswith(
-        "SettingError soon: `runtime_env` has `py_modules`, which Ray sends only when a process connects, and this"
+        "SettingError soon: Ray refuses `runtime_env={'py_modules': ['a_folder']}`: "
     )
+    assert said["sent too late"].endswith(SENT_TOO_LATE)
     assert said["no environment"].startswith("SettingError soon: Ray refuses `runtime_env={'env_vars': 3}`: ")
-    assert "num_cpus=64, and no machine of the cluster has so many: 1 machine(s) with 4 CPUs" in said["too few"]
+    assert "num_cpus=64, and there are 1 machine(s) with 4 CPUs, of which 0 are free" in said["too few"]
     assert said["too few"].startswith("WorkerStartError soon: None of 1 actors has started within ")
-    assert "num_cpus=1, and of the 4 CPUs of the cluster 0 are free" in said["all held"]
+    assert "num_cpus=1, and there are 1 machine(s) with 4 CPUs, of which 0 are free" in said["all held"]
 
 
 def test_what_cannot_be_sent_to_actors_is_named(ray_runs: RayRuns, tmp_path: Path) -> None:
@@ -170,7 +177,8 @@ def test_what_cannot_be_sent_to_actors_is_named(ray_runs: RayRuns, tmp_path: Pat
 def test_modules_are_sent_when_a_process_connects(ray_runs: RayRuns, tmp_path: Path) -> None:
     *counts, refused = ray_runs("modules_that_are_sent", folder=str(tmp_path))
     assert counts == ["2"] * 2
-    assert refused.startswith("SettingError `runtime_env` has `py_modules`, which Ray sends only when a process ")
+    assert refused.startswith("SettingError Ray refuses `runtime_env={'py_modules': ['others']}`: ")
+    assert refused.endswith(SENT_TOO_LATE)
 
 
 @pytest.mark.wide
@@ -185,7 +193,7 @@ def test_a_store_without_room_is_named_and_one_that_others_fill_is_used(ray_runs
     said = ray_runs("no_room_in_the_store")
     assert "OutputError soon: A batch takes " in said["batch"]
     assert "and the object store of this machine has 94 MB: there is no room for one." in said["batch"]
-    assert said["input"].startswith("WorkerStartError soon: The input takes 94 MB when it is pickled")
+    assert said["input"].startswith("WorkerStartError soon: The input, when it is pickled, takes 94 MB, and the ")
     assert said["others"] == [[4 * batch + slot for slot in range(4)] for batch in range(10)]
 
 
@@ -251,8 +259,28 @@ def test_more_lost_actors_than_may_be_are_an_error_after_which_the_loop_goes_on(
 def test_machines_join_and_leave_within_an_epoch(ray_runs: RayRuns) -> None:
     found = ray_runs("a_machine_joins_and_leaves", num_samples=2400)
     assert found["same"]
-    assert found["counts"] == [2, 4, 2]
+    alone, joined, left = found["pids"]
+    assert [len(alone), len(joined), len(left)] == [2, 4, 2]
+    of_begin, of_middle, of_end = found["used"]
+    assert set(of_begin) <= set(alone)
+    assert of_middle == joined  # all of them load
+    assert of_end == left == alone
     assert found["lost"] == 2
+
+
+def test_a_connection_that_the_program_ends_is_named_and_the_loop_goes_on_with_another_one(
+    ray_runs: RayRuns,
+) -> None:
+    found = ray_runs("a_connection_that_is_ended")
+    ((num_batches, seconds, was_connected, said),) = found["said"]
+    assert 3 <= num_batches <= 3 + 8
+    assert seconds < 5
+    assert not was_connected
+    assert said.startswith("The connection of this process to the Ray cluster was ended (`ray.shutdown()`) ")
+    assert "connect again" in said
+    assert found["same"]
+    assert found["lost"] == 0
+    assert not found["connected"]
 
 
 def test_nothing_is_left_of_a_training_that_was_killed(ray_runs: RayRuns, tmp_path: Path) -> None:

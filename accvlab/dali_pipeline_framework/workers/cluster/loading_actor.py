@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import platform
 import socket
-import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,57 +22,47 @@ from ..process_setup import ignore_interrupts
 from ..reports import ReportedFailure, WorkerReport
 from ..stacks import stack_of_thread
 
-NUM_WORDS = 3
-
 # What decodes, resizes or computes: with another version, other bits may come out.
-_LIBRARIES = {
-    "this package": ("accvlab.dali_pipeline_framework",),
-    "DALI": ("nvidia-dali-cuda120", "nvidia-dali-cuda130"),
-    "NumPy": ("numpy",),
-    "OpenCV": ("opencv-python-headless", "opencv-python"),
-    "simplejpeg": ("simplejpeg",),
-    "PyAV": ("av",),
-    "Pillow": ("pillow",),
-}
+_LIBRARIES = (
+    *("accvlab.dali_pipeline_framework", "nvidia-dali-cuda120 nvidia-dali-cuda130", "numpy"),
+    *("opencv-python-headless opencv-python", "simplejpeg", "av", "pillow"),
+)
 
 
 def own_values() -> dict[str, str]:
     """What the bits of a batch depend on, besides the plan: architecture, and versions of libraries."""
-    return {"architecture": platform.machine(), **{name: _version(names) for name, names in _LIBRARIES.items()}}
+    return {"architecture": platform.machine(), **{names: _version(names) for names in _LIBRARIES}}
 
 
-def _version(names: Sequence[str]) -> str:
-    for name in names:
+def _version(names: str) -> str:
+    for name in names.split():
         with contextlib.suppress(metadata.PackageNotFoundError):
             return metadata.version(name)
     return "not installed"
 
 
-class ActorFacts(NamedTuple):
+class ActorReport(NamedTuple):
     """What an actor says of itself.
 
     Attributes:
-        host: Its machine.
+        place: Its machine and process, for people.
         node: Its node, by Ray's number.
         pid: Its process there.
         progress: The file there that says what it is at, also after it has died.
-        values: What the bits of a batch depend on.
+        stage: What it is at (see `LocalWorkers.at_work`).
+        still_s: For how many seconds.
     """
 
-    host: str
+    place: str
     node: str
     pid: int
     progress: str
-    values: Mapping[str, str]
-
-    @property
-    def place(self) -> str:
-        """Where it runs, for people."""
-        return f"{self.host} (process {self.pid})"
+    stage: int = 0
+    still_s: float = 0.0
 
 
 class LoadingActor:
-    """Loads batches; a second thread answers `at_work`, `stack` and `forget_before` meanwhile."""
+    """Loads batches; a second thread answers `report`, `stack` and `forget_before` meanwhile."""
 
     def __init__(self, number: int) -> None:
         """Set the number of the worker."""
@@ -83,25 +71,30 @@ class LoadingActor:
         ignore_interrupts()
         context = ray.get_runtime_context()
         folder = os.path.join(context.get_temp_dir(), context.get_session_name())  # with the logs of this actor
-        file, path = tempfile.mkstemp(".progress", "loading_actor_", folder)
-        os.ftruncate(file, 8 * NUM_WORDS)
-        self._words = memoryview(mmap.mmap(file, 8 * NUM_WORDS)).cast("q")  # stage, since when, task
-        os.close(file)
-        node = str(context.get_node_id())
-        self._facts = ActorFacts(socket.gethostname(), node, os.getpid(), path, own_values())
+        path = os.path.join(folder, f"loading_actor_{context.get_actor_id()}.progress")
+        self._words: Any = np.memmap(path, np.int64, "w+", shape=(3,))  # stage, since when, task
+        place = f"{socket.gethostname()} (process {os.getpid()})"
+        self._report = ActorReport(place, str(context.get_node_id()), os.getpid(), path)
         self._number = number
         self._thread = self._first = 0
         self._loader: BatchLoader | None = None
 
-    def facts(self) -> ActorFacts:
-        """Say what this is."""
-        return self._facts
+    def begin(self, payload: npt.NDArray[np.uint8], wanted: Mapping[str, str]) -> WorkerReport | str | None:
+        """Get set up, with what `LoadingPlan.pickled` has returned, where `own_values` are as wanted.
 
-    def begin(self, payload: npt.NDArray[np.uint8]) -> WorkerReport | None:
-        """Get set up, with what `LoadingPlan.pickled` has returned; return why that has failed, if it has."""
+        Returns:
+            Why that has failed, if it has, or in words which values are others.
+        """
         self._thread = threading.get_ident()
-        place = f"actor {self._number} on {self._facts.place}"
+        own = own_values()
+        others = [f"{name}: {own[name]} there, {here} here" for name, here in wanted.items() if own[name] != here]
+        if others:
+            return (
+                f"The actor on {self._report.place} cannot deliver the same bits as this process: "
+                f"{'; '.join(others)}. Install the same versions there, or have the actors run elsewhere."
+            )
         try:
+            place = f"actor {self._number} on {self._report.place}"
             self._loader = begun_loader(payload.tobytes(), self._number, place, self._note)
         except ReportedFailure as failure:
             return failure.report
@@ -118,9 +111,10 @@ class LoadingActor:
         self._words[1] = time.monotonic_ns()
         self._words[0] = stage
 
-    def at_work(self) -> tuple[int, float]:
-        """What it is at (see `LocalWorkers.at_work`), and for how many seconds."""
-        return self._words[0], (time.monotonic_ns() - self._words[1]) * 1e-9
+    def report(self) -> ActorReport:
+        """Say what this is, and what it is at."""
+        still_s = (time.monotonic_ns() - int(self._words[1])) * 1e-9
+        return self._report._replace(stage=int(self._words[0]), still_s=still_s)
 
     def stack(self) -> str:
         """What the thread that loads executes."""
@@ -133,6 +127,6 @@ class LoadingActor:
 
 def take_progress(path: str) -> tuple[int, int]:
     """Get what an actor of this machine was at when it died: the number of the task, and the stage."""
-    words = np.fromfile(path, np.int64, NUM_WORDS)
+    words = np.fromfile(path, np.int64)
     os.unlink(path)
     return int(words[2]), int(words[0])

@@ -3,9 +3,11 @@
 
 ::
 
-    this process   begin ──────────> actor ─> None, or why it cannot be set up
+    this process   begin(payload) ─> actor ─> None, or why it cannot be set up
                    load(task) ─────> loads a batch ─> Loaded (read in the object store), Failed, Ended
-                   at_work() ──────> what it is at, each second, from another thread
+                   report() ───────> where it is, and what it is at, each second, from another thread
+
+A thread of Ray notes each answer; all else is done by the calls of the pool.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import contextlib
 import logging
 import math
 import os
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -26,13 +29,12 @@ from ...errors import FrameworkError, OutputError, WorkerStartError
 from ...forks import keep_forever, left_to_parent
 from ..loading import LoadingPlan
 from ..local import Gone
-from ..messages import Failed, Loaded, Task
+from ..messages import Answer, Failed, Loaded, Task
 from ..pickling import by_value_from_main_script
 from ..process import Ready, StartFailed
-from ..process_setup import comes_from_signal_handler
 from ..reports import WorkerReport
-from .loading_actor import ActorFacts, LoadingActor, own_values, take_progress
-from .ray_cluster import connected_ray, missing_room, refused_environment, sent_by_job, store_sizes
+from .loading_actor import ActorReport, LoadingActor, own_values, take_progress
+from .ray_cluster import connected_ray, connection_of, described_room, environment_to_send, refused_environment
 from .ray_settings import RayWorkers
 
 _logger = logging.getLogger(__name__)
@@ -58,12 +60,10 @@ class _Actor:
     Attributes:
         number: Number of the worker.
         handle: Ray's handle.
-        facts: What it says of itself; None: it has not started.
-        is_ready: Whether it is set up.
+        report: What it has said of itself last; None: it has not started.
+        is_other: Whether it has other versions of libraries: it stays, so that no other one is started there.
         tasks: Numbers of the tasks that it has not answered, in order.
-        stage: What it was at by its last report.
-        still_s: For how long, then.
-        polled_at: When it was asked last what it is at.
+        polled_at: When it was asked last for a report.
         awaits_report: Whether it has not answered that.
         lost_at: When it was lost.
         how: Why; empty where it was not.
@@ -71,38 +71,18 @@ class _Actor:
 
     number: int
     handle: Any
-    facts: ActorFacts | None = None
-    is_ready: bool = False
+    report: ActorReport | None = None
+    is_other: bool = False
     tasks: list[int] = attrs.Factory(list)
-    stage: int = 0
-    still_s: float = 0.0
     polled_at: float = 0.0
-    awaits_report: bool = False
+    awaits_report: bool = True
     lost_at: float = 0.0
     how: str = ""
 
-
-@attrs.define(eq=False)
-class _Asked:
-    """What was asked for: of which actor, what takes the answer or Ray's error, and the number of the task."""
-
-    actor: _Actor
-    take: Callable[[_Asked, Any, Any], None]
-    task: int = -1
-
-
-@contextlib.contextmanager
-def _signals_passed_on() -> Iterator[None]:
-    """Raise what a signal handler has raised; Ray makes other errors of it."""
-    try:
-        yield
-    except SystemError as error:  # a function has returned a result as well
-        raise error.__cause__ or error from None
-    except Exception as error:
-        inner: Any = error
-        while inner is not None and not comes_from_signal_handler(inner):
-            inner = getattr(inner, "client_exc", None) or inner.__cause__ or inner.__context__
-        raise inner or error from None
+    @property
+    def place(self) -> str:
+        """Where it runs, for people."""
+        return f"actor {self.number}{f' on {self.report.place}' if self.report else ''}"
 
 
 class RayActors:
@@ -125,17 +105,16 @@ class RayActors:
         """Set up; nothing is started."""
         self._plan, self._settings, self._pid = plan, settings, os.getpid()
         self._ray: Any = None
+        self._connection: Any = None  # to the cluster, with all that follows
         self._remote: Any = None  # the class of actors
         self._reading: Any = None  # the function that reads what one was at
         self._payload: Any = None
         self._store_bytes = 0
         self._by_number: dict[int, _Actor] = {}
-        self._asked: dict[Any, _Asked] = {}  # by reference, in the order in which it was sent
-        self._sending: tuple[int, Task] | None = None
-        self._starting: _Actor | None = None
-        self._num_started = 0
-        self._waits_since: float | None = None  # for the first actor
-        self._was_ready = False
+        # Answers, each with its reference, the actor, what takes it, and the number of the task.
+        self._came: deque[tuple[Any, _Actor, Callable[..., None], int, Any]] = deque()
+        self._wakes = threading.Lock()  # released by answers; the pool's thread waits for that
+        self._waits_since = 0.0  # for the first actor; infinite once there was one
         self.most_bytes = math.inf
         self.inbox: deque[tuple[int, Any]] = deque()
         left_to_parent(self, keep_forever)  # with references, which Ray counts
@@ -154,22 +133,19 @@ class RayActors:
             return
         pickler = by_value_from_main_script(self._plan.pickler)  # actors do not import the main script
         payload = attrs.evolve(self._plan, pickler=pickler).pickled()
-        settings, ray = self._settings, connected_ray(self._settings)
-        self._ray = ray
-        self._store_bytes = store = store_sizes(ray).get(str(ray.get_runtime_context().get_node_id()), 0)
+        settings = self._settings
+        self._ray = ray = connected_ray(settings)
+        self._connection = connection_of(ray)
+        here = ray.get_runtime_context().get_node_id()
+        resources = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == here)
+        self._store_bytes = store = int(resources["object_store_memory"])
         self.most_bytes = store / 2
         if len(payload) > store:
-            raise WorkerStartError(
-                f"The input takes {len(payload) / 1e6:.0f} MB when it is pickled, and the object store of this "
-                f"machine has {store / 1e6:.0f} MB. Have the data provider open its files on first use, and leave "
-                f"what it has read out in `__getstate__`; or give the store more (`ray start "
-                f"--object-store-memory`)."
-            )
-        options: dict[str, Any] = {"num_cpus": settings.num_cpus, "max_restarts": 0}
-        sent = sent_by_job(settings)
-        of_actors = {name: value for name, value in (settings.runtime_env or {}).items() if name not in sent}
-        if of_actors:
-            options["runtime_env"] = of_actors
+            advice = "have the data provider open files on first use, and leave them out in `__getstate__`"
+            raise WorkerStartError(self._no_room("The input, when it is pickled,", len(payload), advice))
+        for method in (LoadingActor.report, LoadingActor.stack, LoadingActor.forget_before):
+            ray.method(concurrency_group="reports")(method)
+        options = {"num_cpus": settings.num_cpus, **environment_to_send(settings, ray)}
         try:
             remote = ray.remote(concurrency_groups={"reports": 1})(LoadingActor)
             self._remote = remote.options(scheduling_strategy="SPREAD", **options)
@@ -181,56 +157,35 @@ class RayActors:
     def start(self, number: int) -> None:
         """Have an actor started, once the cluster has room for it."""
         self.prepare()
-        self._by_number.pop(number, None)  # one that was lost
-        try:
-            actor = self._starting = _Actor(number, self._remote.remote(number))
-        except (TypeError, ValueError) as error:
-            raise refused_environment(self._settings, error) from error
-        self._asked[self._of_reports(actor.handle.facts).remote()] = _Asked(actor, self._take_facts)
-        self._asked[actor.handle.begin.remote(self._payload)] = _Asked(actor, self._take_begun)
+        actor = _Actor(number, self._remote.remote(number))
+        self._ask(actor, RayActors._take_report, actor.handle.report)
+        self._ask(actor, RayActors._take_begun, actor.handle.begin, self._payload, own_values())
         self._by_number[number] = actor
-        self._starting = None
 
-    def _of_reports(self, method: Any) -> Any:
-        return method.options(concurrency_group="reports")
+    def _ask(self, actor: _Actor, take: Callable[..., None], method: Any, *arguments: Any, task: int = -1) -> None:
+        """Have the answer to a call, or Ray's error, taken by a function."""
+        came, wakes, ref = self._came, self._wakes, method.remote(*arguments)
 
-    def _take_facts(self, asked: _Asked, facts: ActorFacts, error: Any) -> None:
-        actor = asked.actor
-        if error is not None:
-            self._fail(actor, error)
-            return
-        actor.facts = facts
-        values = [(name, facts.values.get(name), value) for name, value in own_values().items()]
-        different = "; ".join(
-            f"{name}: {there} there, {here} here" for name, there, here in values if there != here
-        )
-        if not different:
-            return
-        message = (
-            f"The actor on {facts.host} cannot deliver the same bits as this process: {different}. Install the "
-            f"same versions there, or have the actors run elsewhere."
-        )
-        others = [each for each in self._by_number.values() if each is not actor and not each.how]
-        self._drop(actor)  # it stays, so that no other one is started there
-        if any(each.is_ready or each.facts is None for each in others):
-            _logger.warning("%s It is not used.", message)
+        def note(answer: Any) -> None:  # in a thread of Ray
+            came.append((ref, actor, take, task, answer))
+            with contextlib.suppress(RuntimeError):  # it was released already
+                wakes.release()
+
+        ref._on_completed(note)
+
+    def _take_begun(self, actor: _Actor, problem: WorkerReport | str | None) -> None:
+        if problem is None:
+            self.inbox.append((actor.number, Ready(self.pid(actor.number))))
+            self._waits_since = math.inf
+        elif isinstance(problem, str):
+            actor.is_other = True
+            if any(not each.is_other and not each.how for each in self._by_number.values()):
+                _logger.warning("%s It is not used.", problem)
+            else:
+                self._refuse(actor, WorkerStartError(problem))
         else:
-            self._refuse(actor, WorkerStartError(message))
-
-    def _take_begun(self, asked: _Asked, report: WorkerReport | None, error: Any) -> None:
-        actor = asked.actor
-        if error is not None:
-            self._fail(actor, error)
-        elif report is not None:
-            if report.is_of_missing_package:
-                report = report.with_note(_LACKS_MODULE)
+            report = problem.with_note(_LACKS_MODULE) if problem.is_of_missing_package else problem
             self._refuse(actor, StartFailed(report))
-        else:
-            self._num_started += 1
-            # Its process is one of another machine, where numbers of processes are others.
-            self.inbox.append((actor.number, Ready(-self._num_started)))
-            actor.is_ready = self._was_ready = True
-            _logger.info("Actor %d loads on %s.", actor.number, actor.facts.place if actor.facts else "?")
 
     def _refuse(self, actor: _Actor, why: FrameworkError | StartFailed) -> None:
         """Say that no actor can load this; the next try starts another one."""
@@ -241,27 +196,14 @@ class RayActors:
     # --- messages ---------------------------------------------------------------------------------
 
     def send(self, number: int, task: Task) -> None:
-        """Send a task to an actor; one that is lost is found to be."""
-        actor = self._by_number[number]
-        if actor.how:
-            return
-        self._sending = number, task
-        actor.tasks.append(task.number)
-        self._asked[actor.handle.load.remote(task)] = _Asked(actor, self._take_answer, task.number)
-        self._sending = None
+        """Send a task to an actor; that one is lost may be in the inbox, or found out later."""
+        actor = self._by_number.get(number)
+        if actor is not None:
+            self._ask(actor, RayActors._take_answer, actor.handle.load, task, task=task.number)
+            actor.tasks.append(task.number)
 
     def repair(self) -> None:
-        """After an exception in the middle: undo a start, and send again what may have been sent.
-
-        Two answers do no harm.
-        """
-        starting, self._starting = self._starting, None
-        if starting is not None and self._by_number.get(starting.number) is not starting:
-            self._drop(starting)
-            self._end(starting)
-        sending, self._sending = self._sending, None
-        if sending is not None and sending[0] in self._by_number:
-            self.send(*sending)
+        """Nothing: what may have been sent is sent again by the pool, and two answers do no harm."""
 
     def recycle(self, loaded: Loaded) -> None:
         """Give the memory of a batch back to the object store."""
@@ -270,89 +212,89 @@ class RayActors:
     def forget_before(self, number: int) -> None:
         """Have actors leave out tasks with smaller numbers."""
         for actor in self._by_number.values():
-            if actor.is_ready and not actor.how:
-                self._of_reports(actor.handle.forget_before).remote(number)
+            actor.handle.forget_before.remote(number)
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something has come, and put it into the inbox."""
-        ray, now = self._ray, time.monotonic()
+        if self._by_number and connection_of(self._ray) != self._connection:
+            self._lose_all()
         for actor in [*self._by_number.values()]:
-            self._poll(actor, now)
-        refs = [*self._asked]
-        if refs:
-            with _signals_passed_on():
-                ready, _ = ray.wait(refs, num_returns=1 if timeout_s else len(refs), timeout=timeout_s)
-            for ref in ready:
-                self._take(ref)
-        if not self._was_ready:
+            self._poll(actor, time.monotonic())
+        if timeout_s and not self._came:
+            self._wakes.acquire(timeout=timeout_s)
+        self._wakes.acquire(blocking=False)  # for what has come by now
+        while self._came:
+            self._take(*self._came[0][1:])
+            self._came.popleft()
+        if self._by_number and self._waits_since < math.inf:
             self._refuse_if_late(time.monotonic())
 
-    def _take(self, ref: Any) -> None:
-        asked = self._asked.get(ref)
-        if asked is not None and self._by_number.get(asked.actor.number) is asked.actor:
-            value = error = None
-            try:
-                with _signals_passed_on():
-                    value = self._ray.get(ref)
-            except self._ray.exceptions.RayError as caught:
-                error = caught
-            asked.take(asked, value, error)
-        self._asked.pop(ref, None)
+    def _lose_all(self) -> None:
+        """The program has ended the connection. The next try makes another one, if there is a cluster."""
+        error = WorkerStartError(
+            "The connection of this process to the Ray cluster was ended (`ray.shutdown()`) while a loader had "
+            "actors there. Close loaders before; or connect again (`ray.init(...)`) and go on with the loop: the "
+            "actors are started anew."
+        )
+        gone = [(number, Gone(actor.place, 0, was_killed=True)) for number, actor in self._by_number.items()]
+        self.inbox.extend([(gone[0][0], error), *gone])
+        self._payload, self._waits_since = None, 0.0
+        self._by_number.clear()
 
-    def _take_answer(self, asked: _Asked, answer: Any, error: Any) -> None:
-        actor = asked.actor
-        if isinstance(error, self._ray.exceptions.RayTaskError):  # it lives, but could not send what it has loaded
-            report = WorkerReport.of_exception(error.cause or error, self._place(actor), None, "Sending a batch")
-            answer = Failed(asked.task, report)
-        elif error is not None:
-            self._fail(actor, error)
+    def _take(self, actor: _Actor, take: Callable[..., None], task: int, answer: Any) -> None:
+        if self._by_number.get(actor.number) is not actor:
             return
-        if isinstance(answer, Loaded):
-            num_bytes, store = answer.work.num_bytes, self._store_bytes
-            if num_bytes > store:
-                error = OutputError(
-                    f"A batch takes {num_bytes / 1e6:.0f} MB, and the object store of this machine has "
-                    f"{store / 1e6:.0f} MB: there is no room for one. Give it more (`ray start "
-                    f"--object-store-memory`), or load smaller batches."
-                )
-                self._refuse(actor, error)
-                return
+        errors = self._ray.exceptions
+        if isinstance(answer, errors.RayTaskError) and task >= 0:  # it lives, but could not send a batch
+            report = WorkerReport.of_exception(answer.cause or answer, actor.place, None, "Sending a batch")
+            answer = Failed(task, report)
+        if isinstance(answer, errors.RayError) and take is not RayActors._take_progress:
+            self._fail(actor, answer)
+        else:
+            take(self, actor, answer)
+
+    def _take_answer(self, actor: _Actor, answer: Answer) -> None:
+        if isinstance(answer, Loaded) and answer.work.num_bytes > self._store_bytes:
+            text = self._no_room("A batch", answer.work.num_bytes, "load smaller batches")
+            self._refuse(actor, OutputError(text))
+            return
         self.inbox.append((actor.number, answer))
-        if asked.task in actor.tasks:
-            actor.tasks.remove(asked.task)
+        actor.tasks = [number for number in actor.tasks if number != answer.number]
+
+    def _no_room(self, what: str, num_bytes: int, advice: str) -> str:
+        return (
+            f"{what} takes {num_bytes / 1e6:.0f} MB, and the object store of this machine has "
+            f"{self._store_bytes / 1e6:.0f} MB: there is no room for one. Give it more (`ray start "
+            f"--object-store-memory`), or {advice}."
+        )
 
     def _poll(self, actor: _Actor, now: float) -> None:
         """Have an actor say what it is at, each second; a lost one of which nothing comes is given up."""
         if actor.how:
-            if actor.lost_at and now - actor.lost_at > _LONGEST_READING_S:
+            if now - actor.lost_at > _LONGEST_READING_S:
                 self._gone(actor, 0)
-        elif actor.facts is not None and not actor.awaits_report and now - actor.polled_at > _POLL_EACH_S:
+        elif not actor.awaits_report and now - actor.polled_at > _POLL_EACH_S:
+            self._ask(actor, RayActors._take_report, actor.handle.report)
             actor.polled_at, actor.awaits_report = now, True
-            self._asked[self._of_reports(actor.handle.at_work).remote()] = _Asked(actor, self._take_report)
 
-    def _take_report(self, asked: _Asked, report: tuple[int, float], error: Any) -> None:
-        if error is not None:
-            self._fail(asked.actor, error)
-        else:
-            asked.actor.awaits_report = False
-            asked.actor.stage, asked.actor.still_s = report
+    def _take_report(self, actor: _Actor, report: ActorReport) -> None:
+        actor.report, actor.awaits_report = report, False
 
     def _refuse_if_late(self, now: float) -> None:
         """Raise an error where no actor starts."""
         self._waits_since = self._waits_since or now
-        waited = now - self._waits_since
-        limit, actor = self._settings.start_within_s, next(iter(self._by_number.values()), None)
-        if actor is None or waited <= min(_ROOM_AGAIN_S, limit):
+        waited, limit = now - self._waits_since, self._settings.start_within_s
+        if waited <= min(_ROOM_AGAIN_S, limit):  # also after an error, which the pool takes first
             return
-        reason, is_impossible = missing_room(self._ray, self._settings.num_cpus)
-        if waited > limit or is_impossible:
-            reason = reason or "none has answered, for a reason that the logs of Ray may say"
+        room, is_possible = described_room(self._ray, self._settings.num_cpus)
+        if waited > limit or not is_possible:
             error = WorkerStartError(
-                f"None of {self._settings.num_actors} actors has started within {waited:.0f} s: {reason}. Give "
-                f"RayWorkers fewer CPUs per actor (num_cpus), end what holds them, or add machines."
+                f"None of {self._settings.num_actors} actors has started within {waited:.0f} s: {room}. If that "
+                f"is too little, give RayWorkers fewer CPUs per actor (num_cpus), end what holds them, or add "
+                f"machines; if not, the logs of Ray may say why."
             )
-            self.inbox.append((actor.number, error))
-            self._waits_since = None
+            self.inbox.append((next(iter(self._by_number)), error))
+            self._waits_since = 0.0
 
     # --- end --------------------------------------------------------------------------------------
 
@@ -365,12 +307,9 @@ class RayActors:
     def _fail(self, actor: _Actor, error: Any) -> None:
         """An actor has died, or what it has loaded is lost."""
         text = " ".join(str(error).split())
-        if actor.facts is None and ("creation task" in text or "runtime env" in text):
-            advice = "Install it there, or name it in RayWorkers(runtime_env=...)." * (
-                "ModuleNotFoundError" in text
-            )
-            message = f"An actor could not be made: {text[-_LONGEST_TEXT:]}. {advice}".strip()
-            self._refuse(actor, WorkerStartError(message))
+        if actor.report is None and ("creation task" in text or "runtime env" in text):
+            advice = "What it lacks can be named in RayWorkers(runtime_env=...)."
+            self._refuse(actor, WorkerStartError(f"An actor could not be made: {text[-_LONGEST_TEXT:]}. {advice}"))
             return
         text = text.partition("The actor is dead because ")[2] or text
         text = text.partition(" Some common causes")[0][:_LONGEST_TEXT].rstrip(". ")
@@ -381,29 +320,25 @@ class RayActors:
         """Find out what a lost actor was at. What it has sent before comes meanwhile; then it is gone."""
         if actor.how:
             return
-        actor.how, actor.lost_at = how, time.monotonic()
-        if actor.facts is None:
+        actor.lost_at, actor.how = time.monotonic(), how
+        if actor.report is None:
             self._gone(actor, 0)
             return
         strategies = self._ray.util.scheduling_strategies
-        there = strategies.NodeAffinitySchedulingStrategy(actor.facts.node, soft=False)
-        ref = self._reading.options(scheduling_strategy=there).remote(actor.facts.progress)
-        self._asked[ref] = _Asked(actor, self._take_progress)
+        there = strategies.NodeAffinitySchedulingStrategy(actor.report.node, soft=False)
+        reading = self._reading.options(scheduling_strategy=there)
+        self._ask(actor, RayActors._take_progress, reading, actor.report.progress)
 
-    def _take_progress(self, asked: _Asked, progress: tuple[int, int], error: Any) -> None:
-        number, stage = (0, 0) if error is not None else progress
-        if stage > 0 and [number] != asked.actor.tasks[:1]:  # the answer to another one before it is lost as well
+    def _take_progress(self, actor: _Actor, progress: Any) -> None:
+        number, stage = progress if isinstance(progress, tuple) else (0, 0)  # else an error: the machine is gone
+        if stage > 0 and [number] != actor.tasks[:1]:  # the answer to another one before it is lost as well
             stage = 0
-        self._gone(asked.actor, stage)
+        self._gone(actor, stage)
 
     def _gone(self, actor: _Actor, stage: int) -> None:
-        actor.how, actor.lost_at = actor.how or "was refused", 0.0
-        self.inbox.append((actor.number, Gone(f"{self._place(actor)} {actor.how}", stage, was_killed=True)))
-        self._drop(actor)
-
-    def _drop(self, actor: _Actor) -> None:
-        for ref in [ref for ref, asked in self._asked.items() if asked.actor is actor]:
-            del self._asked[ref]
+        how = f"{actor.place} {actor.how or 'was refused'}"
+        self.inbox.append((actor.number, Gone(how, stage, was_killed=True)))
+        self._by_number.pop(actor.number, None)
 
     def _end(self, actor: _Actor) -> None:
         with contextlib.suppress(self._ray.exceptions.RayError):
@@ -414,11 +349,10 @@ class RayActors:
         if os.getpid() != self._pid:
             return
         actors, self._by_number = self._by_number, {}
-        self._asked.clear()
-        if self._ray is not None and self._ray.is_initialized():  # else its functions would start a cluster
+        self._came.clear()
+        if actors and connection_of(self._ray) == self._connection:
             for actor in actors.values():
-                with contextlib.suppress(Exception):
-                    self._ray.kill(actor.handle)
+                self._end(actor)
 
     # --- what they are at -------------------------------------------------------------------------
 
@@ -430,12 +364,13 @@ class RayActors:
     def at_work(self, number: int) -> tuple[int, float]:
         """What an actor is at, and since when; one that does not answer is where it was, for as long."""
         actor, now = self._by_number[number], time.monotonic()
-        if actor.facts is None or actor.how:  # it waits for room, and for nothing of its own
+        if actor.report is None or actor.how:  # it waits for room, and for nothing of its own
             return 0, now
         silent_s = now - actor.polled_at if actor.awaits_report else 0.0
-        if actor.stage == 0 and actor.tasks:
+        stage, still_s = actor.report.stage, actor.report.still_s
+        if stage == 0 and actor.tasks:
             return _HANDING_OVER, now - silent_s
-        return actor.stage, now - (silent_s + actor.still_s if actor.stage else 0.0)
+        return stage, now - (silent_s + still_s if stage else 0.0)
 
     def is_stopped(self, number: int) -> bool:
         """Whether an actor was stopped by a signal: it is found by its silence."""
@@ -444,18 +379,14 @@ class RayActors:
     def described(self, number: int) -> str:
         """Name an actor, with its stack."""
         actor = self._by_number[number]
-        if actor.facts is None:
-            return f"({self._place(actor)}: {missing_room(self._ray, self._settings.num_cpus)[0] or 'it starts'})"
-        try:
-            stack = self._ray.get(self._of_reports(actor.handle.stack).remote(), timeout=_LONGEST_STACK_S)
-        except self._ray.exceptions.RayError:
-            stack = "  (no answer)"
-        return f"({self._place(actor)}):\n{stack}"
+        if actor.report is None:
+            return f"({actor.place} has not started: {described_room(self._ray, self._settings.num_cpus)[0]})"
+        stack = "  (no answer)"
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            stack = self._ray.get(actor.handle.stack.remote(), timeout=_LONGEST_STACK_S)
+        return f"({actor.place}):\n{stack}"
 
     def pid(self, number: int) -> int:
         """The process of an actor, on its machine; 0: it has none yet."""
-        facts = self._by_number[number].facts
-        return 0 if facts is None else facts.pid
-
-    def _place(self, actor: _Actor) -> str:
-        return f"actor {actor.number}{f' on {actor.facts.place}' if actor.facts else ''}"
+        report = self._by_number[number].report
+        return 0 if report is None else report.pid

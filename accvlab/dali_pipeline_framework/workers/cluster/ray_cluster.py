@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Mapping
 from typing import Any
 
 from ...checks import shown
@@ -15,8 +14,7 @@ from ...errors import MissingPackageError, SettingError, WorkerStartError
 from .ray_settings import RayWorkers
 
 _LONGEST_CONNECT_S = 5.0
-_SENT_BY_JOBS = "py_modules", "working_dir"  # of a runtime environment: files are not sent for single actors
-_sent: Mapping[str, Any] = {}  # when this process was connected here
+_sent: Any = None  # the last connection that was made here, and its runtime environment
 
 
 def connected_ray(settings: RayWorkers) -> Any:
@@ -24,7 +22,7 @@ def connected_ray(settings: RayWorkers) -> Any:
 
     Raises:
         MissingPackageError: Ray is not installed.
-        SettingError: The runtime environment has what is sent when a process connects, and this one has connected.
+        SettingError: Ray refuses the runtime environment.
         WorkerStartError: There is no cluster at the address, or the process is connected by Ray Client.
     """
     global _sent
@@ -36,33 +34,26 @@ def connected_ray(settings: RayWorkers) -> Any:
             f"Loading in a Ray cluster needs the package ray ({error}). Install the extra `ray`: "
             f"pip install 'accvlab.dali_pipeline_framework[ray]'."
         ) from error
-    given, to_send = settings.address, sent_by_job(settings)
     if client.is_connected():
         raise WorkerStartError(
             "This process is connected by Ray Client (ray://...), which cannot read the object store of the "
             "cluster. Run the program on a machine of the cluster."
         )
     if ray.is_initialized():
-        connected_to = str(ray.get_runtime_context().gcs_address)
+        given, connected_to = settings.address, str(ray.get_runtime_context().gcs_address)
         if given not in (None, "auto", connected_to) and _place_of(given, ray) != _place_of(connected_to, ray):
             raise WorkerStartError(
                 f"RayWorkers has the address {given!r}, and this process is connected to the cluster at "
                 f"{connected_to!r} already. Leave the address out, or connect to the other one before."
             )
-        if to_send and to_send != _sent:
-            names = " and ".join(f"`{name}`" for name in to_send)
-            raise SettingError(
-                f"`runtime_env` has {names}, which Ray sends only when a process connects, and this one has "
-                f"connected already. Give it to `ray.init(runtime_env=...)`, or to the first RayWorkers."
-            )
         return ray
-    address = given or os.environ.get("RAY_ADDRESS") or "auto"
+    address = settings.address or os.environ.get("RAY_ADDRESS") or "auto"
     try:
         _require_answer(address)
-        ray.init(address=address, logging_level=logging.WARNING, runtime_env={**to_send})
-        _sent = to_send
+        ray.init(address=address, logging_level=logging.WARNING, runtime_env={**(settings.runtime_env or {})})
+        _sent = connection_of(ray), settings.runtime_env
     except (Exception, SystemExit) as error:  # Ray raises many kinds
-        if to_send and isinstance(error, TypeError | ValueError):
+        if settings.runtime_env and isinstance(error, TypeError | ValueError):
             raise refused_environment(settings, error) from error
         where = "on this machine, and RAY_ADDRESS names none" if address == "auto" else f"at {address!r}"
         first_line = str(error).strip().partition("\n")[0]
@@ -74,16 +65,6 @@ def connected_ray(settings: RayWorkers) -> Any:
             f"before the loader starts.{token}"
         ) from error
     return ray
-
-
-def sent_by_job(settings: RayWorkers) -> dict[str, Any]:
-    """What of the runtime environment is sent when a process connects: files, not addresses of stored ones."""
-    environment = settings.runtime_env or {}
-    return {
-        name: environment[name]
-        for name in _SENT_BY_JOBS
-        if name in environment and "://" not in str(environment[name])
-    }
 
 
 def _place_of(address: str, ray: Any) -> tuple[str, str]:
@@ -101,28 +82,33 @@ def _require_answer(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _LONGEST_CONNECT_S).close()
 
 
+def environment_to_send(settings: RayWorkers, ray: Any) -> dict[str, Any]:
+    """Get options of actors with their runtime environment, unless this process was connected with it."""
+    environment = settings.runtime_env
+    return {"runtime_env": {**environment}} if environment and _sent != (connection_of(ray), environment) else {}
+
+
 def refused_environment(settings: RayWorkers, error: Exception) -> SettingError:
     """Make the error for a runtime environment that Ray does not take."""
-    return SettingError(f"Ray refuses `runtime_env={shown(settings.runtime_env)}`: {error}")
+    return SettingError(
+        f"Ray refuses `runtime_env={shown(settings.runtime_env)}`: {error} Files are sent only when a process "
+        f"connects: give them to `ray.init(runtime_env=...)`, or to the first RayWorkers."
+    )
 
 
-def store_sizes(ray: Any) -> dict[str, int]:
-    """Size of the object store of each node that is alive, in bytes, by Ray's number of it."""
-    return {
-        node["NodeID"]: int(node["Resources"].get("object_store_memory", 0))
-        for node in ray.nodes()
-        if node["Alive"]
-    }
+def connection_of(ray: Any) -> tuple[str, str] | None:
+    """Identify the connection of this process: nodes and jobs have new numbers each time; None: there is none."""
+    if not ray.is_initialized():  # most functions of Ray would start a cluster
+        return None
+    context = ray.get_runtime_context()
+    return context.get_node_id(), context.get_job_id()
 
 
-def missing_room(ray: Any, num_cpus: float) -> tuple[str, bool]:
-    """Say why the cluster has no room for an actor (empty: it has), and whether it can never have."""
+def described_room(ray: Any, num_cpus: float) -> tuple[str, bool]:
+    """Say which room the cluster has for an actor, and whether it can ever have enough."""
     sizes = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
     free = ray.available_resources().get("CPU", 0.0)
-    if num_cpus > max(sizes, default=0.0):
-        have = f"{len(sizes)} machine(s) with {', '.join(f'{size:g}' for size in sizes)} CPUs"
-        return f"each actor takes num_cpus={num_cpus:g}, and no machine of the cluster has so many: {have}", True
-    if num_cpus > free:
-        of_all = f"of the {sum(sizes):g} CPUs of the cluster {free:g} are free"
-        return f"each actor takes num_cpus={num_cpus:g}, and {of_all}", False
-    return "", False
+    have = (
+        f"{len(sizes)} machine(s) with {', '.join(f'{size:g}' for size in sizes)} CPUs, of which {free:g} are free"
+    )
+    return f"each actor takes num_cpus={num_cpus:g}, and there are {have}", num_cpus <= max(sizes, default=0.0)

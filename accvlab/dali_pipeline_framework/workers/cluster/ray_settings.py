@@ -18,16 +18,8 @@ _MOST_AHEAD = 4096
 
 
 def _check_address(settings: object, field: object, address: Any) -> None:
-    if address is None:
-        return
-    if isinstance(address, str) and address.startswith("ray://"):
-        raise SettingError(
-            f"`address` must be that of a cluster whose object store this process can read, got {address!r}, "
-            f"which is one of Ray Client: every batch would be copied through its server. Run this program on a "
-            f"machine of the cluster (`ray start --address=HOST:6379` makes this one such a machine), and leave "
-            f"`address` out."
-        )
-    if not isinstance(address, str) or not re.fullmatch(r".+:\d+|auto|local", address):
+    is_string = isinstance(address, str) and not address.startswith("ray://")  # of which batches cannot be read
+    if address is not None and not (is_string and re.fullmatch(r".+:\d+|auto|local", address)):
         raise SettingError(f"`address` must be HOST:PORT of a Ray cluster, or None, got {shown(address)}.")
 
 
@@ -51,8 +43,8 @@ class RayWorkers:
         batches_ahead: How many batches are requested ahead at most; fewer where they would take more than half of
             the object store. None: four per actor, or more where batches have few samples.
         runtime_env: What the actors need, as a runtime environment of Ray, e.g.
-            ``{"py_modules": ["path/of/my_package"]}``, which is sent when this process connects, or
-            ``{"env_vars": {"NAME": "value"}}``.
+            ``{"env_vars": {"NAME": "value"}}``, or ``{"py_modules": ["path/of/my_package"]}``: files are sent only
+            when this process connects.
         start_within_s: How many seconds to wait for the first actor.
 
     Raises:
