@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import OutputError
-from .loading import LoadingPlan, begun_loader
+from .loading import begun_loader
+from .loading_plan import LoadingPlan
 from .messages import Ended, Loaded, Task
 from .packing import Parts, copied_one_after_the_other
 from .process_setup import open_again_what_is_read, prepare_worker_process

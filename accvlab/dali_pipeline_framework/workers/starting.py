@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from ..errors import WorkerStartError
 from ..threads import Job, in_lasting_thread, one_thread_of_opencv
-from .loading import LoadingPlan
+from .loading_plan import LoadingPlan
 from .preloading import end_fork_server, needed_modules, server_pid, start_fork_server
 from .process import NUM_WORDS, STARTING, Start, run_worker
 from .process_setup import DeathSignal
