@@ -316,7 +316,8 @@ class Pool:
             following = self._plan.following(next(reversed(self._entries)))
             if following is None or self._added(following) is None:
                 break
-        if self._waiting and self.supervisor.may_start:
+        # Without any worker, what comes before the batch with the error would never come.
+        if self._waiting and (self.supervisor.may_start or not self.supervisor.members):
             self.supervisor.start_missing()
         while self._waiting and (member := self.supervisor.free_member()) is not None:
             self.supervisor.send(member, self._waiting[0].task)
