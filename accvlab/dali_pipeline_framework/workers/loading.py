@@ -14,7 +14,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns, process_time_ns
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -88,8 +88,9 @@ def begun_loader(plan: bytes | LoadingPlan, worker: int, place: str, note: Calla
     what: str | None = None
     try:
         if isinstance(plan, bytes):
-            limits, plan, name, source, steps, init_fn = pickle.loads(plan)
+            limits, rest, name, source, steps, init_fn = pickle.loads(plan)
             set_all_limits(limits)
+            plan = cast(LoadingPlan, rest)
             loads = plan.pickler[1]
             with stage(UNPICKLING_INPUT):
                 plan.source = _unpickled(loads, source, f"The input ({name})")
@@ -205,10 +206,11 @@ class BatchLoader:
 
     def failure(self, task: Task, error: BaseException) -> Failed:
         """Describe what was raised while a batch was loaded, or handed over."""
-        where = "epoch {}, batch {}".format(*task.position)
+        where, is_here = "epoch {}, batch {}".format(*task.position), self.worker is None
         if not isinstance(error, _FailedError):
             what: str | None = "Putting a batch together"
-            return Failed(task.number, self._report(error, where, None, what), cause=error)
+            report = self._report(error, where, None, what)
+            return Failed(task.number, report, cause=error if is_here else None)
         cause, stage, sample = of_step(error.error), error.stage, error.sample
         if not self._is_callable:
             where = f"batch {self._num_iterated} since the start"
@@ -226,7 +228,8 @@ class BatchLoader:
             report = self._report(cause, where, index, what, info)
             reason = f"{type(cause).__name__}: {text_of(cause)}"
         reason, file = " ".join(reason.split())[:_LONGEST_REASON], description_of(self.plan.source, index)
-        return Failed(task.number, report, sample, stage, reason, file, None if stage == "checks" else cause)
+        is_raised = is_here and stage != "checks"
+        return Failed(task.number, report, sample, stage, reason, file, cause if is_raised else None)
 
     # --- callables --------------------------------------------------------------------------------
 
@@ -258,9 +261,7 @@ class BatchLoader:
         """Load and check the samples of a batch that are not kept; get the numbers of all that it has."""
         instead, infos, flats = batch.task.instead, batch.infos, batch.flats
         loading, source, note, check = self._loading, self.plan.source, self._note, self._checker.check
-        chosen = range(len(infos))
-        if instead:
-            chosen = [number for number in chosen if instead.get(number, -1) is not None]  # type: ignore[assignment]
+        chosen = [number for number in range(len(infos)) if instead.get(number, -1) is not None]
         rest: Iterator[Any] | None = None
         for number in chosen:
             if number in flats:
@@ -273,9 +274,7 @@ class BatchLoader:
                     flat = source.load_in_place(batch.task.places[number], instead[number])  # type: ignore[index]
                 else:
                     if rest is None:
-                        asked = infos
-                        if flats or instead:
-                            asked = [infos[each] for each in chosen if each not in flats and each not in instead]
+                        asked = [infos[each] for each in chosen if each not in flats and each not in instead]
                         rest = source.iter_batch(asked) if hasattr(source, "iter_batch") else map(source, asked)
                     flat = next(rest, _END)
             except BaseException as error:
@@ -289,12 +288,12 @@ class BatchLoader:
             if flat is _END:  # only the input knows where the epoch ends
                 if number == 0 or not InputAdapter(source).delivers_partial_batches:
                     return []
-                return [*chosen][: [*chosen].index(number)]
+                return chosen[: chosen.index(number)]
             try:
                 flats[number] = check(flat)
             except ValueError as error:
                 raise _FailedError(error, "checks", number) from error
-        return [*chosen]
+        return chosen
 
     def _loaded_alone(self, info: Info, number: int) -> Any:
         try:
@@ -369,7 +368,7 @@ class BatchLoader:
             checker.usual_ranks = list(map(_ndim_of, samples[0]))
         layout = self.plan.layout
         try:
-            return outputs_of_batch(layout, samples, draws, True, self.memory)
+            return outputs_of_batch(layout, samples, draws, self.memory)
         except TooLargeError as error:
             raise OddSampleError(*checker.describe_too_large(samples, error.items)) from None
         except DimensionClashError:

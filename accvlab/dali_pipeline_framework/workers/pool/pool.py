@@ -280,7 +280,7 @@ class Pool:
         return entry
 
     def _room(self) -> int:
-        """How many batches may be in the window beside those that were handed over."""
+        """How many batches may be in the window, without the batches that were handed over."""
         room, num_workers = self.settings.window, self.settings.num_workers
         if not self._batch_bytes:  # how large batches are is not known yet: one for each worker
             return max(1, min(room, num_workers))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workers of a pool: their starts, those that are lost, and those that stand still."""
+"""The workers of a pool: their starts, lost workers, and workers that stand still."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Workers(Protocol):
 
 
 class NoWorkers:
-    """Stands for workers where this process loads."""
+    """No workers: this process loads."""
 
     most_tasks = 0
     starts_late, most_bytes, last_sent = False, math.inf, -1
@@ -104,7 +104,7 @@ class NoWorkers:
         self.inbox: deque[tuple[int, Any]] = deque()
 
     def _nothing(self, *arguments: Any) -> Any:
-        """There is none of which anything could be asked."""
+        """Do nothing: there is none."""
 
     prepare = start = send = wait = recycle = forget_before = repair = kill = close = _nothing
     at_work = is_stopped = pid = described = _nothing
