@@ -6,6 +6,7 @@ import math
 from collections import deque
 from typing import Any
 
+from support.inputs import NumberIterable
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.faults.fault_policy import FailedSamples, FaultPolicy
@@ -16,6 +17,7 @@ from accvlab.dali_pipeline_framework.workers.messages import Loaded, Task, Work
 from accvlab.dali_pipeline_framework.workers.plans import BatchPlan
 from accvlab.dali_pipeline_framework.workers.pool.failures import Refused
 from accvlab.dali_pipeline_framework.workers.pool.pool import Batch, Pool, PoolSettings
+from accvlab.dali_pipeline_framework.workers.pool.supervisor import Member, NoWorkers, Supervisor
 from accvlab.dali_pipeline_framework.workers.process import Ready
 
 
@@ -79,3 +81,12 @@ def test_a_batch_before_one_with_an_error_comes_where_no_worker_is_left() -> Non
     assert got == [(0, None), (1, None), *first_and_second, (3, None), (4, None), (5, True)] + [
         (number, None) for number in range(5, 9)
     ]
+
+
+def test_what_an_iterable_has_read_is_lost_with_its_worker_also_between_two_tasks() -> None:
+    supervisor = Supervisor(BatchPlan(NumberIterable(8), 4), NoWorkers(), 1, 0, None, None)
+    member = Member(0, 0, is_ready=True)
+    gone = Gone("was ended", is_own_doing=True)
+    assert supervisor.is_no_loss(member, gone)
+    member.is_in_epoch = True
+    assert not supervisor.is_no_loss(member, gone)

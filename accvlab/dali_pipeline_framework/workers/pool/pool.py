@@ -353,6 +353,7 @@ class Pool:
             self._answered(member, message)
 
     def _answered(self, member: Member, answer: Answer) -> None:
+        member.is_in_epoch = not isinstance(answer, Ended)
         member.tasks.pop(answer.number, None)
         entry = self._by_number.get(answer.number)
         if entry is None:

@@ -119,6 +119,7 @@ class Member:
         generation: How many restarts had been counted when it was started.
         tasks: What it has to do, by number of the task.
         is_ready: Whether it is set up.
+        is_in_epoch: Whether it has loaded batches of an epoch that has not ended.
         heard_at: When it was given something to do while it had nothing, or something came from it.
     """
 
@@ -126,6 +127,7 @@ class Member:
     generation: int
     tasks: dict[int, Task] = attrs.Factory(dict)
     is_ready: bool = False
+    is_in_epoch: bool = False
     heard_at: float = attrs.Factory(time.monotonic)
 
 
@@ -213,7 +215,8 @@ class Supervisor:
 
     def is_no_loss(self, member: Member, gone: Gone) -> bool:
         """Whether nothing was lost with a worker; or nobody loads any more."""
-        has_read_nothing = self._plan.is_callable or not member.tasks or gone.stage < 0
+        is_at_start = not (member.tasks or member.is_in_epoch) or gone.stage < 0
+        has_read_nothing = self._plan.is_callable or is_at_start
         return (gone.is_own_doing and has_read_nothing) or self.start_error is not None
 
     def died_error(self, gone: Gone, task: Task | None) -> WorkerDiedError:
