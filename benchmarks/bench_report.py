@@ -38,8 +38,9 @@ from accvlab.dali_pipeline_framework import DataLoader, DataProvider, ImageDecod
 from accvlab.dali_pipeline_framework.engine import structured_pipeline
 from accvlab.dali_pipeline_framework.loader import loader_run, report
 from accvlab.dali_pipeline_framework.pipeline import dali_structured_output_iterator as iterator
-from accvlab.dali_pipeline_framework.workers import loading, pool
+from accvlab.dali_pipeline_framework.workers import loading
 from accvlab.dali_pipeline_framework.workers.messages import Work
+from accvlab.dali_pipeline_framework.workers.pool import pool
 
 BATCH_SIZE = 4
 WIDTH, HEIGHT = 1600, 900

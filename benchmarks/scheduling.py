@@ -168,6 +168,6 @@ def packing(num_leaves: int, num_touched: int, num_times: int) -> dict[str, Any]
     times = []
     for _ in range(num_times):
         start = time.perf_counter()
-        outputs_of_batch(layout, samples, (), False)
+        outputs_of_batch(layout, samples, ())
         times.append(1e6 * (time.perf_counter() - start) / BATCH_SIZE)
     return {"leaves": num_leaves, "touched": num_touched, "us_per_sample": spread(times, 1)}

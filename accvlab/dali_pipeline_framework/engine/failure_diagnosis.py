@@ -14,9 +14,10 @@ from nvidia.dali.pipeline import Pipeline
 from ..limits.image_limits import no_image_file
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.names import format_path
-from ..workers.loading import LoadingPlan, description_of
+from ..workers.loading import description_of
+from ..workers.loading_plan import LoadingPlan
 from ..workers.packing import unpacked
-from ..workers.pool import Batch
+from ..workers.pool.pool import Batch
 from ..workers.samples import DType, Flat
 from .dali.texts import dali_reason, device_error, is_about_decoding, is_about_device, number_in_batch
 from .transport import Delivery

@@ -15,10 +15,12 @@ from typing import Any, cast
 from nvidia.dali import types
 
 from ..faults.fault_policy import FailedSamples
-from ..workers.loading import BatchLoader, LoadingPlan, begun_loader
+from ..workers.loading import BatchLoader, begun_loader
+from ..workers.loading_plan import LoadingPlan
 from ..workers.messages import Ended, Failed, Position, Task, Work
 from ..workers.plans import BatchPlan
-from ..workers.pool import Batch, Pool, Refused
+from ..workers.pool.failures import Refused
+from ..workers.pool.pool import Batch, Pool
 from ..workers.process_setup import ignore_interrupts
 from ..workers.reports import ReportedFailure
 from ..workers.samples import Array
@@ -131,7 +133,7 @@ class _OwnSource(InputSource):
                 plan = BatchPlan(self.plan.source, self.plan.batch_size)
                 batch.task = plan.task(position) or batch.task
                 if batch.task.places is None and batch.loaded.indices is None:
-                    indices = [plan.sample_index(position, number) for number in batch.loaded.numbers]
+                    indices = [plan.sample_index(batch.task, number) for number in batch.loaded.numbers]
                     batch.loaded.indices = None if None in indices else cast(list[int], indices)
         return [*due, *(batch for batch in self._called if batch.position != position)] if due else []
 

@@ -12,7 +12,6 @@ interrupted, in the pipeline costs a new pipeline that begins at the batch which
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 import weakref
 from collections.abc import Sequence
@@ -43,15 +42,15 @@ from ..workers.cluster.ray_actors import RayActors
 from ..workers.loading import BatchLoader
 from ..workers.local import LocalWorkers
 from ..workers.plans import BatchPlan
-from ..workers.pool import Batch, Pool, PoolSettings, Refused, Workers, evening_depth
+from ..workers.pool.failures import Refused
+from ..workers.pool.pool import Batch, Pool, PoolSettings, evening_depth
+from ..workers.pool.supervisor import Workers
 from ..workers.process_setup import comes_from_signal_handler, raised_by_signal_handler
 from .input_binding import LoaderInput
 from .loader_settings import LoaderSettings
 from .progress import LoopProgress, Position
 from .state import NO_SEGMENTS, EpochSegments
 from .torch_interface import with_pinning
-
-_logger = logging.getLogger(__name__)
 
 _AHEAD_PER_ACTOR = 4  # batches: of those on their way and those that even out how long samples take
 
@@ -333,10 +332,9 @@ class LoaderPipeline:
 
     def _may_restart(self, error: FrameworkError) -> bool:
         most = self.failed.policy.restarts or 0
-        if self.pool.num_restarts >= most:
+        if self.pool.supervisor.num_restarts >= most:
             return False
-        self.pool.num_restarts += 1
-        _logger.warning("%s\nRestart %d of at most %d.", error, self.pool.num_restarts, most)
+        self.pool.supervisor.count_restart(error, most)
         return True
 
     @property

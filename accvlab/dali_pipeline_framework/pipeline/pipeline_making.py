@@ -24,7 +24,7 @@ from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sources.planned_input import PlannedInput
 from ..sources.shards import Shard, detected_rank
 from ..user_warnings import warn_user
-from ..workers.loading import LoadingPlan
+from ..workers.loading_plan import LoadingPlan
 from ..workers.packing import TransportLayout
 from ..workers.pickling import pickler_functions
 from ..workers.process_setup import WorkerSetup

@@ -99,9 +99,6 @@ class RandomAccessSampler(SamplerBase):
     """Whether `RandomAccessSampler.with_settings` may change the policy for the last batch: all methods use
     ``last_batch``."""
 
-    version = 0
-    """Version of the order in use; after a change, a batch that was planned before may have other samples."""
-
     must_be_played = False
     """Whether a batch is known only after stepping through all batches before it."""
 

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Orders given as indices: a function of the epoch, or a sampler of PyTorch.
 
-Both are run in the main process, when a loop begins. The workers read the indices of the running epoch from memory
-that they share with it.
+Both are run in the main process, when a loop begins. Workers get the places of samples with their tasks.
 """
 
 from __future__ import annotations
 
-import os
-import struct
 import sys
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -30,20 +26,13 @@ from ..sampling.random_access_sampler import Description
 GivenOrder: TypeAlias = Callable[[int], Sequence[int]] | Iterable[int]
 """A function from an epoch to its sample indices, or a sampler of PyTorch."""
 
-_HEADER = 3
-_VERSION = struct.Struct("=q")
-_NONE: Int64Array = np.array([0, -1, 0], np.int64)
+_NONE: tuple[int, Int64Array] = (-1, np.zeros((2, 0), np.int64))
 
 
 class EpochIndices:
-    """The sample indices of the running epoch.
+    """The sample indices of the running epoch, and of one whose loop has not begun.
 
-    The process that made this object runs the user's code. Workers read what was shared last, from an anonymous
-    file of int64 words: its version (-1 while it is written), the epoch, whether an index repeats, the indices.
-    Processes on other machines get these words with each request (`detached`, `use`).
-
-    Attributes:
-        shared: The words that were shared last.
+    Only the process that made this object runs the user's code.
     """
 
     def __init__(self, given: GivenOrder, num_samples: int) -> None:
@@ -54,38 +43,13 @@ class EpochIndices:
         self.name = type(given).__name__
         if self.is_function:
             self.name = f"function `{getattr(given, '__name__', self.name)}`"
-        self._num_made = 0
-        self._running = self._ahead = _NONE  # of the running epoch; of one whose loop has not begun
+        self._takes_epoch = self.is_function or hasattr(given, "set_epoch")
+        # Epoch, and (2, n): indices and visits, see `EpochOrder`.
+        self._running = self._ahead = _NONE
         self._is_repeatable: bool | None = None
-        self._use(os.memfd_create("dali_pipeline_framework_order", os.MFD_CLOEXEC), os.getpid())
-        self.share()
-
-    def _use(self, file: int, pid: int) -> None:
-        self._file, self._pid = file, pid
-        weakref.finalize(self, _close, os.getpid(), file)
 
     def __getstate__(self) -> dict[str, object]:
-        path = "" if self._file < 0 else f"/proc/{self._pid}/fd/{self._file}"
-        return {"pid": self._pid, "path": path, "is_function": self.is_function, "name": self.name}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.is_function, self.name = state["is_function"], state["name"]
-        self._running = _NONE
-        self._file, self._pid = -1, state["pid"]
-        if state["path"]:
-            self._use(os.open(state["path"], os.O_RDONLY | os.O_CLOEXEC), state["pid"])
-
-    def detached(self) -> EpochIndices:
-        """Get a copy for processes that cannot read the file."""
-        copied = object.__new__(EpochIndices)
-        copied.__setstate__({**self.__getstate__(), "pid": -1, "path": ""})
-        return copied
-
-    def use(self, words: Int64Array) -> None:
-        """In a process that cannot read the file: use what was shared."""
-        self._running = words
-
-    # --- in the main process ----------------------------------------------------------------------
+        return {**self.__dict__, "_given": None, "_running": _NONE, "_ahead": _NONE}
 
     @property
     def stated_count(self) -> int | None:
@@ -97,55 +61,59 @@ class EpochIndices:
 
     def begin(self, epoch: int) -> None:
         """Make the order of the epoch of a loop that begins."""
-        if os.getpid() != self._pid:  # in a forked child: the file has the order of the parent
-            self._use(os.memfd_create("dali_pipeline_framework_order", os.MFD_CLOEXEC), os.getpid())
-        self._running = self._of_epoch_ahead(epoch)
+        self._running = self._made_ahead(epoch)
         self._ahead = _NONE
-
-    def share(self) -> None:
-        """Share the order of the running epoch with the workers; for them, other epochs have ended."""
-        self.shared = self._running
-        os.pwrite(self._file, _VERSION.pack(-1), 0)
-        with open(self._file, "wb", closefd=False) as file:
-            file.seek(_VERSION.size)
-            self._running[1:].tofile(file)
-        os.ftruncate(self._file, self._running.nbytes)
-        os.pwrite(self._file, _VERSION.pack(self._running[0]), 0)
 
     def require_repeatable(self, epoch: int) -> None:
         """Raise a `NotSupportedError` where the order of a begun epoch cannot be made again."""
         if self._is_repeatable is None:
-            if self.is_function or hasattr(self._given, "set_epoch"):
+            if self._takes_epoch:
                 self._is_repeatable = np.array_equal(self.of_epoch(epoch), self._drawn(epoch))
             else:
                 in_order = getattr(sys.modules.get("torch.utils.data"), "SequentialSampler", Sequence)
                 self._is_repeatable = isinstance(self._given, (Sequence, np.ndarray, in_order))
         if not self._is_repeatable:
-            reason = "gives another order when run again for the same epoch"
-            if not self.is_function and not hasattr(self._given, "set_epoch"):
-                reason = "has no `set_epoch`"
+            again = "gives another order when run again for the same epoch"
+            reason = again if self._takes_epoch else "has no `set_epoch`"
             raise NotSupportedError(
                 f"The order of the {self.name} is not a function of the epoch: it {reason}. So a loader cannot go "
                 f"on in the middle of an epoch, only at its end. Use sampler=ShuffledSampler(num_samples, "
                 f"seed=...), or a function epoch -> indices that makes its generator from a seed and the epoch."
             )
 
-    def _of_epoch_ahead(self, epoch: int) -> Int64Array:
-        if self._ahead[1] != epoch:
+    def count(self, epoch: int) -> int:
+        """Count the indices of an epoch; a sampler with a length is not run for that."""
+        count = None if self._running[0] == epoch else self.stated_count
+        return len(self.of_epoch(epoch)) if count is None else count
+
+    def of_epoch(self, epoch: int) -> Int64Array:
+        """Get the ``(n,)`` indices of an epoch."""
+        indices: Int64Array = self._order(epoch)[1][0]
+        return indices
+
+    def units(self, epoch: int, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Get indices and visits at positions of an epoch, see `EpochOrder`."""
+        indices, visits = self._order(epoch)[1][:, positions]
+        return indices, visits
+
+    def _order(self, epoch: int) -> tuple[int, Int64Array]:
+        return self._running if self._running[0] == epoch else self._made_ahead(epoch)
+
+    def _made_ahead(self, epoch: int) -> tuple[int, Int64Array]:
+        if self._ahead[0] != epoch:
             torch = None if self.is_function else sys.modules.get("torch")
             if torch is not None:  # PyTorch's loader draws a seed for its workers before it runs its sampler
                 torch.empty((), dtype=torch.int64).random_()
             indices = self._drawn(epoch)
-            self._num_made += 1
-            repeats = int(np.bincount(indices).max() > 1)
-            self._ahead = np.concatenate([[self._num_made, epoch, repeats], indices])
+            repeats = np.bincount(indices).max() > 1
+            self._ahead = epoch, np.stack([indices, np.arange(1, len(indices) + 1) * repeats])
         return self._ahead
 
     def _drawn(self, epoch: int) -> Int64Array:
         """Run the user's code."""
         count = None if self.is_function else self.stated_count
         try:
-            if not self.is_function and hasattr(self._given, "set_epoch"):
+            if self._takes_epoch and not self.is_function:
                 self._given.set_epoch(epoch)
             given = self._given(epoch) if self.is_function else [*self._given]
         except Exception as error:
@@ -181,40 +149,6 @@ class EpochIndices:
             rule = f"The {self.name} chose sample {indices[place]} at position {place} of epoch {epoch}"
             raise SettingError(f"{rule}, but the data set has the samples 0 .. {self._num_samples - 1}.")
         return indices.astype(np.int64)
-
-    # --- in any process ---------------------------------------------------------------------------
-
-    @property
-    def version(self) -> int:
-        """Version of the order in use; a worker reads here whether there is a new one."""
-        if os.getpid() != self._pid and self._file >= 0:
-            while not 0 <= self._running[0] == _VERSION.unpack(os.pread(self._file, _VERSION.size, 0))[0]:
-                self._running = np.fromfile(f"/proc/self/fd/{self._file}", np.int64)
-        return int(self._running[0])
-
-    def count(self, epoch: int) -> int:
-        """Count the indices of an epoch; a sampler with a length is not run for that."""
-        count = self.stated_count if os.getpid() == self._pid and self._running[1] != epoch else None
-        return len(self.of_epoch(epoch)) if count is None else count
-
-    def of_epoch(self, epoch: int) -> Int64Array:
-        """Get the ``(n,)`` indices of an epoch."""
-        return self._words(epoch)[_HEADER:]
-
-    def units(self, epoch: int, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Get indices and visits at positions of an epoch, see `EpochOrder`."""
-        words = self._words(epoch)
-        return words[_HEADER + positions], positions + 1 if words[2] else np.zeros_like(positions)
-
-    def _words(self, epoch: int) -> Int64Array:
-        if self._running[1] == epoch:
-            return self._running
-        return self._of_epoch_ahead(epoch) if os.getpid() == self._pid else _NONE
-
-
-def _close(pid: int, file: int) -> None:
-    if os.getpid() == pid:  # a forked child must not close what has its number there
-        os.close(file)
 
 
 class GivenOrderSampler(EpochPlanSampler):
@@ -259,11 +193,6 @@ class GivenOrderSampler(EpochPlanSampler):
         settings = {name: getattr(given, name, None) for name in ("seed", "shuffle", "drop_last")}
         self._description |= {name: value for name, value in settings.items() if isinstance(value, int)}
 
-    @property
-    def version(self) -> int:  # type: ignore[override]
-        """Version of the order in use."""
-        return self.indices.version
-
     def describe(self) -> Description:
         """Describe the known part of the order."""
         return self._description
@@ -286,16 +215,6 @@ class GivenOrderSampler(EpochPlanSampler):
         return super().with_settings(
             total_batch_size=total_batch_size, num_shards=num_shards, last_batch=last_batch
         )
-
-    def detached(self) -> GivenOrderSampler:
-        """Get a copy whose order comes with each request, see `EpochIndices`."""
-        changed: GivenOrderSampler = self._copy()
-        changed.indices = self.indices.detached()
-        return changed
-
-    def num_batches(self, epoch: int) -> int:
-        """Number of batches of an epoch; in a worker, 0 of one that has ended."""
-        return super().num_batches(epoch) if self.indices.count(epoch) else 0
 
     def _plan(self, epoch: int) -> EpochPlan:
         plan = super()._plan(epoch)

@@ -131,7 +131,7 @@ class PlannedInput(CallableBase, ABC):
 
     def _forget(self) -> None:
         """Reset cached values, in a new object or one with other settings."""
-        self._current: tuple[int, int, int, list[SamplePlace]] | None = None  # the batch that was requested last
+        self._current: tuple[int, int, list[SamplePlace]] | None = None  # the batch that was requested last
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_current": None}
@@ -293,16 +293,15 @@ class PlannedInput(CallableBase, ABC):
         return places[number]
 
     def _places_of_batch(self, epoch: int, batch: int) -> list[SamplePlace]:
-        version = self._sampler.version
-        if self._current is None or self._current[:3] != (epoch, batch, version):
+        if self._current is None or self._current[:2] != (epoch, batch):
             if not self._has_batch(epoch, batch):
                 raise StopIteration
-            self._current = (epoch, batch, version, self.get_places(epoch, batch))
-        return self._current[3]
+            self._current = (epoch, batch, self.get_places(epoch, batch))
+        return self._current[2]
 
     def use_places(self, epoch: int, batch: int, places: list[SamplePlace]) -> None:
         """Take the places of a batch, which another process has planned."""
-        self._current = (epoch, batch, self._sampler.version, places)
+        self._current = (epoch, batch, places)
 
     def get_places(self, epoch: int, batch: int) -> list[SamplePlace]:
         """Get the places of the samples of this shard in a batch."""

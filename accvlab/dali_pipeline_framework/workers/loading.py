@@ -14,27 +14,24 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns, process_time_ns
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
-from ..draws.keyed_draws import LoadingSamples, SampleSeeds, of_thread
-from ..draws.random_draws import KeyedDraws
+from ..draws.keyed_draws import LoadingSamples, of_thread
 from ..errors import FrameworkError, SourceError, text_of
 from ..faults.fault_policy import Stage
-from ..limits.file_limits import all_limits, set_all_limits
+from ..limits.file_limits import set_all_limits
 from ..providers import frame_counts
-from ..providers.replayed_draws import ReplayedDraws
 from ..providers.sample_loading import named_index
-from ..sample_data import GroupFormat
 from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
 from ..sources.positions import Info, infos_of_batch
+from .loading_plan import RUNNING_INIT_FN, UNPICKLING_INPUT, UNPICKLING_STEPS, LoadingPlan
 from .messages import Answer, Ended, Failed, Loaded, Task, Work
-from .packing import DimensionClashError, Memory, ReusedMemory, TooLargeError, TransportLayout, outputs_of_batch
-from .pickling import PICKLING_ADVICE, Dumps, Loads, pickle_for_worker
+from .packing import DimensionClashError, Memory, ReusedMemory, TooLargeError, outputs_of_batch
+from .pickling import PICKLING_ADVICE, Loads
 from .process_setup import (
-    WorkerSetup,
     decorating,
     keep_freed_memory,
     noting_imports,
@@ -48,92 +45,6 @@ _ndim_of = operator.attrgetter("ndim")
 _nbytes_of = operator.attrgetter("nbytes")
 _END = object()
 _LONGEST_REASON = 500
-
-UNPICKLING_INPUT, UNPICKLING_STEPS, RUNNING_INIT_FN = -2, -3, -4
-SETUP_STAGES = {
-    UNPICKLING_INPUT: "unpickling the input",
-    UNPICKLING_STEPS: "unpickling the steps",
-    RUNNING_INIT_FN: "running `worker_init_fn`",
-}
-
-
-@attrs.define(eq=False)
-class LoadingPlan:
-    """All on which the loading of batches depends; a value that can be sent to other processes.
-
-    Attributes:
-        source: The user's input: a callable or an iterable.
-        blueprint: Format of its samples.
-        pickler: How it is pickled.
-        seeds: Of the global generators.
-        draws: Random draws that travel with the samples; None where there are none.
-        replayed: Draws that were recorded; None where there are none.
-        setup: What makes workers different from each other.
-        steps: Steps that are applied to each sample; None for none.
-        layout: Which outputs are made of a batch; set once the graph is defined.
-        tries_alone: Whether samples of a batch that fails as a whole are tried one by one.
-        checks_images: Whether image files that are sent are checked for damage that DALI does not notice.
-    """
-
-    source: Any
-    blueprint: GroupFormat
-    pickler: tuple[Dumps, Loads]
-    seeds: SampleSeeds
-    draws: KeyedDraws | None = None
-    replayed: ReplayedDraws | None = None
-    setup: WorkerSetup = attrs.field(factory=WorkerSetup)
-    steps: SampleSteps | None = None
-    layout: TransportLayout = attrs.field(factory=TransportLayout)
-    checks_images: bool = False
-    tries_alone: bool = False
-
-    @property
-    def is_callable(self) -> bool:
-        """Whether batches can be loaded in any order."""
-        return callable(self.source)
-
-    @property
-    def batch_size(self) -> int:
-        """Samples per batch."""
-        return self.seeds.batch_size
-
-    @property
-    def name(self) -> str:
-        """Class of the input, for messages."""
-        return type(self.source).__name__
-
-    def pickled(self) -> bytes:
-        """Pickle it in parts: one that cannot be unpickled is then an error of that part.
-
-        Raises:
-            SourcePicklingError: A part cannot be pickled.
-        """
-        dumps, loads = self.pickler
-
-        def part(value: object, what: str, name: str) -> bytes | None:
-            return None if value is None else pickle_for_worker(value, what, name, dumps)
-
-        return pickle.dumps(
-            {
-                "name": self.name,
-                "is_callable": self.is_callable,
-                "source": part(self.source, "The input", self.name),
-                "steps": part(self.steps, "The steps that run in the workers", "chain"),
-                "init_fn": part(self.setup.init_fn, "`worker_init_fn`", "worker_init_fn"),
-                "loads": loads,
-                "setup": attrs.evolve(self.setup, init_fn=None),
-                "rest": (
-                    self.blueprint,
-                    self.seeds,
-                    self.draws,
-                    self.replayed,
-                    self.layout,
-                    self.checks_images,
-                    self.tries_alone,
-                ),
-                "limits": all_limits(),
-            }
-        )
 
 
 def _unpickled(loads: Loads, pickled: bytes, what: str) -> Any:
@@ -177,22 +88,19 @@ def begun_loader(plan: bytes | LoadingPlan, worker: int, place: str, note: Calla
     what: str | None = None
     try:
         if isinstance(plan, bytes):
-            sent = pickle.loads(plan)
-            set_all_limits(sent["limits"])
-            loads, setup = sent["loads"], sent["setup"]
+            limits, rest, name, source, steps, init_fn = pickle.loads(plan)
+            set_all_limits(limits)
+            plan = cast(LoadingPlan, rest)
+            loads = plan.pickler[1]
             with stage(UNPICKLING_INPUT):
-                source = _unpickled(loads, sent["source"], f"The input ({sent['name']})")
+                plan.source = _unpickled(loads, source, f"The input ({name})")
             what = "Unpickling the steps in the worker process"
-            steps = None
-            if sent["steps"] is not None:
+            if steps is not None:
                 with stage(UNPICKLING_STEPS):
-                    steps = loads(sent["steps"])
+                    plan.steps = loads(steps)
             what = "`worker_init_fn`"
-            if sent["init_fn"] is not None:
-                setup = attrs.evolve(setup, init_fn=loads(sent["init_fn"]))
-            blueprint, seeds, draws, replayed, *others = sent["rest"]
-            pickler = pickle.dumps, loads
-            plan = LoadingPlan(source, blueprint, pickler, seeds, draws, replayed, setup, steps, *others)
+            if init_fn is not None:
+                plan.setup = attrs.evolve(plan.setup, init_fn=loads(init_fn))
         what = "`worker_init_fn`"
         use_one_thread_of_opencv()
         keep_freed_memory()
@@ -225,11 +133,11 @@ class _Batch:
 
 
 class _FailedError(Exception):
-    """A sample has failed."""
+    """A sample has failed; where ``sample`` is None, ``where`` says what has."""
 
-    def __init__(self, error: BaseException, stage: Stage, sample: int | None) -> None:
+    def __init__(self, error: BaseException, stage: Stage, sample: int | None, where: str = "") -> None:
         super().__init__()
-        self.error, self.stage, self.sample = error, stage, sample
+        self.error, self.stage, self.sample, self.where = error, stage, sample, where
 
 
 class BatchLoader:
@@ -265,6 +173,7 @@ class BatchLoader:
         self._kept: _Batch | None = None  # of which a sample has failed
         self._epoch: int | None = None  # of an iterable
         self._iterator: Iterator[Any] = iter(())
+        self._indices: Sequence[int] | None = None  # of its last batch, where it knows them
         self._num_iterated = 0
         self._is_iterating = False
         self._answered: Answer | None = None  # of an iterable, that may not have been received
@@ -297,20 +206,30 @@ class BatchLoader:
 
     def failure(self, task: Task, error: BaseException) -> Failed:
         """Describe what was raised while a batch was loaded, or handed over."""
-        epoch, number = task.position
-        where = f"epoch {epoch}, batch {number}"
+        where, is_here = "epoch {}, batch {}".format(*task.position), self.worker is None
         if not isinstance(error, _FailedError):
-            what = "Putting a batch together"
-            return Failed(task.number, self._report(error, where, None, what), cause=error)
+            what: str | None = "Putting a batch together"
+            report = self._report(error, where, None, what)
+            return Failed(task.number, report, cause=error if is_here else None)
         cause, stage, sample = of_step(error.error), error.stage, error.sample
-        if sample is None:
-            index = self._index(task, 0)
-            return Failed(task.number, self._report(cause, f"{where}, random draws", index), cause=cause)
-        index = self._index(task, sample)
-        report, reason = self._described(error, index, f"{where}, slot {sample}", task)
-        failed = Failed(task.number, report, sample, stage, reason, cause=None if stage == "checks" else cause)
-        failed.file = description_of(self.plan.source, index)
-        return failed
+        if not self._is_callable:
+            where = f"batch {self._num_iterated} since the start"
+        where += error.where if sample is None else f", slot {sample}"
+        index, info = self._index(task, sample or 0), None
+        if sample is not None and self._is_callable:
+            info = infos_of_batch(*task.position, self._batch_size)[sample]
+        if stage == "checks":
+            name = "A sample" if index is None else f"Sample {index}"
+            problem = f"{name} does not fit the blueprint of its input ({where}):\n{cause}"
+            report = WorkerReport.of_problem("\n".join([problem, *self._details(index, info)]), index, self.worker)
+            reason = f"does not fit the blueprint: {text_of(cause).strip().removeprefix('- ')}"
+        else:
+            what = named_step(error.error, index) if stage == "steps" else None
+            report = self._report(cause, where, index, what, info)
+            reason = f"{type(cause).__name__}: {text_of(cause)}"
+        reason, file = " ".join(reason.split())[:_LONGEST_REASON], description_of(self.plan.source, index)
+        is_raised = is_here and stage != "checks"
+        return Failed(task.number, report, sample, stage, reason, file, cause if is_raised else None)
 
     # --- callables --------------------------------------------------------------------------------
 
@@ -342,9 +261,7 @@ class BatchLoader:
         """Load and check the samples of a batch that are not kept; get the numbers of all that it has."""
         instead, infos, flats = batch.task.instead, batch.infos, batch.flats
         loading, source, note, check = self._loading, self.plan.source, self._note, self._checker.check
-        chosen = range(len(infos))
-        if instead:
-            chosen = [number for number in chosen if instead.get(number, -1) is not None]  # type: ignore[assignment]
+        chosen = [number for number in range(len(infos)) if instead.get(number, -1) is not None]
         rest: Iterator[Any] | None = None
         for number in chosen:
             if number in flats:
@@ -357,9 +274,7 @@ class BatchLoader:
                     flat = source.load_in_place(batch.task.places[number], instead[number])  # type: ignore[index]
                 else:
                     if rest is None:
-                        asked = infos
-                        if flats or instead:
-                            asked = [infos[each] for each in chosen if each not in flats and each not in instead]
+                        asked = [infos[each] for each in chosen if each not in flats and each not in instead]
                         rest = source.iter_batch(asked) if hasattr(source, "iter_batch") else map(source, asked)
                     flat = next(rest, _END)
             except BaseException as error:
@@ -373,12 +288,12 @@ class BatchLoader:
             if flat is _END:  # only the input knows where the epoch ends
                 if number == 0 or not InputAdapter(source).delivers_partial_batches:
                     return []
-                return [*chosen][: [*chosen].index(number)]
+                return chosen[: chosen.index(number)]
             try:
                 flats[number] = check(flat)
             except ValueError as error:
                 raise _FailedError(error, "checks", number) from error
-        return [*chosen]
+        return chosen
 
     def _loaded_alone(self, info: Info, number: int) -> Any:
         try:
@@ -387,9 +302,7 @@ class BatchLoader:
             pass_on_interrupt(error)
             raise _FailedError(error, "loading", number) from error
 
-    def _made(
-        self, batch: _Batch, numbers: Sequence[int], began: int, cpu: int, indices: Sequence[int] | None = None
-    ) -> Loaded:
+    def _made(self, batch: _Batch, numbers: Sequence[int], began: int, cpu: int) -> Loaded:
         """Draw for the samples of a batch, apply the steps, and put them together."""
         plan, read = self.plan, perf_counter_ns()
         flats = list(map(batch.flats.__getitem__, numbers))
@@ -400,7 +313,7 @@ class BatchLoader:
                 draws = [*plan.draws.of_batch(plan.source, infos, flats)]
             except BaseException as error:  # the user's `get_place` is called
                 pass_on_interrupt(error)
-                raise _FailedError(error, "loading", None) from error
+                raise _FailedError(error, "loading", None, ", random draws") from error
         sent = flats
         of_steps: tuple[int, ...] = ()
         if plan.steps is not None:
@@ -409,7 +322,7 @@ class BatchLoader:
             of_steps = tuple(plan.steps.times_ns)
         stepped = perf_counter_ns()
         try:
-            outputs = self.outputs_of(sent, draws, lambda place: self._index(batch.task, numbers[place], indices))
+            outputs = self.outputs_of(sent, draws, lambda place: self._index(batch.task, numbers[place]))
         except OddSampleError as odd:
             raise _FailedError(ValueError(odd.problem), "checks", numbers[odd.number]) from odd
         num_bytes = 0
@@ -421,7 +334,7 @@ class BatchLoader:
         packed = perf_counter_ns()
         times = read - began, stepped - read, packed - stepped
         work = Work(*times, len(numbers), num_bytes, 1, *frames, process_time_ns() - cpu, of_steps)
-        return Loaded(batch.task.number, outputs, numbers, work, indices)
+        return Loaded(batch.task.number, outputs, numbers, work, self._indices)
 
     def _after_steps(
         self, steps: SampleSteps, batch: _Batch, numbers: Sequence[int], draws: Sequence[Array]
@@ -455,7 +368,7 @@ class BatchLoader:
             checker.usual_ranks = list(map(_ndim_of, samples[0]))
         layout = self.plan.layout
         try:
-            return outputs_of_batch(layout, samples, draws, True, self.memory)
+            return outputs_of_batch(layout, samples, draws, self.memory)
         except TooLargeError as error:
             raise OddSampleError(*checker.describe_too_large(samples, error.items)) from None
         except DimensionClashError:
@@ -478,14 +391,15 @@ class BatchLoader:
         if self._answered is not None and self._answered.number == task.number:
             return self._answered
         was_interrupted, self._is_iterating = self._is_iterating, True
-        if was_interrupted:
-            problem = "was interrupted by a signal handler in the middle of a batch, which is lost"
-            error = SourceError(
-                f"{self.plan.name} {problem}. Load in a worker (`num_workers=1`), where none comes."
-            )
-            answer: Answer = self.failure(task, error)
-        else:
+        try:
+            if was_interrupted:
+                problem = "was interrupted by a signal handler in the middle of a batch, which is lost"
+                raise SourceError(
+                    f"{self.plan.name} {problem}. Load in a worker (`num_workers=1`), where none comes."
+                )
             answer = self._iterated(task)
+        except (_FailedError, SourceError) as error:
+            answer = self.failure(task, error)
         self._answered = answer
         self._is_iterating = False
         return answer
@@ -494,10 +408,9 @@ class BatchLoader:
         """Get the next batch of an iterable; the first task of another epoch begins it anew."""
         began, cpu = perf_counter_ns(), process_time_ns()
         source = self.plan.source
-        where = f"batch {self._num_iterated} since the start"
         # Which samples it will load is not known: what they draw depends on the batch as well.
-        infos = infos_of_batch(0, self._num_iterated, self.plan.batch_size)
-        self._loading.info = infos[0]
+        batch = _Batch(task, infos_of_batch(0, self._num_iterated, self._batch_size), {})
+        self._loading.info, self._indices = batch.infos[0], None
         if self._note is not None:
             self._note(1)
         try:
@@ -509,73 +422,53 @@ class BatchLoader:
             return Ended(task.number)
         except BaseException as error:
             pass_on_interrupt(error)
-            return Failed(task.number, self._report(error, where, None), cause=error)
-        problem, size = self._problem_of(data)
-        if problem:
-            return Failed(task.number, self._report_of_problem(problem, where, None))
-        indices = getattr(source, "current_sample_indices", None)
-        batch = _Batch(task, infos, {})
+            raise _FailedError(error, "loading", None) from error
         try:
-            for number, sample in enumerate(zip(*data, strict=True)):
-                try:
-                    batch.flats[number] = self._checker.check(sample)
-                except ValueError as error:
-                    raise _FailedError(error, "checks", number) from error
-            loaded = self._made(batch, range(size), began, cpu, None if indices is None else [*indices[:size]])
-        except _FailedError as failed:
-            number = failed.sample or 0
-            index = indices[number] if indices is not None and number < len(indices) else None
-            report, reason = self._described(failed, index, f"{where}, slot {number}", None)
-            cause = None if failed.stage == "checks" else of_step(failed.error)
-            return Failed(task.number, report, failed.sample, failed.stage, reason, cause=cause)
+            size = self._size_of_batch(data)
+        except ValueError as error:
+            raise _FailedError(error, "checks", None) from error
+        indices = getattr(source, "current_sample_indices", None)
+        self._indices = None if indices is None else [*indices[:size]]
+        for number, sample in enumerate(zip(*data, strict=True)):
+            try:
+                batch.flats[number] = self._checker.check(sample)
+            except ValueError as error:
+                raise _FailedError(error, "checks", number) from error
+        loaded = self._made(batch, range(size), began, cpu)
         self._num_iterated += 1
         return loaded
 
-    def _problem_of(self, data: object) -> tuple[str, int]:
-        """Say why what an iterable has delivered is no batch; and how many samples it has."""
+    def _size_of_batch(self, data: Any) -> int:
+        """Count the samples in what an iterable has delivered; a `ValueError` says why it is no batch."""
         num_fields, name = len(self.plan.blueprint.flat_paths), self.plan.name
         if not isinstance(data, tuple | list) or len(data) != num_fields:
             paths = map(format_path, self.plan.blueprint.flat_paths[:20])
             got = f"{len(data)} entries" if isinstance(data, tuple | list) else type(data).__name__
-            return (
+            raise ValueError(
                 f"{name} must return one entry per field ({num_fields}: {', '.join(paths)}), each with the data "
                 f"of all samples, got {got}."
-            ), 0
+            )
         sizes = {_size_of(field) for field in data}
-        if len(sizes) != 1 or not 1 <= max(sizes) <= self.plan.batch_size:
-            return (
-                f"{name} must return 1 to {self.plan.batch_size} samples per batch (the batch size of the "
+        if len(sizes) != 1 or not 1 <= max(sizes) <= self._batch_size:
+            raise ValueError(
+                f"{name} must return 1 to {self._batch_size} samples per batch (the batch size of the "
                 f"pipeline) as a list, the same number for each field; got "
                 f"{['no list' if size < 0 else size for size in sorted(sizes)]}."
-            ), 0
-        return "", max(sizes)
+            )
+        return max(sizes)
 
     # --- reports ----------------------------------------------------------------------------------
 
-    def _index(self, task: Task, number: int, indices: Sequence[int] | None = None) -> int | None:
+    def _index(self, task: Task, number: int) -> int | None:
         """Index in the data set of the sample with a number in the batch; None where it is not known."""
-        known = task.sample_index(number)
-        if known is not None or not self.plan.is_callable:
+        known, indices = task.sample_index(number), self._indices
+        if known is not None or not self._is_callable:
             return indices[number] if indices is not None and number < len(indices) else known
         with decorating():
-            infos = infos_of_batch(*task.position, self.plan.batch_size)
-            return InputAdapter(self.plan.source).sample_index(infos[number])
+            return InputAdapter(self.plan.source).sample_index(
+                infos_of_batch(*task.position, self._batch_size)[number]
+            )
         return None
-
-    def _described(
-        self, failed: _FailedError, index: int | None, where: str, task: Task | None
-    ) -> tuple[WorkerReport, str]:
-        """Describe the failure of a sample: at length, and in a line."""
-        cause, number = of_step(failed.error), failed.sample or 0
-        info = None if task is None else infos_of_batch(*task.position, self.plan.batch_size)[number]
-        if failed.stage == "checks":
-            report = self._report_of_problem(str(cause), where, index, info)
-            reason = f"does not fit the blueprint: {text_of(cause).strip().removeprefix('- ')}"
-        else:
-            what = named_step(failed.error, index) if failed.stage == "steps" else None
-            report = self._report(cause, where, index, what, info)
-            reason = f"{type(cause).__name__}: {text_of(cause)}"
-        return report, " ".join(reason.split())[:_LONGEST_REASON]
 
     def _report(
         self,
@@ -590,15 +483,6 @@ class BatchLoader:
         index = known if isinstance(known, int) else sample_index
         details = self._details(index, info, not names_its_file(error))
         return WorkerReport.of_exception(error, where, index, what, details, self.worker)
-
-    def _report_of_problem(
-        self, problem: str, where: str, sample_index: int | None, info: Info | None = None
-    ) -> WorkerReport:
-        """Describe a sample that does not fit the blueprint."""
-        what = "A sample" if sample_index is None else f"Sample {sample_index}"
-        message = f"{what} does not fit the blueprint of its input ({where}):\n{problem}"
-        details = "".join(f"\n{line}" for line in self._details(sample_index, info))
-        return WorkerReport.of_problem(message + details, sample_index, self.worker)
 
     def _details(self, sample_index: int | None, info: Info | None, has_files: bool = True) -> list[str]:
         """What else is known of a sample, in lines; ``has_files``: also its files."""

@@ -31,9 +31,9 @@ import numpy.typing as npt
 from ..forks import leave_process, left_to_parent
 from ..threads import Job, in_new_thread
 from .exits import counts_of_kernel, described_exit
-from .loading import SETUP_STAGES, LoadingPlan
+from .loading_plan import LoadingPlan
 from .messages import Answer, Loaded, Task
-from .process import STARTING, STOP, Free, Layout, Map, Ready, StartFailed, start_error
+from .process import STOP, Free, Layout, Map, Ready, StartFailed, start_error
 from .process_setup import comes_from_signal_handler
 from .stacks import stack_of, state_letter, state_of
 from .starting import GRACE_S, LONGEST_TRANSFER_S, Starter, WorkerProcess
@@ -316,17 +316,6 @@ def _exit_code(process: Any) -> int | None:
         process.join(GRACE_S)
     code: int | None = process.exitcode
     return code
-
-
-def described_stage(stage: int, name: str) -> str:
-    """Say what a worker is at in its set-up; empty where it is set up."""
-    if stage == STARTING:
-        return "starting, or importing the main script"
-    return f"{SETUP_STAGES[stage]} ({name})" if stage in SETUP_STAGES else ""
-
-
-def _pickled(value: object) -> bytes:
-    return bytes(reduction.ForkingPickler.dumps(value))
 
 
 def _array(maps: Sequence[npt.NDArray[np.uint8]], layout: Layout) -> Any:

@@ -113,7 +113,7 @@ class Failed:
         stage: Where it has failed.
         reason: Why, in a line.
         file: Where the sample comes from, as far as the provider knows.
-        cause: The exception, where it was raised in this process.
+        cause: The exception, where it was raised in the main process.
     """
 
     number: int
@@ -123,13 +123,6 @@ class Failed:
     reason: str = ""
     file: str = ""
     cause: BaseException | None = None
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        return (self.number, self.report, self.sample, self.stage, self.reason, self.file)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.number, self.report, self.sample, self.stage, self.reason, self.file = state
-        self.cause = None
 
 
 @attrs.define(eq=False)

@@ -94,7 +94,6 @@ def outputs_of_batch(
     layout: TransportLayout,
     samples: Sequence[Flat],
     draws: Sequence[Array],
-    must_be_contiguous: bool,
     memory: Memory | None = None,
 ) -> list[Array]:
     """Make the outputs of a batch.
@@ -103,7 +102,6 @@ def outputs_of_batch(
         layout: Which outputs to make.
         samples: The flat arrays of each sample.
         draws: For each draw one array, with the samples as first axis.
-        must_be_contiguous: Whether strided arrays must be made contiguous here.
         memory: Memory for large buffers; None: new memory for each.
 
     Returns:
@@ -128,7 +126,7 @@ def outputs_of_batch(
         outputs.append(elements)
     for items in layout.fields:
         arrays = by_item[items[0]] if len(items) == 1 else _in_order(by_item, items, layout.is_by_sample)
-        outputs.append(_own_output(items, arrays, num_entries, must_be_contiguous))
+        outputs.append(_own_output(items, arrays, num_entries))
     return outputs
 
 
@@ -139,7 +137,7 @@ def _in_order(by_item: Sequence[Sequence[Array]], items: Items, is_by_sample: bo
     return [array for column in columns for array in column]
 
 
-def _own_output(items: Items, arrays: Sequence[Array], num_entries: int, must_be_contiguous: bool) -> Any:
+def _own_output(items: Items, arrays: Sequence[Array], num_entries: int) -> Any:
     shapes = set(map(_shape_of, arrays))
     first = arrays[0]
     if len(shapes) == 1 and first.nbytes <= _MAX_BYTES_TO_STACK:
@@ -152,8 +150,7 @@ def _own_output(items: Items, arrays: Sequence[Array], num_entries: int, must_be
         raise DimensionClashError
     if max(map(_nbytes_of, arrays)) > MOST_BYTES:
         raise TooLargeError(items)
-    if must_be_contiguous:
-        arrays = [array if array.flags.c_contiguous else array.copy(order="C") for array in arrays]
+    arrays = [array if array.flags.c_contiguous else array.copy(order="C") for array in arrays]
     empty = np.zeros((0,) * first.ndim, first.dtype)
     return [*arrays, *[empty] * (num_entries - len(arrays))]
 

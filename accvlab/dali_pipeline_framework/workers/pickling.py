@@ -38,21 +38,6 @@ def main_script() -> str | None:
     return path if path is not None and os.path.isfile(path) else None
 
 
-@contextlib.contextmanager
-def without_missing_main_script() -> Iterator[None]:
-    """Keep spawned workers from importing a main script that is no file: Python calls its input ``<stdin>``."""
-    main = sys.modules["__main__"]
-    path = getattr(main, "__file__", None)
-    if path is None or os.path.exists(path):
-        yield
-        return
-    del main.__file__
-    try:
-        yield
-    finally:
-        main.__file__ = path
-
-
 def guard_around(name: str, script: str) -> int | None:
     """Line of the main guard of a script that a name is defined below; None where it is defined elsewhere, too."""
     try:

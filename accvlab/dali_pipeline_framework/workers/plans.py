@@ -38,7 +38,7 @@ class BatchPlan:
     def task(self, position: Position) -> Task | None:
         """Make the task for a batch, with the places of its samples; None where the epoch has no such batch."""
         planned, (epoch, batch) = self.planned, position
-        size = self._num_batches[epoch] if epoch in self._num_batches else self._size(epoch)
+        size = self._size(epoch)
         if size is not None and batch >= size:
             return None
         return Task(position, None if planned is None else planned.get_places(epoch, batch))
@@ -69,11 +69,13 @@ class BatchPlan:
         """Get the indices of the samples to try in the place of one that has failed, in order."""
         return iter(()) if self.planned is None else self.planned.substitutes(place)
 
-    def sample_index(self, position: Position, number: int) -> int | None:
-        """Index in the data set of a sample by its number in a batch, where only the input knows it."""
-        if not self.is_callable or not 0 <= number < self._batch_size:
-            return None
+    def sample_index(self, task: Task, number: int) -> int | None:
+        """Index in the data set of a sample by its number in a batch, also where only the input knows it."""
+        known = task.sample_index(number)
+        if known is not None or not self.is_callable or not 0 <= number < self._batch_size:
+            return known
         try:
-            return InputAdapter(self.source).sample_index(infos_of_batch(*position, self._batch_size)[number])
+            infos = infos_of_batch(*task.position, self._batch_size)
+            return InputAdapter(self.source).sample_index(infos[number])
         except Exception:  # only decorates another error
             return None

@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import OutputError, WorkerStartError
-from .loading import LoadingPlan, begun_loader
-from .messages import Ended, Loaded, Task
+from .loading import BatchLoader, begun_loader
+from .loading_plan import LoadingPlan
+from .messages import Answer, Ended, Loaded, Task
 from .packing import Parts, copied_one_after_the_other
 from .process_setup import open_again_what_is_read, prepare_worker_process
 from .reports import ReportedFailure, WorkerReport
@@ -169,24 +170,24 @@ def run_worker(connection: Connection, start: Start, inherited: LoadingPlan | No
     buffers = loader.memory = Buffers(connection, start.parent_pid)
     note(0)
     with contextlib.suppress(EOFError, ConnectionError):
-        while True:
-            message = connection.recv()
+        while isinstance(message := connection.recv(), Free | Task):
             if isinstance(message, Free):
                 buffers.free(message.buffers)
-                continue
-            if not isinstance(message, Task):
-                break
-            if message.number < words[2]:  # nobody waits for it any more
+            elif message.number < words[2]:  # nobody waits for it any more
                 connection.send(Ended(message.number))
-                continue
-            buffers.begin()
-            answer = loader.load(message)
-            if isinstance(answer, Loaded):
-                try:
-                    answer.outputs = buffers.written(answer.outputs)
-                except OutputError as error:
-                    answer = loader.failure(message, error)
-            connection.send(answer)
+            else:
+                connection.send(_answer(loader, buffers, message))
+
+
+def _answer(loader: BatchLoader, buffers: Buffers, task: Task) -> Answer:
+    buffers.begin()
+    answer = loader.load(task)
+    if isinstance(answer, Loaded):
+        try:
+            answer.outputs = buffers.written(answer.outputs)
+        except OutputError as error:
+            return loader.failure(task, error)
+    return answer
 
 
 def say_ready(connection: Connection) -> None:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from ..errors import WorkerStartError
 from ..threads import Job, in_lasting_thread, one_thread_of_opencv
-from .loading import LoadingPlan
+from .loading_plan import LoadingPlan
 from .preloading import (
     end_fork_server,
     give_main_a_spec,
@@ -53,10 +53,10 @@ class WorkerProcess:
     Attributes:
         number: Number of the worker.
         words: int64 words, which it shares; see `Start`.
-        words_file: The file that holds them; -1: it was closed.
         process: The process.
         connection: The pipe to it.
         exit_file: Becomes readable when it has ended, also where a process that it has left keeps the pipe open.
+        files: That one, and the file of the words; none once they were closed.
         exit: What waits for its end.
         maps: The files that it has sent.
         killed_for: Why it was killed here; empty where it was not.
@@ -65,10 +65,10 @@ class WorkerProcess:
 
     number: int
     words: Any = None
-    words_file: int = -1
     process: Any = None
     connection: Any = None
     exit_file: int = -1
+    files: list[int] = attrs.Factory(list)
     exit: Job | None = None
     maps: list[npt.NDArray[np.uint8]] = attrs.Factory(list)
     killed_for: str = ""
@@ -85,11 +85,8 @@ class WorkerProcess:
         """Close all files."""
         if self.connection is not None:
             self.connection.close()
-        file, self.words_file = self.words_file, -1
-        if file >= 0:
-            os.close(file)
-        file, self.exit_file = self.exit_file, -1
-        if file >= 0:
+        files, self.files = self.files, []
+        for file in files:
             os.close(file)
 
 
@@ -222,7 +219,8 @@ class Starter:
         self._start_method = "spawn"
 
     def _begin(self, worker: WorkerProcess) -> None:
-        worker.words_file = file = os.memfd_create("progress", os.MFD_CLOEXEC)
+        file = os.memfd_create("progress", os.MFD_CLOEXEC)
+        worker.files.append(file)
         os.ftruncate(file, 8 * NUM_WORDS)
         worker.words = words = memoryview(mmap.mmap(file, 8 * NUM_WORDS)).cast("q")
         words[0], words[1] = STARTING, time.monotonic_ns()
@@ -242,6 +240,7 @@ class Starter:
                 process.start()
             worker.process = process
         worker.exit_file = _exit_file(process)
+        worker.files.append(worker.exit_file)
 
     def close(self) -> None:
         """Give files and memory back, and end workers that nobody has taken."""

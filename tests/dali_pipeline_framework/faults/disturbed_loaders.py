@@ -134,7 +134,7 @@ def disturb(
     """
     due = _undisturbed(type(provider))
     warnings = _Warnings()
-    logger = logging.getLogger("accvlab.dali_pipeline_framework.workers.pool")
+    logger = logging.getLogger("accvlab.dali_pipeline_framework.workers.pool.supervisor")
     logger.addHandler(warnings)
     found = warnings.found
     received: list[list[Sample]] = []

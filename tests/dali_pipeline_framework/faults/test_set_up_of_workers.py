@@ -22,7 +22,8 @@ from support.scripts import run_script
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
 from accvlab.dali_pipeline_framework.errors import WorkerDiedError, WorkerStartError
-from accvlab.dali_pipeline_framework.workers import pool, process
+from accvlab.dali_pipeline_framework.workers import process
+from accvlab.dali_pipeline_framework.workers.pool import supervisor
 
 pytestmark = pytest.mark.timeout(120)  # nothing may hang
 
@@ -121,7 +122,7 @@ def test_stacks_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
 
 SCRIPT = """
 import sys, time
-import accvlab.dali_pipeline_framework.workers.pool as pool
+import accvlab.dali_pipeline_framework.workers.pool.supervisor as supervisor
 if __name__ == "__mp_main__":
     time.sleep(1000)  # in each spawned worker
 from disturbed_loaders import loader_of
@@ -130,7 +131,7 @@ from accvlab.dali_pipeline_framework import FaultPolicy
 from accvlab.dali_pipeline_framework.errors import WorkerStartError
 class Provider(ImageProvider):
     "Of the main script."
-pool.LONGEST_START_S = 4.0
+supervisor.LONGEST_START_S = 4.0
 began = time.monotonic()
 provider = Provider()
 provider.large = bytes(int(sys.argv[1]))
@@ -242,7 +243,7 @@ class SlowToUnpickle(ImageProvider):
 def test_it_is_logged_that_workers_take_long_to_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pool, "REPORTED_AFTER_S", 0.1)
+    monkeypatch.setattr(supervisor, "REPORTED_AFTER_S", 0.1)
     with loader_of(SlowToUnpickle(), start_method="spawn") as loader:
         next(iter(loader))
     texts = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]

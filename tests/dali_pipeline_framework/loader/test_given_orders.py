@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import pickle
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,7 +27,6 @@ from torch.utils.data import DataLoader as TorchLoader
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
 from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError, StateError
-from accvlab.dali_pipeline_framework.sources.given_order import EpochIndices
 
 SIZE = 22
 Epoch = list[list[int]]
@@ -264,23 +262,6 @@ def test_a_worker_that_is_killed_is_replaced_in_the_same_order(caplog: pytest.Lo
                 os.kill(worker_pids()[0], signal.SIGKILL)
     assert sum("Restart 1 of at most 1" in message for message in caplog.messages) == 1
     assert [batches] == expected
-
-
-def test_workers_take_other_epochs_for_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    indices = EpochIndices(rotated, SIZE)
-    copied = pickle.loads(pickle.dumps(indices))
-
-    def seen_by_worker(epoch: int) -> tuple[int, list[int]]:
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "getpid", lambda: -1)
-            return copied.version, copied.of_epoch(epoch).tolist()
-
-    assert seen_by_worker(0) == (0, [])
-    for epoch in range(3):
-        indices.begin(epoch)
-        indices.share()
-        assert seen_by_worker(epoch) == (epoch + 1, rotated(epoch))
-        assert [seen_by_worker(other)[1] for other in range(5) if other != epoch] == [[]] * 4
 
 
 # --- stopping and going on -------------------------------------------------------------------------------

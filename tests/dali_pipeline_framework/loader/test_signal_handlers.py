@@ -143,13 +143,14 @@ def test_the_stream_is_that_of_an_undisturbed_run(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_batches_of_an_input_that_cannot_go_back_come_once(alarm: Callable[[float], None]) -> None:
+@pytest.mark.parametrize("seed", [5, 6, 7, 8])
+def test_batches_of_an_input_that_cannot_go_back_come_once(seed: int, alarm: Callable[[float], None]) -> None:
     """Where a batch is lost in the middle of a message, there is an error, and nothing comes behind it."""
     batches: list[Any] = []
     with make_loader(NumberIterable(SAMPLES), BATCH, num_workers=1) as loader:
         loop, is_whole = iter(loader), False
         with contextlib.suppress(WorkerDiedError):
-            received(loop, alarm, 5, batches=batches)
+            received(loop, alarm, seed, batches=batches)
             is_whole = True
         if not is_whole:
             with pytest.raises(WorkerDiedError, match="in the middle of a message"):

@@ -21,7 +21,7 @@ from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 from accvlab.dali_pipeline_framework.workers.messages import Loaded, Task, Work
 from accvlab.dali_pipeline_framework.workers.plans import BatchPlan
-from accvlab.dali_pipeline_framework.workers.pool import Pool, PoolSettings, evening_depth
+from accvlab.dali_pipeline_framework.workers.pool.pool import Pool, PoolSettings, evening_depth
 
 
 def share_of_ideal(batch_times: Sequence[float], num_workers: int, depth: int) -> float:

@@ -33,8 +33,8 @@ class Output:
         return self._array
 
 
-def plain(samples: Sequence[Any], must_be_contiguous: bool = False) -> list[Any]:
-    return outputs_of_batch(TransportLayout.of_plain(len(samples[0])), samples, (), must_be_contiguous)
+def plain(samples: Sequence[Any]) -> list[Any]:
+    return outputs_of_batch(TransportLayout.of_plain(len(samples[0])), samples, ())
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=6), st.sampled_from([(), (3,), (0, 4), (2, 2)]))
@@ -61,9 +61,9 @@ def test_large_fields_are_not_copied_together() -> None:
     assert [array is sample[0] for array, sample in zip(output, samples, strict=True)] == [True, True]
 
 
-def test_strided_arrays_are_made_contiguous_where_dali_needs_it() -> None:
+def test_strided_arrays_are_made_contiguous() -> None:
     strided = np.arange(400_000, dtype=np.uint8)[::2]
-    [output] = plain([(strided,), (strided[:7],)], must_be_contiguous=True)
+    [output] = plain([(strided,), (strided[:7],)])
     assert all(array.flags.c_contiguous for array in output)
     np.testing.assert_array_equal(output[0], strided)
 
@@ -73,14 +73,14 @@ def test_samples_of_different_dimensions_clash(is_packed: bool) -> None:
     samples = [(np.zeros(2, np.int8),), (np.zeros((2, 1), np.int8),)]
     layout = TransportLayout(packed=((0,),)) if is_packed else TransportLayout.of_plain(1)
     with pytest.raises(DimensionClashError):
-        outputs_of_batch(layout, samples, (), False)
+        outputs_of_batch(layout, samples, ())
 
 
 def test_elements_of_different_dimensions_clash_only_where_the_graph_uses_them() -> None:
     samples = [(np.zeros(2, np.int8), np.zeros((2, 1), np.int8))] * 3
-    outputs_of_batch(TransportLayout(packed=((0, 1),), num_slots=2), samples, (), False)
+    outputs_of_batch(TransportLayout(packed=((0, 1),), num_slots=2), samples, ())
     with pytest.raises(DimensionClashError):
-        outputs_of_batch(TransportLayout(fields=((0, 1),), num_slots=2), samples, (), False)
+        outputs_of_batch(TransportLayout(fields=((0, 1),), num_slots=2), samples, ())
 
 
 @given(st.data())
@@ -108,7 +108,7 @@ def test_what_is_packed_comes_out_as_it_was(data: st.DataObject) -> None:
         columns.append([np.full(70_000, number, np.uint8) for number in range(num_samples)])
     is_by_sample = data.draw(st.booleans())
     layout = TransportLayout(tuple(items), num_slots=data.draw(st.integers(1, 5)), is_by_sample=is_by_sample)
-    [rows] = outputs_of_batch(layout, [*zip(*columns, strict=True)], (), False)
+    [rows] = outputs_of_batch(layout, [*zip(*columns, strict=True)], ())
     assert len(rows) == num_samples * layout.num_slots
     places = [
         FieldPlace(block, True, dtype, False, element, count)
@@ -138,7 +138,7 @@ def test_entries_beyond_the_elements_of_a_field_are_empty(is_by_sample: bool) ->
     samples = [tuple(np.full((2,), 10 * slot + item, np.int16) for item in range(3)) for slot in range(2)]
     draws = [np.array([[0.25], [0.5]], np.float32)]
     layout = TransportLayout((), True, (2, 3), ((0, 1, 2), (1, 2), (0,), (3, 3)), 3, is_by_sample)
-    slots, of_two, of_three, three, two, one, drawn = outputs_of_batch(layout, samples, draws, False)
+    slots, of_two, of_three, three, two, one, drawn = outputs_of_batch(layout, samples, draws)
     assert slots.tolist() == [0, 0, 1, 1, 2, 2]
     if is_by_sample:
         assert of_two[:4].tolist() == [0, 1, 0, 1]

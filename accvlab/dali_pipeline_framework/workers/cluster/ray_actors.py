@@ -27,7 +27,7 @@ import numpy as np
 
 from ...errors import FrameworkError, OutputError, WorkerStartError
 from ...forks import keep_forever, left_to_parent
-from ..loading import LoadingPlan
+from ..loading_plan import LoadingPlan
 from ..local import Gone
 from ..messages import Answer, Failed, Loaded, Task
 from ..pickling import by_value_from_main_script

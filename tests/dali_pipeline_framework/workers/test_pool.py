@@ -1,0 +1,92 @@
+"""The order in which a pool gives and takes, with workers that do what a test says."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any
+
+from support.inputs import NumberIterable
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework.faults.fault_policy import FailedSamples, FaultPolicy
+from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.sampling import SequentialSampler
+from accvlab.dali_pipeline_framework.workers.local import Gone
+from accvlab.dali_pipeline_framework.workers.messages import Loaded, Task, Work
+from accvlab.dali_pipeline_framework.workers.plans import BatchPlan
+from accvlab.dali_pipeline_framework.workers.pool.failures import Refused
+from accvlab.dali_pipeline_framework.workers.pool.pool import Batch, Pool, PoolSettings
+from accvlab.dali_pipeline_framework.workers.pool.supervisor import Member, NoWorkers, Supervisor
+from accvlab.dali_pipeline_framework.workers.process import Ready
+
+
+class ScriptedWorkers:
+    """With each wait, a batch is loaded, or ends its worker: in the order of a script, then as it comes."""
+
+    most_tasks, starts_late, most_bytes, last_sent = 2, False, math.inf, -1
+
+    def __init__(self, script: list[tuple[str, int]]) -> None:
+        self.inbox: deque[tuple[int, Any]] = deque()
+        self._script = deque(script)
+        self._tasks: dict[int, list[Task]] = {}
+
+    @property
+    def numbers(self) -> list[int]:
+        return [*self._tasks]
+
+    def start(self, number: int) -> None:
+        self._tasks[number] = []
+        self.inbox.append((number, Ready(0)))
+
+    def send(self, number: int, task: Task) -> None:
+        self._tasks[number].append(task)
+
+    def wait(self, timeout_s: float) -> None:
+        if not timeout_s:
+            return
+        due = {tasks[0].position: (number, tasks[0]) for number, tasks in self._tasks.items() if tasks}
+        what, batch = self._script.popleft() if self._script else ("loads", min(due)[1])
+        number, task = due[0, batch]
+        if what == "loads":
+            self.inbox.append((number, Loaded(task.number, [], range(1), Work(num_bytes=1000))))
+            self._tasks[number].remove(task)
+        else:
+            self.inbox.append((number, Gone("was killed", 1, was_killed=True)))
+            del self._tasks[number]
+
+    def _nothing(self, *arguments: Any) -> None: ...
+
+    prepare = recycle = forget_before = repair = kill = close = is_stopped = described = pid = at_work = _nothing
+
+
+def test_a_batch_before_one_with_an_error_comes_where_no_worker_is_left() -> None:
+    script = [("loads", 0), ("loads", 1), ("dies", 2), ("loads", 4), ("dies", 5), ("dies", 2)]
+    workers: Any = ScriptedWorkers(script)
+    plan = BatchPlan(SamplerInputCallable(IndexProvider(9), SequentialSampler(9, 1)), 1)
+    pool = Pool(plan, workers, PoolSettings(2, 4, 1e9), FailedSamples(FaultPolicy()))
+    pool.start()
+    got: list[tuple[int, bool | None]] = []
+    batch = 0
+    while batch < 9:
+        answer = pool.get((0, batch))
+        got.append((batch, answer.is_tried_again if isinstance(answer, Refused) else None))
+        if isinstance(answer, Refused) and answer.is_tried_again:
+            pool.forgive()
+        else:
+            assert isinstance(answer, Batch | Refused)
+            pool.release_through((0, batch))
+            batch += 1
+    first_and_second = [(2, True), (2, False)]
+    assert got == [(0, None), (1, None), *first_and_second, (3, None), (4, None), (5, True)] + [
+        (number, None) for number in range(5, 9)
+    ]
+
+
+def test_what_an_iterable_has_read_is_lost_with_its_worker_also_between_two_tasks() -> None:
+    supervisor = Supervisor(BatchPlan(NumberIterable(8), 4), NoWorkers(), 1, 0, None, None)
+    member = Member(0, 0, is_ready=True)
+    gone = Gone("was ended", is_own_doing=True)
+    assert supervisor.is_no_loss(member, gone)
+    member.is_in_epoch = True
+    assert not supervisor.is_no_loss(member, gone)
