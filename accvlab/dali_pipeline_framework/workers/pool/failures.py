@@ -60,11 +60,14 @@ class FailureHandler:
 
     Either the entry gets an answer or an error, which is raised when it is due; or its task is changed, and it has
     no answer: it is asked again.
+
+    Attributes:
+        not_tried: Samples that are known to fail, and why.
     """
 
     def __init__(self, plan: BatchPlan, failed: FailedSamples) -> None:
         """Set which batches there are, and how samples that fail are handled."""
-        self._plan, self._failed = plan, failed
+        self._plan, self._failed, self.not_tried = plan, failed, failed.not_tried
         self._num_messages = 0
 
     def on_failure(self, entry: Entry, failed: Failed) -> None:
@@ -116,10 +119,9 @@ class FailureHandler:
 
     def replace_known(self, entry: Entry) -> None:
         """Replace the samples of a new batch that are known to fail."""
-        if self._failed.not_tried:
-            for number, place in enumerate(entry.task.places or ()):
-                if place.sample_index in self._failed.not_tried:
-                    self._replace_or_fail(entry, number, "it is known to fail")
+        for number, place in enumerate(entry.task.places or ()):
+            if place.sample_index in self.not_tried:
+                self._replace_or_fail(entry, number, "it is known to fail")
 
     def note_culprits(self, entry: Entry, culprits: Sequence[tuple[int, str, str]]) -> bool:
         """Note samples that have failed in the graph (see `Pool.refuse`); return whether others replace them."""

@@ -135,28 +135,28 @@ class Pool:
                 self._take_all()
                 self._workers.wait(0)
         entry = self._entries.get(position) or self._begun(position)
-        got = Ended(-1) if entry is None else self._got(position, entry)
-        self._is_within = False
-        return got
-
-    def _got(self, position: Position, entry: Entry) -> Batch | Ended | Refused:
-        began = 0
-        if entry.answer is None and entry.error is None:
+        if entry is not None and entry.answer is None and entry.error is None:
             began = perf_counter_ns()
             self._await(entry)
-        answer = entry.answer
-        if type(answer) is Loaded:
-            if began:  # to wait for the end of an epoch is no wait for a batch
+            if type(entry.answer) is Loaded:  # to wait for the end of an epoch is no wait for a batch
                 self.waited_ns += perf_counter_ns() - began
-            self._num_handed += not self._is_handed(position)
+        got: Batch | Ended | Refused
+        if entry is None:
+            got = Ended(-1)
+        elif type(entry.answer) is Loaded:
+            if not self._num_handed or not self._is_handed(position):
+                self._num_handed += 1
             if self._here is None:
                 self._give()
-            return Batch(position, answer, entry.task, entry.failures)
-        if isinstance(answer, Ended):
+            got = Batch(position, entry.answer, entry.task, entry.failures)
+        elif isinstance(entry.answer, Ended):
+            got = entry.answer
             self._plan.note_end(position)
             self._forget(entry)
-            return answer
-        return self._failures.refused(entry)
+        else:
+            got = self._failures.refused(entry)
+        self._is_within = False
+        return got
 
     def _enter(self) -> None:
         """Begin a call, noted before anything is done: the next one finds what this one leaves half done."""
@@ -188,8 +188,13 @@ class Pool:
         if self._is_within:
             self._mend()
         self._is_within = True
-        while self._entries and (first := next(iter(self._entries))) <= position:
-            self._forget(self._entries[first])
+        entries = self._entries
+        while entries and (first := next(iter(entries))) <= position:
+            entry = entries.pop(first)
+            self._num_handed -= self._num_handed > 0
+            self._by_number.pop(entry.task.number, None)
+            if self._here is None and isinstance(entry.answer, Loaded):
+                self._workers.recycle(entry.answer)
         self._is_within = False
 
     def forget(self) -> None:
@@ -265,11 +270,12 @@ class Pool:
             epoch, number = next(reversed(self._entries))
             if position == (epoch, number + 1):  # it follows, and nothing was loaded ahead
                 return self._added(position)
-        self._forget_all()
+        if self._entries:
+            self._forget_all()
         if not self._plan.is_callable and position[1] == 0:  # another epoch of an iterable
             self.supervisor.forgive()
         entry = self._added(position)
-        if entry is not None:
+        if entry is not None and self._here is None:
             self._workers.forget_before(entry.task.number)
         return entry
 
@@ -284,7 +290,8 @@ class Pool:
             entry = self._entries[position] = self._failures.unplanned(position, error)
             return entry
         self._entries[position] = entry = self._by_number[task.number] = Entry(task)
-        self._failures.replace_known(entry)
+        if self._failures.not_tried:
+            self._failures.replace_known(entry)
         if entry.answer is None:
             self._waiting.append(entry)
         return entry
