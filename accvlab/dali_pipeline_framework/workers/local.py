@@ -122,7 +122,11 @@ class LocalWorkers:
 
     def send(self, number: int, task: Task) -> None:
         """Send a task to a worker; one that does not take it is found to be gone."""
-        self._send(self._by_number[number], task, task.number)
+        worker = self._by_number.get(number)
+        if worker is None:  # it has ended, which the pool finds in the inbox
+            self.last_sent = task.number
+        else:
+            self._send(worker, task, task.number)
 
     def recycle(self, loaded: Loaded) -> None:
         """Have the memory of a batch used again."""
