@@ -261,7 +261,9 @@ class BatchLoader:
         """Load and check the samples of a batch that are not kept; get the numbers of all that it has."""
         instead, infos, flats = batch.task.instead, batch.infos, batch.flats
         loading, source, note, check = self._loading, self.plan.source, self._note, self._checker.check
-        chosen = [number for number in range(len(infos)) if instead.get(number, -1) is not None]
+        chosen = [*range(len(infos))]
+        if instead:
+            chosen = [number for number in chosen if instead.get(number, -1) is not None]
         rest: Iterator[Any] | None = None
         for number in chosen:
             if number in flats:
@@ -274,7 +276,9 @@ class BatchLoader:
                     flat = source.load_in_place(batch.task.places[number], instead[number])  # type: ignore[index]
                 else:
                     if rest is None:
-                        asked = [infos[each] for each in chosen if each not in flats and each not in instead]
+                        asked = infos
+                        if flats or instead:
+                            asked = [infos[each] for each in chosen if each not in flats and each not in instead]
                         rest = source.iter_batch(asked) if hasattr(source, "iter_batch") else map(source, asked)
                     flat = next(rest, _END)
             except BaseException as error:

@@ -38,7 +38,7 @@ class BatchPlan:
     def task(self, position: Position) -> Task | None:
         """Make the task for a batch, with the places of its samples; None where the epoch has no such batch."""
         planned, (epoch, batch) = self.planned, position
-        size = self._size(epoch)
+        size = self._num_batches[epoch] if epoch in self._num_batches else self._size(epoch)
         if size is not None and batch >= size:
             return None
         return Task(position, None if planned is None else planned.get_places(epoch, batch))

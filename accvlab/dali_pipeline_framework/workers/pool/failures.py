@@ -116,10 +116,9 @@ class FailureHandler:
 
     def replace_known(self, entry: Entry) -> None:
         """Replace the samples of a new batch that are known to fail."""
-        if self._failed.not_tried:
-            for number, place in enumerate(entry.task.places or ()):
-                if place.sample_index in self._failed.not_tried:
-                    self._replace_or_fail(entry, number, "it is known to fail")
+        for number, place in enumerate(entry.task.places or ()):
+            if place.sample_index in self._failed.not_tried:
+                self._replace_or_fail(entry, number, "it is known to fail")
 
     def note_culprits(self, entry: Entry, culprits: Sequence[tuple[int, str, str]]) -> bool:
         """Note samples that have failed in the graph (see `Pool.refuse`); return whether others replace them."""

@@ -102,7 +102,7 @@ class Pool:
             settings: Settings.
             failed: How samples that fail are handled, and which are known to fail.
         """
-        self._plan, self.settings = plan, settings
+        self._plan, self.settings, self._failed = plan, settings, failed
         self._here = workers if isinstance(workers, BatchLoader) else None
         self._workers: Workers = NoWorkers() if isinstance(workers, BatchLoader) else workers
         limits = settings.restarts, settings.blocked_after, settings.stacks_after
@@ -127,16 +127,15 @@ class Pool:
     def get(self, position: Position) -> Batch | Ended | Refused:
         """Get a batch, which stays as it is until it is released."""
         self._enter()
-        self._workers.wait(0)
-        while self._workers.inbox:  # what has come meanwhile is there, and who has sent it gets more to do
-            self._take_all()
+        if self._here is None:
             self._workers.wait(0)
+            while self._workers.inbox:  # what has come meanwhile is there, and who has sent it gets more to do
+                self._take_all()
+                self._workers.wait(0)
         entry = self._entries.get(position) or self._begun(position)
-        got = Ended(-1) if entry is None else self._got(position, entry)
-        self._is_within = False
-        return got
-
-    def _got(self, position: Position, entry: Entry) -> Batch | Ended | Refused:
+        if entry is None:
+            self._is_within = False
+            return Ended(-1)
         began = 0
         if entry.answer is None and entry.error is None:
             began = perf_counter_ns()
@@ -145,10 +144,12 @@ class Pool:
         if type(answer) is Loaded:
             if began:  # to wait for the end of an epoch is no wait for a batch
                 self.waited_ns += perf_counter_ns() - began
-            self._num_handed += not self._is_handed(position)
+            self._num_handed += position not in itertools.islice(self._entries, self._num_handed)
             if self._here is None:
                 self._give()
+            self._is_within = False
             return Batch(position, answer, entry.task, entry.failures)
+        self._is_within = False
         if isinstance(answer, Ended):
             self._plan.note_end(position)
             self._forget(entry)
@@ -231,18 +232,15 @@ class Pool:
         self._by_number[entry.task.number] = entry
         entry.answer = None
 
-    def _is_handed(self, position: Position) -> bool:
-        return position in itertools.islice(self._entries, self._num_handed)
-
     def _forget(self, entry: Entry) -> None:
         position = entry.task.position
-        is_handed = self._is_handed(position)
+        is_handed = position in itertools.islice(self._entries, self._num_handed)
         del self._entries[position]
         self._num_handed -= is_handed
         self._by_number.pop(entry.task.number, None)
         if entry.answer is None and entry in self._waiting:
             self._waiting.remove(entry)
-        if isinstance(entry.answer, Loaded):
+        if self._here is None and isinstance(entry.answer, Loaded):
             self._workers.recycle(entry.answer)
 
     def _forget_all(self) -> None:
@@ -255,11 +253,11 @@ class Pool:
             epoch, number = next(reversed(self._entries))
             if position == (epoch, number + 1):  # it follows, and nothing was loaded ahead
                 return self._added(position)
-        self._forget_all()
+            self._forget_all()
         if not self._plan.is_callable and position[1] == 0:  # another epoch of an iterable
             self.supervisor.forgive()
         entry = self._added(position)
-        if entry is not None:
+        if entry is not None and self._here is None:
             self._workers.forget_before(entry.task.number)
         return entry
 
@@ -274,7 +272,8 @@ class Pool:
             entry = self._entries[position] = self._failures.unplanned(position, error)
             return entry
         self._entries[position] = entry = self._by_number[task.number] = Entry(task)
-        self._failures.replace_known(entry)
+        if self._failed.not_tried:
+            self._failures.replace_known(entry)
         if entry.answer is None:
             self._waiting.append(entry)
         return entry
@@ -376,7 +375,8 @@ class Pool:
 
     def _lose(self, member: Member, gone: Gone) -> None:
         """A worker is gone: what it had to do is given again, unless that is of no help."""
-        del self.supervisor.members[member.number]
+        if self._plan.is_callable:  # nothing is counted twice, where an exception comes in the middle of this
+            del self.supervisor.members[member.number]
         entries = [self._by_number.get(number) for number in member.tasks]
         not_come = [entry for entry in entries if entry is not None and entry.answer is None]
         if not self.supervisor.is_no_loss(member, gone):
@@ -387,6 +387,7 @@ class Pool:
                 self.supervisor.start_error = error
             elif error is not None and due is not None:
                 due.error = error
+        self.supervisor.members.pop(member.number, None)
         self._have_rest_wait()
 
     def _error_of_loss(self, member: Member, gone: Gone, entry: Entry | None) -> FrameworkError | None:
