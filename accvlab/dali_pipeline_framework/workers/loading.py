@@ -276,7 +276,9 @@ class BatchLoader:
                     flat = source.load_in_place(batch.task.places[number], instead[number])  # type: ignore[index]
                 else:
                     if rest is None:
-                        asked = [infos[each] for each in chosen if each not in flats and each not in instead]
+                        asked = infos
+                        if flats or instead:
+                            asked = [infos[each] for each in chosen if each not in flats and each not in instead]
                         rest = source.iter_batch(asked) if hasattr(source, "iter_batch") else map(source, asked)
                     flat = next(rest, _END)
             except BaseException as error:

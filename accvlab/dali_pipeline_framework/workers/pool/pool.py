@@ -144,8 +144,7 @@ class Pool:
         if entry is None:
             got = Ended(-1)
         elif type(entry.answer) is Loaded:
-            if not self._num_handed or not self._is_handed(position):
-                self._num_handed += 1
+            self._num_handed += position not in itertools.islice(self._entries, self._num_handed)
             if self._here is None:
                 self._give()
             got = Batch(position, entry.answer, entry.task, entry.failures)
@@ -246,18 +245,15 @@ class Pool:
         self._by_number[entry.task.number] = entry
         entry.answer = None
 
-    def _is_handed(self, position: Position) -> bool:
-        return position in itertools.islice(self._entries, self._num_handed)
-
     def _forget(self, entry: Entry) -> None:
         position = entry.task.position
-        is_handed = self._is_handed(position)
+        is_handed = position in itertools.islice(self._entries, self._num_handed)
         del self._entries[position]
         self._num_handed -= is_handed
         self._by_number.pop(entry.task.number, None)
         if entry.answer is None and entry in self._waiting:
             self._waiting.remove(entry)
-        if isinstance(entry.answer, Loaded):
+        if self._here is None and isinstance(entry.answer, Loaded):
             self._workers.recycle(entry.answer)
 
     def _forget_all(self) -> None:
@@ -270,7 +266,6 @@ class Pool:
             epoch, number = next(reversed(self._entries))
             if position == (epoch, number + 1):  # it follows, and nothing was loaded ahead
                 return self._added(position)
-        if self._entries:
             self._forget_all()
         if not self._plan.is_callable and position[1] == 0:  # another epoch of an iterable
             self.supervisor.forgive()
@@ -393,7 +388,8 @@ class Pool:
 
     def _lose(self, member: Member, gone: Gone) -> None:
         """A worker is gone: what it had to do is given again, unless that is of no help."""
-        del self.supervisor.members[member.number]
+        if self._plan.is_callable:  # nothing is counted twice, where an exception comes in the middle of this
+            del self.supervisor.members[member.number]
         entries = [self._by_number.get(number) for number in member.tasks]
         not_come = [entry for entry in entries if entry is not None and entry.answer is None]
         if not self.supervisor.is_no_loss(member, gone):
@@ -404,6 +400,7 @@ class Pool:
                 self.supervisor.start_error = error
             elif error is not None and due is not None:
                 due.error = error
+        self.supervisor.members.pop(member.number, None)
         self._have_rest_wait()
 
     def _error_of_loss(self, member: Member, gone: Gone, entry: Entry | None) -> FrameworkError | None:
