@@ -28,7 +28,7 @@ _MOST_ERRORS = 10
 
 
 def loader_of(provider: Any, **arguments: Any) -> DataLoader:
-    run = "graph" if isinstance(provider, JpegProvider) else None
+    run = "graph" if isinstance(provider, JpegProvider) else "auto"
     arguments = {"num_workers": 2, "start_method": "fork", "shuffle": True, "seed": 5, "run": run, **arguments}
     return DataLoader(provider, 4, steps=STEPS, num_threads=1, output_type="numpy", **arguments)
 
