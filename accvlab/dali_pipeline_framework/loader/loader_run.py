@@ -419,6 +419,7 @@ class LoaderRun:
             self._replace_pipeline(segments)
         position = self._normalised(Position(saved.epoch, saved.batch))
         self.progress.continue_at(position)
+        self.pipelines.pool.try_again()
         self.pipelines.failed.resume(saved.failed, self._num_delivered(position))
         if position.epoch != saved.epoch:
             _logger.warning(

@@ -52,7 +52,6 @@ def test_what_a_model_with_a_state_is_told(kind: str, data: Any) -> None:
         SamplerInputCallable(IndexProvider(case.data_set_size), sampler, shard_id=shard, num_shards=num_shards)
         for shard in range(num_shards)
     ]
-    shards = [shard.with_settings(shard=(number, num_shards)) for number, shard in enumerate(shards)]
     size = sampler.total_batch_size // num_shards
     for epoch in range(1 if is_endless else 3):
         batches = [places_of(shard, epoch) for shard in shards]

@@ -213,6 +213,13 @@ class Pool:
                 entry.error = None
         self._set_right()
 
+    def try_again(self) -> None:
+        """Forget what has failed, e.g. since a state was loaded: it is loaded again when it is due."""
+        if any(entry.error is not None or isinstance(entry.answer, Failed) for entry in self._entries.values()):
+            self._enter()
+            self._forget_all()
+            self._is_within = False
+
     def refuse(self, position: Position, culprits: Sequence[tuple[int, str, str]]) -> bool:
         """Have a batch made again, without samples to which a failure in the graph is due.
 

@@ -234,8 +234,9 @@ class Supervisor:
     def lose(self, member: Member, gone: Gone, error: WorkerDiedError) -> FrameworkError | None:
         """Count a lost worker; return the error to raise where no other one may take its place."""
         most, is_callable = self._restarts, self._plan.is_callable
-        # Workers that are lost together count once; one that was started in the place of such a one counts anew.
-        is_counted = self.has_come_since or member.generation == self.num_restarts
+        # Workers that are lost together count once, also where one that has not been ready is found much later; one
+        # that was started in the place of such a one counts anew.
+        is_counted = (self.has_come_since and member.is_ready) or member.generation == self.num_restarts
         has_begun = member.is_ready or gone.stage not in (STARTING, 0)
         is_in_budget = most is None or not is_counted or self.num_restarts < most
         if is_callable and is_in_budget and (has_begun or gone.was_killed):
