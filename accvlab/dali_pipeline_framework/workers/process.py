@@ -139,10 +139,10 @@ def run_worker(connection: Connection, start: Start, inherited: LoadingPlan | No
     answer_requests(start.stacks)
     try:
         file = os.open(start.progress, os.O_RDWR | os.O_CLOEXEC)
+        words: Any = memoryview(mmap.mmap(file, 8 * NUM_WORDS)).cast("q")
     except OSError as error:
         connection.send(start_error(error))
         return
-    words: Any = memoryview(mmap.mmap(file, 8 * NUM_WORDS)).cast("q")
     os.close(file)
 
     def note(stage: int) -> None:

@@ -234,7 +234,7 @@ class Supervisor:
     def lose(self, member: Member, gone: Gone, error: WorkerDiedError) -> FrameworkError | None:
         """Count a lost worker; return the error to raise where no other one may take its place."""
         most, is_callable = self._restarts, self._plan.is_callable
-        # Workers that are lost together count once, also where one that has not been ready is found much later; one
+        # Workers that are lost together count once, also where one that was never ready is found much later; one
         # that was started in the place of such a one counts anew.
         is_counted = (self.has_come_since and member.is_ready) or member.generation == self.num_restarts
         has_begun = member.is_ready or gone.stage not in (STARTING, 0)
