@@ -28,6 +28,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import FrameworkError
 from ..forks import leave_process, left_to_parent
 from ..threads import Job, in_new_thread
 from .exits import counts_of_kernel, described_exit
@@ -87,7 +88,7 @@ class LocalWorkers:
         self._in_exchange_with: Any = None
         self._ending: WorkerProcess | None = None
         self.last_sent = -1
-        self.inbox: deque[tuple[int, Answer | Ready | StartFailed | Gone]] = deque()
+        self.inbox: deque[tuple[int, Answer | Ready | StartFailed | Gone | FrameworkError]] = deque()
         left_to_parent(self, LocalWorkers._leave)
 
     # --- start ------------------------------------------------------------------------------------

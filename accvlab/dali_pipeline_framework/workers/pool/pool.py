@@ -138,12 +138,12 @@ class Pool:
         if entry is not None and entry.answer is None and entry.error is None:
             began = perf_counter_ns()
             self._await(entry)
-            if type(entry.answer) is Loaded:  # to wait for the end of an epoch is no wait for a batch
+            if isinstance(entry.answer, Loaded):  # to wait for the end of an epoch is no wait for a batch
                 self.waited_ns += perf_counter_ns() - began
         got: Batch | Ended | Refused
         if entry is None:
             got = Ended(-1)
-        elif type(entry.answer) is Loaded:
+        elif isinstance(entry.answer, Loaded):
             self._num_handed += position not in itertools.islice(self._entries, self._num_handed)
             if self._here is None:
                 self._give()
