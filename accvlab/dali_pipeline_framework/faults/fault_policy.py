@@ -319,6 +319,7 @@ class FailedSamples:
             for entry in read_quarantine(path):
                 self.not_tried.setdefault(entry.sample_index, f"excluded: {entry.reason}")
         self.num_excluded = len(self.not_tried)
+        self._excluded = frozenset(self.not_tried)
         self.by_index: dict[int, FailedSample] = {}
         self.num_failed = 0
         self._before: frozenset[int] = frozenset()
@@ -328,6 +329,10 @@ class FailedSamples:
     def samples(self) -> tuple[FailedSample, ...]:
         """The samples that have failed, each once; without those that were excluded from the start."""
         return tuple(self.by_index.values())
+
+    def is_listed(self, index: int) -> bool:
+        """Whether users can know that a sample is left out: it was excluded, or is listed as failed."""
+        return index in self._excluded or index in self.by_index
 
     def for_state(self) -> tuple[int, ...]:
         """Indices of the samples that have failed, where a budget counts them."""

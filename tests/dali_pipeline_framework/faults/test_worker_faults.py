@@ -313,3 +313,23 @@ def test_failures_of_samples_do_not_use_up_restarts(tmp_path: Path) -> None:
             next(loop)
         received += loop
     assert numbers(received) == [[*range(n, n + 4)] for n in range(0, 40, 4) if n != 16]
+
+
+def test_a_sample_that_failed_in_a_batch_that_nobody_got_is_listed_where_it_is_replaced(tmp_path: Path) -> None:
+    provider = DeadlyProvider(tmp_path, "kill", {20: 2})
+    faults = FaultPolicy(samples="replace", restarts=4)
+    with loader_of(provider, shuffle=False, seed=0, faults=faults) as loader:
+        loop = iter(loader)
+        for num_deaths in (1, 2, 2):
+            next(loop)
+            deadline = time.monotonic() + 30
+            while len([*tmp_path.iterdir()]) < num_deaths:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            time.sleep(0.1)  # until the worker has ended
+        next(loop)
+        assert loader.failed_samples == ()
+        second = [batch["index"].tolist() for batch in loader]
+        undisturbed = [[*range(first, first + 4)] for first in range(0, 40, 4)]
+        assert [number for number in range(10) if second[number] != undisturbed[number]] == [5]
+        assert [(each.sample_index, each.epoch, each.batch) for each in loader.failed_samples] == [(20, 1, 5)]

@@ -81,7 +81,12 @@ def test_code_that_is_in_no_script(tmp_path: Path, way: str) -> None:
 
 @pytest.mark.parametrize("method", [pytest.param("spawn", marks=pytest.mark.wide), "forkserver"])
 @pytest.mark.parametrize(
-    "tool", ["pdb -c continue -c quit", "cProfile -o out", pytest.param("trace --count -C covered", marks=pytest.mark.wide)]
+    "tool",
+    [
+        "pdb -c continue -c quit",
+        "cProfile -o out",
+        pytest.param("trace --count -C out", marks=pytest.mark.wide),
+    ],
 )
 def test_a_debugger_or_profiler_runs_the_script(tmp_path: Path, tool: str, method: str) -> None:
     """Their module may be `__main__`, or one without the attributes that `multiprocessing` reads."""

@@ -118,9 +118,16 @@ class FailureHandler:
         return entry
 
     def replace_known(self, entry: Entry) -> None:
-        """Replace the samples of a new batch that are known to fail."""
+        """Replace the samples of a new batch that are known to fail.
+
+        One may have failed in a batch that was never delivered; it is listed with this one.
+        """
         for number, place in enumerate(entry.task.places or ()):
-            if place.sample_index in self.not_tried:
+            index = place.sample_index
+            if index in self.not_tried:
+                if not self._failed.is_listed(index):
+                    reason, file = self.not_tried[index], description_of(self._plan.source, index)
+                    self._note(entry, number, "loading", reason, file, reason)
                 self._replace_or_fail(entry, number, "it is known to fail")
 
     def note_culprits(self, entry: Entry, culprits: Sequence[tuple[int, str, str]]) -> bool:
