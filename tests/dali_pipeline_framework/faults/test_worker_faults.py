@@ -333,3 +333,15 @@ def test_a_sample_that_failed_in_a_batch_that_nobody_got_is_listed_where_it_is_r
         undisturbed = [[*range(first, first + 4)] for first in range(0, 40, 4)]
         assert [number for number in range(10) if second[number] != undisturbed[number]] == [5]
         assert [(each.sample_index, each.epoch, each.batch) for each in loader.failed_samples] == [(20, 1, 5)]
+
+
+def test_a_loaded_state_has_a_deadly_sample_tried_again(tmp_path: Path, undisturbed: list[Any]) -> None:
+    provider = DeadlyProvider(tmp_path, "kill", {17: 2})
+    received: list[Any] = []
+    with loader_of(provider, faults=FaultPolicy(restarts=4)) as loader:
+        with pytest.raises(WorkerDiedError, match="has ended two workers"):
+            received += map(frozen, loader)
+        num_before = loader.state_dict()["batch"]
+        loader.load_state_dict(loader.state_dict())
+        received = [*undisturbed[:num_before], *map(frozen, loader), *map(frozen, loader)]
+    assert received == undisturbed

@@ -26,7 +26,7 @@ class Entry:
     """A batch of the window of a pool.
 
     Attributes:
-        task: What is asked for.
+        task: What is to be loaded.
         answer: What has come.
         error: What to raise when it is due, in place of an answer.
         failures: Samples that have failed, with the sample that took their place.
@@ -59,7 +59,7 @@ class FailureHandler:
     """Decides by policy what to do about a batch in which something has failed; the only place where that is done.
 
     Either the entry gets an answer or an error, which is raised when it is due; or its task is changed, and it has
-    no answer: it is asked again.
+    no answer: the worker tries again.
 
     Attributes:
         not_tried: Samples that are known to fail, and why.

@@ -117,7 +117,7 @@ class Pool:
         self.waited_ns = 0
 
     def start(self) -> None:
-        """Start the workers; they load from the position on that is asked for first."""
+        """Start the workers; they load from the first requested position on."""
         if self._here is None:
             self._enter()
             self._workers.prepare()
@@ -384,7 +384,7 @@ class Pool:
                 self.supervisor.send(member, entry.task)
 
     def _answer_is(self, entry: Entry, answer: Answer) -> None:
-        """Take the answer for a batch, or change what is asked for."""
+        """Take the answer for a batch, or change what is to be loaded."""
         if type(answer) is Loaded:
             entry.answer, self.supervisor.has_come_since = answer, True
             self._batch_bytes = max(self._batch_bytes, answer.work.num_bytes)

@@ -137,7 +137,7 @@ class Supervisor:
     Attributes:
         members: The workers, by number.
         start_error: Why none can load; None while some can.
-        may_start: Whether others may be started in place of those that are gone.
+        may_start: Whether others may be started in place of lost ones.
         num_restarts: How many workers were lost.
         has_come_since: Whether a batch has come since the last restart.
         tick_s: How long to wait before `look_after` is called again.
@@ -152,7 +152,7 @@ class Supervisor:
         blocked_after: float | None,
         stacks_after: float | None,
     ) -> None:
-        """Set up; nothing is started. The settings are those of `PoolSettings`."""
+        """Set up; nothing is started. For the settings see `PoolSettings`."""
         self._plan, self._workers, self._num_workers = plan, workers, max(1, num_workers)
         self._restarts, self._blocked_after = restarts, blocked_after
         self._stacks_after = stacks_after or math.inf
@@ -169,7 +169,7 @@ class Supervisor:
     # --- starts and tasks -------------------------------------------------------------------------
 
     def start_missing(self) -> None:
-        """Start workers in place of those that are gone."""
+        """Start workers in place of lost ones."""
         for number in range(self._num_workers):
             if self.start_error is not None:
                 return
@@ -321,9 +321,9 @@ class Supervisor:
                 task = next(iter(member.tasks.values()))
                 place = (*task.position, stage - 1)
                 what = f"loading {_described_place(task.sample_index(stage - 1), place)}"
-            told = f"has been {what} for {now - since:.0f} s" if what else "loads nothing"
+            work = f"has been {what} for {now - since:.0f} s" if what else "loads nothing"
             pid = self._workers.pid(member.number)
-            lines.append(f"Worker process {pid} {told} {self._workers.described(member.number)}")
+            lines.append(f"Worker process {pid} {work} {self._workers.described(member.number)}")
         lines.append(f"Main thread of process {os.getpid()}:\n{stack_of_main_thread()}")
         return "\n".join(lines)
 
