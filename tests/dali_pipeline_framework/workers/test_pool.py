@@ -6,6 +6,7 @@ import math
 from collections import deque
 from typing import Any
 
+import pytest
 from support.inputs import NumberIterable
 from support.providers import IndexProvider
 
@@ -90,3 +91,37 @@ def test_what_an_iterable_has_read_is_lost_with_its_worker_also_between_two_task
     assert supervisor.is_no_loss(member, gone)
     member.is_in_epoch = True
     assert not supervisor.is_no_loss(member, gone)
+
+
+class InboxWithInterrupt(deque[tuple[int, Any]]):
+    """Raises once, before the message is taken out that a worker is gone."""
+
+    was_raised = False
+
+    def popleft(self) -> tuple[int, Any]:
+        if isinstance(self[0][1], Gone) and not self.was_raised:
+            self.was_raised = True
+            raise KeyboardInterrupt
+        return super().popleft()
+
+
+def test_a_message_about_a_worker_is_not_taken_for_one_about_the_next_of_its_number() -> None:
+    class Counted(ScriptedWorkers):
+        num_starts = 0
+
+        def start(self, number: int) -> None:
+            self.num_starts += 1
+            super().start(number)
+
+    workers: Any = Counted([("dies", 0)])
+    workers.inbox = InboxWithInterrupt()
+    plan = BatchPlan(SamplerInputCallable(IndexProvider(3), SequentialSampler(3, 1)), 1)
+    pool = Pool(plan, workers, PoolSettings(1, 2, 1e9, restarts=5), FailedSamples(FaultPolicy()))
+    pool.start()
+    with pytest.raises(KeyboardInterrupt):
+        pool.get((0, 0))
+    pool.start()
+    for batch in range(3):
+        assert isinstance(pool.get((0, batch)), Batch)
+        pool.release_through((0, batch))
+    assert workers.num_starts == 2
