@@ -9,9 +9,10 @@ import os
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
+import numpy as np
 from nvidia.dali import types
 
 from ..faults.fault_policy import FailedSamples
@@ -195,7 +196,7 @@ class FedSource(InputSource):
         end: Why it gets nothing more: the epoch has ended, or a batch cannot be loaded; None while it does.
         position: The batch that is handed over next.
         failed: What is noted of the batches that are delivered.
-        received: The batch that was delivered last.
+        received: The batch that has left the graph last.
     """
 
     def __init__(self, plan: LoadingPlan) -> None:
@@ -233,18 +234,24 @@ class FedSource(InputSource):
                 self.handed.append(got)
                 self.position = epoch, number + 1
                 outputs: list[Array] = got.loaded.outputs
+                if self.plan.layout.packed:  # goes around the graph
+                    return [np.zeros((len(outputs[0]), 1), np.uint8), *outputs[1:]]
                 return outputs
             self.end = got  # type: ignore[assignment]
         raise StopIteration
 
-    def note_received(self, num_samples: int) -> Work:
-        """Note that a batch of so many samples has left the graph; returns what loading it has taken.
+    def receive(self, outputs: Sequence[Any]) -> Sequence[Any]:
+        """Note that a batch has left the graph; returns its outputs and the packed fields, which go around."""
+        self.received = received = self.handed.popleft()
+        return [received.loaded.outputs[0], *outputs[1:]] if self.plan.layout.packed else outputs
+
+    def note_delivered(self, num_samples: int) -> Work:
+        """Note that so many samples of the batch received are delivered; returns what loading it has taken.
 
         Raises:
             TooManyFailedError: More samples have failed than may.
         """
-        self.received = received = self.handed.popleft()
-        failed = self.failed
+        received, failed = cast(Batch, self.received), self.failed
         if failed is not None:
             failed.num_delivered += num_samples
             if received.failures or failed.num_failed:

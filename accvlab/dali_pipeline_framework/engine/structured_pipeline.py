@@ -338,7 +338,8 @@ class StructuredPipeline(Pipeline):
         # Native readers give what is in the files, and that may change from one to the next.
         if self.checks_dtypes and (self.num_delivered == 1 or self._native_run is not None):
             self._check_dtypes(batch)
-        return batch if self._delivers_graph_outputs else tuple(self.delivery.tensor_lists(batch))
+        is_of_graph = self._delivers_graph_outputs or self.fed is not None
+        return batch if is_of_graph else tuple(self.delivery.tensor_lists(batch))
 
     def _check_dtypes(self, batch: Sequence[Any]) -> None:
         problems = dtype_problems(self.blueprint.format, self.delivery, self.last_changed_by, batch)

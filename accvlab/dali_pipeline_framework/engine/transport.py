@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali.tensors import TensorCPU, TensorListCPU, TensorListGPU
 
-from ..workers.packing import MOST_MEMORIES, Block, ReusedMemory, TransportLayout, Unpacker
+from ..workers.packing import COPIED_WHOLE, MOST_MEMORIES, Block, ReusedMemory, TransportLayout, Unpacker
 from ..workers.samples import Array, DType
 
 Tensors: TypeAlias = "TensorListCPU | TensorListGPU"
@@ -67,14 +67,23 @@ class Delivery:
         """Whether the elements of an output are ordered sample by sample; the layout may still change."""
         return self.layout is not None and self.layout.is_by_sample
 
-    def packed_of(self, outputs: Sequence[Any]) -> PackedBatch | None:
-        """Get the packed fields of a batch, copied out of a large buffer, but for one that fills most of it."""
+    def packed_of(self, outputs: Sequence[Any], is_reused: bool = False) -> PackedBatch | None:
+        """Get the packed fields of a batch.
+
+        Args:
+            outputs: The first one is their buffer: an array, or DALI's tensors.
+            is_reused: Whether the memory of the buffer is used again for another batch.
+        """
         if self.layout is None or not self.has_buffer:
             return None
-        rows = np.asarray(outputs[0].as_tensor())
+        first = outputs[0]
+        rows = first if isinstance(first, np.ndarray) else np.asarray(first.as_tensor())
         buffer = rows.reshape(-1)
         num_samples, blocks, parts = self._unpacker.blocks(buffer)
-        small = np.concatenate([buffer[part] for part in parts]) if parts else None
+        if len(buffer) > COPIED_WHOLE:
+            small = np.concatenate([buffer[part] for part in parts]) if parts else buffer[:0]
+        else:
+            small = buffer.copy() if is_reused else buffer
         return PackedBatch(buffer, num_samples, blocks, self.layout.is_by_sample, small, self._memory)
 
     def tensor_lists(self, outputs: Sequence[Any]) -> Iterator[Tensors]:
@@ -107,14 +116,14 @@ def _entries_of(place: FieldPlace, num_samples: int, is_by_sample: bool) -> rang
 
 @attrs.frozen
 class PackedBatch:
-    """The packed fields of a batch, as views of the buffer, or as copies.
+    """The packed fields of a batch. Its small arrays share a memory, large ones have each their own.
 
     Attributes:
         buffer: The buffer, ``(bytes,)``.
         num_samples: Number of samples.
         blocks: Places of the fields.
         is_by_sample: Whether the elements of a field are ordered sample by sample.
-        small: A copy of the small fields; None: they are not copied.
+        small: The small fields, or the whole of a small buffer.
         memory: Memory for copies of large fields.
     """
 
@@ -122,7 +131,7 @@ class PackedBatch:
     num_samples: int
     blocks: Sequence[Block]
     is_by_sample: bool
-    small: npt.NDArray[np.uint8] | None
+    small: npt.NDArray[np.uint8]
     memory: ReusedMemory
 
     def _view(self, block: Block, shape: tuple[int, ...], dtype: DType, number: int = 0) -> Array:
@@ -131,18 +140,23 @@ class PackedBatch:
             return np.ndarray(shape, dtype, self.buffer, block.starts[number])
         return np.ndarray(shape, dtype, self.small, block.starts[number] - block.before_small)
 
+    def _owned(self, block: Block, array: Array) -> Array:
+        return array if block.before_small is not None else self.memory.copied(array)
+
     def array(self, place: FieldPlace) -> Array | None:
         """Get a field as one array with the samples as first axis; None where their shapes differ."""
         block = self.blocks[place.output]
         if len(block.shapes) == 1:
             shape = (self.num_samples * place.count, *block.shapes[0])
-            base, before = (self.buffer, 0) if block.before_small is None else (self.small, block.before_small)
-            whole = np.ndarray(shape, place.dtype, base, block.starts[0] - before)
-            if place.count == 1:
-                return self.memory.copied(whole) if block.is_copied else whole
-            entries = _entries_of(place, self.num_samples, self.is_by_sample)
-            of_element = whole[entries.start : entries.stop : entries.step]
-            return self.memory.copied(of_element) if block.is_copied else of_element
+            start, before = block.starts[0], block.before_small
+            if before is None:
+                whole = np.ndarray(shape, place.dtype, self.buffer, start)
+            else:
+                whole = np.ndarray(shape, place.dtype, self.small, start - before)
+            if place.count > 1:
+                entries = _entries_of(place, self.num_samples, self.is_by_sample)
+                whole = whole[entries.start : entries.stop : entries.step]
+            return whole if before is not None else self.memory.copied(whole)
         arrays = self._views(place)
         if place.is_text:
             longest = max(len(text) for text in arrays)
@@ -155,8 +169,7 @@ class PackedBatch:
         if not self.is_by_sample:  # only other elements have other shapes
             shape = (self.num_samples, *arrays[0].shape)
             first = place.element * self.num_samples
-            whole = self._view(block, shape, place.dtype, first)
-            return self.memory.copied(whole) if block.is_copied else whole
+            return self._owned(block, self._view(block, shape, place.dtype, first))
         return np.stack(arrays)
 
     def stack(self, place: FieldPlace) -> Array | None:
@@ -164,13 +177,14 @@ class PackedBatch:
         block = self.blocks[place.output]
         if len(block.shapes) > 1:
             return None
-        whole = self._view(block, (self.num_samples, place.count, *block.shapes[0]), place.dtype)
-        return self.memory.copied(whole) if block.is_copied else whole
+        return self._owned(
+            block, self._view(block, (self.num_samples, place.count, *block.shapes[0]), place.dtype)
+        )
 
     def arrays(self, place: FieldPlace) -> list[Array]:
         """Get a field as one array per sample."""
-        views = self._views(place)
-        return list(map(self.memory.copied, views)) if self.blocks[place.output].is_copied else views
+        block = self.blocks[place.output]
+        return [self._owned(block, view) for view in self._views(place)]
 
     def _views(self, place: FieldPlace) -> list[Array]:
         block = self.blocks[place.output]

@@ -168,6 +168,7 @@ class DALIStructuredOutputIterator:
             advice=advice,
             device_id=pipeline.device_id,
             is_bound=is_bound,
+            is_fed=structured is not None and structured.fed is not None,
         )
         if stack_arrays:
             self._format = self._convert.format
@@ -237,9 +238,10 @@ class DALIStructuredOutputIterator:
                 self._require_open()
             raise
         ran = perf_counter_ns()
-        values = self._convert(outputs)
-        if pipeline.fed is not None:
-            work = pipeline.fed.note_received(len(values[0]) if values else 0)
+        fed = pipeline.fed
+        values = self._convert(outputs if fed is None else fed.receive(outputs))
+        if fed is not None:
+            work = fed.note_delivered(len(values[0]) if values else 0)
             pipeline.times.work = pipeline.times.work.plus(work)
         result: Any = nested_dictionary(self._format, values) if self._to_dict else self._filled(values)
         if self._post_process is None:

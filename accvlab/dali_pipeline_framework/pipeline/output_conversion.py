@@ -89,6 +89,7 @@ class OutputConverter:
         advice: str = "",
         device_id: int | None = None,
         is_bound: bool = False,
+        is_fed: bool = False,
     ) -> None:
         """Set up.
 
@@ -102,12 +103,14 @@ class OutputConverter:
             advice: What to do about samples of different shapes; empty for what always helps.
             device_id: Number of the GPU of the pipeline; None for the CPU.
             is_bound: Whether PyTorch's stream waits for a batch, and not the host.
+            is_fed: Whether a pool loads the packed fields, in memory that it uses again.
 
         Raises:
             SettingError: An argument has an unknown value, or PyTorch is needed and not installed.
         """
         is_torch = choice(output_type, "output_type", ("numpy", "torch")) == "torch"
         self._arrays = (_TorchArrays if is_torch else _NumpyArrays)(must_copy)
+        self._is_reused = must_copy or is_fed
         self.stream: Callable[[], Any] | None = None
         if isinstance(self._arrays, _TorchArrays) and is_bound and device_id is not None:
             self.stream = functools.partial(self._arrays.current_stream, device_id)
@@ -136,7 +139,8 @@ class OutputConverter:
         Raises:
             OutputError: The shapes in a field differ and no list is wanted.
         """
-        batch = _Batch(outputs, self._delivery.packed_of(outputs), self._arrays)
+        packed = self._delivery.packed_of(outputs, self._is_reused)
+        batch = _Batch(outputs, packed, self._arrays)
         values: list[OutputField] = []
         for make, leaf in self._makers:
             values.append(make(batch, leaf))
@@ -266,7 +270,7 @@ class _Batch:
 
 
 class _NumpyArrays:
-    """Makes NumPy arrays of tensors of DALI and of views of its buffers."""
+    """Makes NumPy arrays of tensors of DALI, and of arrays that own their memory."""
 
     stacked = staticmethod(functools.partial(np.stack, axis=1))
 
@@ -278,11 +282,11 @@ class _NumpyArrays:
         return array.copy() if self._must_copy else array
 
     def of_numpy(self, array: Array) -> OutputArray:
-        return array.copy() if self._must_copy else array
+        return array
 
 
 class _TorchArrays:
-    """Makes tensors of PyTorch of tensors of DALI and of views of its buffers."""
+    """Makes tensors of PyTorch of tensors of DALI, and of arrays that own their memory."""
 
     def __init__(self, must_copy: bool) -> None:
         self._must_copy = must_copy
@@ -306,5 +310,4 @@ class _TorchArrays:
         return array.clone() if self._must_copy else array
 
     def of_numpy(self, array: Array) -> OutputArray:
-        tensor = self._torch.from_numpy(array)
-        return tensor.clone() if self._must_copy else tensor
+        return self._torch.from_numpy(array)

@@ -2,8 +2,8 @@
 """How a batch travels from the workers through the graph, and what of it is packed into one buffer.
 
 DALI has fixed costs per output of an external source, and per sample of it. So a field gets an output of its own
-only where the graph uses it; all the others are *packed*: they travel in one buffer, which the graph passes on to
-its end, where they become views of it.
+only where the graph uses it; all the others are *packed*: they travel in one buffer. What a pool loads goes around
+the graph, and DALI's own workers send it through the graph, as its first output. The fields are copied out of it.
 
 The batch of the pipeline has ``samples x slots`` entries, where ``slots`` is the greatest number of elements that
 a field of the graph is folded of (see `FoldedFormat`), e.g. 24 for 4 samples of 6 cameras. A field that is folded
@@ -37,11 +37,9 @@ _nbytes_of = operator.attrgetter("nbytes")
 _MAX_BYTES_TO_STACK = 1 << 16
 # Blocks of the buffer begin at multiples of this: kernels of a GPU read 16 bytes at a time.
 _ALIGNMENT = 16
-# Who keeps a field must not keep its batch. In a buffer up to this size that does not matter.
-_NOT_WORTH_A_COPY = 1 << 16
+# Who keeps a field must not keep its batch. In a buffer up to this size that does not matter: it is copied whole.
+COPIED_WHOLE = 1 << 16
 MOST_MEMORIES = 24  # for copies of large fields
-# A field that fills this part of its buffer, with all its elements, is not copied.
-_MOST = 0.8
 # Fields up to this size are copied together out of a larger buffer, larger ones each for itself.
 _SMALL = 1 << 12
 # Above this size, filling memory that was used before costs less than filling new memory.
@@ -300,15 +298,13 @@ class Block:
     Attributes:
         starts: Byte at which each array begins, and the byte behind the last one.
         shapes: Their shapes, in order; one shape for all where they have the same.
-        before_small: For a small field in a large buffer, how many bytes before it are not copied with the small
-            fields. None: it is not copied with them.
-        is_copied: Whether arrays are copied each for itself.
+        before_small: For a field that is copied together with other small ones, how many bytes before it are not
+            copied with them. None: its arrays are copied for themselves.
     """
 
     starts: Sequence[int]
     shapes: Sequence[tuple[int, ...]]
-    before_small: int | None = None
-    is_copied: bool = False
+    before_small: int | None = 0
 
 
 class Unpacker:
@@ -325,7 +321,7 @@ class Unpacker:
         """Get the number of samples, and the places of the fields in a buffer, ``(bytes,)``.
 
         Returns:
-            The number, the places, and the parts of the buffer in which its small fields are; none: it is small.
+            The number, the places, and the parts of a large buffer in which its small fields are.
 
         Raises:
             OutputError: The buffer is not one that `outputs_of_batch` has made.
@@ -369,17 +365,17 @@ class Unpacker:
                 raise _damaged_buffer(f"it ends at byte {num_bytes}, an array in it at {starts[-1]}")
             blocks.append(Block(starts, shapes))
         self._end = blocks[-1].starts[-1] if blocks else 0
+        if num_bytes <= COPIED_WHOLE:
+            return num_samples, blocks, []
         parts: list[slice] = []
-        if num_bytes > _NOT_WORTH_A_COPY:
-            blocks = [_with_copies(block, parts, int(_MOST * num_bytes)) for block in blocks]
-        return num_samples, blocks, parts
+        return num_samples, [_with_copies(block, parts) for block in blocks], parts
 
 
-def _with_copies(block: Block, parts: list[slice], most: int) -> Block:
+def _with_copies(block: Block, parts: list[slice]) -> Block:
     """Decide how a block is copied; where it is small, its part of the buffer is noted."""
     start, num_bytes = block.starts[0], block.starts[-1] - block.starts[0]
     if num_bytes > _SMALL:
-        return attrs.evolve(block, is_copied=num_bytes <= most)
+        return attrs.evolve(block, before_small=None)
     end = block.starts[-1] + -num_bytes % _ALIGNMENT
     num_copied = sum(part.stop - part.start for part in parts)
     if parts and parts[-1].stop == start:

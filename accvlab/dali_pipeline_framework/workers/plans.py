@@ -53,6 +53,11 @@ class BatchPlan:
             return None
         return (epoch + 1, 0) if self._size(epoch + 1) else None
 
+    def is_behind_end(self, position: Position) -> bool:
+        """Whether an epoch is known to have no such batch."""
+        size = self._num_batches.get(position[0])
+        return size is not None and position[1] >= size
+
     def note_end(self, position: Position) -> None:
         """Note that an epoch has no such batch."""
         if self.is_callable:

@@ -14,7 +14,7 @@ from accvlab.dali_pipeline_framework.faults.fault_policy import FailedSamples, F
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 from accvlab.dali_pipeline_framework.workers.local import Gone
-from accvlab.dali_pipeline_framework.workers.messages import Loaded, Task, Work
+from accvlab.dali_pipeline_framework.workers.messages import Ended, Loaded, Task, Work
 from accvlab.dali_pipeline_framework.workers.plans import BatchPlan
 from accvlab.dali_pipeline_framework.workers.pool.failures import Refused
 from accvlab.dali_pipeline_framework.workers.pool.pool import Batch, Pool, PoolSettings
@@ -47,8 +47,8 @@ class ScriptedWorkers:
         if not timeout_s:
             return
         due = {tasks[0].position: (number, tasks[0]) for number, tasks in self._tasks.items() if tasks}
-        what, batch = self._script.popleft() if self._script else ("loads", min(due)[1])
-        number, task = due[0, batch]
+        what, batch = self._script.popleft() if self._script else ("loads", None)
+        number, task = due[min(due) if batch is None else (0, batch)]
         if what == "loads":
             self.inbox.append((number, Loaded(task.number, [], range(1), Work(num_bytes=1000))))
             self._tasks[number].remove(task)
@@ -125,3 +125,19 @@ def test_a_message_about_a_worker_is_not_taken_for_one_about_the_next_of_its_num
         assert isinstance(pool.get((0, batch)), Batch)
         pool.release_through((0, batch))
     assert workers.num_starts == 2
+
+
+def test_what_is_loaded_ahead_for_the_next_epoch_is_kept_at_the_end_of_this_one() -> None:
+    workers: Any = ScriptedWorkers([])
+    plan = BatchPlan(SamplerInputCallable(IndexProvider(3), SequentialSampler(3, 1)), 1)
+    pool = Pool(plan, workers, PoolSettings(1, 3, 1e9), FailedSamples(FaultPolicy()))
+    pool.start()
+    sent: list[tuple[int, int]] = []
+    send = workers.send
+    workers.send = lambda number, task: (sent.append(task.position), send(number, task))
+    for epoch in range(4):
+        for batch in range(3):
+            assert isinstance(pool.get((epoch, batch)), Batch)
+            pool.release_through((epoch, batch))
+        assert isinstance(pool.get((epoch, 3)), Ended)
+    assert sent[:12] == [(epoch, batch) for epoch in range(4) for batch in range(3)]

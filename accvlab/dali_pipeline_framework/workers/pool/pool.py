@@ -273,6 +273,8 @@ class Pool:
             epoch, number = next(reversed(self._entries))
             if position == (epoch, number + 1):  # it follows, and nothing was loaded ahead
                 return self._added(position)
+            if self._plan.is_behind_end(position):  # batches of the next epoch are loaded already
+                return None
             self._forget_all()
         if not self._plan.is_callable and position[1] == 0:  # another epoch of an iterable
             self.supervisor.forgive()
