@@ -28,6 +28,7 @@ class FieldPlace:
         is_text: Whether it is text, which is padded with zeros to the length of the longest of the batch.
         element: Which element it is, where the output holds several.
         count: How many it holds.
+        layout: Layout of a packed field, as DALI would have it; empty for none.
     """
 
     output: int
@@ -36,6 +37,7 @@ class FieldPlace:
     is_text: bool = False
     element: int = 0
     count: int = 1
+    layout: str = ""
 
 
 class Delivery:
@@ -196,6 +198,8 @@ class PackedBatch:
         """Get a field as DALI's list of tensors."""
         array = self.array(place)
         if array is not None:
-            return TensorListCPU(np.ascontiguousarray(array))
-        tensors: Any = [TensorCPU(each) for each in self.arrays(place)]
-        return cast(TensorListCPU, cast(Any, TensorListCPU)(tensors, contiguous=False))
+            return TensorListCPU(np.ascontiguousarray(array), layout=place.layout)
+        tensors: Any = [TensorCPU(each, layout=place.layout) for each in self.arrays(place)]
+        return cast(
+            TensorListCPU, cast(Any, TensorListCPU)(tensors, layout=place.layout or None, contiguous=False)
+        )

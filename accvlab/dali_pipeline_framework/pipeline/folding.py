@@ -92,6 +92,7 @@ class Folding:
     _element_numbers: dict[int, DataNode] = attrs.field(factory=dict, init=False)
     _selections: dict[int, list[DataNode]] = attrs.field(factory=dict, init=False)
     _sent: dict[tuple[Items, Level], DataNode] = attrs.field(factory=dict, init=False)
+    _layouts: dict[int, str] = attrs.field(factory=dict, init=False)  # of what is sent
     _items_of_source: dict[str, Items] = attrs.field(factory=dict, init=False)  # by the name of the source's node
     # By the name of a node that is as sent: what it holds, and the name of the source's node.
     _origins: dict[str, tuple[Items, str]] = attrs.field(factory=dict, init=False)
@@ -106,6 +107,7 @@ class Folding:
         """Get the node of a field that is folded of the given items."""
         if (items, level) not in self._sent:
             sent = self._add_output(dtype, layout)
+            self._layouts.update(dict.fromkeys(items, layout or ""))
             self._items_of_source[sent.name] = items
             node = self.part(level).of(sent)
             self._know(node, level)
@@ -168,6 +170,9 @@ class Folding:
                 outputs += nodes
             places.update(zip(leaf.members, of_members, strict=True))
         places.update(_packed_together(sample.format.full, alone, packed))
+        for leaf, origin in zip(sample.format.leaves, untouched, strict=True):
+            for member, item in zip(leaf.members, origin or (), strict=origin is not None):
+                places[member] = attrs.evolve(places[member], layout=self._layouts[item])
         buffer = [self._add_output(_DT.UINT8)] if packed else []
         if packed:  # the first output
             places = {

@@ -346,6 +346,17 @@ def test_points_that_get_a_layout_can_be_read_behind(next_step: str, layout: str
     assert pair(steps, rigs())[0].layouts["cameras[0].points"] == layout
 
 
+@pytest.mark.parametrize("sizes", [((8, 12), (8, 12)), ((8, 12), (6, 10))], ids=["one size", "sizes"])
+def test_pixels_that_no_step_of_the_graph_touches_keep_their_layout(sizes: Sequence[tuple[int, int]]) -> None:
+    negative = each_camera(MapStep(np.negative, input_names="matrix", output_types={"matrix": DT.FLOAT}))
+    steps = [_DECODER, negative, TensorSizeAdder("image", "_size")]
+    whole = run_step(steps, rigs(sizes=sizes), run="graph", fold_arrays=False)
+    divided = run_step(steps, rigs(sizes=sizes), run="pixels", fold_arrays=False)
+    for run in (*whole, *divided):
+        assert [run.layouts[f"cameras[{number}].image"] for number in range(2)] == ["HWC", "HWC"]
+        assert run.layouts["cameras[0].matrix"] == ""
+
+
 class Inverter(ArrayStep):
     """Decodes by a public step, and reads the pixels."""
 
