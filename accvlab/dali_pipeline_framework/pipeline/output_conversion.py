@@ -297,6 +297,7 @@ class _TorchArrays:
             advice = "Install the extra `torch`, or pass output_type='numpy'."
             raise SettingError(f"{problem}, which is not installed. {advice}") from error
         self._torch: Any = torch
+        self.of_numpy: Callable[[Array], OutputArray] = torch.from_numpy  # a call less for each field
         self.current_stream: Callable[[int], Any] = torch.cuda.current_stream
         self.stacked = functools.partial(torch.stack, dim=1)
 
@@ -308,6 +309,3 @@ class _TorchArrays:
             return to_torch_tensor(tensor, self._must_copy)
         array = self._torch.from_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
         return array.clone() if self._must_copy else array
-
-    def of_numpy(self, array: Array) -> OutputArray:
-        return self._torch.from_numpy(array)
