@@ -33,7 +33,7 @@ from support.arrays import DT, ArrayProvider
 from support.gpu_cases import CASES, Difference, GpuCase, decoder, photo, rig_provider
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageResizer
-from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
+from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
 
 ROOT = Path(__file__).resolve().parents[1]
 LEGACY = {"exec_dynamic": False}

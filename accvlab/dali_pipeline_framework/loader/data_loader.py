@@ -148,7 +148,8 @@ class DataLoader(TorchInterface):
             on arrays where that costs less (see `PipelineDefinition`).
         num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
             has usable cores, at most 8; 1 for an iterable. What is delivered does not depend on the number.
-        num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine.
+        num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine, with
+            a GPU at most 8.
         device_id: Number of the GPU; None for the CPU. Or ``"auto"``, which is the number of this rank on its
             machine (see the page on several GPUs); ``"cuda:1"``; or a ``torch.device``.
         shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
@@ -173,6 +174,7 @@ class DataLoader(TorchInterface):
             sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
         pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
             ``tensor.to(device, non_blocking=True)`` while the program continues. Without CUDA nothing changes.
+        gpu_views: Whether tensors on a GPU are views of DALI's memory, see `DALIStructuredOutputIterator`.
         record_draws: As for `PipelineDefinition`.
         replay_draws: As for `PipelineDefinition`.
         fold_arrays: As for `PipelineDefinition`.
@@ -193,7 +195,8 @@ class DataLoader(TorchInterface):
     Raises:
         SettingError: An argument breaks a rule, or is one that input or sampler were created with.
         FormatError: The steps do not fit the data.
-        DeviceError: A step needs a GPU, and none is usable; or ``device_id`` names one that is not there.
+        DeviceError: A step needs a GPU, and none is usable; ``device_id`` names one that is not there; or DALI
+            or PyTorch is not made for it.
 
     Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next one starts the
     next epoch at once (or, after `set_epoch`, the epoch that was set), with no batch that was prefetched before.
@@ -248,6 +251,7 @@ class DataLoader(TorchInterface):
         post_process_func: Callable[[Any], Any] | None = None,
         worker_init_fn: Callable[[int], object] | None = None,
         pin_memory: bool = False,
+        gpu_views: bool = False,
         record_draws: Name | None = None,
         replay_draws: Path | None = None,
         fold_arrays: bool = True,
@@ -510,8 +514,9 @@ class DataLoader(TorchInterface):
         """Return itself."""
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        """Close the loader."""
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Close the loader; after an error of CUDA without destroying DALI's pipeline, which would abort."""
+        self._run.pipelines.pipeline.leave_after(error)
         self.close()
 
 

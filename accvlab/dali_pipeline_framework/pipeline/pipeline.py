@@ -270,22 +270,23 @@ class PipelineDefinition:
             **kwargs: Arguments of `nvidia.dali.Pipeline` by name, and ``enable_conditionals`` (for steps that
                 use ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Not given: ``batch_size`` is the
                 input's where the input has one, ``num_threads`` is the number of usable cores divided by the
-                number of ranks on this machine, and ``device_id`` is None, which means the CPU (it also takes
-                ``"auto"``, the local rank, and devices of PyTorch). With
-                ``py_num_workers=0`` the input runs in this process. ``seed`` is also the
-                seed of the draws that steps declare, which is 0 if not given; DALI's operators get another one,
-                derived from it, on each shard but the first. ``decoder_options`` is a dict for all decoders of
-                images on the GPU, also of steps with ``is_encoded``: ``hw_decoder_load`` (where a step does not
-                set another one than 0.65), and ``preallocate_height_hint`` and ``preallocate_width_hint``, the
-                largest size in pixels, for which the hardware decoder takes its memory at the start. It has no
-                effect on the CPU.
+                number of ranks on this machine (with a GPU at most 8), ``device_id`` is None, which means the CPU
+                (it also takes ``"auto"``, the local rank, and devices of PyTorch), and ``py_start_method`` is
+                ``"fork"`` (with a GPU ``"spawn"``). With ``py_num_workers=0`` the input runs in this process.
+                ``seed`` is also the seed of the draws that steps declare, which is 0 if not given; DALI's
+                operators get another one, derived from it, on each shard but the first. ``decoder_options`` is a
+                dict for all decoders of images on the GPU, also of steps with ``is_encoded``: ``hw_decoder_load``
+                (where a step does not set another one than 0.65), and ``preallocate_height_hint`` and
+                ``preallocate_width_hint``, the largest size in pixels, for which the hardware decoder takes its
+                memory at the start. It has no effect on the CPU.
 
         Returns:
             A `StructuredPipeline`, not built yet; with ``debug=True`` DALI's debug pipeline.
 
         Raises:
             FormatError: The steps do not fit the data; lists all problems with step and field.
-            DeviceError: A step needs a GPU, and none is usable; or ``device_id`` names one that is not there.
+            DeviceError: A step needs a GPU, and none is usable; ``device_id`` names one that is not there; or DALI
+                is not made for it.
             SettingError: An argument is unknown or breaks a rule, e.g. a batch size other than the input's; or the
                 input cannot supply what a random draw is keyed by.
         """

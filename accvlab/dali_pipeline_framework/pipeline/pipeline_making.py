@@ -14,7 +14,8 @@ from nvidia.dali.pipeline import Pipeline
 from ..checks import shown
 from ..draws.draw_scope import DrawPlan
 from ..draws.random_draws import KeyedDraws
-from ..engine.dali.graph_definition import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
+from ..engine.dali.gpus import log_cpu_fallback_once, num_usable_gpus, require_usable_gpu
+from ..engine.dali.graph_definition import move_to_cpu
 from ..engine.failure_diagnosis import FailureDiagnosis
 from ..engine.input_sources import CallableSource, FedSource, InputSource, IterableSource
 from ..engine.structured_pipeline import StructuredPipeline
@@ -68,6 +69,7 @@ def make_pipeline(
     if "seed" in arguments:
         arguments["seed"] = seed_of_shard(seed, chain.shard or Shard(0, 1))
     lacks_gpu = device_id is not None and num_usable_gpus() == 0
+    require_usable_gpu(device_id)
     if lacks_gpu and is_debug:  # DALI would abort the process
         problem = f"device_id={device_id} was given with debug=True"
         raise DeviceError(f"{problem}, but no GPU is usable here. Pass device_id=None to debug on the CPU.")

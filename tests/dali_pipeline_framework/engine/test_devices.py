@@ -24,8 +24,8 @@ from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
 from support.steps import Doubler, Renamer
 
-from accvlab.dali_pipeline_framework.engine.dali import graph_definition
-from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
+from accvlab.dali_pipeline_framework.engine.dali import gpus
+from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.loader import DataLoader
@@ -85,9 +85,9 @@ def image_provider(num_samples: int = 4) -> ArrayProvider:
 
 @pytest.fixture
 def _nothing_was_logged_yet() -> Iterator[None]:
-    graph_definition.log_cpu_fallback_once.cache_clear()
+    gpus.log_cpu_fallback_once.cache_clear()
     yield
-    graph_definition.log_cpu_fallback_once.cache_clear()
+    gpus.log_cpu_fallback_once.cache_clear()
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:

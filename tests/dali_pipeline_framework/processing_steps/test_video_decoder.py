@@ -28,7 +28,9 @@ from accvlab.dali_pipeline_framework import (
     VideoFrameDataProvider,
     Videos,
 )
+from accvlab.dali_pipeline_framework.engine.dali.gpus import GpuFacts
 from accvlab.dali_pipeline_framework.errors import FormatError, SettingError
+from accvlab.dali_pipeline_framework.operators import encoded_videos
 from accvlab.dali_pipeline_framework.operators.encoded_videos import DECODED_ON_GPU, why_not_in_graph
 from accvlab.dali_pipeline_framework.processing_steps import DataGroupsWithNameAppliedStep
 
@@ -315,12 +317,14 @@ def test_what_gpus_decode(
         number = ".".join(map(str, capability))
         assert reason == f"it is {codec}, and the GPU (compute capability {number}) does not decode it"
     assert why_not_in_graph([codec], has_gpu=True, must_use_gpu=True) == ""
+    pretend_gpus(monkeypatch, capability=capability, has_video=False)
+    for must in (False, True):
+        why = why_not_in_graph([codec], has_gpu=True, must_use_gpu=must)
+        assert "set NVIDIA_DRIVER_CAPABILITIES=compute,utility,video" in why
 
 
 def test_all_gpus_of_the_machine_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    from accvlab.dali_pipeline_framework.operators import encoded_videos
-
-    monkeypatch.setattr(encoded_videos, "gpu_capabilities", lambda: (ADA, HOPPER))
+    monkeypatch.setattr(encoded_videos, "gpu_facts", lambda: GpuFacts((ADA, HOPPER), 13000, True))
     assert "8.9, 9.0" in why_not_in_graph(["av1 yuv420p"], has_gpu=True, must_use_gpu=False)
 
 
