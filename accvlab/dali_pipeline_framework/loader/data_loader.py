@@ -11,13 +11,14 @@ from typing import Any
 
 import attrs
 
+from ..checks import listed
 from ..errors import NotSupportedError, SettingError
 from ..faults.fault_policy import FailedSample, FaultPolicy, SamplePolicy
 from ..pipeline.output_conversion import OutputType, RaggedArgument
 from ..pipeline.pipeline import PipelineInput
 from ..pipeline.pipeline_arguments import Device
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
-from ..providers.data_provider import DataProvider
+from ..providers.data_provider import DataProvider, summary
 from ..sample_data import SampleDataGroup
 from ..sample_data.names import Name, Path
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
@@ -31,6 +32,8 @@ from .loader_run import LoaderRun
 from .loader_settings import LoaderSettings, ShardArgument
 from .report import LoaderReport, make_report
 from .torch_interface import TorchInterface
+
+_MOST_NAMED = 8  # steps in a line
 
 
 class LoaderSampler(Iterable[int], Sized, ABC):
@@ -277,7 +280,7 @@ class DataLoader(TorchInterface):
         self._run.start()
 
     def __repr__(self) -> str:
-        """Return its settings, and a line for the input and for each step."""
+        """Return its settings, its data and order, and the names of its steps; `describe` says more."""
         run = self._run
         device_id = run.pipeline.device_id
         settings = [
@@ -288,8 +291,14 @@ class DataLoader(TorchInterface):
             f"epoch={run.progress.delivered.epoch}",
             *(["closed"] if run.pipelines.is_closed else []),
         ]
-        chain = run.definition.chain_lines(run.pipeline.steps_in_workers)
-        return "\n  ".join([f"{type(self).__name__}({', '.join(settings)})", *chain])
+        planned = InputAdapter(run.bound.data_input).planned
+        data = [summary(self.dataset), *([] if planned is None else [type(planned.sampler).__name__])]
+        names = [line.partition(": ")[2].partition("(")[0] for line in run.definition.chain_lines()[1:]]
+        lines = [f"{type(self).__name__}({', '.join(settings)})", f"input: {', '.join(data)}"]
+        in_workers = run.pipeline.steps_in_workers
+        for where, here in (("workers", names[:in_workers]), ("graph", names[in_workers:])):
+            lines += [f"steps in the {where}: {listed(here, _MOST_NAMED)}"] if here else []
+        return "\n  ".join(lines)
 
     # --- iterating --------------------------------------------------------------------------------
 
@@ -398,7 +407,9 @@ class DataLoader(TorchInterface):
 
     def describe(self) -> str:
         """Describe the loader, the fields of its samples, and what each step changes of them."""
-        return f"{self!r}\n\n{self._run.definition.describe()}"
+        chain = self._run.definition.chain_lines(self._run.pipeline.steps_in_workers)
+        settings = repr(self).partition("\n")[0]
+        return "\n  ".join([settings, *chain]) + f"\n\n{self._run.definition.describe()}"
 
     @property
     def plan(self) -> str:

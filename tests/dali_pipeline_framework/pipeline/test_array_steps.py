@@ -198,8 +198,15 @@ class TestPlacement:
         assert lines[4].startswith("step 2 (InGraph): ")
         assert "run='workers'" in repr(made)
         with loader_of([in_cameras(Gain()), Renames(), InGraph(), in_cameras(Gain())], run="workers") as loader:
-            marks = [line.endswith("[on arrays, in the workers]") for line in repr(loader).splitlines()]
+            lines = loader.describe().splitlines()[:6]
+            named = repr(loader).splitlines()[2:]
+        marks = [line.endswith("[on arrays, in the workers]") for line in lines]
         assert marks == [False, False, True, True, False, False]
+        wrapped = "DataGroupArrayWithNameElementsAppliedStep"
+        assert named == [
+            f"  steps in the workers: {wrapped}, Renames",
+            f"  steps in the graph: InGraph, {wrapped}",
+        ]
 
     def test_of_array_steps_needs_no_setting(self) -> None:
         steps = [in_cameras(Gain()), Doubles(at=-1), InGraph()]
