@@ -256,7 +256,7 @@ class PlannedDraw:
 
     @property
     def record_name(self) -> str:
-        """Name of the draw in a record, e.g. ``ImageGaussianBlurrer[0]/cameras[1]/sigma``."""
+        """Name of the draw in a record, e.g. ``GridMasker[0]/cameras[1]/tile``."""
         group = [format_path(self.group)] if self.group else []
         return "/".join([f"{self.step}[{self.number}]", *group, self.draw.name])
 

@@ -489,7 +489,7 @@ def _encoded_content(videos: Videos, windows: VideoWindows, indexed: IndexedVide
     if videos.image_type != types.DALIImageType.RGB:
         raise SettingError(
             f"`images='encoded'` goes with the image type RGB only, got {videos.image_type.name}: VideoDecoder "
-            f"makes RGB, and ImageColorSpaceConverter others of it."
+            f"makes RGB."
         )
     if videos.upright:
         raise SettingError("`upright=True` turns decoded frames, so it needs `images='decoded'`.")

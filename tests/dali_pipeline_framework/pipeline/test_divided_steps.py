@@ -42,11 +42,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupInPathAppliedStep,
     GridMasker,
     HorizontalFlipper,
-    ImageBrightnessContrastJitter,
-    ImageColorSpaceConverter,
     ImageDecoder,
-    ImageGaussianBlurrer,
-    ImageJpegDistorter,
     ImageMeanStdDevNormalizer,
     ImageRange01Normalizer,
     ImageResizeCropFlipper,
@@ -58,7 +54,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     PipelineStepBase,
     PointsInRangeCheck,
     PointsPadder,
-    RandomEraser,
     TensorSizeAdder,
     UnneededFieldRemover,
 )
@@ -67,7 +62,6 @@ from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import 
 from accvlab.dali_pipeline_framework.testing import StepRun, check_step, run_step
 
 DT = types.DALIDataType
-_RGB, _BGR = types.DALIImageType.RGB, types.DALIImageType.BGR
 _FIELDS = {"hw": "hw_names", "matrix": "projection_names", "points": "point_names", "boxes": "box_names"}
 
 
@@ -97,18 +91,13 @@ def _sized(name: str, fields: set[Any]) -> PipelineStepBase:
 STEPS: dict[str, Callable[[set[Any]], PipelineStepBase]] = {
     "affine": _affine,
     "area": lambda _: BoxAreaFilter("boxes", area_range=(20.0, 500.0)),
-    "bgr": lambda _: ImageColorSpaceConverter("image", from_image_type=_RGB, to_image_type=_BGR),
-    "blur": lambda _: ImageGaussianBlurrer("image", prob=0.7, sigma_range=(0.3, 1.0)),
-    "brightness": lambda _: ImageBrightnessContrastJitter("image", prob=0.7, key="rig"),
     "condition": lambda _: AnnotationElementConditionEval("annotation", "is_far = depths > 4", False),
     "crop": lambda _: CoordinateCropper("points", [0, 0], [20, 15]),
-    "erase": lambda _: RandomEraser("image", prob=0.7, num_rectangles=2),
     "flip": lambda fields: HorizontalFlipper("image", **_named(fields)),
     "grid": lambda _: GridMasker("image", prob=0.7, tile_range=(6, 12), angle_range=(0.0, 0.5)),
     "heatmap": lambda _: BoundingBoxToHeatmapConverter(
         "annotation", "boxes", "heatmap", [6, 9], image_hw_field_name="image_hw", use_per_category_heatmap=False
     ),
-    "jpeg": lambda _: ImageJpegDistorter("image", quality_range=(5, 60)),
     "layout": lambda _: AxesLayoutSetter("image", "HWC"),
     "layout of points": lambda _: AxesLayoutSetter("points", "NC"),
     "mean": lambda _: ImageMeanStdDevNormalizer("image", [90, 100, 110], 50.0, output_layout="CHW"),
