@@ -395,7 +395,7 @@ def _compose(transform: Any) -> Any:
 
 
 def _named(arrays: Any, target: str) -> dict[str, Array]:
-    """Arrays by the names under which a ``Compose`` takes them: image, image_1, ...; clips: images, images_1, ..."""
+    """Arrays by the names under which a ``Compose`` takes them: image, image_1, ...; clips: images, ..."""
     targets = [f"{target}s" if array.ndim == 4 else target for array in arrays]
     counts = [targets[:number].count(each) for number, each in enumerate(targets)]
     return {
