@@ -72,7 +72,6 @@ from .sampling import SequentialSampler as SequentialSampler
 from .sampling import ShuffledSampler as ShuffledSampler
 from .sampling import StreamingSequenceSampler as StreamingSequenceSampler
 from .sampling import WeightedSampler as WeightedSampler
-from .sampling import class_balanced_weights as class_balanced_weights
 from .sources import CallableBase as CallableBase
 from .sources import FileReader as FileReader
 from .sources import IterableBase as IterableBase

@@ -58,8 +58,6 @@ from ..sample_data.names import format_paths as format_paths
 from ..sample_data.names import normalized_path as normalized_path
 from ..sampling.arithmetic.last_batch import checked_lengths as checked_lengths
 from ..sampling.arithmetic.times import nearest as nearest
-from ..sampling.arithmetic.weights import torch_generator as torch_generator
-from ..sampling.arithmetic.weights import torch_permutation as torch_permutation
 from ..sampling.plans.tracks import Int64Array as Int64Array
 from ..sampling.random_access_sampler import Description as Description
 from ..testing.rule_check import in_samples as in_samples

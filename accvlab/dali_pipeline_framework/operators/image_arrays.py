@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images as arrays: decoding and resampling as DALI's operators do it.
 
-JPEG files are decoded by libjpeg-turbo, others by OpenCV, which also resamples. OpenCV's own JPEG decoder gives the
+JPEG files are decoded by libjpeg-turbo, others by OpenCV, which also resamples. OpenCV decodes JPEG files to the
 same pixels, but takes 9 to 22 % more processor time (1600 x 900, qualities of 50 to 95, one thread), and has no
 unused fourth channel.
 """

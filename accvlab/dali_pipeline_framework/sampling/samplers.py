@@ -616,7 +616,7 @@ class WeightedSampler(PlannedSampler):
     """Each position of an epoch draws a sample by weight, independently of all others (with replacement).
 
     Weights per class are weights per sample that are looked up: ``class_weights[labels]``;
-    `class_balanced_weights` computes weights with which all classes are drawn equally often.
+    With ``1 / np.bincount(labels)[labels]`` all classes are drawn equally often.
 
     The length of the epoch does not depend on the weights; it is as many draws as there are samples, unless
     given. So rare samples are seen several times per epoch, and others are not seen in it.
