@@ -16,12 +16,13 @@ import numpy.typing as npt
 from cachetools import LRUCache
 
 from ..checks import MOST_SAMPLES, elements, setting_error, whole_number
+from ..draws.keyed_draws import Int64Array
 from ..errors import SettingError
 from .arithmetic.keyed_permutation import PermutationTable
 from .arithmetic.last_batch import LastBatch
 from .planned_sampler import PlannedSampler
 from .plans.epoch_plans import EpochOrder, Order
-from .plans.tracks import Int64Array, JoinedUnits, distinct
+from .plans.tracks import JoinedUnits, distinct
 from .random_access_sampler import Description, SamplerBase
 
 MAX_PERIOD = 65536

@@ -14,10 +14,10 @@ from typing import Any
 import attrs
 import numpy as np
 
-from ..draws.keyed_draws import digest
+from ..draws.keyed_draws import Int64Array, digest
 from ..errors import SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts, uneven_batches, unknown_sample
-from .plans.tracks import Int64Array, PlannedBatch
+from .plans.tracks import PlannedBatch
 from .random_access_sampler import Description, RandomAccessSampler, SamplerBase
 
 

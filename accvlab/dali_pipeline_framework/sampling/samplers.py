@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checks import MOST_SAMPLES, choice, flag, instance, whole_number
-from ..draws.keyed_draws import digest
+from ..draws.keyed_draws import Int64Array, digest
 from ..errors import NotSupportedError, SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts, checked_lengths
 from .arithmetic.weights import checked_weights
 from .planned_sampler import EpochPlanSampler, PlannedSampler
 from .plans.clips import Clips
 from .plans.epoch_plans import EpochPlan, ShuffledOrder, Weights, units_order
-from .plans.tracks import ClipSequenceUnits, ClipUnits, Int64Array, PlannedBatch, SampleUnits, SequenceUnits
+from .plans.tracks import ClipSequenceUnits, ClipUnits, PlannedBatch, SampleUnits, SequenceUnits
 from .random_access_sampler import Description, RandomAccessSampler
 
 
