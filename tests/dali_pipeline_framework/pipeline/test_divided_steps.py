@@ -20,7 +20,6 @@ from support.graphs import untraced
 from support.laws import examples, spread
 from support.random_steps import each_camera, filled
 
-from accvlab.dali_pipeline_framework.draws import records_of_batch
 from accvlab.dali_pipeline_framework.errors import ContractError, FormatError, FrameworkError, SourceError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.inputs import IterableBase
@@ -263,26 +262,20 @@ class Batches(IterableBase):
         return [list(values) for values in zip(*(sample.get_data() for sample in self.samples), strict=True)]
 
 
-@settings(deadline=None, max_examples=examples(3, 40))
-@given(case=chains([name for name in STEPS if name not in ("lambda", "remove image", "layout of points")]))
-def test_recorded_draws_of_an_iterable_give_the_same_in_whole_steps(
-    case: tuple[list[PipelineStepBase], list[SampleDataGroup]],
-) -> None:
-    steps, samples = case
-    with untraced():
-        definition = PipelineDefinition(
-            Batches(samples), steps, use_parallel_external_source=False, record_draws="drawn"
-        )
-        pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=0, seed=3)
-        for batch in DALIStructuredOutputIterator(None, pipeline, output_type="numpy", ragged="list"):
-            drawn = records_of_batch({name: np.stack(values) for name, values in batch["drawn"].items()})
-            whole = run_step(steps, samples, run="graph", draws=drawn or None)
-            for number, run in enumerate(whole):
-                for path in run.output.format.flat_paths:
-                    value = batch
-                    for name in path:
-                        value = value[name]
-                    np.testing.assert_array_equal(value[number], run.output.get_item_in_path(path), str(path))
+def test_an_iterable_gives_what_samples_at_its_positions_give() -> None:
+    steps = [_DECODER, GridMasker("image", tile_range=(2, 4)), HorizontalFlipper("image", key="rig")]
+    samples = rigs(sizes=((8, 12), (8, 12), (8, 12)))
+    definition = PipelineDefinition(Batches(samples), steps, use_parallel_external_source=False)
+    pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=0, seed=3)
+    first, second = DALIStructuredOutputIterator(None, pipeline, output_type="numpy", ragged="list")
+    for number, run in enumerate(run_step(steps, samples, run="pixels", seed=3)):
+        for camera, expected in run.output["cameras"].items():
+            np.testing.assert_array_equal(first["cameras"][camera]["image"][number], expected["image"])
+    both = (
+        np.stack([image for number in range(3) for image in batch["cameras"][number]["image"]])
+        for batch in (first, second)
+    )
+    assert (next(both) != next(both)).any()
 
 
 # --- cases by hand ---------------------------------------------------------------------------------------
