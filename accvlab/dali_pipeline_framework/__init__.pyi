@@ -18,7 +18,6 @@ from .processing_steps import AxesLayoutSetter as AxesLayoutSetter
 from .processing_steps import BEVBBoxesTransformer3D as BEVBBoxesTransformer3D
 from .processing_steps import BoundingBoxToHeatmapConverter as BoundingBoxToHeatmapConverter
 from .processing_steps import BoxAreaFilter as BoxAreaFilter
-from .processing_steps import BoxFormatConverter as BoxFormatConverter
 from .processing_steps import ConditionalElementRemover as ConditionalElementRemover
 from .processing_steps import CoordinateCropper as CoordinateCropper
 from .processing_steps import DataGroupArrayInPathElementsAppliedStep as DataGroupArrayInPathElementsAppliedStep
@@ -30,11 +29,7 @@ from .processing_steps import DataGroupsWithNameAppliedStep as DataGroupsWithNam
 from .processing_steps import FrameSequenceDecoder as FrameSequenceDecoder
 from .processing_steps import GridMasker as GridMasker
 from .processing_steps import HorizontalFlipper as HorizontalFlipper
-from .processing_steps import ImageBrightnessContrastJitter as ImageBrightnessContrastJitter
-from .processing_steps import ImageColorSpaceConverter as ImageColorSpaceConverter
 from .processing_steps import ImageDecoder as ImageDecoder
-from .processing_steps import ImageGaussianBlurrer as ImageGaussianBlurrer
-from .processing_steps import ImageJpegDistorter as ImageJpegDistorter
 from .processing_steps import ImageMeanStdDevNormalizer as ImageMeanStdDevNormalizer
 from .processing_steps import ImageRange01Normalizer as ImageRange01Normalizer
 from .processing_steps import ImageResizeCropFlipper as ImageResizeCropFlipper
@@ -48,7 +43,6 @@ from .processing_steps import PipelineStepBase as PipelineStepBase
 from .processing_steps import PointCloudRangeFilter as PointCloudRangeFilter
 from .processing_steps import PointsInRangeCheck as PointsInRangeCheck
 from .processing_steps import PointsPadder as PointsPadder
-from .processing_steps import RandomEraser as RandomEraser
 from .processing_steps import TensorSizeAdder as TensorSizeAdder
 from .processing_steps import TorchvisionStep as TorchvisionStep
 from .processing_steps import UnneededFieldRemover as UnneededFieldRemover
@@ -78,7 +72,6 @@ from .sampling import SequentialSampler as SequentialSampler
 from .sampling import ShuffledSampler as ShuffledSampler
 from .sampling import StreamingSequenceSampler as StreamingSequenceSampler
 from .sampling import WeightedSampler as WeightedSampler
-from .sampling import class_balanced_weights as class_balanced_weights
 from .sources import CallableBase as CallableBase
 from .sources import FileReader as FileReader
 from .sources import IterableBase as IterableBase

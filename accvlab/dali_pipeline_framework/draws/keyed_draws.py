@@ -21,6 +21,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from nvidia.dali import types
 
+Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)

@@ -20,7 +20,6 @@ from ..pipeline.pipeline_arguments import Device
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
 from ..providers.data_provider import DataProvider, summary
 from ..sample_data import SampleDataGroup
-from ..sample_data.names import Name, Path
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.random_access_sampler import SamplerBase
 from ..sources.given_order import GivenOrder
@@ -178,8 +177,6 @@ class DataLoader(TorchInterface):
         pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
             ``tensor.to(device, non_blocking=True)`` while the program continues. Without CUDA nothing changes.
         gpu_views: Whether tensors on a GPU are views of DALI's memory, see `DALIStructuredOutputIterator`.
-        record_draws: As for `PipelineDefinition`.
-        replay_draws: As for `PipelineDefinition`.
         fold_arrays: As for `PipelineDefinition`.
         pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
         as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
@@ -255,8 +252,6 @@ class DataLoader(TorchInterface):
         worker_init_fn: Callable[[int], object] | None = None,
         pin_memory: bool = False,
         gpu_views: bool = False,
-        record_draws: Name | None = None,
-        replay_draws: Path | None = None,
         fold_arrays: bool = True,
         pipeline_arguments: Mapping[str, Any] | None = None,
         as_torch_data_loader: bool = False,

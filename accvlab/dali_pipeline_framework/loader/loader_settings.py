@@ -17,7 +17,6 @@ from ..limits.file_limits import is_start_method
 from ..pipeline.output_conversion import OutputType, RaggedArgument
 from ..pipeline.pipeline_arguments import checked_device
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
-from ..sample_data.names import Name, Path
 from ..sampling.arithmetic.last_batch import LastBatch
 from ..sampling.random_access_sampler import SamplerBase
 from ..sources.given_order import GivenOrder
@@ -100,8 +99,6 @@ class LoaderSettings:
     shuffle: bool | None = attrs.field(validator=attrs.validators.optional(_check_bool))
     sampler: SamplerBase | GivenOrder | None
     run: RunWhere
-    record_draws: Name | None
-    replay_draws: Path | None
     fold_arrays: bool
     seed: int = attrs.field(converter=_seed_of)
     batch_size: int | None

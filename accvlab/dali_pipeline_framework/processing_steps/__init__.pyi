@@ -1,6 +1,5 @@
 from .boxes.bounding_box_to_heatmap_converter import BoundingBoxToHeatmapConverter as BoundingBoxToHeatmapConverter
 from .boxes.boxes_and_points import BoxAreaFilter as BoxAreaFilter
-from .boxes.boxes_and_points import BoxFormatConverter as BoxFormatConverter
 from .boxes.boxes_and_points import CoordinateCropper as CoordinateCropper
 from .boxes.boxes_and_points import PointCloudRangeFilter as PointCloudRangeFilter
 from .boxes.boxes_and_points import PointsInRangeCheck as PointsInRangeCheck
@@ -14,7 +13,6 @@ from .geometry.image_resizers import HorizontalFlipper as HorizontalFlipper
 from .geometry.image_resizers import ImageResizeCropFlipper as ImageResizeCropFlipper
 from .geometry.image_resizers import ImageResizer as ImageResizer
 from .geometry.image_resizers import ImageToTileSizePadder as ImageToTileSizePadder
-from .image.image_colors import ImageColorSpaceConverter as ImageColorSpaceConverter
 from .image.image_colors import PhotoMetricDistorter as PhotoMetricDistorter
 from .image.image_decoders import FrameSequenceDecoder as FrameSequenceDecoder
 from .image.image_decoders import ImageDecoder as ImageDecoder
@@ -23,17 +21,12 @@ from .image.image_library_steps import TorchvisionStep as TorchvisionStep
 from .image.image_normalizers import ImageMeanStdDevNormalizer as ImageMeanStdDevNormalizer
 from .image.image_normalizers import ImageRange01Normalizer as ImageRange01Normalizer
 from .image.image_pixel_steps import GridMasker as GridMasker
-from .image.image_pixel_steps import ImageBrightnessContrastJitter as ImageBrightnessContrastJitter
-from .image.image_pixel_steps import ImageGaussianBlurrer as ImageGaussianBlurrer
-from .image.image_pixel_steps import ImageJpegDistorter as ImageJpegDistorter
-from .image.image_pixel_steps import RandomEraser as RandomEraser
 from .image.video_decoders import VideoDecoder as VideoDecoder
 from .image_use import ImageUse as ImageUse
 from .pipeline_step_base import PipelineStepBase as PipelineStepBase
 from .structure_steps import AxesLayoutSetter as AxesLayoutSetter
 from .structure_steps import PaddingToUniform as PaddingToUniform
 from .structure_steps import TensorSizeAdder as TensorSizeAdder
-from .structure_steps import TimeDifferenceAdder as TimeDifferenceAdder
 from .structure_steps import UnneededFieldRemover as UnneededFieldRemover
 from .wrappers.function_steps import ArrayStep as ArrayStep
 from .wrappers.function_steps import LambdaStep as LambdaStep

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from ..checks import choice, did_you_mean, index_in, instance, listed, number, number_list, shown
+from ..draws.keyed_draws import Int64Array
 from ..errors import FieldValueError, SettingError
 from ..sample_data import FieldPath, FieldValue, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.conversion import as_numpy
@@ -32,7 +33,6 @@ from .data_provider import (
 from .sample_loading import SampleLoader, add_note, name_sample, named_index, set_named_index
 
 Float64Array = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 FrameRule: TypeAlias = Literal["nearest", "last"]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from ..checks import bullets, index_in, instance
+from ..draws.keyed_draws import Int64Array
 from ..errors import FieldValueError, SettingError, error_that_is_also
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, SampleDataGroup, format_error
 from ..sample_data.conversion import FieldValue, FlatSample
@@ -21,7 +22,7 @@ from ..sample_data.formats import describe_difference
 from ..sample_data.names import Name
 from ..sample_data.sample_data_group import replace_contents
 from ..sampling.arithmetic.last_batch import checked_lengths
-from ..sampling.plans.clips import BoolArray, Clips, Int64Array
+from ..sampling.plans.clips import BoolArray, Clips
 from .data_provider import (
     BlueprintProvider,
     DataProvider,

@@ -1,6 +1,5 @@
 from .arithmetic.last_batch import LastBatch as LastBatch
 from .arithmetic.last_batch import SampleCounts as SampleCounts
-from .arithmetic.weights import class_balanced_weights as class_balanced_weights
 from .mixed_sampler import MixedSampler as MixedSampler
 from .plans.clips import Clips as Clips
 from .plans.tracks import PlannedBatch as PlannedBatch

@@ -12,10 +12,10 @@ import attrs
 import numpy as np
 
 from ..checks import whole_number
-from ..draws.keyed_draws import digest
+from ..draws.keyed_draws import Int64Array, digest
 from ..errors import NotSupportedError, SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts, check_last_batch
-from .plans.tracks import Int64Array, PlannedBatch
+from .plans.tracks import PlannedBatch
 
 
 class SamplerBase(ABC):

@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checks import MOST_SAMPLES, choice, flag, instance, whole_number
-from ..draws.keyed_draws import digest
+from ..draws.keyed_draws import Int64Array, digest
 from ..errors import NotSupportedError, SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts, checked_lengths
 from .arithmetic.weights import checked_weights
 from .planned_sampler import EpochPlanSampler, PlannedSampler
 from .plans.clips import Clips
 from .plans.epoch_plans import EpochPlan, ShuffledOrder, Weights, units_order
-from .plans.tracks import ClipSequenceUnits, ClipUnits, Int64Array, PlannedBatch, SampleUnits, SequenceUnits
+from .plans.tracks import ClipSequenceUnits, ClipUnits, PlannedBatch, SampleUnits, SequenceUnits
 from .random_access_sampler import Description, RandomAccessSampler
 
 
@@ -616,7 +616,7 @@ class WeightedSampler(PlannedSampler):
     """Each position of an epoch draws a sample by weight, independently of all others (with replacement).
 
     Weights per class are weights per sample that are looked up: ``class_weights[labels]``;
-    `class_balanced_weights` computes weights with which all classes are drawn equally often.
+    With ``1 / np.bincount(labels)[labels]`` all classes are drawn equally often.
 
     The length of the epoch does not depend on the weights; it is as many draws as there are samples, unless
     given. So rare samples are seen several times per epoch, and others are not seen in it.

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checks import check_shard, setting_error, shown
-from ..draws.keyed_draws import digest
+from ..draws.keyed_draws import Int64Array, digest
 from ..errors import NotSupportedError, SettingError, text_of
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.planned_sampler import EpochPlanSampler
 from ..sampling.plans.epoch_plans import EpochOrder, EpochPlan, FlatPlan
-from ..sampling.plans.tracks import Int64Array, PlannedBatch, SampleUnits
+from ..sampling.plans.tracks import PlannedBatch, SampleUnits
 from ..sampling.random_access_sampler import Description
 
 GivenOrder: TypeAlias = Callable[[int], Sequence[int]] | Iterable[int]

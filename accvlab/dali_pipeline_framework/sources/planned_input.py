@@ -15,7 +15,7 @@ import numpy as np
 from nvidia.dali import types
 
 from ..checks import MOST_IN_BATCH, check_shard, setting_error, whole_number
-from ..draws.keyed_draws import SamplePlace
+from ..draws.keyed_draws import Int64Array, SamplePlace
 from ..errors import SettingError
 from ..faults.substitutes import substitutes
 from ..providers.data_provider import DataProvider, check_number_of_samples, check_sampler_fits, summary
@@ -23,7 +23,7 @@ from ..providers.sample_loading import SampleLoader, input_blueprint
 from ..sample_data import SampleDataGroup
 from ..sample_data.conversion import FlatSample
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts, uneven_batches, unknown_sample
-from ..sampling.plans.tracks import Int64Array, PlannedBatch
+from ..sampling.plans.tracks import PlannedBatch
 from ..sampling.random_access_sampler import Description, EpochSegment, RandomAccessSampler
 from .input_bases import CallableBase
 

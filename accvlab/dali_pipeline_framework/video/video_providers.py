@@ -15,6 +15,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from ..checks import choice, index_in, listed, one_of, whole_number
+from ..draws.keyed_draws import Int64Array
 from ..errors import SettingError
 from ..providers.data_provider import EncodedClipValue, FieldColumn, FieldColumns, WantedFields
 from ..providers.files.storage import as_utf8
@@ -29,7 +30,7 @@ from .encoded_clips import FileOfClip
 from .frame_converter import FrameConverter
 from .frame_reader import NOT_CUT, DecodingStatistics, FrameReaderPool, IndexedVideos, KeptFrames, SharedFrames
 from .video_decoding import UInt8Array
-from .video_index import Int64Array, VideoIndex
+from .video_index import VideoIndex
 from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_range, listed_videos
 
 
@@ -489,7 +490,7 @@ def _encoded_content(videos: Videos, windows: VideoWindows, indexed: IndexedVide
     if videos.image_type != types.DALIImageType.RGB:
         raise SettingError(
             f"`images='encoded'` goes with the image type RGB only, got {videos.image_type.name}: VideoDecoder "
-            f"makes RGB, and ImageColorSpaceConverter others of it."
+            f"makes RGB."
         )
     if videos.upright:
         raise SettingError("`upright=True` turns decoded frames, so it needs `images='decoded'`.")

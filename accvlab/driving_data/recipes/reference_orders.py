@@ -33,8 +33,6 @@ from accvlab.dali_pipeline_framework.extension import (
     Description,
     checked_lengths,
     digest,
-    torch_generator,
-    torch_permutation,
 )
 
 from ..datasets.driving.array_types import Bool, Int64
@@ -84,9 +82,20 @@ def split_lengths(sequence_lengths: Lengths, split: int | str, *, may_be_uneven:
 
 
 def _permutation_source(seed: int) -> Callable[[int], Int64]:
-    """Permutations of ``n`` numbers, one after the other, of PyTorch's generator."""
-    generator = torch_generator(seed)
-    return lambda count: torch_permutation(count, generator)
+    """Permutations of ``n`` numbers, one after the other, of PyTorch's generator.
+
+    Raises:
+        SettingError: PyTorch is not installed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise SettingError(
+            "This order is that of PyTorch's generator, and PyTorch is not installed: "
+            'pip install "accvlab.dali_pipeline_framework[torch]". Other samplers of this package do not need it.'
+        ) from error
+    generator = torch.Generator().manual_seed(seed)
+    return lambda count: np.asarray(torch.randperm(count, generator=generator).numpy(), np.int64)
 
 
 class _GroupSampler(RandomAccessSampler):

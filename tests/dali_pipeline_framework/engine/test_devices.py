@@ -529,10 +529,10 @@ _DECODING_IN_WORKERS = """
 import os
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageJpegDistorter
+from accvlab.dali_pipeline_framework.processing_steps import GridMasker, ImageDecoder
 images = [encoded_image(gradient(48, 64, phase), kind) for phase, kind in enumerate(["JPEG", "PNG"] * 4)]
 if __name__ == "__main__":
-    steps = [ImageDecoder("image", True), ImageJpegDistorter("image", quality_range=(50, 90))]
+    steps = [ImageDecoder("image", True), GridMasker("image")]
     provider = ArrayProvider({"image": (DT.UINT8, images)})
     with DataLoader(provider, 2, steps=steps, run="workers", num_workers=2, start_method="fork") as loader:
         assert len([*loader]) == 4

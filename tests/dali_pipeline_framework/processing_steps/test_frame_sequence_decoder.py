@@ -30,8 +30,8 @@ from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleD
 from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayInPathElementsAppliedStep,
     FrameSequenceDecoder,
+    GridMasker,
     ImageDecoder,
-    ImageGaussianBlurrer,
     PipelineStepBase,
 )
 from accvlab.dali_pipeline_framework.providers import (
@@ -470,7 +470,7 @@ def test_steps_on_images_name_the_decoder_of_sequences(tmp_path):
     write_frame(tmp_path / "s" / "1.png")
     blueprint = FrameSequenceDataProvider(tmp_path, 1).sample_data_structure
     with pytest.raises(FormatError, match=r"frames: must be a data field .* is a group; .* by ImageDecoder"):
-        ImageGaussianBlurrer("frames").check_input_data_format_and_set_output_data_format(blueprint)
+        GridMasker("frames").check_input_data_format_and_set_output_data_format(blueprint)
 
 
 def test_a_group_that_is_no_sequence_of_frames_is_just_a_group():

@@ -23,7 +23,6 @@ from accvlab.dali_pipeline_framework.providers import (
     ClipDataProvider,
     ConcatDataProvider,
     FileDataProvider,
-    ReplayedDrawsProvider,
 )
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.sample_data_group import nested_dictionary
@@ -82,10 +81,6 @@ def _concat(**settings: Any) -> ConcatDataProvider:
     return ConcatDataProvider([Source(3), Source(5, 3, **settings), Source(4, 8)])
 
 
-def _replayed(provider: DataProvider, indices: Sequence[int]) -> ReplayedDrawsProvider:
-    return ReplayedDrawsProvider(provider, [{"angle": np.float32(index)} for index in indices], indices)
-
-
 CLIPS = Clips([5, 7], 3, tail="mark")
 
 # Wrappers of twelve samples in all; the `Source` that the settings belong to has the samples 3 to 7 of them.
@@ -99,14 +94,6 @@ WRAPPERS: dict[str, Callable[..., DataProvider]] = {
         [
             ClipDataProvider(ConcatDataProvider([Source(3), Source(5, 3, **settings)]), Clips([5, 3], 3)),
             ClipDataProvider(Source(4, 8), Clips([4], 3)),
-        ]
-    ),
-    "replayed draws": lambda **settings: _replayed(_concat(**settings), range(12)),
-    "concat of replayed draws": lambda **settings: ConcatDataProvider(
-        [
-            _replayed(Source(3), range(3)),
-            _replayed(Source(5, 3, **settings), range(5)),
-            _replayed(Source(4, 8), range(4)),
         ]
     ),
 }
@@ -135,11 +122,7 @@ class TestEveryWrapper:
         for index in range(12):
             described = wrapper.describe_sample(index)
             frames = [*dict.fromkeys(numbers_of(wrapper.get_data(index), "index"))]
-            prefix = f"sample {index} of the data set: " if name == "replayed draws" else ""
-            if name == "concat of replayed draws":
-                assert described.endswith(f": file {index}")
-            else:
-                assert described == prefix + ", ".join(f"file {frame}" for frame in frames)
+            assert described == ", ".join(f"file {frame}" for frame in frames)
 
     def test_loads_batches_where_the_wrapped_one_does(self, name: str) -> None:
         assert WRAPPERS[name]().loads_batches
@@ -173,13 +156,9 @@ class TestEveryWrapper:
         assert caught.value.sample_index == 5
 
     def test_nothing_is_loaded_in_batches_where_the_wrapped_one_does_not(self, name: str) -> None:
-        if name.startswith(("clips", "concat")):
-            source = Source(12, together=False)
-            wrapper: DataProvider = ConcatDataProvider([source])
-            if "clips" in name:
-                wrapper = ConcatDataProvider([ClipDataProvider(wrapper, CLIPS)])
-        else:
-            wrapper = _replayed(Source(12, together=False), range(12))
+        wrapper: DataProvider = ConcatDataProvider([Source(12, together=False)])
+        if "clips" in name:
+            wrapper = ConcatDataProvider([ClipDataProvider(wrapper, CLIPS)])
         assert not wrapper.loads_batches
         assert [numbers_of(sample, "slot")[0] for sample in wrapper.load_batch([3, 0], [0, 1])] == [-1, -1]
 
@@ -209,10 +188,9 @@ class _Short(Source):
         return iter([self.get_data(sample_indices[0])])
 
 
-@pytest.mark.parametrize("wrap", [lambda each: ConcatDataProvider([each]), lambda each: _replayed(each, range(5))])
-def test_too_few_samples_are_no_end_of_the_epoch(wrap: Callable[[DataProvider], DataProvider]) -> None:
+def test_too_few_samples_are_no_end_of_the_epoch() -> None:
     with pytest.raises(RuntimeError, match=r"_Short.* must deliver as many samples as .* got none for .*4"):
-        list(wrap(_Short(5)).load_batch([3, 4], [0, 1]))
+        list(ConcatDataProvider([_Short(5)]).load_batch([3, 4], [0, 1]))
 
 
 @pytest.mark.parametrize("as_clips", [False, True])

@@ -28,7 +28,7 @@ from accvlab.dali_pipeline_framework.sampling import (
     WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.sampling.planned_sampler import PlannedSampler
-from accvlab.dali_pipeline_framework.sampling.sampler_replay import ReplayedSampler
+from accvlab.dali_pipeline_framework.sampling.played_sampler import PlayedSampler
 from accvlab.dali_pipeline_framework.sampling.samplers import ShardedPermutationSampler
 
 POLICIES = ("drop", "pad", "partial", "wrap")
@@ -266,7 +266,7 @@ def _sequences(draw: Any, batch_size: int) -> Case:
 @st.composite
 def _replayed(draw: Any, batch_size: int) -> Case:
     size = draw(st.integers(batch_size, 20))
-    return Case(ReplayedSampler(EpochSampler(size, batch_size), size, 1, None), size)
+    return Case(PlayedSampler(EpochSampler(size, batch_size), size, 1, None), size)
 
 
 @st.composite

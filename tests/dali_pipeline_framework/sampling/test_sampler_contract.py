@@ -46,8 +46,8 @@ from accvlab.dali_pipeline_framework.sampling import (
     WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.sampling.planned_sampler import PlannedSampler
+from accvlab.dali_pipeline_framework.sampling.played_sampler import PlayedSampler
 from accvlab.dali_pipeline_framework.sampling.random_access_sampler import EpochSegment
-from accvlab.dali_pipeline_framework.sampling.sampler_replay import ReplayedSampler
 from accvlab.dali_pipeline_framework.sampling.samplers import ShardedPermutationSampler
 
 every_kind = pytest.mark.parametrize("kind", [*WITH_EPOCHS, *OTHERS])
@@ -773,7 +773,7 @@ class TestContinuing:
     def test_others_refuse_another_batch_size(self, kind: str) -> None:
         samplers = {
             "published sequences": SequenceSampler(2, [3, 4, 5], 0),
-            "replayed": ReplayedSampler(EpochSampler(10, 2), 10, 1, None),
+            "replayed": PlayedSampler(EpochSampler(10, 2), 10, 1, None),
             "user-written": BackwardSampler(10, 2),
         }
         with pytest.raises(SettingError, match=r"depends on the batch size.*of 3 cannot be continued.*of 2"):

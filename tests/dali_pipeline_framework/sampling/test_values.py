@@ -28,8 +28,8 @@ from accvlab.dali_pipeline_framework.sampling import (
     StreamingSequenceSampler,
     WeightedSampler,
 )
+from accvlab.dali_pipeline_framework.sampling.played_sampler import PlayedSampler
 from accvlab.dali_pipeline_framework.sampling.random_access_sampler import EpochSegment
-from accvlab.dali_pipeline_framework.sampling.sampler_replay import ReplayedSampler
 
 # Makers of values, all of which differ.
 MAKERS: list[Callable[[], Any]] = [
@@ -110,7 +110,7 @@ def test_how_far_a_sampler_was_stepped_does_not_count() -> None:
 
 
 def test_samplers_that_do_not_describe_themselves_equal_themselves_only() -> None:
-    for make in (lambda: BackwardSampler(6), lambda: ReplayedSampler(EpochSampler(6, 2), 6, 1, None)):
+    for make in (lambda: BackwardSampler(6), lambda: PlayedSampler(EpochSampler(6, 2), 6, 1, None)):
         sampler = make()
         assert sampler == sampler
         assert sampler != make()

@@ -328,7 +328,7 @@ class GraphInspection:
     Attributes:
         gpu_users: Names of steps, each with what it does on a GPU, in order.
         to_cpu_users: Names of steps, each with what brings data from a GPU to the CPU, in order.
-        random_users: Names of steps, each with its random operators, in order: a record of the draws lacks them.
+        random_users: Names of steps, each with its random operators, in order.
     """
 
     def __init__(self) -> None:
@@ -386,19 +386,6 @@ class GraphInspection:
             "DALI's dynamic executor does",
             "Leave out `exec_dynamic`, `exec_async` and `exec_pipelined`, give `prefetch_queue_depth` as a "
             "number, or pass device_id=None.",
-        )
-
-    def require_declared_draws(self) -> None:
-        """Refuse random operators next to the declared draws.
-
-        Raises:
-            SettingError: There are some; lists them.
-        """
-        _refuse(
-            self.random_users,
-            "The draws cannot be recorded, since these steps use random operators of DALI directly, whose numbers "
-            "nobody can replay",
-            "Let the steps declare what they draw (`declare_draws`), and get it from `draw`.",
         )
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
+from nvidia.dali.types import DALIImageType
 
 from ...checks import choice, field_name, flag, listed, probability
 from ...engine.dali.texts import failing_with
@@ -27,7 +28,6 @@ from ..field_steps import PixelStep
 from ..image_use import ImageUse, no_images
 from ..named_fields import FieldSearch, Names, find_paths, required_names
 from ..pipeline_step_base import PipelineStepBase, PixelChanges, naming_field
-from .image_colors import IMAGE_TYPES
 
 
 class ImageDecoder(PixelStep):
@@ -151,6 +151,7 @@ class ImageDecoder(PixelStep):
 _SAME_SIZE = "the frames of a sequence must have the same size, and these have not"
 # Added to the extent of a region to make it larger than any image, so that DALI refuses it.
 _FAR_OUTSIDE = 1 << 24
+_IMAGE_TYPES = (DALIImageType.RGB, DALIImageType.BGR, DALIImageType.YCbCr, DALIImageType.GRAY)
 _MOST_TO_PASTE = 64  # images that DALI puts on a canvas at once
 
 
@@ -191,7 +192,7 @@ class FrameSequenceDecoder(PipelineStepBase):
         """
         self._frame_names = required_names(frame_names, "frame_names")
         self._on_gpu = flag(on_gpu, "on_gpu")
-        self._image_type = choice(image_type, "image_type", IMAGE_TYPES)
+        self._image_type = choice(image_type, "image_type", _IMAGE_TYPES)
         self._hw_decoder_load = probability(hw_decoder_load, "hw_decoder_load")
 
     declare_images = no_images

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import listed, number, one_of, setting_error, valid
+from ...draws.keyed_draws import Int64Array
 from ...errors import SettingError
 from ...sample_data.conversion import FieldValue, encoded
 from ...unknown_arguments import explains_unknown_arguments
@@ -267,9 +268,9 @@ class FrameIndex:
     storage: Storage
     camera_names: tuple[str, ...]
     recording_names: tuple[str, ...]
-    edges: rigs.Int64Array
+    edges: Int64Array
     recordings: npt.NDArray[np.int32]
-    numbers: rigs.Int64Array
+    numbers: Int64Array
     timestamps: rigs.TimeArray | None
     missing: tuple[rigs.MissingFrame, ...]
     unused: dict[tuple[str, str], int]
@@ -286,7 +287,7 @@ class FrameIndex:
         return int(self.edges[-1])
 
     @property
-    def sequence_lengths(self) -> rigs.Int64Array:
+    def sequence_lengths(self) -> Int64Array:
         """Number of frames of each sequence: ``(S,)`` int64."""
         return np.diff(self.edges)
 

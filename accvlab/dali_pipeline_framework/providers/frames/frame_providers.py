@@ -12,6 +12,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from ...checks import choice, whole_number
+from ...draws.keyed_draws import Int64Array
 from ...errors import FileError, SettingError
 from ...limits.image_limits import claimed_size
 from ...sample_data import FieldPath, FieldValue, SampleDataGroup
@@ -22,7 +23,7 @@ from ...unknown_arguments import explains_unknown_arguments
 from ..data_provider import FieldColumns, WantedFields
 from ..files.storage import StoragePath
 from ..sample_loading import add_note
-from .camera_rigs import Int64Array, OptionalField, RigProviderBase, TimeArray
+from .camera_rigs import OptionalField, RigProviderBase, TimeArray
 from .frame_folders import FrameFolders, FrameIndex, frame_folders, index_frames
 
 

@@ -7,9 +7,8 @@
 - A *segment* is a part of a unit that a slot delivers in one piece; a cut unit has several.
 
 ```text
- tracks.py        a unit ─> its samples
- orders.py        position in the epoch ─> unit: in order, shuffled; by weight and mixed next to their samplers
- flat_plan.py     units of equal length: side by side in the slots of a batch
- stream_plan.py   units of any length: one after the other in each slot
+ tracks.py        a unit ─> its samples; a batch of them
+ clips.py         a clip ─> its frames
+ epoch_plans.py   position in the epoch ─> unit; units of a batch, side by side in its slots or one after the other
 ```
 """

@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import choice, flag, number, whole_number
-from ...draws.keyed_draws import UInt64Array, random_bits
+from ...draws.keyed_draws import Int64Array, UInt64Array, random_bits
 from ...errors import SettingError
 from ..arithmetic.last_batch import checked_lengths
 
-Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
 
 _ROUNDING_STEPS = 4  # the most roundings in comparing a difference of times with a multiple of an interval

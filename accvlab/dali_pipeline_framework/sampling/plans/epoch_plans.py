@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import MOST_SAMPLES, whole_number
-from ...draws.keyed_draws import derive_key
+from ...draws.keyed_draws import Int64Array, derive_key
 from ...errors import SettingError
 from ..arithmetic.keyed_permutation import KeyedPermutation
 from ..arithmetic.last_batch import LastBatch, SampleCounts
 from ..arithmetic.weights import WeightedChoice, checked_weights
-from .tracks import Int64Array, PlannedBatch, UnitTable
+from .tracks import PlannedBatch, UnitTable
 
 Weights = Sequence[float] | npt.NDArray[np.float64]
 

@@ -11,12 +11,11 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ...draws.keyed_draws import random_bits
+from ...draws.keyed_draws import Int64Array, random_bits
 from ...errors import SettingError
 from ..arithmetic.last_batch import LastBatch
 from .clips import Clips
 
-Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
