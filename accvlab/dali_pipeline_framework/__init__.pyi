@@ -65,6 +65,7 @@ from .providers import FrameSequenceDataProvider as FrameSequenceDataProvider
 from .providers import RemoteReading as RemoteReading
 from .providers import TimeWindows as TimeWindows
 from .providers import TorchDatasetProvider as TorchDatasetProvider
+from .providers import Windows as Windows
 from .sample_data import ImageContent as ImageContent
 from .sample_data import SampleDataGroup as SampleDataGroup
 from .sampling import Clips as Clips

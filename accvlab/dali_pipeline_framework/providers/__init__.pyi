@@ -16,5 +16,6 @@ from .frames.frame_providers import FrameSequenceDataProvider as FrameSequenceDa
 from .replayed_draws import ReplayedDrawsProvider as ReplayedDrawsProvider
 from .time_windows import TimeWindows as TimeWindows
 from .torch_dataset_provider import TorchDatasetProvider as TorchDatasetProvider
+from .windows import Windows as Windows
 from .wrapping_providers import ClipDataProvider as ClipDataProvider
 from .wrapping_providers import ConcatDataProvider as ConcatDataProvider

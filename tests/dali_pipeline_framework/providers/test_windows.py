@@ -1,0 +1,829 @@
+"""`Windows`: samples with the values of fields at several times around a moment."""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+import pickle
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvidia.dali import types
+from PIL import Image
+from support.arrays import ArrayProvider
+from support.frame_trees import pixels_of, write_frames
+from support.laws import examples
+from support.loaders import LENGTHS, make_loader
+from support.providers import FaultyProvider, IndexProvider
+from support.videos import make_video, read_numbers
+
+from accvlab.dali_pipeline_framework import (
+    ConcatDataProvider,
+    DataProvider,
+    FrameDataProvider,
+    FrameFolders,
+    ImageDecoder,
+    ImageMeanStdDevNormalizer,
+    ImageResizer,
+    PipelineDefinition,
+    SampleDataGroup,
+    SamplerInputCallable,
+    SequentialSampler,
+    VideoFrameDataProvider,
+    Videos,
+    Windows,
+)
+from accvlab.dali_pipeline_framework.errors import (
+    ContractError,
+    DuplicateFieldError,
+    FieldValueError,
+    SettingError,
+)
+from accvlab.dali_pipeline_framework.sample_data import ImageContent
+from accvlab.dali_pipeline_framework.testing import check_provider
+
+DT = types.DALIDataType
+
+
+@functools.cache
+def picture(number: int, height: int = 4) -> np.ndarray:
+    """A PNG file of one color."""
+    file = io.BytesIO()
+    Image.fromarray(np.full((height, 6, 3), number % 256, np.uint8)).save(file, "PNG")
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
+class Drive(DataProvider):
+    """Row ``i`` has the number ``i`` in each field; times are given, or a frame comes every 0.1 s."""
+
+    def __init__(self, lengths=(5, 3), times_s=None, camera_times_s=None, heights=(4,)) -> None:
+        self.sequence_lengths = [*lengths]
+        self.times_s = times_s if times_s is not None else np.concatenate([np.arange(n) * 0.1 for n in lengths])
+        self.camera_times_s = camera_times_s or {}
+        self.heights = heights
+        self.loaded: Counter[int] = Counter()
+
+    def get_number_of_samples(self) -> int:
+        return sum(self.sequence_lengths)
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        camera = SampleDataGroup()
+        camera.add_data_field("image", DT.UINT8, ndim=1, content=ImageContent(is_encoded=True))
+        camera.add_data_field("gain", DT.FLOAT, ndim=0)
+        blueprint = SampleDataGroup()
+        blueprint.add_data_field("number", DT.INT64, ndim=0)
+        blueprint.add_data_field("state", DT.FLOAT, ndim=1)
+        blueprint.add_data_field("task", DT.STRING)
+        blueprint.add_data_field("kind", DT.INT32, {"car": 3, None: -1}, ndim=0)
+        blueprint.add_data_field("points", DT.FLOAT, ndim=2)
+        blueprint.add_data_group_field_array("cameras", camera, 2)
+        return blueprint
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        self.loaded[sample_index] += 1
+        sample = self.new_sample()
+        sample["number"] = sample_index
+        sample["state"] = [sample_index, -sample_index]
+        sample["task"] = "go" * sample_index
+        sample["kind"] = "car" if sample_index % 2 else "bus"
+        sample["points"] = np.zeros((sample_index % 3, 4))
+        for number, camera in sample["cameras"].items():
+            camera["image"] = picture(10 * sample_index + number, self.heights[sample_index % len(self.heights)])
+            camera["gain"] = sample_index + number / 2
+        return sample
+
+    def frame_times_s(self, path=()):
+        if path[:1] == ("cameras",):
+            return self.camera_times_s.get(path[1])
+        return None if path else self.times_s
+
+
+# --- what comes out -----------------------------------------------------------------------------------------
+
+
+def test_the_values_are_those_of_the_frames_in_the_order_asked_for():
+    provider = Windows(
+        Drive((5, 3)), {"number": [0.1, -0.2, 0], "state": [0, 0.1], "kind": [-0.1]}, unit="s", edges="repeat"
+    )
+    sample = provider.get_data(1)
+    assert sample["number"].tolist() == [2, 0, 1]
+    assert sample["number_is_pad"].tolist() == [False, True, False]  # -0.2 is before the start
+    assert sample["state"].tolist() == [[1, -1], [2, -2]]
+    assert sample["state_is_pad"].tolist() == [False, False]
+    assert (sample["kind"].tolist(), sample["task"]) == ([-1], "go")
+    of_second = provider.get_data(5)  # never a frame of the sequence before
+    assert (of_second["number"].tolist(), of_second["number_is_pad"].tolist()) == ([6, 5, 5], [False, True, False])
+    of_last = provider.get_data(7)
+    assert (of_last["state"].tolist(), of_last["state_is_pad"].tolist()) == ([[7, -7], [7, -7]], [False, True])
+
+
+def test_the_format_has_an_axis_more_and_masks_next_to_the_fields():
+    provider = Windows(
+        Drive(), {"number": [-0.1, 0], "image": [-0.1, 0], "task": [0, 0.1], "gain": [0]}, unit="s", edges="repeat"
+    )
+    assert PipelineDefinition(SamplerInputCallable(provider, SequentialSampler(8, 1))).describe().splitlines() == [
+        "input",
+        *(
+            lines := [
+                "    number: INT64, 1D",
+                "    state: FLOAT, 1D",
+                "    task[0..1]: STRING",
+                "    kind: INT32, scalar, of labels",
+                "    points: FLOAT, 2D",
+                "    cameras[0..1].image.encoded[0..1]: UINT8, 1D, image: encoded",
+                "    cameras[0..1].gain: FLOAT, 1D",
+                "    cameras[0..1].image_is_pad: BOOL, 1D",
+                "    cameras[0..1].gain_is_pad: BOOL, 1D",
+                "    number_is_pad: BOOL, 1D",
+                "    task_is_pad: BOOL, 1D",
+            ]
+        ),
+        "output",
+        *lines,
+    ]
+    sample = provider.get_data(2)
+    assert [*sample["task"].values()] == ["gogo", "gogogo"]
+    assert sample["cameras"][1]["image"]["encoded"][0].tobytes() == picture(11).tobytes()
+    assert sample["cameras"][1]["gain"].tolist() == [2.5]
+
+
+@pytest.mark.parametrize(
+    ("windows", "expected"),
+    [
+        ({"gain": [0]}, [1, 1]),
+        ({"cameras.gain": [-0.1, 0]}, [2, 2]),
+        ({"gain": [0], "cameras[1].gain": [-0.1, 0, 0.1]}, [1, 3]),
+        ({("cameras", 0, "gain"): [0, 0.1], "cameras.gain": [0]}, [2, 1]),
+    ],
+)
+def test_fields_are_named_as_elsewhere_and_the_most_exact_name_counts(windows, expected):
+    sample = Windows(Drive(), windows, unit="s", edges="repeat").get_data(1)
+    assert [camera["gain"].shape[0] for camera in sample["cameras"].values()] == expected
+
+
+def test_the_layout_of_pictures_gets_an_axis_of_frames(tmp_path):
+    make_video(tmp_path / "a.mp4", 5)
+    provider = Windows(VideoFrameDataProvider(str(tmp_path)), {"image": [-0.04, 0]}, unit="s", edges="repeat")
+    leaf = provider.sample_data_structure.format.at(("image",))
+    assert (leaf.ndim, leaf.content.layout, leaf.content.value_range) == (4, "FHWC", (0, 255))
+
+
+def test_a_description_shows_offsets_and_rules():
+    provider = Windows(
+        Drive(), {"image": [-0.1, 0], "state": [k / 10 for k in range(9)]}, take="last", unit="s", edges="repeat"
+    )
+    assert repr(provider) == (
+        "Windows(8 moments of Drive(8 samples): state at 0, 0.1, ..., 0.8 s (within 0.0001 s); "
+        "cameras[0..1].image at -0.1, 0 s (within 0.0001 s); take='last', edges='repeat')"
+    )
+    dropped = Windows(Drive(), {"state": [-0.2, 0]}, edges="drop", unit="s")
+    assert repr(dropped).endswith("take='nearest', edges='drop', 4 moments left out)")
+
+
+# --- which frames -------------------------------------------------------------------------------------------
+
+
+def test_the_last_frame_not_after_the_time_may_be_taken_in_place_of_the_nearest():
+    times = [0.0, 0.1, 0.26, 0.3]
+    windows = {"number": [-0.1, 0.0, 0.06, 0.1]}
+    nearest = Windows(Drive((4,), times), windows, tolerance_s=0.1, unit="s", edges="repeat").get_data(1)
+    last = Windows(Drive((4,), times), windows, tolerance_s=0.1, take="last", unit="s", edges="repeat").get_data(1)
+    assert nearest["number"].tolist() == [0, 1, 1, 2]  # 0.16 is nearer to 0.1, 0.2 to 0.26
+    assert last["number"].tolist() == [0, 1, 1, 1]
+    assert not last["number_is_pad"].any()
+
+
+def test_cameras_are_searched_by_their_own_times():
+    # The second camera is 40 ms behind the moments, and has no frame at the third.
+    times = {1: [0.04, 0.14, np.nan, 0.34, 0.44]}
+    provider = Windows(
+        Drive((5,), camera_times_s=times), {"gain": [-0.1, 0]}, tolerance_s=0.05, unit="s", edges="repeat"
+    )
+    gains = [[camera["gain"].tolist() for camera in provider.get_data(i)["cameras"].values()] for i in (1, 4)]
+    assert gains == [[[0, 1], [0.5, 1.5]], [[3, 4], [3.5, 4.5]]]
+    with pytest.raises(FieldValueError) as caught:
+        provider.get_data(2)
+    assert str(caught.value) == (
+        "cameras[1].gain: no frame near 0.2 s of sequence 0 (frame 2): the nearest, frame 1, is 0.06 s away; "
+        "`tolerance_s` is 0.05. Raise it, or use edges='drop', which leaves such moments out."
+    )
+    in_time = Windows(Drive((5,), camera_times_s=times), {"gain": [0]}, unit="frames", edges="repeat")
+    assert in_time.get_data(2)["cameras"][1]["gain"].tolist() == [2.5]
+
+
+@pytest.mark.parametrize("take", ["nearest", "last"])
+def test_a_slow_camera_may_have_a_frame_at_several_moments(take):
+    times = {1: [0, 0, 0, 0.3, 0.3, 0.3, 0.6]}
+    provider = Windows(
+        Drive((7,), camera_times_s=times), {"cameras[1].gain": [-0.3, 0]}, take=take, unit="s", edges="repeat"
+    )
+    assert provider.get_data(4)["cameras"][1]["gain"].tolist() == [2.5, 5.5]
+    assert provider.get_data(5)["cameras"][1]["gain"].tolist() == ([3.5, 6.5] if take == "nearest" else [2.5, 5.5])
+
+
+def test_float32_times_and_times_since_1970_are_no_obstacle():
+    steps = np.arange(2000)
+    windows = {"number": [-0.2, -0.1, 0, 0.1]}
+    for times in (np.float32(steps / 10), 1.7e9 + steps / 10):
+        for take in ("nearest", "last"):
+            provider = Windows(Drive((2000,), times), windows, take=take, unit="s", edges="repeat")
+            assert provider.get_data(1997)["number"].tolist() == [1995, 1996, 1997, 1998]
+
+
+def test_frames_are_equally_spaced_only_where_no_difference_adds_up():
+    # 30 and 29.97 frames per second: 0.03 ms from frame to frame, 2 ms in two seconds.
+    times = np.concatenate([np.arange(90) / 30, np.arange(90) / 29.97])
+    provider = Windows(Drive((90, 90), times), {"number": [-2, 0]}, unit="s", edges="repeat")
+    assert provider.get_data(175)["number"].tolist() == [115, 175]
+    assert "(within 0.0166" in repr(provider)
+    with pytest.raises(SettingError, match=r"must be multiples of the 0.0333667 s from frame to frame, got -2 s"):
+        Windows(Drive((90,), np.arange(90) / 29.97), {"number": [-2, 0]}, unit="s", edges="repeat")
+
+
+@st.composite
+def drives(draw: Any) -> tuple[list[int], np.ndarray]:
+    """Lengths of sequences, and times of their frames in milliseconds, at least 20 apart, with jitter and gaps."""
+    lengths = draw(st.lists(st.integers(1, 7), min_size=1, max_size=5))
+    times = [
+        np.cumsum(draw(st.lists(st.sampled_from([20, 50, 100, 101, 350]), min_size=n, max_size=n)))
+        for n in lengths
+    ]
+    return lengths, np.concatenate(times)
+
+
+OFFSETS_MS = st.lists(st.integers(-8, 8).map(lambda step: 25 * step), min_size=1, max_size=4)
+
+
+def expected_frames(times: np.ndarray, t0: int, offset: int, tolerance: int, take: str) -> tuple[int, bool, bool]:
+    """Frame, padding, and whether it is missing, in whole milliseconds, by looking at each frame."""
+    wanted = t0 + offset
+    distances = [abs(time - wanted) for time in times.tolist()]
+    if take == "nearest":
+        frame = distances.index(min(distances))
+        is_pad = wanted < times[0] - tolerance or wanted > times[-1] + tolerance
+    else:
+        frame = max([k for k, time in enumerate(times.tolist()) if time <= wanted], default=0)
+        is_pad = wanted < times[0] or wanted > times[-1] + tolerance
+    return frame, is_pad, not is_pad and distances[frame] > tolerance
+
+
+def repeats_one_frame(of_moments: list[list[tuple[int, bool, bool]]], own: list[int], offsets: list[int]) -> bool:
+    """Whether no offset but 0 has another frame at any moment; ``own`` has the frames at the offset 0."""
+    others = [place for place, offset in enumerate(offsets) if offset]
+    is_other = [
+        is_missing or (not is_pad and (len({*offsets}) == 1 or frame != own[moment]))
+        for moment, expected in enumerate(of_moments)
+        for frame, is_pad, is_missing in (expected[place] for place in others)
+    ]
+    return bool(others) and not any(is_other)
+
+
+def assert_windows_follow_the_rule(lengths, times, offsets, tolerance, take, step, make):
+    """Compare with whole milliseconds, or whole frames; ``make`` makes the windows with the rule for edges."""
+    edges = np.concatenate([[0], np.cumsum(lengths)])
+    rows, of_moments, own = [], [], []
+    for start, end in itertools.pairwise(edges.tolist()):
+        for row in range(start, end, step):
+            rows.append(row)
+            args = times[start:end], times[row]
+            of_moments.append([expected_frames(*args, offset, tolerance, take) for offset in offsets])
+            own.append(expected_frames(*args, 0, tolerance, take)[0])
+    if repeats_one_frame(of_moments, own, offsets):
+        for rule in ("repeat", "drop"):
+            with pytest.raises(SettingError, match="would repeat the frame of the moment"):
+                make(rule)
+        return
+    provider, full, found = make("repeat"), [], {}
+    assert provider.rows.tolist() == rows
+    assert provider.sequence_lengths.tolist() == [-(-length // step) for length in lengths]
+    for number, (row, expected) in enumerate(zip(rows, of_moments, strict=True)):
+        start = edges[edges.searchsorted(row, side="right") - 1]
+        if any(is_missing for _, _, is_missing in expected):
+            with pytest.raises(FieldValueError, match="no frame near"):
+                provider.get_data(number)
+            continue
+        found[row] = sample = provider.get_data(number)
+        assert sample["number"].tolist() == [start + frame for frame, _, _ in expected]
+        assert sample["number_is_pad"].tolist() == [is_pad for _, is_pad, _ in expected]
+        full += [row] * (not sample["number_is_pad"].any())
+    if not full:
+        with pytest.raises(SettingError, match="No moment has a full window"):
+            make("drop")
+        return
+    # Where windows are complete, both rules for edges agree.
+    dropped = make("drop")
+    assert dropped.rows.tolist() == full
+    for sample, row in zip(dropped.load_batch(range(len(full)), range(len(full))), full, strict=True):
+        assert sample["number"].tolist() == found[row]["number"].tolist()
+        assert "number_is_pad" not in sample.keys()  # noqa: SIM118 - iterating gives the names, too
+    runs = np.split(dropped.rows, np.cumsum(dropped.sequence_lengths)[:-1])
+    assert all((np.diff(run) == step).all() for run in runs)
+    of_runs = [{*edges.searchsorted(run, side="right").tolist()} for run in runs]
+    assert all(len(of_run) == 1 for of_run in of_runs)
+    pairs = itertools.pairwise(zip(runs, of_runs, strict=True))  # no run could be longer
+    assert all(run[-1] + step != after[0] or of_run != of_after for (run, of_run), (after, of_after) in pairs)
+
+
+@settings(max_examples=examples(60, 1000), deadline=None)
+@given(
+    drives(),
+    OFFSETS_MS,
+    st.sampled_from([0, 25, 60, 400]),
+    st.sampled_from(["nearest", "last"]),
+    st.integers(1, 3),
+)
+def test_each_frame_is_the_one_that_the_rule_says_and_of_the_same_sequence(drive, offsets, tolerance, take, step):
+    lengths, times = drive
+    edges = np.concatenate([[0], np.cumsum(lengths)])
+
+    def make(rule: Any) -> Windows:
+        windows, how = {"number": [offset / 1000 for offset in offsets]}, {"edges": rule, "step": step}
+        how |= {"tolerance_s": tolerance / 1000, "take": take}
+        return Windows(Drive(lengths, times / 1000), windows, unit="s", **how)
+
+    intervals = np.concatenate([np.diff(times[start:end]) for start, end in itertools.pairwise(edges)])
+    if len(set(intervals.tolist())) == 1:  # equally spaced
+        period = int(intervals[0])
+        off = [offset % period if take == "last" else min(offset % period, -offset % period) for offset in offsets]
+        if max(off) > tolerance:
+            with pytest.raises(SettingError, match="must be multiples of"):
+                make("repeat")
+            return
+    assert_windows_follow_the_rule(lengths, times, offsets, tolerance, take, step, make)
+
+
+@settings(max_examples=examples(60, 1000), deadline=None)
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    st.lists(st.integers(-5, 5), min_size=1, max_size=4),
+    st.integers(1, 6),
+)
+def test_windows_in_frames_never_leave_their_sequence(lengths, offsets, step):
+    def make(rule: Any) -> Windows:
+        return Windows(Drive(lengths), {"number": offsets}, unit="frames", step=step, edges=rule)
+
+    positions = np.concatenate([np.arange(length) for length in lengths])
+    assert_windows_follow_the_rule(lengths, positions, offsets, 0, "nearest", step, make)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"windows": range(3), "step": 3}, [[0, 1, 2], [3, 4, 5], [8, 9, 10]]),
+        ({"windows": range(3), "step": 2}, [[0, 1, 2], [2, 3, 4], [4, 5, 6], [8, 9, 10]]),
+        ({"windows": [0, 2, 4], "step": 3}, [[0, 2, 4], [3, 5, 7]]),
+        ({"windows": [2, 1, 0], "step": 3}, [[2, 1, 0], [5, 4, 3], [10, 9, 8]]),
+        ({"windows": range(3), "step": 3, "edges": "repeat"}, [[0, 1, 2], [3, 4, 5], [6, 7, 7], [8, 9, 10]]),
+        ({"windows": [-2, -1, 0], "step": 2}, [[0, 1, 2], [2, 3, 4], [4, 5, 6], [8, 9, 10]]),
+    ],
+)
+def test_clips_side_by_side_overlapping_with_a_stride_and_backward(settings, expected):
+    windows = {"number": settings.pop("windows")}
+    provider = Windows(Drive((8, 3)), windows, unit="frames", **settings)
+    samples = [provider.get_data(index) for index in range(len(provider))]
+    assert [sample["number"].tolist() for sample in samples] == expected
+    if "edges" in settings:
+        assert [sample["number_is_pad"].tolist() for sample in samples][2] == [False, False, True]
+
+
+def test_sequences_end_where_moments_are_left_out_and_names_and_times_go_with_them():
+    source = Drive((5, 1, 4), [0, 0.1, 0.2, 0.4, 0.5, 0, 0, 0.1, 0.2, 0.3])
+    source.scene_names, source.timestamps, source.class_names = ("a", "b", "c"), np.arange(10.0), ("car",)
+    provider = Windows(source, {"number": [-0.1, 0]}, edges="drop", tolerance_s=0.01, unit="s")
+    assert provider.rows.tolist() == [1, 2, 4, 7, 8, 9]
+    assert provider.sequence_lengths.tolist() == [2, 1, 3]
+    assert provider.scene_names == ("a", "a", "c")
+    assert provider.timestamps.tolist() == [1, 2, 4, 7, 8, 9]
+    assert provider.frame_times_s().tolist() == [0.1, 0.2, 0.5, 0.1, 0.2, 0.3]
+    assert provider.class_names == ("car",)
+    assert not hasattr(provider, "timestamps_s")
+    assert pickle.loads(pickle.dumps(provider)).get_data(3)["number"].tolist() == [6, 7]
+
+
+# --- orders, batches, resume --------------------------------------------------------------------------------
+
+
+def test_frames_that_samples_of_a_batch_share_are_loaded_once():
+    source = Drive(LENGTHS)
+    provider = Windows(source, {"number": [-0.2, -0.1, 0]}, unit="s", edges="repeat")
+    samples = [*provider.load_batch([3, 8, 2, 4, 3], range(5))]
+    assert [sample["number"].tolist() for sample in samples] == [
+        [1, 2, 3], [7, 7, 8], [0, 1, 2], [2, 3, 4], [1, 2, 3],
+    ]  # fmt: skip
+    assert source.loaded == dict.fromkeys([0, 1, 2, 3, 4, 7, 8], 1)
+    samples[0]["number"][:] = -1
+    assert samples[4]["number"].tolist() == [1, 2, 3]
+
+
+def test_pictures_of_a_batch_are_held_only_while_windows_overlap():
+    class OwnFields(Drive):
+        def load_fields(self, wanted):
+            self.loaded.update(wanted["cameras", 0, "image"])
+            samples = {
+                row: self.get_data(row) for row in dict.fromkeys(row for of in wanted.values() for row in of)
+            }
+            return {path: [samples[row].get_item_in_path(path) for row in of] for path, of in wanted.items()}
+
+    source = OwnFields((20, 5))
+    source.get_data = functools.partial(Drive.get_data, Drive((20, 5)))
+    # The pictures of 9 and 10 overlap, those of 9 and 3 do not; states of all of them do.
+    provider = Windows(
+        source, {"image": [-0.2, -0.1, 0], "state": [k / 10 for k in range(20)]}, unit="s", edges="repeat"
+    )
+    samples = provider.load_batch([9, 3, 10, 24], range(4))
+    held = []
+    for _ in range(4):
+        next(samples)
+        held.append(sorted(source.loaded))
+    assert held == [[7, 8, 9, 10], [1, 2, 3, 7, 8, 9, 10], held[1], [*held[1], 22, 23, 24]]
+
+
+def test_several_data_sets_are_searched_by_their_own_times_and_load_by_their_own_way():
+    sources = Drive((5,), camera_times_s={1: np.arange(5) * 0.1 + 0.03}), Drive((4,), np.arange(4) * 0.2)
+    joined = ConcatDataProvider(sources)
+    assert joined.frame_times_s().tolist() == [*sources[0].times_s, *sources[1].times_s]
+    assert joined.frame_times_s(("state",)) is None
+    assert joined.frame_times_s(("cameras", 1, "gain")).tolist() == [
+        *sources[0].camera_times_s[1],
+        *sources[1].times_s,
+    ]
+    provider = Windows(joined, {"state": [-0.2, 0], "gain": [0]}, tolerance_s=0.05, unit="s", edges="repeat")
+    sample = provider.get_data(7)
+    assert sample["state"].tolist() == [[1, -1], [2, -2]]
+    assert (sources[0].loaded, sources[1].loaded) == ({}, {1: 1, 2: 1})
+    own = Windows(ConcatDataProvider([Own(), Changed()]), {"index": [-1, 0]}, unit="frames", edges="repeat")
+    assert own.get_data(3)["index"].tolist() == [102, 103]
+    assert own.get_data(25)["index"].tolist() == [3, 4]
+    assert ConcatDataProvider([Own(), Own()]).frame_times_s() is None
+    faulty = FaultyProvider("missing_field", bad_sample=6)
+    faulty.sequence_lengths = [16]
+    with pytest.raises(ValueError, match="another format") as caught:
+        Windows(ConcatDataProvider([faulty, faulty]), {"index": [-2, 0]}, unit="frames", edges="repeat").get_data(
+            24
+        )
+    assert caught.value.sample_index_in_data_set == 24
+
+
+def test_windows_of_windows():
+    joined = ConcatDataProvider([Drive((5,)), Drive((4,))])
+    provider = Windows(
+        Windows(joined, {"number": [-1, 0]}, unit="frames", edges="repeat"),
+        {"state": [0, 0.1]},
+        unit="s",
+        edges="repeat",
+    )
+    sample = provider.get_data(5)  # of the second data set
+    assert (sample["number"].tolist(), sample["state"].tolist()) == ([0, 0], [[0, 0], [1, -1]])
+
+
+# --- only what is needed ------------------------------------------------------------------------------------
+
+
+def test_numbers_need_no_pictures_and_a_window_of_a_video_one_pass(tmp_path):
+    make_video(tmp_path / "a.mp4", 30, "libx264")
+    videos = VideoFrameDataProvider(Videos(str(tmp_path)), timestamp_name="time", frame_number_name="frame")
+    numbers = Windows(videos, {"time": [-0.4, -0.08, 0], "frame": [-0.04, 0]}, unit="s", edges="repeat")
+    sample = numbers.get_data(20)
+    assert (sample["time"] * 25).round().tolist() == [10, 18, 20]
+    assert sample["frame"].tolist() == [19, 20]
+    assert videos.statistics.num_delivered == 1  # the picture of the moment
+    videos.close()
+    pictures = Windows(videos, {"image": [0, -0.12, -0.04]}, unit="s", edges="repeat")
+    assert read_numbers(pictures.get_data(20)["image"]) == [20, 17, 19]
+    assert videos.statistics.num_delivered == 4
+    assert videos.statistics.num_seeks <= 2  # to the key frame 12, once in each of the two decoders
+    videos.close()
+    before = videos.statistics
+    batch = [*pictures.load_batch([6, 5, 4, 3], range(4))]
+    assert [read_numbers(sample["image"]) for sample in batch] == [[k, k - 3, k - 1] for k in (6, 5, 4, 3)]
+    assert videos.statistics.num_decoded - before.num_decoded <= 7 + 2  # 0 to 6, and what the decoder reads ahead
+    assert pictures.get_data(1)["image_is_pad"].tolist() == [False, True, False]
+
+
+def test_files_are_read_only_for_the_moments_that_need_them(tmp_path, monkeypatch):
+    write_frames(tmp_path, {"a": 6, "b": 3})
+    frames = FrameDataProvider(tmp_path, recording_name="recording", frame_number_name="frame")
+    provider = Windows(
+        frames, {"image": [-2, 0], "frame": [-1, 0, 1], "recording": [0]}, unit="frames", edges="repeat"
+    )
+    read = []
+    monkeypatch.setattr(
+        "accvlab.dali_pipeline_framework.providers.files.storage.Storage.read_bytes",
+        lambda self, name: read.append(name) or np.zeros(3, np.uint8),
+    )
+    sample = provider.get_data(6)
+    assert sample["frame"].tolist() == [0, 0, 1]
+    assert sample["recording"][0] == "b"
+    assert read == ["b/00000.png"]
+    provider.get_data(3)
+    assert read[1:] == ["a/00001.png", "a/00003.png"]
+
+
+class Own(IndexProvider):
+    """Loads fields by itself; what derives from it may not."""
+
+    sequence_lengths = (22,)
+
+    def load_fields(self, wanted):
+        return {path: 100 + np.array(indices) for path, indices in wanted.items()}
+
+
+class Changed(Own):
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = super().get_data(sample_index)
+        sample["index"] += 1
+        return sample
+
+
+def test_a_class_that_overrides_get_data_alone_has_whole_samples_loaded():
+    windows = {"index": [-1, 0]}
+    assert Windows(Own(), windows, unit="frames", edges="repeat").get_data(2)["index"].tolist() == [101, 102]
+    assert Windows(Changed(), windows, unit="frames", edges="repeat").get_data(2)["index"].tolist() == [2, 3]
+    with pytest.raises(ContractError, match="load_fields must deliver what get_data delivers"):
+        check_provider(Own(), num_workers=0)
+
+
+# --- pictures of files --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ["workers", "graph"])
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_window_of_files_is_decoded_to_a_clip(tmp_path, run, num_workers):
+    write_frames(tmp_path, {f"drive/{camera}": [f"00{frame}.png" for frame in range(4)] for camera in ("l", "r")})
+    folders = FrameFolders(tmp_path, cameras={"left": "l", "right": "r"})
+    provider = Windows(
+        FrameDataProvider(folders),
+        {"left.image": [-2, -1, 0], "right.image": [0]},
+        unit="frames",
+        edges="repeat",
+    )
+    steps = [ImageDecoder("image", False)]
+    with make_loader(provider, 2, steps=steps, run=run, num_workers=num_workers) as loader:
+        batches = [*loader]
+    for number, (of_left, of_right) in enumerate(
+        [([0, 0, 0], [0]), ([0, 0, 1], [1]), ([0, 1, 2], [2]), ([1, 2, 3], [3])]
+    ):
+        batch, slot = batches[number // 2], number % 2
+        for camera, frames in (("left", of_left), ("right", of_right)):
+            expected = [pixels_of(tmp_path / "drive" / camera[0] / f"00{frame}.png") for frame in frames]
+            assert np.array_equal(batch[camera]["image"][slot], np.stack(expected)), (camera, number)
+
+
+@pytest.mark.parametrize("run", ["workers", "graph"])
+def test_steps_on_images_work_on_the_windows_of_all_cameras(run):
+    provider = Windows(Drive((6,)), {"image": [-0.1, 0], "number": [0]}, unit="s", edges="repeat")
+    steps = [
+        ImageDecoder("image", False),
+        ImageResizer("image", output_hw=(2, 3)),
+        ImageMeanStdDevNormalizer("image", [0.0] * 3, [1.0] * 3, output_layout="FCHW"),
+    ]
+    with make_loader(provider, 3, steps=steps, run=run, ragged="list") as loader:
+        last = [*loader][1]
+    definition = PipelineDefinition(SamplerInputCallable(provider, SequentialSampler(6, 3)), steps)
+    leaf = definition.check_and_get_output_data_structure().format.at(("cameras", 0, "image"))
+    assert leaf.content.layout == "FCHW"
+    for slot, frame in enumerate((3, 4, 5)):
+        for number in (0, 1):
+            clip = np.asarray(last["cameras"][number]["image"][slot])
+            assert clip.shape == (2, 3, 2, 3)
+            assert [np.unique(each).tolist() for each in clip] == [[10.0 * k + number] for k in (frame - 1, frame)]
+
+
+def test_frames_of_other_sizes_are_refused_by_the_decoder():
+    provider = Windows(Drive((6,), heights=(4, 5)), {"image": [-0.1, 0]}, unit="s", edges="repeat")
+    with pytest.raises(FieldValueError) as caught:
+        ImageDecoder("image", False)(provider.get_data(2))
+    assert str(caught.value) == (
+        "cameras[0].image: the frames of a sequence must have the same size, and these have "
+        "not: (5, 6, 3), (4, 6, 3)"
+    )
+
+
+# --- what is wrong ------------------------------------------------------------------------------------------
+
+
+class Plain(IndexProvider):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"windows": {}},
+            ("`windows` must be a mapping of fields to offsets in seconds, e.g. {'image': [-0.2, 0]}, got {}."),
+        ),
+        (
+            {"windows": {"nmber": [0]}},
+            (
+                "`windows` names 'nmber', which is no field. Did you mean 'number'? Fields: number, "
+                "state, task, kind, points, cameras[0..1].image, cameras[0..1].gain."
+            ),
+        ),
+        (
+            {"windows": {"cameras": [0]}},
+            (
+                "`windows` must name data fields, and 'cameras' is a group. Name its fields: "
+                "cameras[0..1].image, cameras[0..1].gain."
+            ),
+        ),
+        (
+            {"windows": {"number": []}},
+            ("`windows['number']` must be a list of offsets in seconds, finite numbers, got []."),
+        ),
+        (
+            {"windows": {"number": 0.1}},
+            ("`windows['number']` must be a list of offsets in seconds, finite numbers, got 0.1."),
+        ),
+        (
+            {"windows": {"number": [0.25]}},
+            (
+                "The offsets of number must be multiples of the 0.1 s from frame to frame, got 0.25 "
+                "s: the frame is 0.05 s off, and `tolerance_s` is 0.0001. Use 0.2 or 0.3, or a larger "
+                "`tolerance_s`."
+            ),
+        ),
+        (
+            {"windows": {"number": [-0.25]}, "take": "last"},
+            (
+                "The offsets of number must be multiples of the 0.1 s from frame to frame, got -0.25 "
+                "s: the frame is 0.05 s off, and `tolerance_s` is 0.0001. Use -0.3 or -0.2, or a "
+                "larger `tolerance_s`."
+            ),
+        ),
+        ({"windows": {"number": [0]}, "take": "next"}, "`take` must be one of 'nearest', 'last', got 'next'."),
+        ({"windows": {"number": [0]}, "tolerance_s": -1}, "`tolerance_s` must be a number of at least 0, got -1."),
+        (
+            {"windows": {"number": [0.5]}, "unit": "frames"},
+            (
+                "`windows['number']` must be a list of offsets in frames, whole numbers, got [0.5]. "
+                "Offsets in seconds need unit='s'."
+            ),
+        ),
+        (
+            {"windows": {"number": [0]}, "unit": "frames", "tolerance_s": 0.1, "take": "last"},
+            "`take`, `tolerance_s` goes with unit='s', got unit='frames'. Leave it out.",
+        ),
+        (
+            {"windows": {"number": [0]}, "unit": "ms"},
+            "`unit` must be 'frames' or 's', got 'ms'. Milliseconds are seconds * 1000: divide them.",
+        ),
+        ({"windows": {"number": [0]}, "step": 0}, "`step` must be a whole number of at least 1, got 0."),
+        (
+            {"windows": {"number": [0]}, "listed": ["points"]},
+            "`listed` must name fields that have windows, got points.",
+        ),
+        (
+            {"windows": {"camera.image": [0]}},
+            (
+                "`windows` names 'camera.image', which is no field. Did you mean 'cameras.image'? "
+                "Fields: number, state, task, kind, points, cameras[0..1].image, cameras[0..1].gain."
+            ),
+        ),
+        *[
+            (
+                {"windows": {"cameras.image": [-100, 0]}, "edges": rule},  # milliseconds
+                (
+                    "The window of cameras[0..1].image at -100, 0 s would repeat the frame of the moment, "
+                    "everywhere: at no other offset there is another frame of the sequence. The longest "
+                    "of 2 sequence(s) lasts 0.4 s. Offsets are in seconds: are they in another unit, or "
+                    "too long or short?"
+                ),
+            )
+            for rule in ("repeat", "drop")
+        ],
+        (
+            {"windows": {"number": [0]}, "times_s": [0.0, 1, 2]},
+            "`times_s` must be 8 finite numbers, one per sample, got shape (3,).",
+        ),
+        (
+            {"windows": {"number": [0]}, "times_s": [0, 1, 2, 1.5, 4, 0, 1, 2]},
+            (
+                "`times_s` must ascend in each sequence, but sample 3 at 1.5 s follows sample 2 at 2 "
+                "s in sequence 0. Sort the frames, and check `sequence_lengths`."
+            ),
+        ),
+        (
+            {"windows": {"number": [0]}, "times_s": [0, 1, np.nan, 3, 4, 0, 1, 2]},
+            "`times_s` must be finite, got nan for sample 2.",
+        ),
+        (
+            {"windows": {"number": [-5, -0.1, 0]}, "edges": "drop"},
+            (
+                "No moment has a full window, as edges='drop' needs. The longest of 2 sequence(s) "
+                "lasts 0.4 s. The windows: number at -5, -0.1, 0 s. Use shorter ones, a larger "
+                "`tolerance_s`, or edges='repeat'."
+            ),
+        ),
+    ],
+)
+def test_wrong_settings_are_refused_with_the_rule(arguments, message):
+    with pytest.raises(SettingError) as caught:
+        Windows(Drive(), **{"unit": "s", "edges": "repeat", **arguments})
+    assert str(caught.value) == message
+
+
+def test_what_a_provider_lacks_is_named(tmp_path):
+    make_video(tmp_path / "a.mp4", 5, "libx264")
+    with pytest.raises(SettingError) as caught:
+        Windows(Plain(), {"index": [0]}, unit="frames", edges="repeat")
+    assert str(caught.value) == (
+        "Windows are within sequences, and Plain has no attribute `sequence_lengths` (the "
+        "number of frames of each). Give it one; `[number of samples]` if all are one "
+        "sequence."
+    )
+    with pytest.raises(SettingError) as caught:
+        Windows(Own(), {"index": [0]}, unit="s", edges="repeat")
+    assert str(caught.value) == (
+        "Offsets in seconds need the times of the samples, which Own does not know. Give "
+        "`times_s`, or offsets in frames (unit='frames'); a provider of your own defines "
+        "`frame_times_s`."
+    )
+    source = Plain()
+    source.sequence_lengths = [4]
+    with pytest.raises(SettingError, match="add up to 4 and there are 22 samples"):
+        Windows(source, {"index": [0]}, unit="frames", edges="repeat")
+    with pytest.raises(SettingError, match="An array of data fields can have no windows"):
+        Windows(Windows(Drive(), {"task": [0, 0.1]}, unit="s", edges="repeat"), {("task", 0): [0]}, unit="s")
+    with pytest.raises(DuplicateFieldError, match="number_is_pad"):
+        Windows(
+            Windows(Drive(), {"number": [0]}, unit="s", edges="repeat"), {"number": [0]}, unit="s", edges="repeat"
+        )
+    pictures = Windows(VideoFrameDataProvider(tmp_path / "a.mp4"), {"image": [0]}, edges="drop", unit="s")
+    with pytest.raises(SettingError) as caught:
+        Windows(pictures, {"image": [0]}, unit="s", edges="repeat")
+    assert str(caught.value) == (
+        "A window needs single frames, and image holds several already. Leave it out of `windows`, or have the "
+        "provider deliver single frames."
+    )
+
+
+def test_a_gap_is_named_when_a_sample_needs_it_and_check_finds_all():
+    provider = Windows(
+        Drive((4, 3), [0, 0.1, 0.5, 0.6, 3, 3.1, 3.2]),
+        {"state": [-0.1, 0]},
+        tolerance_s=0.02,
+        unit="s",
+        edges="repeat",
+    )
+    assert provider.get_data(1)["state"].tolist() == [[0, 0], [1, -1]]
+    with pytest.raises(FieldValueError) as caught:
+        provider.get_data(2)
+    assert str(caught.value) == (
+        "state: no frame near 0.4 s of sequence 0 (frame 2 - 0.1 s): the nearest, frame 2, is "
+        "0.1 s away; `tolerance_s` is 0.02. Raise it, or use edges='drop', which leaves such "
+        "moments out."
+    )
+    assert caught.value.sample_index_in_data_set == 2
+    with pytest.raises(ContractError) as broken:
+        check_provider(provider, num_workers=0)
+    lines = str(broken.value).splitlines()
+    assert lines[1] == "    windows: 14 times, 2 padded, 1 without a frame; frames are at most 0 s off"
+    assert f"there must be a frame for each time of a window: {caught.value}" in str(broken.value)
+    report = check_provider(Windows(Drive(), {"state": [-0.1, 0]}, unit="s", edges="repeat"), num_workers=0)
+    assert report == "windows: 16 times, 2 padded, 0 without a frame; frames are at most 0 s off"
+
+
+def test_frames_of_other_shapes_are_named():
+    provider = Windows(Drive(), {"points": [-0.1, 0]}, unit="s", edges="repeat")
+    with pytest.raises(FieldValueError) as caught:
+        provider.get_data(2)
+    assert str(caught.value) == (
+        "points: the frames of a window must have one shape, to be stacked, got (1, 4), (2, "
+        "4). Name it in `listed`, to have a field for each frame (points[0], ...)."
+    )
+    listed = Windows(Drive(), {"points": [-0.1, 0]}, unit="s", listed=["points"])
+    assert [points.shape for points in listed.get_data(1)["points"].values()] == [(1, 4), (2, 4)]
+    with make_loader(listed, 2, ragged="list") as loader:
+        batch = next(iter(loader))
+    assert [[points.shape for points in batch["points"][frame]] for frame in range(2)] == [
+        [(0, 4), (1, 4)],
+        [(1, 4), (2, 4)],
+    ]
+
+
+def test_files_that_are_not_declared_as_such_are_named():
+    source = ArrayProvider({"image": (DT.UINT8, [picture(0), picture(1)[:-1]])})
+    source.sequence_lengths = [2]
+    with pytest.raises(
+        FieldValueError, match=r"Declare image files as such: .*content=ImageContent\(is_encoded=True"
+    ):
+        Windows(source, {"image": [-1, 0]}, unit="frames", edges="repeat").get_data(1)
+
+
+def test_an_error_of_the_provider_names_the_sample_whose_window_needs_the_frame():
+    source = FaultyProvider("missing_field", bad_sample=6)
+    source.sequence_lengths = [16]
+    provider = Windows(source, {"index": [-2, 0]}, unit="frames", edges="repeat")
+    for indices, expected in (([8], 8), ([3, 8, 6], 8), ([6, 8], 6)):
+        with pytest.raises(ValueError, match="another format") as caught:
+            [*provider.load_batch(indices, range(len(indices)))]
+        assert caught.value.sample_index_in_data_set == expected
+    with pytest.raises(SettingError, match="`sample_index` must be in"):
+        provider.get_data(16)
