@@ -63,7 +63,6 @@ from .providers import FrameDataProvider as FrameDataProvider
 from .providers import FrameFolders as FrameFolders
 from .providers import FrameSequenceDataProvider as FrameSequenceDataProvider
 from .providers import RemoteReading as RemoteReading
-from .providers import TimeWindows as TimeWindows
 from .providers import TorchDatasetProvider as TorchDatasetProvider
 from .providers import Windows as Windows
 from .sample_data import ImageContent as ImageContent

@@ -37,9 +37,9 @@ from accvlab.dali_pipeline_framework import (
     RandomEraser,
     SampleDataGroup,
     TensorSizeAdder,
-    TimeWindows,
     VideoDataProvider,
     VideoDecoder,
+    Windows,
 )
 from accvlab.dali_pipeline_framework.providers import FrameSequenceDataProvider
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
@@ -148,7 +148,7 @@ class _Drive(DataProvider):
 
 
 def _windows(folder: Path) -> dict[str, Any]:
-    source = TimeWindows(_Drive(), {"image": [-0.2, -0.1, 0], "gain": [0, 0.1]}, fps=10)
+    source = Windows(_Drive(), {"image": [-2, -1, 0], "gain": [0, 1]}, unit="frames", edges="repeat")
     steps = [decoder(), ImageResizer("image", output_hw=[48, 96], mode="stretch")]
     return {"source": source, "batch_size": 2, "steps": steps, "stack_arrays": True}
 

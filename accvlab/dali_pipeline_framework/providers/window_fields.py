@@ -47,7 +47,7 @@ def offsets_by_path(windows: Mapping[Path, Sequence[float]], unit: Unit, format:
     if several:
         rule = f"A window needs single frames, and {format_paths(several)} holds several already"
         raise SettingError(f"{rule}. Leave it out of `windows`, or have the provider deliver single frames.")
-    for path in videos_of(found, format):
+    for path in videos_of(format.flat_paths, format):
         if numbers_path(path) in found:
             own = format_paths([numbers_path(path)])
             raise SettingError(f"{own} has the windows of {format_paths([path])}: name that in `windows`.")

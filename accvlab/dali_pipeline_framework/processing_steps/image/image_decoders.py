@@ -38,7 +38,7 @@ class ImageDecoder(PixelStep):
     [0, 255], layout ``HWC``, on the GPU or on the CPU. Gray images get three equal channels, an alpha channel is
     dropped.
 
-    A group of this name that holds the encoded frames of a window (`TimeWindows`) or sequence becomes a field
+    A group of this name that holds the encoded frames of a window (`Windows`) or sequence becomes a field
     ``(T, height, width, 3)``, layout ``FHWC``, see `FrameSequenceDecoder`. With a GPU, the step and those after
     it run in the graph as a whole then.
 

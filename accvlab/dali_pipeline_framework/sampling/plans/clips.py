@@ -394,7 +394,7 @@ class Clips:
     ``start of the sequence + k * step_interval``, each frame at most once. Rounding errors of floating-point
     timestamps (4 units in the last place of the largest one) do not count.
 
-    Where fields of one sample are needed at different times around a moment, `TimeWindows` is the way: it has
+    Where fields of one sample are needed at different times around a moment, `Windows` is the way: it has
     offsets for each field, and goes with any sampler. Clips are runs of whole frames, each of which can be a slot
     of its own, for models that see one frame after the other.
 
