@@ -28,7 +28,7 @@ import numpy as np
 from driving_support.driving_data import write_driving_data
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, PipelineDefinition, SamplerInputCallable
-from accvlab.dali_pipeline_framework import ClipDataProvider, Clips, SequentialSampler, Windows
+from accvlab.dali_pipeline_framework import SequentialSampler, Windows
 from accvlab.dali_pipeline_framework import UnneededFieldRemover
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import STREAMPETR, ImageAugmentation, StreamPETRSettings
@@ -64,11 +64,6 @@ def recipe(**changes):
 
 def queues():
     return recipe(queue_length=3)
-
-
-def clips():
-    frames = provider()
-    return ClipDataProvider(frames, Clips(frames.sequence_lengths, 2, tail="repeat"))
 
 
 def windows():
@@ -227,9 +222,8 @@ class TestShow:
             ("recipe", ["--sample", "1"], 1),
             ("queues", [], 3),
             ("queues", ["--frame", "1"], 1),
-            ("clips", [], 2),
             ("windows", ["--sample", "1"], 2),
-            ("clips", ["--frame", "0"], 1),
+            ("windows", ["--frame", "0"], 1),
         ],
         3,
     )

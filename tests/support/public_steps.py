@@ -25,7 +25,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayWithNameElementsAppliedStep,
     DataGroupInPathAppliedStep,
     DataGroupsWithNameAppliedStep,
-    FrameSequenceDecoder,
     HorizontalFlipper,
     ImageColorSpaceConverter,
     ImageDecoder,
@@ -128,17 +127,6 @@ def _videos() -> list[SampleDataGroup]:
     return samples
 
 
-def _frames() -> list[SampleDataGroup]:
-    samples = []
-    for width in (12, 16):
-        frames = SampleDataGroup()
-        frames.add_data_field_array("encoded", DT.UINT8, 2)
-        for number in range(2):
-            frames["encoded"][number] = encoded_image(gradient(8, width, number))
-        samples += _grouped("frames", [frames], other=(DT.INT32, 1))
-    return samples
-
-
 def _times() -> list[SampleDataGroup]:
     sweeps = [filled({"sweep_ns": (DT.INT64, [10**18 + count] * count)}) for count in (2, 1)]
     return _grouped("sweep", sweeps, time_ns=(DT.INT64, 10**18 - 5))
@@ -200,7 +188,6 @@ def _by_name() -> dict[str, StepCase]:
             ),
             _annotations(),
         ),
-        "FrameSequenceDecoder": StepCase(FrameSequenceDecoder(), _frames()),
         "ImageColorSpaceConverter": StepCase(
             ImageColorSpaceConverter(
                 "image", from_image_type=types.DALIImageType.RGB, to_image_type=types.DALIImageType.BGR

@@ -60,6 +60,9 @@ class Times:
         # serves all sequences, without adding numbers of different magnitude.
         self._keys = _keys(bounds.searchsorted(self._known, side="right") - 1, values[self._known])
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Times, (self.values, self.bounds)
+
     def find(self, wanted: Float64Array, sequences: Int64Array, take: FrameRule, tolerance: float) -> Frames:
         """Find the frames at ``(n, T)`` times in the ``(n,)`` sequences."""
         first, stop = self._known_bounds[sequences, None], self._known_bounds[sequences + 1, None]  # (n, 1)

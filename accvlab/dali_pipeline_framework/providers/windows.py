@@ -468,6 +468,10 @@ class Windows(BlueprintProvider):
                 columns[path], columns[numbers_path(path)] = [*zip(*clips, strict=True)]
         except BaseException as error:
             row = named_index(error)
+            if row is None and len(rows) > 1 and isinstance(error, Exception):  # to find whose frames they are
+                for place in range(len(rows)):
+                    yield from self._loaded(rows[place : place + 1], indices[place : place + 1])
+                return
             needed = np.concatenate([rows[:, None], *(frames.rows for frames in found)], axis=1)
             if row is not None and (needed == row).any():
                 index = indices[int((needed == row).any(axis=1).argmax())]

@@ -9,9 +9,6 @@ from nvidia.dali.types import DALIDataType, DALIImageType
 from PIL import Image
 
 from accvlab.dali_pipeline_framework import (
-    DataLoader,
-    FrameSequenceDataProvider,
-    FrameSequenceDecoder,
     GridMasker,
     ImageBrightnessContrastJitter,
     ImageColorSpaceConverter,
@@ -33,7 +30,6 @@ __all__ = [
     "color_space",
     "decoder",
     "erasing",
-    "frame_sequence",
     "gaussian_blur",
     "grid_mask",
     "jitter",
@@ -58,22 +54,6 @@ def decoder(scene: Scene) -> Image.Image:
             Tile(as_pixels, f"before: {file.shape} uint8, the bytes of a JPEG file"),
             Tile(image, f"after: {image.shape} uint8"),
         ]
-    )
-
-
-def frame_sequence(scene: Scene) -> Image.Image:
-    """The frames of a clip."""
-    provider = FrameSequenceDataProvider(
-        scene.root / "sequence_000", sequence_length=2, recording_name="recording"
-    )
-    decode = [FrameSequenceDecoder("frames")]
-    with DataLoader(
-        provider, len(provider), steps=decode, num_workers=0, num_threads=1, output_type="numpy"
-    ) as loader:
-        [batch] = loader
-    clip = batch["frames"][batch["recording"].index("FRONT")]
-    return side_by_side(
-        [Tile(frame, f"frame {number} of {clip.shape} uint8") for number, frame in enumerate(clip)]
     )
 
 

@@ -600,7 +600,7 @@ def test_frames_of_other_sizes_are_refused_by_the_decoder():
     with pytest.raises(FieldValueError) as caught:
         ImageDecoder("image", False)(provider.get_data(2))
     assert str(caught.value) == (
-        "cameras[0].image: the frames of a sequence must have the same size, and these have "
+        "cameras[0].image: the frames of a window must have the same size, and these have "
         "not: (5, 6, 3), (4, 6, 3)"
     )
 
