@@ -26,7 +26,6 @@ from .processing_steps import (
 )
 from .processing_steps import DataGroupInPathAppliedStep as DataGroupInPathAppliedStep
 from .processing_steps import DataGroupsWithNameAppliedStep as DataGroupsWithNameAppliedStep
-from .processing_steps import FrameSequenceDecoder as FrameSequenceDecoder
 from .processing_steps import GridMasker as GridMasker
 from .processing_steps import HorizontalFlipper as HorizontalFlipper
 from .processing_steps import ImageDecoder as ImageDecoder
@@ -49,20 +48,16 @@ from .processing_steps import UnneededFieldRemover as UnneededFieldRemover
 from .processing_steps import VideoDecoder as VideoDecoder
 from .processing_steps import VisibleBboxSelector as VisibleBboxSelector
 from .processing_steps import for_each as for_each
-from .providers import ClipDataProvider as ClipDataProvider
 from .providers import ConcatDataProvider as ConcatDataProvider
 from .providers import DataProvider as DataProvider
 from .providers import FileDataProvider as FileDataProvider
 from .providers import FrameDataProvider as FrameDataProvider
 from .providers import FrameFolders as FrameFolders
-from .providers import FrameSequenceDataProvider as FrameSequenceDataProvider
 from .providers import RemoteReading as RemoteReading
-from .providers import TimeWindows as TimeWindows
 from .providers import TorchDatasetProvider as TorchDatasetProvider
+from .providers import Windows as Windows
 from .sample_data import ImageContent as ImageContent
 from .sample_data import SampleDataGroup as SampleDataGroup
-from .sampling import Clips as Clips
-from .sampling import ClipSampler as ClipSampler
 from .sampling import MixedSampler as MixedSampler
 from .sampling import PlannedBatch as PlannedBatch
 from .sampling import RandomAccessSampler as RandomAccessSampler
@@ -80,7 +75,6 @@ from .sources import SamplerInputIterable as SamplerInputIterable
 from .sources import SequenceReader as SequenceReader
 from .sources import Shard as Shard
 from .sources import ShuffledShardedInputCallable as ShuffledShardedInputCallable
-from .video import VideoDataProvider as VideoDataProvider
 from .video import VideoFrameDataProvider as VideoFrameDataProvider
 from .video import Videos as Videos
 from .video import VideoStreamInput as VideoStreamInput

@@ -18,7 +18,6 @@ from accvlab.dali_pipeline_framework import (
     AffineTransformer,
     DataLoader,
     DataProvider,
-    FrameSequenceDecoder,
     GridMasker,
     HorizontalFlipper,
     ImageDecoder,
@@ -31,14 +30,13 @@ from accvlab.dali_pipeline_framework import (
     PhotoMetricDistorter,
     SampleDataGroup,
     TensorSizeAdder,
-    TimeWindows,
-    VideoDataProvider,
     VideoDecoder,
+    Windows,
 )
-from accvlab.dali_pipeline_framework.providers import FrameSequenceDataProvider
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
 from support.arrays import DT, ArrayProvider, encoded_image, photograph
 from support.reader_data import frame_folders
+from support.windows import frame_clips, video_clips
 
 HW = (90, 160)
 NUM_CAMERAS = 3
@@ -138,14 +136,14 @@ class _Drive(DataProvider):
 
 
 def _windows(folder: Path) -> dict[str, Any]:
-    source = TimeWindows(_Drive(), {"image": [-0.2, -0.1, 0], "gain": [0, 0.1]}, fps=10)
+    source = Windows(_Drive(), {"image": [-2, -1, 0], "gain": [0, 1]}, unit="frames", edges="repeat")
     steps = [decoder(), ImageResizer("image", output_hw=[48, 96], mode="stretch")]
     return {"source": source, "batch_size": 2, "steps": steps, "stack_arrays": True}
 
 
 def _clips(folder: Path) -> dict[str, Any]:
-    source = FrameSequenceDataProvider(_frames(folder), 4)
-    return {"source": source, "batch_size": 3, "steps": [FrameSequenceDecoder(on_gpu=True)]}
+    source = frame_clips(_frames(folder), 4)
+    return {"source": source, "batch_size": 3, "steps": [ImageDecoder("frames", True)]}
 
 
 def _encoded_videos(codec: str, suffix: str) -> Callable[[Path], dict[str, Any]]:
@@ -158,7 +156,7 @@ def _encoded_videos(codec: str, suffix: str) -> Callable[[Path], dict[str, Any]]
         for number, path in enumerate(paths):
             if not path.exists():
                 make_video(path, 30, codec, first_number=50 * number, size=(192, 160), options=OPEN_GOP.get(codec))
-        source = VideoDataProvider(paths, sequence_length=3, stride=2, images="encoded")
+        source = video_clips(paths, 3, stride=2, images="encoded")
         steps = [VideoDecoder("frames", colors="dali"), ImageResizer("frames", output_hw=[80, 96], mode="stretch")]
         return {"source": source, "batch_size": 2, "shuffle": True, "seed": 1, "steps": steps}
 

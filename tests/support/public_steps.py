@@ -24,7 +24,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayWithNameElementsAppliedStep,
     DataGroupInPathAppliedStep,
     DataGroupsWithNameAppliedStep,
-    FrameSequenceDecoder,
     HorizontalFlipper,
     ImageDecoder,
     ImageMeanStdDevNormalizer,
@@ -125,17 +124,6 @@ def _videos() -> list[SampleDataGroup]:
     return samples
 
 
-def _frames() -> list[SampleDataGroup]:
-    samples = []
-    for width in (12, 16):
-        frames = SampleDataGroup()
-        frames.add_data_field_array("encoded", DT.UINT8, 2)
-        for number in range(2):
-            frames["encoded"][number] = encoded_image(gradient(8, width, number))
-        samples += _grouped("frames", [frames], other=(DT.INT32, 1))
-    return samples
-
-
 def _points() -> list[SampleDataGroup]:
     return [
         filled({"points": (DT.FLOAT, np.linspace(-3, 3, 3 * n).reshape(-1, 3)), "ages": (DT.INT64, [4] * n)})
@@ -189,7 +177,6 @@ def _by_name() -> dict[str, StepCase]:
             ),
             _annotations(),
         ),
-        "FrameSequenceDecoder": StepCase(FrameSequenceDecoder(), _frames()),
         "ImageDecoder": StepCase(ImageDecoder("image", False), _encoded()),
         "ImageMeanStdDevNormalizer": StepCase(ImageMeanStdDevNormalizer("image", 100.0, 50.0), images),
         "ImageRange01Normalizer": StepCase(ImageRange01Normalizer("image"), images),

@@ -14,7 +14,6 @@ from .geometry.image_resizers import ImageResizeCropFlipper as ImageResizeCropFl
 from .geometry.image_resizers import ImageResizer as ImageResizer
 from .geometry.image_resizers import ImageToTileSizePadder as ImageToTileSizePadder
 from .image.image_colors import PhotoMetricDistorter as PhotoMetricDistorter
-from .image.image_decoders import FrameSequenceDecoder as FrameSequenceDecoder
 from .image.image_decoders import ImageDecoder as ImageDecoder
 from .image.image_library_steps import AlbumentationsStep as AlbumentationsStep
 from .image.image_library_steps import TorchvisionStep as TorchvisionStep

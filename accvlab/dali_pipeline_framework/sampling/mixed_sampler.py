@@ -158,9 +158,8 @@ def dealt(shares: Int64Array) -> Int64Array:
 class MixedSampler(PlannedSampler):
     """Takes what other samplers deliver, in turn and at given rates.
 
-    The components must be of the same kind: samples, clips of the same length, or streams; and clips must be
-    delivered in the same way, frame by frame or each as one sample. The rates count what they deal to the
-    slots: samples, clips, or for streams whole sequences (not their frames). After any number of them, each
+    The components must be of the same kind, samples or streams. The rates count what they deal to the slots:
+    samples, or for streams whole sequences (not their frames). After any number of them, each
     component's count is near that number times its rate (`MixtureSchedule`).
 
     Each component goes through its own epochs: it starts its next one when it is used up, so within one epoch
@@ -193,7 +192,7 @@ class MixedSampler(PlannedSampler):
             total_batch_size: Number of slots, all shards together. None: set later, by the loader.
             offsets: Added to the sample indices of each component: for data sets that are joined by a
                 `ConcatDataProvider`, its ``offsets``. None: all components choose from the same data set.
-            num_per_epoch: Number of samples, clips or sequences per epoch of the mixture; None for as many as the
+            num_per_epoch: Number of samples or sequences per epoch of the mixture; None for as many as the
                 components have together.
             last_batch: Handling of a last batch that is not full; None for ``"drop"``, with streams for
                 ``"pad"``.
@@ -218,7 +217,7 @@ class MixedSampler(PlannedSampler):
         unit_tables = [sampler.unit_table for sampler in self._samplers]
         num_units = sum(each.num_units for each in unit_tables)
         if num_units > MOST_SAMPLES:
-            raise SettingError(f"A mixture must have at most 2**62 samples, clips or sequences, got {num_units}.")
+            raise SettingError(f"A mixture must have at most 2**62 samples or sequences, got {num_units}.")
         self.unit_table = unit_table = JoinedUnits(unit_tables, None if offsets is None else self._offsets)
         orders = [sampler.order for sampler in self._samplers]
         if num_per_epoch is None:
@@ -361,24 +360,10 @@ def _checked_samplers(samplers: Sequence[PlannedSampler]) -> list[PlannedSampler
         if not isinstance(sampler, PlannedSampler):
             raise SettingError(
                 f"Sampler {number} of a mixture must be one of ShuffledSampler, SequentialSampler, "
-                f"WeightedSampler, StreamingSequenceSampler, ClipSampler and "
-                f"MixedSampler, got {type(sampler).__name__}."
+                f"WeightedSampler, StreamingSequenceSampler and MixedSampler, got {type(sampler).__name__}."
             )
-    kinds = [_kind(sampler) for sampler in kept]
+    kinds = ["streams" if sampler.is_streamed else "samples" for sampler in kept]
     if len(set(kinds)) > 1:
         listed = ", ".join(f"{number}: {kind}" for number, kind in enumerate(kinds))
-        raise SettingError(
-            f"The samplers of a mixture must be of one kind (samples, clips of one length, or streams; clips all "
-            f"frame by frame or all as samples), got {listed}."
-        )
+        raise SettingError(f"The samplers of a mixture must be of one kind, samples or streams, got {listed}.")
     return kept
-
-
-def _kind(sampler: PlannedSampler) -> str:
-    grain, length = sampler.unit_table.grain, sampler.unit_table.uniform_length
-    num_frames = sampler.unit_table.num_frames_per_sample
-    if num_frames is not None:  # they need a `ClipDataProvider` for clips of that length
-        return f"{'streams of ' if sampler.is_streamed else ''}clips of {num_frames} frames as samples"
-    if sampler.is_streamed:
-        return "streams" if grain == 1 else f"streams of clips of {grain} frames"
-    return "samples" if length == 1 else f"clips of {length} frames"

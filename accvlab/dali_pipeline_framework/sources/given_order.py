@@ -225,7 +225,7 @@ class GivenOrderSampler(EpochPlanSampler):
         order = EpochOrder(self.indices.count(epoch), lambda positions: self.indices.units(epoch, positions))
         num_ranks = num_shards if self.depends_on_shards else 1
         units = SampleUnits(self._num_samples)
-        plan = FlatPlan(order, units, 0, total_batch_size // num_ranks, self.last_batch)
+        plan = FlatPlan(order, units, total_batch_size // num_ranks, self.last_batch)
         return plan if num_ranks == 1 else _OfEachRank(plan, num_ranks)
 
 

@@ -27,7 +27,7 @@ from ..sampling.plans.tracks import PlannedBatch
 from ..sampling.random_access_sampler import Description, EpochSegment, RandomAccessSampler
 from .input_bases import CallableBase
 
-_NUMBERS = ("epoch", "batch", "slot", "sample_index", "sequence", "frame", "clip")
+_NUMBERS = ("epoch", "batch", "slot", "sample_index", "sequence", "frame")
 _FLAGS = ("is_first", "is_last", "is_padding")
 _FIELDS = (*_NUMBERS, *_FLAGS)  # the first ones of SamplePlace, in its order
 
@@ -67,9 +67,7 @@ def context_values(place: SamplePlace) -> FlatSample:
 
 _sample_index_of = operator.attrgetter("sample_index")
 # In the order of `SamplePlace`, after the slot.
-_columns_of = operator.attrgetter(
-    "indices", "sequence", "frame", "clip", "is_first", "is_last", "is_padding", "visit"
-)
+_columns_of = operator.attrgetter("indices", "sequence", "frame", "is_first", "is_last", "is_padding", "visit")
 _logger = logging.getLogger(__name__)
 
 _Self = TypeVar("_Self", bound="PlannedInput")

@@ -60,7 +60,7 @@ class SamplerInputCallable(PlannedInput):
             shard_id: Which shard this is, from 0 (usually the rank).
             num_shards: How many shards there are (usually the world size).
             context_name: Name of a group that is added to each sample and holds its place: the fields of
-                `SamplePlace` (epoch, batch, slot, sample_index, sequence, frame, clip as int64; is_first, is_last,
+                `SamplePlace` (epoch, batch, slot, sample_index, sequence, frame as int64; is_first, is_last,
                 is_padding as bool). None: no such group.
 
         Raises:

@@ -19,7 +19,6 @@ PICTURES: Mapping[str, Callable[[Scene], Image.Image]] = {
     "box_area_filter": object_pictures.area_filter,
     "conditional_element_removal": object_pictures.element_remover,
     "coordinate_cropper": object_pictures.coordinate_cropper,
-    "frame_sequence_decoder": pixel_pictures.frame_sequence,
     "grid_masker": pixel_pictures.grid_mask,
     "horizontal_flipper": plane_pictures.flip,
     "image_decoder": pixel_pictures.decoder,

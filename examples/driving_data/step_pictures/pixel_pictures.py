@@ -9,9 +9,6 @@ from nvidia.dali.types import DALIDataType
 from PIL import Image
 
 from accvlab.dali_pipeline_framework import (
-    DataLoader,
-    FrameSequenceDataProvider,
-    FrameSequenceDecoder,
     GridMasker,
     ImageDecoder,
     ImageMeanStdDevNormalizer,
@@ -26,7 +23,6 @@ from step_pictures.scene import FRONT, IMAGE_HW, Scene
 
 __all__ = [
     "decoder",
-    "frame_sequence",
     "grid_mask",
     "lambda_step",
     "mean_std_dev",
@@ -48,22 +44,6 @@ def decoder(scene: Scene) -> Image.Image:
             Tile(as_pixels, f"before: {file.shape} uint8, the bytes of a JPEG file"),
             Tile(image, f"after: {image.shape} uint8"),
         ]
-    )
-
-
-def frame_sequence(scene: Scene) -> Image.Image:
-    """The frames of a clip."""
-    provider = FrameSequenceDataProvider(
-        scene.root / "sequence_000", sequence_length=2, recording_name="recording"
-    )
-    decode = [FrameSequenceDecoder("frames")]
-    with DataLoader(
-        provider, len(provider), steps=decode, num_workers=0, num_threads=1, output_type="numpy"
-    ) as loader:
-        [batch] = loader
-    clip = batch["frames"][batch["recording"].index("FRONT")]
-    return side_by_side(
-        [Tile(frame, f"frame {number} of {clip.shape} uint8") for number, frame in enumerate(clip)]
     )
 
 

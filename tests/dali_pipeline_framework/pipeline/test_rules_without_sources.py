@@ -31,7 +31,7 @@ SCRIPT = """
     from accvlab.dali_pipeline_framework.errors import GraphError
     from accvlab.dali_pipeline_framework.processing_steps import (
         CoordinateCropper,
-        FrameSequenceDecoder,
+        ImageDecoder,
         ImageResizer,
         PointsInRangeCheck,
     )
@@ -60,7 +60,7 @@ SCRIPT = """
     for number, height in enumerate((1, 2)):
         pixels = bytes(3 * height)
         sample["frames"]["encoded"][number] = np.frombuffer(b"P6 1 %d 255\\n" % height + pixels, np.uint8)
-    failure(FrameSequenceDecoder(), sample)
+    failure(ImageDecoder("frames", False), sample)
 """
 
 
@@ -83,8 +83,8 @@ def test_rules_are_told_without_sources(tmp_path: Path) -> None:
         f"  - sample 0, field rows: {points} [in step 0: CoordinateCropper]",
         f"  - sample 0, field is_inside: {points} [in step 0: PointsInRangeCheck]",
         f"  - sample 0, field rows: {too_small} [in step 0: ImageResizer]",
-        "  - sample 0, field frames: the frames of a sequence must have the same size, and these have not "
-        "[in step 0: FrameSequenceDecoder]",
+        "  - sample 0, field frames: the frames of a window must have the same size, and these have not "
+        "[in step 0: ImageDecoder]",
     ]
 
 

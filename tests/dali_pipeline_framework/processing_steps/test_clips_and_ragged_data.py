@@ -252,7 +252,6 @@ def test_no_step_is_left_out() -> None:
         "DataGroupArrayWithNameElementsAppliedStep",
         "DataGroupInPathAppliedStep",
         "DataGroupsWithNameAppliedStep",
-        "FrameSequenceDecoder",
         "GroupToApplyToSelectedStepBase",
         "ImageDecoder",
         "ImageUse",

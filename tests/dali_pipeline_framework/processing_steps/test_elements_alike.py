@@ -12,7 +12,6 @@ NOT_ALIKE = {
     "AlbumentationsStep",
     "ArrayStep",
     "BEVBBoxesTransformer3D",
-    "FrameSequenceDecoder",
     "LambdaStep",
     "MapStep",
     "PaddingToUniform",

@@ -18,6 +18,7 @@ from support.arrays import encoded_image, gradient
 from support.frame_trees import write_frames
 from support.random_steps import filled
 from support.videos import make_video
+from support.windows import frame_clips, video_clips
 
 from accvlab.dali_pipeline_framework.errors import FormatError, SettingError
 from accvlab.dali_pipeline_framework.inputs import DataProvider
@@ -28,7 +29,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     AxesLayoutSetter,
     DataGroupArrayWithNameElementsAppliedStep,
-    FrameSequenceDecoder,
     GridMasker,
     HorizontalFlipper,
     ImageDecoder,
@@ -49,7 +49,6 @@ from accvlab.dali_pipeline_framework.providers import (
     ConcatDataProvider,
     FileDataProvider,
     FrameDataProvider,
-    FrameSequenceDataProvider,
 )
 from accvlab.dali_pipeline_framework.sample_data import ImageContent, LeafFormat
 from accvlab.dali_pipeline_framework.sample_data.formats import (
@@ -61,7 +60,7 @@ from accvlab.dali_pipeline_framework.sample_data.formats import (
 )
 from accvlab.dali_pipeline_framework.sources import FileReader, SequenceReader
 from accvlab.dali_pipeline_framework.testing import check_step, run_step
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider
+from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider
 
 DT = types.DALIDataType
 MEAN, STD_DEV = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
@@ -202,16 +201,18 @@ class TestEncoded:
         frames.add_data_field_array("encoded", DT.UINT8, 2, ndim=1, content=ENCODED_IMAGE)
         sample = SampleDataGroup()
         sample.add_data_group_field("frames", frames)
-        output = folded(sample, [FrameSequenceDecoder()])
+        output = folded(sample, [ImageDecoder("frames", False)])
         leaf = output.format.at(("frames",))
         assert isinstance(leaf, LeafFormat)
         assert leaf.content == DECODED_CLIP
-        assert leaf.content.origins == ("step 0 (FrameSequenceDecoder)",) * 3
+        assert leaf.content.origins == ("step 0 (ImageDecoder)",) * 3
         decoded = SampleDataGroup()
         decoded.add_data_field_array("encoded", DT.UINT8, 2, ndim=3, content=DECODED_IMAGE)
         sample = SampleDataGroup()
         sample.add_data_group_field("frames", decoded)
-        assert "its 'encoded' are decoded already" in refused(sample, FrameSequenceDecoder())
+        assert "frames: must be a data field with an encoded image, is a group" in refused(
+            sample, ImageDecoder("frames", False)
+        )
 
 
 class TestRange:
@@ -621,13 +622,13 @@ class TestInputs:
         assert declared_by(FileDataProvider(root)) == encoded
         assert declared_by(FileReader(file_root=root)) == encoded
         assert [*declared_by(FrameDataProvider(root)).values()] == [ENCODED_IMAGE]
-        assert [*declared_by(FrameSequenceDataProvider(root, 3)).values()] == [ENCODED_IMAGE] * 3
+        assert [*declared_by(frame_clips(root, 3)).values()] == [ENCODED_IMAGE] * 3
 
     def test_frames_of_videos_and_sequences_are_clips(self, tmp_path):
         root = write_frames(tmp_path / "frames", {"stream": 3})
         assert declared_by(SequenceReader(file_root=root, sequence_length=2)) == {("frames",): DECODED_CLIP}
         path = make_video(tmp_path / "video.webm", 4)
-        assert declared_by(VideoDataProvider(path, sequence_length=2)) == {("frames",): DECODED_CLIP}
+        assert declared_by(video_clips(path, 2)) == {("frames",): DECODED_CLIP}
         assert [*declared_by(VideoFrameDataProvider(path)).values()] == [DECODED_IMAGE]
 
 

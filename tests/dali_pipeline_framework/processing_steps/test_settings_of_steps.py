@@ -80,7 +80,6 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "DataGroupInPathAppliedStep": {"processing_step_to_apply": INNER, "path_to_apply_to": "a"},
     "DataGroupsWithNameAppliedStep": {"processing_step_to_apply": INNER, "names_of_groups_to_apply_to": "a"},
-    "FrameSequenceDecoder": {},
     "GridMasker": {"image_names": "image"},
     "HorizontalFlipper": {"image_names": "image"},
     "ImageDecoder": {"image_name": "image", "use_device_mixed": False},
@@ -172,7 +171,6 @@ def test_no_step_is_left_out() -> None:
 
 OWN = [
     "BoxAreaFilter",
-    "FrameSequenceDecoder",
     "GridMasker",
     "HorizontalFlipper",
     "ImageResizeCropFlipper",

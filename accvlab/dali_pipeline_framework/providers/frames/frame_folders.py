@@ -19,7 +19,7 @@ from ...draws.keyed_draws import Int64Array
 from ...errors import SettingError
 from ...sample_data.conversion import FieldValue, encoded
 from ...unknown_arguments import explains_unknown_arguments
-from ...url_secrets import repr_without_secrets, without_secrets
+from ...url_secrets import repr_without_secrets
 from ..files.file_scan import FileTable, FileTableBuilder
 from ..files.remote_reading import StorageOptions
 from ..files.storage import Storage, StoragePath, as_utf8
@@ -291,10 +291,6 @@ class FrameIndex:
         """Number of frames of each sequence: ``(S,)`` int64."""
         return np.diff(self.edges)
 
-    def recording_of(self, frame: int) -> int:
-        """Get the number of the recording of a frame."""
-        return int(self.recordings[int(self.edges.searchsorted(frame, side="right")) - 1])
-
     def path(self, frame: int, camera: int) -> str:
         """Get the path or URL of a file."""
         return self.storage.path(self._files.name(frame * self.num_cameras + camera))
@@ -303,20 +299,11 @@ class FrameIndex:
         """Get the path or URL of a file as the value of a field."""
         return encoded(as_utf8(self.path(frame, camera)))
 
-    def places(self, frame: int, has: Sequence[bool]) -> list[FieldValue]:
-        """Get name and number of the recording of a frame, and its number there, where ``has`` is True."""
-        recording = self.recording_of(frame)
-        values = (
-            encoded(as_utf8(self.recording_names[recording])),
-            np.int32(recording),
-            self.numbers[frame].astype(np.int32),
-        )
-        return [value for value, is_there in zip(values, has, strict=True) if is_there]
-
-    def describe(self, frames: Sequence[int]) -> str:
-        """List the paths of frames, of the first camera; of many the first and the last."""
-        paths = [without_secrets(self.path(frame, 0)) for frame in dict.fromkeys(frames)]
-        return ", ".join(paths) if len(paths) <= 8 else f"{paths[0]} to {paths[-1]}"
+    def place(self, frame: int) -> tuple[FieldValue, FieldValue, FieldValue]:
+        """Get name and number of the recording of a frame, and its number there."""
+        recording = int(self.recordings[int(self.edges.searchsorted(frame, side="right")) - 1])
+        name = encoded(as_utf8(self.recording_names[recording]))
+        return name, np.int32(recording), self.numbers[frame].astype(np.int32)
 
     def summary(self, samples: str) -> str:
         """Summarise the index: ``'train': 9 frames of 2 cameras in 3 recording(s)``."""
