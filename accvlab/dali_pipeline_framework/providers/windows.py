@@ -331,9 +331,9 @@ class Windows(BlueprintProvider):
                 return
         if len(others.offsets):
             raise SettingError(
-                f"The window of {window} {self._unit_name()} would repeat the frame of the moment, everywhere: at "
-                f"no other offset there is another frame of the sequence. {self._longest()}. Offsets are in "
-                f"{'seconds' if self.unit == 's' else 'frames'}: are they in another unit, or too long or short?"
+                f"The window of {window} {self._unit_name()} would repeat the frame of the moment: no other offset "
+                f"has another frame of its sequence. {self._longest()}. Offsets are in "
+                f"{'seconds' if self.unit == 's' else 'frames'}: are these in another unit, too long, or too short?"
             )
 
     def _longest(self) -> str:

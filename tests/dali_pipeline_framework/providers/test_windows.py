@@ -690,10 +690,9 @@ class Plain(IndexProvider):
             (
                 {"windows": {"cameras.image": [-100, 0]}, "edges": rule},  # milliseconds
                 (
-                    "The window of cameras[0..1].image at -100, 0 s would repeat the frame of the moment, "
-                    "everywhere: at no other offset there is another frame of the sequence. The longest "
-                    "of 2 sequence(s) lasts 0.4 s. Offsets are in seconds: are they in another unit, or "
-                    "too long or short?"
+                    "The window of cameras[0..1].image at -100, 0 s would repeat the frame of the moment: no "
+                    "other offset has another frame of its sequence. The longest of 2 sequence(s) lasts "
+                    "0.4 s. Offsets are in seconds: are these in another unit, too long, or too short?"
                 ),
             )
             for rule in ("repeat", "drop")
