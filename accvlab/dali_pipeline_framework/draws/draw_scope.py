@@ -348,6 +348,24 @@ class ArrayDraws(DrawSupply):
         return np.asarray(numbers, draw.numpy_dtype)[()]
 
 
+@methods_not_converted
+class GivenDraws(ArrayDraws):
+    """Gives a step on arrays, in a graph, the numbers that the graph has drawn for a sample.
+
+    Attributes:
+        numbers: The numbers of each draw of the step, by name.
+    """
+
+    def __init__(self) -> None:
+        """Start without numbers."""
+        super().__init__()
+        self.numbers: Mapping[str, Any] = {}
+
+    def node(self, step: DrawingStep, draw: RandomDraw) -> Any:
+        """Get the numbers of a draw, in the type that the step declares."""
+        return np.asarray(self.numbers[draw.name], draw.numpy_dtype)[()]
+
+
 def _place(position: int, step: DrawingStep, draw: RandomDraw) -> _Place:
     return position, id(step), () if is_shared(draw.key) else step_context.get().group, draw.name
 

@@ -16,7 +16,14 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from ..checks import choice
-from ..draws.draw_scope import ArrayDraws, RunningStep, declared_draws, draw_of, path_in_sample, step_context
+from ..draws.draw_scope import (
+    ArrayDraws,
+    RunningStep,
+    declared_draws,
+    draw_of,
+    path_in_sample,
+    step_context,
+)
 from ..draws.random_draws import RandomDraw
 from ..errors import FieldValueError, FormatError, NotSupportedError, StepOutputError, text_of
 from ..operators.deferred_images import DeferredImage
@@ -39,7 +46,7 @@ from ..sample_data.names import Name, format_path
 from ..sample_data.sample_data_group import replace_contents
 from ..threads import one_thread_of_opencv
 from ..unknown_arguments import explains_unknown_arguments
-from .image_use import WHAT_A_STEP_DOES, ImageUse, contents_after, declared_images, image_problems, is_overridden
+from .image_use import ImageUse, contents_after, declared_images, image_problems
 
 _MOST_REMEMBERED = 10_000
 
@@ -107,9 +114,9 @@ class ArrayApplication:
             is_about_pixels = "DeferredImage" in text or "not a numpy array" in text
             if self.defers_pixels and is_about_pixels and not isinstance(error, StepOutputError):
                 raise StepOutputError(
-                    f"{type(step).__name__} reads the pixels of an image that the graph makes, though it declares "
-                    f"by `declare_pixel_changes` that it does not. Return None there, or run it with "
-                    f"`.with_run('graph')`. ({type(error).__name__}: {text})"
+                    f"{type(step).__name__} reads a value that stays in the graph: pixels, though "
+                    f"`declare_pixel_changes` says that it does not, or a field that `fields_used` does not name. "
+                    f"Return None in the former, or name it in the latter. ({type(error).__name__}: {text})"
                 ) from error
             if isinstance(error, StepOutputError) or not _is_about_read_only(error):
                 raise
@@ -132,7 +139,7 @@ class ArrayApplication:
             blueprint.set_apply_mapping(False)
             after = step.check_input_data_format_and_set_output_data_format(blueprint).format
             draws = declared_draws(step, blueprint.get_empty_like_self())
-            deferred = [*(step._pixel_changes(blueprint.get_empty_like_self()) or ())]
+            deferred = [*(step.declare_pixel_changes(blueprint.get_empty_like_self()) or ())]
             if len(self._declared) >= _MOST_REMEMBERED:  # a step makes a new format for each sample
                 self._declared.clear()
             self._declared[key] = _Declared(step, format, after, draws, deferred)
@@ -364,13 +371,8 @@ class PipelineStepBase(ABC):
     prefers_arrays: bool = False
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Let the error for an argument that a step does not have name a similar one.
-
-        ``treats_elements_alike`` of a base class does not hold for a class that overrides what it is about.
-        """
+        """Let the error for an argument that a step does not have name a similar one."""
         super().__init_subclass__(**arguments)
-        if is_overridden(cls, "treats_elements_alike", WHAT_A_STEP_DOES):
-            cls.treats_elements_alike = False
         own = inspect.signature(cls.__init__).parameters.values() if "__init__" in vars(cls) else ()
         if own and all(one.kind is not one.VAR_KEYWORD for one in own):
             cls.__init__ = explains_unknown_arguments(cls.__init__)  # type: ignore[method-assign]
@@ -380,11 +382,7 @@ class PipelineStepBase(ABC):
         """Define the operators of this step. ``data`` may be changed and returned."""
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        """Apply the step to a sample of arrays, which must give what the graph gives.
-
-        ``data`` may be changed and returned; the arrays in it are read-only. A class that overrides ``_process``
-        has no array form unless it overrides this method, too.
-        """
+        """Apply the step to a sample of arrays, see `ArrayStep`."""
         raise NotImplementedError
 
     @property
@@ -395,8 +393,7 @@ class PipelineStepBase(ABC):
     @property
     def has_array_form(self) -> bool:
         """Whether the step can be applied to samples of arrays."""
-        has_one = type(self)._process_arrays is not PipelineStepBase._process_arrays
-        return has_one and not is_overridden(type(self), "_process_arrays", ["_process"])
+        return False
 
     @property
     def has_graph_form(self) -> bool:
@@ -538,15 +535,9 @@ class PipelineStepBase(ABC):
         plan = step_context.get().plan
         if plan is not None:
             plan.collect(self, declared_draws(self, given))
-            plan.collect_pixels(self, self._pixel_changes(given), before)
+            plan.collect_pixels(self, self.declare_pixel_changes(given), before)
         replace_contents(output, contents_after(self, uses, before, output.format))
         return output
-
-    def _pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
-        """Get the declared changes; None where a derived class overrides what the step does."""
-        if is_overridden(type(self), "declare_pixel_changes", (*WHAT_A_STEP_DOES, "_process_arrays")):
-            return None
-        return self.declare_pixel_changes(data_empty)
 
     def _advice_on_types(self, after: GroupFormat, found: Mapping[FieldPath, types.DALIDataType | None]) -> str:
         """Get the advice for a step on arrays that returns other types than it declares.

@@ -15,12 +15,12 @@ from ..checks import choice, did_you_mean, field_name, number, text
 from ..engine.dali.graph_definition import branched
 from ..errors import FieldValueError, SettingError
 from ..operators import functions
-from ..operators.element_selection import NUMBER_TYPES, exact_constant_like, leaf_at, reinterpret
+from ..operators.element_selection import NUMBER_TYPES, leaf_at
 from ..operators.functions import Array, Value
 from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.formats import UNKNOWN_CONTENT
-from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, Path, format_path, normalized_path
+from .array_step import ArrayStep, FieldUse
 from .field_steps import FieldStep, Parameters, PixelStep
 from .image_use import ImageUse, axis_of_height, known_ndim, no_images, with_height_and_width
 from .named_fields import FieldSearch, Names, as_names, find_paths, put_beside, required_names
@@ -79,16 +79,18 @@ class TensorSizeAdder(FieldStep):
 
     declare_pixel_changes = no_pixels  # a shape is all that is needed
 
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """The shapes of the tensors."""
+        return FieldUse(shapes=find_paths(data_empty, self._names()))
+
     def _names(self) -> Sequence[Name]:
         return (self._tensor_name,)
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        shape = functions.shape_of(data.get_item_in_path(path))
-        first = axis_of_height(leaf_at(data, path))
-        # The range is cut where there are fewer axes; then there are no two numbers, and the graph fails.
-        height_width = shape[first : first + 2 or None]
+        shape, first = data.get_item_in_path(path).shape, axis_of_height(leaf_at(data, path))
+        # The range is cut where there are fewer axes.
         rule = "an image is (..., height, width, channels)"
-        size = functions.failing_with(rule, functions.reshape, height_width, shape=[2])
+        size = functions.failing_with(rule, np.reshape, shape[first : first + 2 or None], 2)
         size = functions.cast(size, self._store_size_as_type)
         put_beside(data, path, self._tensor_name + self._size_postfix, self._store_size_as_type, size)
 
@@ -140,7 +142,7 @@ class AxesLayoutSetter(PixelStep):
 
     def _changed(self, image: Value, leaf: LeafFormat, parameters: Parameters) -> Value:
         layout = self._layout_to_set
-        if layout and not functions.is_node(image) and image.ndim != len(layout):
+        if layout and image.ndim != len(layout):
             raise FieldValueError(f"has the shape {image.shape}, so it cannot have the layout {layout}")
         return super()._changed(image, leaf, parameters)
 
@@ -322,18 +324,18 @@ class TimeDifferenceAdder(FieldStep):
         return self._timestamp_names
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        time, dtype = data.get_item_in_path(path), leaf_at(data, path).dtype
-        reference = data.get_item_in_path(self._reference_path)
-        if dtype in (_DT.UINT64, _DT.FLOAT64):
-            difference = _difference(time, reference)
-            if dtype == _DT.UINT64:  # the bits of a negative difference are right as well
-                difference = reinterpret(difference, _DT.INT64)
-        else:
-            difference = _difference(functions.cast(time, _DT.INT64), functions.cast(reference, _DT.INT64))
+        time, reference = data.get_item_in_path(path), data.get_item_in_path(self._reference_path)
+        if time.dtype != np.float64:  # the bits of a negative difference are right as well
+            time, reference = time.astype(np.int64), reference.astype(np.int64)
+        with np.errstate(over="ignore", invalid="ignore"):  # whole numbers wrap, also single ones
+            difference = time - reference
         if self._output_type != _DT.INT64:
-            unit = exact_constant_like(np.array(self._unit, np.float64), time)
-            difference = functions.cast(functions.cast(difference, _DT.FLOAT64) * unit, self._output_type)
+            difference = functions.cast(difference.astype(np.float64) * self._unit, self._output_type)
         put_beside(data, path, self._difference_name, self._output_type, difference)
+
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """The time stamps and the reference."""
+        return FieldUse(read=[*find_paths(data_empty, self._names()), self._reference_path])
 
     def _find(self, search: FieldSearch) -> list[FieldPath]:
         reference = search.format.get(self._reference_path)
@@ -351,16 +353,10 @@ class TimeDifferenceAdder(FieldStep):
         search.add_beside(path, [(self._difference_name, self._output_type, None)], "the difference")
 
 
-@do_not_convert
-def _difference(time: Value, reference: Value) -> Value:
-    with np.errstate(over="ignore", invalid="ignore"):  # whole numbers wrap, also single ones
-        return time - reference
-
-
 _SIMILARITY_OF_MISSPELT = 0.8  # as `difflib` measures it: one letter of five swapped, or one of ten wrong
 
 
-class UnneededFieldRemover(PipelineStepBase):
+class UnneededFieldRemover(ArrayStep):
     """Removes all data fields and groups of some names, anywhere in the sample.
 
     A removed group takes everything below it along. What only a removed field needs is not computed either: DALI
@@ -380,6 +376,7 @@ class UnneededFieldRemover(PipelineStepBase):
         ('image',)
     """
 
+    only_in_workers = False
     treats_elements_alike = True
 
     def __init__(self, unneeded_field_names: Sequence[Name]) -> None:
@@ -400,12 +397,14 @@ class UnneededFieldRemover(PipelineStepBase):
     declare_images = no_images
     declare_pixel_changes = no_pixels
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         for name in self._unneeded_field_names:
             data.remove_all_occurrences(name)
         return data
 
-    _process_arrays = _process
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """None: what is removed is not read."""
+        return FieldUse()
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="remove fields")
@@ -420,7 +419,7 @@ class UnneededFieldRemover(PipelineStepBase):
                         f"No field has the name {name!r}, which looks misspelt.{meant}", error_type=KeyError
                     )
         search.raise_problems()
-        return self._process(data_empty)
+        return self._process_arrays(data_empty)
 
 
 def _without_digits(name: str) -> str:

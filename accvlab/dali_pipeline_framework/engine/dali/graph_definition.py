@@ -24,7 +24,7 @@ from nvidia.dali._utils import dali_trace
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, do_not_convert
 
-from ...errors import SettingError
+from ...errors import NotSupportedError, SettingError
 from .texts import REPLACED_EXCEPTION
 
 _operators: Any = fn._conditional  # type: ignore[attr-defined]
@@ -322,6 +322,34 @@ def branched(
     return merge(if_true(*true), if_false(*false), predicate)
 
 
+@do_not_convert
+def python_operator(
+    function: Callable[..., Any], inputs: Sequence[DataNode], num_outputs: int
+) -> Sequence[DataNode]:
+    """Define an operator that calls Python with all samples of a batch, on the CPU.
+
+    DALI keeps such an operator also where nothing uses its outputs; this one is left out then, like any other.
+
+    Args:
+        function: Called with a list of arrays for each input; returns a list of arrays, or a tuple of them.
+        inputs: At least one node, on the CPU.
+        num_outputs: Number of outputs, at least 1.
+
+    Raises:
+        NotSupportedError: The pipeline is one of DALI's debug mode.
+    """
+    pipeline: Any = Pipeline.current()
+    if not hasattr(pipeline, "_sinks") or type(pipeline).__name__ == "_PipelineDebug":
+        raise NotSupportedError(
+            "A step on arrays cannot be part of a graph with debug=True, which DALI cannot have call Python for a "
+            "batch. Leave out `debug`, or let the step run in the workers (`run='workers'`)."
+        )
+    num_kept = len(pipeline._sinks)
+    made: Any = fn.python_function(*inputs, function=function, num_outputs=num_outputs, batch_processing=True)
+    del pipeline._sinks[num_kept:]
+    return made if num_outputs > 1 else [made]
+
+
 INPUT = "the input"
 _TRANSFER_TO_CPU = "a transfer from the GPU"
 
@@ -423,11 +451,7 @@ def is_random(node: DataNode) -> bool:
 
 
 def _is_random(operator: Any) -> bool:
-    name = getattr(operator, "schema_name", "")
-    if name == "RandomBBoxCrop":  # steps select elements by it, without anything to draw
-        settings = operator._init_args
-        return bool(settings.get("crop_shape") != settings.get("input_shape"))
-    schema = cast(Any, backend).TryGetSchema(name)
+    schema = cast(Any, backend).TryGetSchema(getattr(operator, "schema_name", ""))
     return schema is not None and bool(schema.HasRandomSeedArg())
 
 

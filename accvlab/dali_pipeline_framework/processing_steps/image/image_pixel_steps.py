@@ -306,6 +306,7 @@ class RandomEraser(ImagePixelStep):
 
     array_form_needs = ()
     _needs_pixels = True
+    _reads_shapes = True
 
     def __init__(
         self,
@@ -353,15 +354,15 @@ class RandomEraser(ImagePixelStep):
         order = np.arange(_NUM_ATTEMPTS, 0, -1, dtype=np.float32)  # the greatest for the first attempt
         preferences = self._is_changed() * order
         # Heights and widths of all attempts for an area of 1, (num_rectangles, attempts, 2).
-        root_area, root_aspect = f.sqrt(drawn["area"]), f.exp(drawn["log_aspect"] * np.float32(0.5))
-        sides = f.stack(root_area * root_aspect, root_area / root_aspect, axis=2)
+        root_area, root_aspect = np.sqrt(drawn["area"]), np.exp(drawn["log_aspect"] * np.float32(0.5))
+        sides = np.stack([root_area * root_aspect, root_area / root_aspect], axis=2)
 
         def rectangles(image: Value, leaf: LeafFormat) -> Sequence[Value]:
             size = image_hw(image)
             shapes = _first_that_fits(sides, preferences, size)
             room = size - shapes
-            anchors = f.minimum(f.floor(drawn["place"] * (room + np.float32(1.0))), room)
-            return [f.reshape(each, [2 * self._num_rectangles]) for each in (anchors, shapes)]
+            anchors = f.minimum(np.floor(drawn["place"] * (room + np.float32(1.0))), room)
+            return [np.reshape(each, 2 * self._num_rectangles) for each in (anchors, shapes)]
 
         return rectangles
 
@@ -397,12 +398,12 @@ def _first_that_fits(sides: Value, preferences: Value, size: Value) -> Value:
         size: Height and width of the image, ``(2,)``.
     """
     # `cast` rounds to the nearest whole number.
-    rounded = f.cast(sides * f.sqrt(size[0] * size[1]), _DT.INT32)
-    fits = f.reductions.min(size - rounded, axes=[2]) > 0
+    rounded = f.cast(sides * np.sqrt(size[0] * size[1]), _DT.INT32)
+    fits = (size - rounded).min(axis=2) > 0
     preference = fits * preferences
-    best = f.maximum(f.reductions.max(preference, axes=[1], keep_dims=True), 1.0)
-    is_chosen = f.expand_dims(preference == best, axes=[2])
-    return f.reductions.sum(f.cast(rounded * is_chosen, _DT.FLOAT), axes=[1])
+    best = np.maximum(preference.max(axis=1, keepdims=True), 1.0)
+    is_chosen = (preference == best)[:, :, None]
+    return (rounded * is_chosen).sum(axis=1).astype(np.float32)
 
 
 _ROWS_AT_ONCE = 64  # which stay in the cache
@@ -469,9 +470,9 @@ class GridMasker(ImagePixelStep):
     _parameter_types: ClassVar = {"tile": _DT.INT32, **dict.fromkeys(_reals, _DT.FLOAT)}
 
     def _parameters(self) -> Parameters:
-        is_masked = f.cast(self._is_changed(), _DT.FLOAT)
+        is_masked = np.float32(self._is_changed())
         tile, ratio, angle, x, y = (self.draw(draw.name) for draw in self._draws[1:])
-        size = f.cast(tile, _DT.FLOAT)
+        size = np.float32(tile)
         return lambda image, leaf: [tile, ratio * is_masked, angle, x * size, y * size]
 
     def _in_graph(self, image: DataNode, leaf: LeafFormat, *grid: Value) -> Value:

@@ -59,7 +59,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
     @property
     def has_array_form(self) -> bool:
         """Whether the step that it applies has one."""
-        return super().has_array_form and self.inner_step.has_array_form
+        return self.inner_step.has_array_form
 
     @abstractmethod
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> Sequence[FieldPath]:
