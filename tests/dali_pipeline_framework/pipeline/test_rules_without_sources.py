@@ -77,8 +77,8 @@ def test_rules_are_told_without_sources(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(tmp_path)},
     )
     assert run.stderr == ""
-    too_small = "a size is below 1 pixel, or not finite (is the image decoded before?)"
-    points = "points must have one number for each limit"
+    too_small = "A size is below 1 pixel, or not finite (is the image decoded before?)"
+    points = "Points must have one number for each limit"
     assert run.stdout.splitlines() == [
         "  - sample 0, field rows: boxes must be four numbers [in step 0: BoxFormatConverter]",
         f"  - sample 0, field is_inside: {points} [in step 0: PointsInRangeCheck]",

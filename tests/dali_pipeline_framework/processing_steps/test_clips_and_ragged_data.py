@@ -272,6 +272,7 @@ def test_no_step_is_left_out() -> None:
         "DataGroupArrayWithNameElementsAppliedStep",
         "DataGroupInPathAppliedStep",
         "DataGroupsWithNameAppliedStep",
+        "FieldUse",
         "FrameSequenceDecoder",
         "GroupToApplyToSelectedStepBase",
         "ImageDecoder",

@@ -352,6 +352,7 @@ def python_operator(
 
 INPUT = "the input"
 _TRANSFER_TO_CPU = "a transfer from the GPU"
+_PYTHON_FUNCTION = "fn.pythonfunction"
 
 
 class GraphInspection:
@@ -361,6 +362,7 @@ class GraphInspection:
         gpu_users: Names of steps, each with what it does on a GPU, in order.
         to_cpu_users: Names of steps, each with what brings data from a GPU to the CPU, in order.
         random_users: Names of steps, each with its random operators, in order: a record of the draws lacks them.
+        python_users: Names of steps whose operators call Python.
     """
 
     def __init__(self) -> None:
@@ -368,6 +370,7 @@ class GraphInspection:
         self.gpu_users: dict[str, dict[str, None]] = {}
         self.to_cpu_users: dict[str, dict[str, None]] = {}
         self.random_users: dict[str, dict[str, None]] = {}
+        self.python_users: set[str] = set()
         self._instances: dict[int, Any] = {}  # kept, so that no other one gets their ids
         self._seen: set[tuple[int, str]] = set()
 
@@ -393,6 +396,8 @@ class GraphInspection:
                 self.to_cpu_users.setdefault(step, {})[_TRANSFER_TO_CPU] = None
             if operator is None or id(instance) in self._instances:
                 continue
+            if _function_name(operator) == _PYTHON_FUNCTION:
+                self.python_users.add(step)
             if step != INPUT and _is_random(operator):
                 self.random_users.setdefault(step, {})[_function_name(operator)] = None
             self._instances[id(instance)] = instance
@@ -400,6 +405,13 @@ class GraphInspection:
             pending += inputs
             if operator._device == "cpu" and any(each.device == "gpu" for each in inputs):
                 self.to_cpu_users.setdefault(step, {})[_function_name(operator)] = None
+
+    def describe_python(self, step: str) -> str:
+        """Describe that a step has Python compute in the graph, to be appended; empty where it has not."""
+        if step not in self.python_users:
+            return ""
+        is_copied = _TRANSFER_TO_CPU in self.to_cpu_users.get(step, ())
+        return ", on arrays, by Python in the graph" + ", copied from the GPU and back" * is_copied
 
     @property
     def brings_data_to_cpu(self) -> bool:

@@ -231,6 +231,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         """
         boxes = group[self._boxes_name]
         count = len(boxes)
+        corners = failing_with("boxes must be (N, 4)", np.reshape, boxes, (count, 2, 2))
         rule = "one value for each box is needed"
         categories, is_valid = (
             None if name is None else failing_with(rule, np.reshape, group[name], (count,))
@@ -239,7 +240,6 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         rule, centers = "a center x, y for each box is needed", None
         if self._centers_name is not None:
             centers = failing_with(rule, np.reshape, group[self._centers_name], (count, 2))
-        corners = failing_with("boxes must be (N, 4)", np.reshape, boxes, (count, 2, 2))
         return corners, categories, is_valid, centers
 
     def _least_hw_of(self, categories: Array | None) -> Array | None:

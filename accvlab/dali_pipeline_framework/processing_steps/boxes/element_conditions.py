@@ -246,5 +246,5 @@ class AnnotationElementConditionEval(FieldStep):
 def _vector(values: Array, name: str) -> Array:
     """Get ``(N,)``, ``(N, 1)`` or ``(1, N)`` as ``(N,)``."""
     if values.size != max(values.shape, default=0) * (min(values.shape, default=1) > 0):
-        raise FieldValueError(f"{name}: must have one value for each element, got the shape {values.shape}.")
+        raise FieldValueError(f"The variable {name!r} must have one value for each element, got {values.shape}.")
     return values.ravel()

@@ -77,8 +77,8 @@ class ImageDecoder(PixelStep):
 
     @property
     def has_array_form(self) -> bool:
-        """Always."""
-        return True
+        """Whether no derived class defines operators."""
+        return type(self)._process is ImageDecoder._process
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare which images must be encoded, and that they are decoded then."""
