@@ -325,12 +325,23 @@ class ArrayDraws(DrawSupply):
         """Set up for the draws of a plan; None outside of a pipeline."""
         super().__init__(plan, None if plan is None else self._number_of)
         self._numbers: Callable[[int], Any]  # of a sample
+        self._given: Mapping[str, Any] | None = None
 
     def begin_sample(self, numbers: Callable[[int], Any]) -> None:
         """Begin with a sample, for which ``numbers`` gives the array of each draw of the plan."""
         self.position = 0
         self._made.clear()
         self._numbers = numbers
+
+    def begin_with(self, numbers: Mapping[str, Any]) -> None:
+        """Begin with a sample of one step; ``numbers`` has the array of each of its draws, by name."""
+        self._made.clear()
+        self._given = numbers
+
+    def _make(self, step: DrawingStep, draw: RandomDraw, place: _Place) -> Any:
+        if self._given is None:
+            return super()._make(step, draw, place)
+        return np.asarray(self._given[draw.name], draw.numpy_dtype)[()]
 
     def _number_of(self, indices: tuple[int, ...]) -> Any:
         return self._numbers(indices[0])[()]
@@ -346,24 +357,6 @@ class ArrayDraws(DrawSupply):
         else:
             numbers = np.random.randint(draw.low, draw.high, draw.shape)
         return np.asarray(numbers, draw.numpy_dtype)[()]
-
-
-@methods_not_converted
-class GivenDraws(ArrayDraws):
-    """Gives a step on arrays, in a graph, the numbers that the graph has drawn for a sample.
-
-    Attributes:
-        numbers: The numbers of each draw of the step, by name.
-    """
-
-    def __init__(self) -> None:
-        """Start without numbers."""
-        super().__init__()
-        self.numbers: Mapping[str, Any] = {}
-
-    def node(self, step: DrawingStep, draw: RandomDraw) -> Any:
-        """Get the numbers of a draw, in the type that the step declares."""
-        return np.asarray(self.numbers[draw.name], draw.numpy_dtype)[()]
 
 
 def _place(position: int, step: DrawingStep, draw: RandomDraw) -> _Place:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali.data_node import DataNode
 
-from ..draws.draw_scope import GivenDraws, declared_draws, path_in_sample, step_context
+from ..draws.draw_scope import ArrayDraws, declared_draws, path_in_sample, step_context
 from ..engine.dali.graph_definition import python_operator
 from ..errors import FieldValueError, FrameworkError, NotSupportedError, text_of
 from ..operators.deferred_images import DeferredImage
@@ -120,7 +120,8 @@ class ArrayStep(PipelineStepBase):
                 f"`DataLoader` or a `PipelineDefinition`, which run it in the worker processes."
             )
         before, empty = data.format, data.get_empty_like_self()
-        after = self.check_input_data_format_and_set_output_data_format(data).format
+        output = self.check_input_data_format_and_set_output_data_format(data)
+        after = output.format
         nodes: dict[FieldPath, Any] = dict(zip(before.flat_paths, data.get_data(), strict=True))
         pixels, use = self.declare_pixel_changes(empty) or {}, self.fields_used(empty)
         changed = {*use.changed} - pixels.keys()
@@ -128,7 +129,7 @@ class ArrayStep(PipelineStepBase):
             path for path in after.flat_paths if path not in pixels and (path in changed or path not in nodes)
         ]
         function = _OnArrays(self, before, step_context.get().group, use, computed, pixels)
-        made = function.defined(nodes)
+        made = function.defined(nodes, after)
         results: dict[FieldPath, Any] = {
             path: node.gpu() if path in nodes and nodes[path].device == "gpu" else node
             for path, node in zip(computed, made, strict=False)
@@ -138,7 +139,6 @@ class ArrayStep(PipelineStepBase):
             leaf: Any = before.at(path)
             numbers = {name: next(parameters) for name in names}
             results[path] = self.change_pixels(nodes[path], leaf, numbers, path[-1])
-        output = data._with_own_switches(SampleDataGroup.from_format(after))
         output.set_data([results[path] if path in results else nodes[path] for path in after.flat_paths])
         return output
 
@@ -165,7 +165,7 @@ class _OnArrays:
     computed: Sequence[FieldPath]
     pixels: PixelChanges
     draws: Sequence[str] = ()
-    _given: GivenDraws = attrs.field(factory=GivenDraws, init=False)
+    _given: ArrayDraws = attrs.field(factory=ArrayDraws, init=False)
     _apply: ArrayApplication = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -177,15 +177,16 @@ class _OnArrays:
     def _values(self) -> list[FieldPath]:
         return [*dict.fromkeys((*self.use.changed, *self.use.read))]
 
-    def defined(self, nodes: Mapping[FieldPath, Any]) -> Sequence[DataNode]:
+    def defined(self, nodes: Mapping[FieldPath, Any], after: GroupFormat) -> Sequence[DataNode]:
         """Define the operator that calls this; get the nodes of what is computed, and of the parameters."""
-        num_results = len(self.computed) + sum(map(len, self.pixels.values()))
-        if not num_results:
+        leaves: list[Any] = [after.at(path) for path in self.computed]
+        layouts = [leaf.content.layout or "" for leaf in leaves] + [""] * sum(map(len, self.pixels.values()))
+        if not layouts:
             return ()
         self.draws = [*declared_draws(self.step, SampleDataGroup.from_format(self.before))]
         inputs = [nodes[path].cpu() if nodes[path].device == "gpu" else nodes[path] for path in self._values]
         inputs += [nodes[path].shape() for path in self.use.shapes]
-        return python_operator(self, [*inputs, *self.step.draw_nodes(self.draws)], num_results)
+        return python_operator(self, [*inputs, *self.step.draw_nodes(self.draws)], layouts)
 
     def __call__(self, *columns: Sequence[_Array]) -> Any:
         """Apply the step to each sample of a batch.
@@ -209,7 +210,7 @@ class _OnArrays:
         remaining = iter(row)
         given: dict[FieldPath, Any] = {path: next(remaining) for path in self._values}
         shapes = {path: tuple(next(remaining).tolist()) for path in self.use.shapes}
-        self._given.numbers = dict(zip(self.draws, remaining, strict=True))
+        self._given.begin_with(dict(zip(self.draws, remaining, strict=True)))
         leaves = zip(self.before.flat_paths, self.before.flat_leaves, strict=True)
         sample = SampleDataGroup.from_format(self.before)
         sample.set_apply_mapping(False)

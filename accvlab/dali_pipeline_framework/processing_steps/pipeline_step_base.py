@@ -392,8 +392,8 @@ class PipelineStepBase(ABC):
 
     @property
     def has_array_form(self) -> bool:
-        """Whether the step can be applied to samples of arrays."""
-        return False
+        """Whether the step can be applied to samples of arrays: whether it defines ``_process_arrays``."""
+        return type(self)._process_arrays is not PipelineStepBase._process_arrays
 
     @property
     def has_graph_form(self) -> bool:

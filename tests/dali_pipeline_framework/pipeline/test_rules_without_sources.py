@@ -80,9 +80,10 @@ def test_rules_are_told_without_sources(tmp_path: Path) -> None:
     too_small = "A size is below 1 pixel, or not finite (is the image decoded before?)"
     points = "Points must have one number for each limit"
     assert run.stdout.splitlines() == [
-        "  - sample 0, field rows: boxes must be four numbers [in step 0: BoxFormatConverter]",
-        f"  - sample 0, field is_inside: {points} [in step 0: PointsInRangeCheck]",
-        f"  - sample 0, field rows: {too_small} [in step 0: ImageResizer]",
+        "  - sample 0, field rows: Boxes must be four numbers. (points of shape (3, 5), and a matrix of 5 columns)"
+        " [in step 0: BoxFormatConverter]",
+        f"  - sample 0, field is_inside: {points}, (N, 1), got (3, 5). [in step 0: PointsInRangeCheck]",
+        f"  - sample 0, field rows: {too_small}. Sizes: [[0.0, 5.0]]. [in step 0: ImageResizer]",
         "  - sample 0, field frames: the frames of a sequence must have the same size, and these have not "
         "[in step 0: FrameSequenceDecoder]",
     ]
@@ -92,7 +93,7 @@ def test_rules_are_told_with_conditionals() -> None:
     sample = SampleDataGroup()
     sample.add_data_field("rows", DT.FLOAT)
     sample["rows"] = np.zeros((3, 5))
-    told = r"field rows: boxes must be four numbers \[in step 0: BoxFormatConverter\]"
+    told = r"field rows: Boxes must be four numbers\. .* \[in step 0: BoxFormatConverter\]"
     with pytest.raises(GraphError, match=told):
         run_step(
             BoxFormatConverter("rows", from_format="xyxy", to_format="xywh"), sample, enable_conditionals=True
@@ -108,7 +109,7 @@ def test_rules_are_written_where_they_hold() -> None:
         if isinstance(node, ast.Call)
         and getattr(node.func, "id", getattr(node.func, "attr", "")) == "failing_with"
     ]
-    assert len(rules) > 20
+    assert len(rules) > 10
     for rule in rules:
         assert isinstance(rule, ast.Constant | ast.Name)
         assert not isinstance(rule, ast.Constant) or "\n" not in rule.value

@@ -32,6 +32,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
 )
 
 NUM_SAMPLES = 6
+AS_LIST = {"ragged": "list"}
 COUNTS = (3, 0, 1, 5, 0, 2)
 
 
@@ -81,9 +82,7 @@ def in_graph() -> LambdaStep:
 
 
 def batches(steps: Sequence[PipelineStepBase], **arguments: Any) -> list[dict[str, Any]]:
-    with make_iterator(
-        shuffled(provider(), 3), steps, iterator={"ragged": "list"}, seed=5, **arguments
-    ) as iterator:
+    with make_iterator(shuffled(provider(), 3), steps, iterator=AS_LIST, seed=5, **arguments) as iterator:
         return [{name: [*values] for name, values in batch.items()} for batch in iterator]
 
 
@@ -129,11 +128,11 @@ def test_in_the_graph_where_that_is_requested() -> None:
 def test_a_run_goes_on_from_a_checkpoint() -> None:
     arguments = {"enable_checkpointing": True, "py_num_workers": 0, "seed": 5}
     steps = [in_graph(), BoxMover()]
-    with make_iterator(shuffled(provider(), 3), steps, iterator={"ragged": "list"}, **arguments) as iterator:
+    with make_iterator(shuffled(provider(), 3), steps, iterator=AS_LIST, **arguments) as iterator:
         next(iter(iterator))
         state = iterator.internal_iterator.checkpoint()
     with make_iterator(
-        shuffled(provider(), 3), steps, iterator={"ragged": "list"}, checkpoint=state, **arguments
+        shuffled(provider(), 3), steps, iterator=AS_LIST, checkpoint=state, **arguments
     ) as iterator:
         batch = next(iter(iterator))
     for found, expected in zip(batch["boxes"], EXPECTED[1]["boxes"], strict=True):
@@ -142,9 +141,7 @@ def test_a_run_goes_on_from_a_checkpoint() -> None:
 
 def test_several_pipelines_at_once_and_one_after_the_other() -> None:
     steps = [in_graph(), BoxMover()]
-    one, other = (
-        make_iterator(shuffled(provider(), 3), steps, iterator={"ragged": "list"}, seed=seed) for seed in (5, 6)
-    )
+    one, other = (make_iterator(shuffled(provider(), 3), steps, iterator=AS_LIST, seed=seed) for seed in (5, 6))
     for first, second, expected in zip(one, other, EXPECTED, strict=True):
         np.testing.assert_array_equal(np.array([*first["shift"]]), np.array(expected["shift"]))
         assert [*first["shift"]] != [*second["shift"]]
@@ -159,7 +156,7 @@ def test_closing_while_a_batch_is_computed() -> None:
         iterator = make_iterator(
             shuffled(provider(), 3),
             [in_graph(), BoxMover(0.05)],
-            iterator={"ragged": "list"},
+            iterator=AS_LIST,
             prefetch_queue_depth=3,
         )
         next(iter(iterator))
@@ -170,9 +167,7 @@ def test_closing_while_a_batch_is_computed() -> None:
 
 
 def test_a_process_may_be_forked_while_a_graph_calls_python() -> None:
-    with make_iterator(
-        shuffled(provider(), 3), [in_graph(), BoxMover(0.02)], iterator={"ragged": "list"}
-    ) as iterator:
+    with make_iterator(shuffled(provider(), 3), [in_graph(), BoxMover(0.02)], iterator=AS_LIST) as iterator:
         batches_of = iter(iterator)
         next(batches_of)
         child = os.fork()
@@ -202,12 +197,11 @@ def test_python_of_the_loop_runs_meanwhile() -> None:
 
 class TestErrors:
     def failing(self, steps: Sequence[PipelineStepBase]) -> str:
-        data = ArrayProvider(
-            {"boxes": (DT.FLOAT, [np.zeros((1, 4)), np.full((2, 4), 1e7)]), "index": (DT.INT32, [0, 1])}
-        )
-        with make_iterator(shuffled(data, 2), steps, py_num_workers=0) as iterator:
-            with pytest.raises(GraphError) as raised:
-                next(iter(iterator))
+        boxes = [np.zeros((1, 4)), np.full((2, 4), 1e7)]
+        data = ArrayProvider({"boxes": (DT.FLOAT, boxes), "index": (DT.INT32, [0, 1])})
+        iterator = make_iterator(shuffled(data, 2), steps, py_num_workers=0)
+        with iterator, pytest.raises(GraphError) as raised:
+            next(iter(iterator))
         return str(raised.value)
 
     def test_names_sample_step_and_rule(self) -> None:
@@ -224,10 +218,9 @@ class TestErrors:
                 data["boxes"] = np.zeros((1, 4), np.float64)
                 return data
 
-        data = provider()
-        with make_iterator(shuffled(data, 2), [in_graph(), Wrong()], py_num_workers=0) as iterator:
-            with pytest.raises(GraphError, match="boxes: is declared as float32, got float64"):
-                next(iter(iterator))
+        iterator = make_iterator(shuffled(provider(), 2), [in_graph(), Wrong()], py_num_workers=0)
+        with iterator, pytest.raises(GraphError, match="boxes: is declared as float32, got float64"):
+            next(iter(iterator))
 
     def test_a_field_that_is_not_named_cannot_be_read(self) -> None:
         class Curious(BoxMover):
@@ -235,9 +228,9 @@ class TestErrors:
                 np.asarray(data["index"])
                 return super()._process_arrays(data)
 
-        with make_iterator(shuffled(provider(), 2), [in_graph(), Curious()], py_num_workers=0) as iterator:
-            with pytest.raises(GraphError, match="a field that `fields_used` does not name"):
-                next(iter(iterator))
+        iterator = make_iterator(shuffled(provider(), 2), [in_graph(), Curious()], py_num_workers=0)
+        with iterator, pytest.raises(GraphError, match="a field that `fields_used` does not name"):
+            next(iter(iterator))
 
     def test_debug_mode_is_refused(self) -> None:
         definition = PipelineDefinition(shuffled(provider(), 2), [BoxMover().with_run("graph")])
@@ -271,7 +264,7 @@ def test_fields_that_a_step_does_not_use_stay_what_workers_sent() -> None:
     images = [np.full((2 + index, 3, 3), index, np.uint8) for index in range(NUM_SAMPLES)]
     data = provider(image=(DT.UINT8, images))
     with make_iterator(
-        shuffled(data, 3), [in_graph(), BoxMover()], iterator={"ragged": "list"}, py_num_workers=0
+        shuffled(data, 3), [in_graph(), BoxMover()], iterator=AS_LIST, py_num_workers=0
     ) as iterator:
         plan = iterator.internal_iterator.plan
         batch = next(iter(iterator))
@@ -299,9 +292,7 @@ def test_elements_of_an_array_are_one_batch(folds: bool) -> None:
     found = []
     for several in ([in_graph(), *steps], [*steps, in_graph()]):
         settings = {"fold_arrays": folds}
-        with make_iterator(
-            shuffled(data, 3), several, settings, {"ragged": "list"}, py_num_workers=0, seed=2
-        ) as iterator:
+        with make_iterator(shuffled(data, 3), several, settings, AS_LIST, py_num_workers=0, seed=2) as iterator:
             found.append([flatten(batch) for batch in iterator])
     assert_same(*found)
 

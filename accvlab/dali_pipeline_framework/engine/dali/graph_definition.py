@@ -324,7 +324,7 @@ def branched(
 
 @do_not_convert
 def python_operator(
-    function: Callable[..., Any], inputs: Sequence[DataNode], num_outputs: int
+    function: Callable[..., Any], inputs: Sequence[DataNode], layouts: Sequence[str]
 ) -> Sequence[DataNode]:
     """Define an operator that calls Python with all samples of a batch, on the CPU.
 
@@ -333,7 +333,7 @@ def python_operator(
     Args:
         function: Called with a list of arrays for each input; returns a list of arrays, or a tuple of them.
         inputs: At least one node, on the CPU.
-        num_outputs: Number of outputs, at least 1.
+        layouts: For each output, at least one, its layout; empty for none.
 
     Raises:
         NotSupportedError: The pipeline is one of DALI's debug mode.
@@ -345,9 +345,12 @@ def python_operator(
             "batch. Leave out `debug`, or let the step run in the workers (`run='workers'`)."
         )
     num_kept = len(pipeline._sinks)
-    made: Any = fn.python_function(*inputs, function=function, num_outputs=num_outputs, batch_processing=True)
+    how: dict[str, Any] = {"output_layouts": [*layouts]} if any(layouts) else {}
+    made: Any = fn.python_function(
+        *inputs, function=function, num_outputs=len(layouts), batch_processing=True, **how
+    )
     del pipeline._sinks[num_kept:]
-    return made if num_outputs > 1 else [made]
+    return made if len(layouts) > 1 else [made]
 
 
 INPUT = "the input"

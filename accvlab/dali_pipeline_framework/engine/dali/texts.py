@@ -26,7 +26,7 @@ WORKER_LOST = "Worker data receiving interrupted"
 CAUSE = "encountered:"  # comes before it
 CPP_CONTEXT = "C++ context"
 DEFINED_IN = ", in "  # a function, after file and line
-PYTHON_ERROR = r"^DLTensorPythonFunction error: \w+: "  # comes before what a function in Python has raised
+PYTHON_ERROR = "DLTensorPythonFunction error: "  # comes before what a function in Python has raised
 PYTHON_STACK = "At:"  # comes before its stack
 PIPELINE_IS_INVALID = "Current pipeline object is no longer valid."
 CRITICAL_ERROR = "Critical error in pipeline:"
@@ -88,7 +88,7 @@ def dali_cause(error: BaseException) -> str:
     lines = dali_message(error).rpartition(CAUSE)[2].splitlines()
     told = [line.strip() for line in lines if not line.startswith(CPP_CONTEXT)]
     cause = " ".join(line for line in told[: told.index(PYTHON_STACK) if PYTHON_STACK in told else None] if line)
-    return re.sub(PYTHON_ERROR, "", cause)
+    return re.sub(rf"^{PYTHON_ERROR}\w+: ", "", cause)
 
 
 def is_about_device(error: BaseException | None) -> bool:

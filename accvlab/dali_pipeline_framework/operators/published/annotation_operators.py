@@ -436,5 +436,5 @@ def _on_arrays(function: Callable[..., Array], *inputs: DataNode) -> DataNode:
     def of_batch(*columns: Sequence[Array]) -> list[Array]:
         return [np.asarray(function(*row)) for row in zip(*columns, strict=True)]
 
-    (made,) = python_operator(of_batch, [node.cpu() if node.device == "gpu" else node for node in inputs], 1)
+    (made,) = python_operator(of_batch, [node.cpu() if node.device == "gpu" else node for node in inputs], [""])
     return made.gpu() if inputs[0].device == "gpu" else made

@@ -497,6 +497,10 @@ class PointsInRangeCheck(FieldStep):
         is_inside = self._limits.contain(data.get_item_in_path(path))
         put_beside(data, path, self._is_inside_field_name, _DT.BOOL, is_inside)
 
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """The points."""
+        return FieldUse(read=find_paths(data_empty, self._names()))
+
     def _names(self) -> Sequence[Name]:
         return (self._points_fields_name,)
 
