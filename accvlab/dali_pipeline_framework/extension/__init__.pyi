@@ -35,7 +35,6 @@ from ..processing_steps.named_fields import put_beside as put_beside
 from ..processing_steps.named_fields import required_names as required_names
 from ..processing_steps.pipeline_step_base import PixelChanges as PixelChanges
 from ..processing_steps.pipeline_step_base import naming_field as naming_field
-from ..processing_steps.pipeline_step_base import no_pixels as no_pixels
 from ..providers.data_provider import BlueprintProvider as BlueprintProvider
 from ..providers.files.storage import StoragePath as StoragePath
 from ..providers.files.storage import StoredFile as StoredFile

@@ -19,7 +19,7 @@ from ..sample_data.names import Name
 from .array_step import ArrayStep, FieldUse
 from .image_use import PIXELS, ContentRule, ImageUse, as_pixels, no_images
 from .named_fields import FieldSearch, change_type, find_paths
-from .pipeline_step_base import PixelChanges, naming_field, no_pixels
+from .pipeline_step_base import PixelChanges, naming_field
 
 Parameters: TypeAlias = Callable[[Value, LeafFormat], Sequence[Value]]
 """Function that gives the parameters of the change of an image: a node, an array or a `DeferredImage`."""
@@ -38,7 +38,7 @@ class FieldStep(ArrayStep):
     _dtypes: Sequence[types.DALIDataType] | None = (*NUMPY_TYPES,)
 
     declare_images = no_images
-    declare_pixel_changes = no_pixels
+    reads_pixels = False
 
     @abstractmethod
     def _names(self) -> Sequence[Name]:

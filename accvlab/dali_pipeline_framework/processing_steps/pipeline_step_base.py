@@ -304,11 +304,6 @@ PixelChanges: TypeAlias = Mapping[FieldPath, Mapping[str, types.DALIDataType]]
 """By the path of an image: names and types of the parameters of its change."""
 
 
-def no_pixels(step: object, data_empty: SampleDataGroup) -> PixelChanges | None:
-    """Serve as `PipelineStepBase.declare_pixel_changes` of a step that reads no pixels."""
-    return {}
-
-
 RunWhere: TypeAlias = Literal["auto", "workers", "graph"]
 RUN_CHOICES: tuple[RunWhere, ...] = ("auto", "workers", "graph")
 
@@ -319,14 +314,14 @@ _Step = TypeVar("_Step", bound="PipelineStepBase")
 class PipelineStepBase(ABC):
     """Step of a pipeline: a group of DALI nodes goes in, a group of DALI nodes comes out.
 
-    It may also have a form for *one sample of NumPy arrays* (``_process_arrays``, its *array form*): then it
-    can run in the worker processes, before the graph, and ``step(sample)`` applies it to a sample of arrays.
-    A step with an array form only is an `ArrayStep`. A step with both that defines how it changes pixels
-    (`declare_pixel_changes`, `change_pixels`) can be divided: pixels in the graph, all else in the workers.
+    A step on *one sample of NumPy arrays* (``_process_arrays``, the *array form*) is an `ArrayStep`: it can run in
+    the worker processes, before the graph, and ``step(sample)`` applies it to a sample of arrays. Where it defines
+    how the graph changes pixels (`declare_pixel_changes`, `change_pixels`) it can be divided: pixels in the graph,
+    all else in the workers.
 
-    A step has two methods. ``_check_and_adjust_data_format_input_to_output`` gives the output format of an input
-    format before anything is built; it refuses a format with an error for each problem. ``_process`` runs once,
-    while the graph is defined: the values are DALI ``DataNode`` objects then, not data.
+    A step of operators has two methods. ``_check_and_adjust_data_format_input_to_output`` gives the output format
+    of an input format before anything is built; it refuses a format with an error for each problem. ``_process``
+    runs once, while the graph is defined: the values are DALI ``DataNode`` objects then, not data.
 
     Example::
 
@@ -354,13 +349,15 @@ class PipelineStepBase(ABC):
             looks at no other element and at nothing outside of the array meanwhile, and does not depend on how
             many samples a batch has. Then it may be applied to all elements at once: it sees an array of one
             element whose nodes hold a batch of ``samples x elements``. `check_step` finds a step that
-            claims so wrongly. A class that overrides ``_process`` or the format method has to set it itself.
+            claims so wrongly. A class that derives from such a step and works otherwise sets it to False.
         run: Where the step runs as a whole: in the ``"workers"``, in the ``"graph"``, or ``"auto"`` to let the
             chain decide, divided or not.
-        image_tolerance: Largest difference of a pixel between the two forms, as a share of the range of the image
-            (from black to white). All else is the same in both forms.
+        image_tolerance: Largest difference of a pixel between graph and arrays, as a share of the range of the
+            image (from black to white). All else is the same in both.
         array_form_needs: Packages that the array form imports.
         prefers_arrays: Whether the array form is much faster without a GPU, even for floating-point images.
+        reads_pixels: Whether the step may look at pixels. False for a step that needs at most the shapes of
+            images, which may stay in the graph then.
     """
 
     random_name: str | None = None
@@ -369,6 +366,7 @@ class PipelineStepBase(ABC):
     image_tolerance: float = 0.0
     array_form_needs: tuple[str, ...] = ()
     prefers_arrays: bool = False
+    reads_pixels: bool = True
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Let the error for an argument that a step does not have name a similar one."""
@@ -456,11 +454,11 @@ class PipelineStepBase(ABC):
             data_empty: Format of what the step is applied to, before the step.
 
         Returns:
-            For the path of each image whose pixels the step changes, the names and types of the parameters.
-            Nothing for a step that looks at no pixels, which may be given deferred images. None (the default): the
-            step may look at pixels, so that its images cannot be deferred.
+            For the path of each image whose pixels the step changes, the names and types of the parameters. None
+            for a step that may look at pixels, so that its images cannot be deferred. By default as
+            ``reads_pixels`` says.
         """
-        return None
+        return None if self.reads_pixels else {}
 
     def change_pixels(
         self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name

@@ -24,7 +24,7 @@ from .array_step import ArrayStep, FieldUse
 from .field_steps import FieldStep, Parameters, PixelStep
 from .image_use import ImageUse, axis_of_height, known_ndim, no_images, with_height_and_width
 from .named_fields import FieldSearch, Names, as_names, find_paths, put_beside, required_names
-from .pipeline_step_base import PipelineStepBase, no_pixels
+from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
 
@@ -77,7 +77,7 @@ class TensorSizeAdder(FieldStep):
         """Declare that images must be decoded, of whatever layout."""
         return [ImageUse(self._tensor_name, with_height_and_width)]
 
-    declare_pixel_changes = no_pixels  # a shape is all that is needed
+    reads_pixels = False  # a shape is all that is needed
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """The shapes of the tensors."""
@@ -395,7 +395,7 @@ class UnneededFieldRemover(ArrayStep):
         self._unneeded_field_names = as_names(unneeded_field_names, "unneeded_field_names")
 
     declare_images = no_images
-    declare_pixel_changes = no_pixels
+    reads_pixels = False
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         for name in self._unneeded_field_names:

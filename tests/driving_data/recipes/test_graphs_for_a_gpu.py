@@ -9,15 +9,20 @@ import pytest
 from driving_support.driving_steps import DRIVING_STEPS
 from driving_support.nuscenes_data import write_nuscenes
 from driving_support.recipe_cases import RECIPES, pixels_of, recipe_loader
+from nvidia.dali import fn
+from nvidia.dali.pipeline import pipeline_def
+from nvidia.dali.types import DALIDataType
 from support.gpu_cases import Difference
 from support.gpu_definitions import checked_by_dali, pretend_gpus
 from support.laws import spread
 from support.loaders import pipeline_of
 
-from accvlab.dali_pipeline_framework import PipelineDefinition
+from accvlab.dali_pipeline_framework import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.testing.step_runs import GivenSamples
 from accvlab.dali_pipeline_framework.workers.loading import BatchLoader
 from accvlab.dali_pipeline_framework.workers.messages import Loaded, Task
+from accvlab.driving_data.recipes import UnclippedPhotometricDistorter
+from accvlab.driving_data.recipes.bevformer import ScaledImagePreparer
 
 # Operators on the CPU that compute, and operators on the GPU; for training and for evaluation.
 COUNTS = {
@@ -97,3 +102,21 @@ def test_dali_takes_each_driving_step_in_a_pipeline_for_a_gpu(
         num_threads=1, py_num_workers=0, device_id=0, enable_conditionals=conditionals
     )
     assert set(checked_by_dali(pipeline).outputs) == {"cpu"}
+
+
+def test_decoded_images_are_changed_on_the_gpu() -> None:
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DALIDataType.UINT8, ndim=3)
+    changes = [
+        UnclippedPhotometricDistorter("image"),
+        ScaledImagePreparer(0.5, 32, mean=[1, 2, 3], std_dev=[4, 5, 6]),
+    ]
+
+    @pipeline_def(batch_size=2, num_threads=1, device_id=0)
+    def of_decoded() -> object:
+        sample["image"] = fn.external_source(name="image")
+        return changes[1](changes[0](sample))["image"]
+
+    counts = checked_by_dali(of_decoded())
+    assert counts.on("gpu") == 12 + 2
+    assert counts.outputs == ["gpu"]

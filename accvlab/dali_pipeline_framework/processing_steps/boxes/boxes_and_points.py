@@ -34,7 +34,6 @@ from ..named_fields import (
     required_names,
     with_fields_beside,
 )
-from ..pipeline_step_base import no_pixels
 
 _DT = types.DALIDataType
 _FORMATS = ("xyxy", "xywh", "cxcywh")
@@ -266,7 +265,7 @@ class VisibleBboxSelector(ArrayStep):
         return problems
 
     declare_images = no_images
-    declare_pixel_changes = no_pixels
+    reads_pixels = False
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """Boxes, depths and the size; of the image its shape."""

@@ -22,7 +22,7 @@ from ...sample_data import SampleDataGroup
 from ..array_step import ArrayStep, FieldUse
 from ..image_use import no_images
 from ..named_fields import FieldSearch, Key, Names, as_names, find_paths
-from ..pipeline_step_base import naming_field, no_pixels
+from ..pipeline_step_base import naming_field
 
 _DT = types.DALIDataType
 _UP = 2
@@ -150,7 +150,7 @@ class BEVBBoxesTransformer3D(ArrayStep):
         return self._draws
 
     declare_images = no_images
-    declare_pixel_changes = no_pixels
+    reads_pixels = False
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """All fields that are named, if there is a motion."""
