@@ -185,10 +185,11 @@ class _StepCheck(RuleCheck):
 
     def draw_rule(self) -> None:
         with self.reporting("the draws of the step must be found out"):
+            unused, undeclared = list[str](), list[str]()
             if self.step.has_graph_form:
                 unused, undeclared = _misused_draws(self.step, self.samples[0], self.how)
-            else:
-                unused, undeclared = _unused_on_arrays(self.step, self.samples[0]), []
+            if self.step.has_array_form:  # a graph requests all of them
+                unused = _unused_on_arrays(self.step, self.samples[0])
             if unused:
                 self.break_rule("each declared draw must be used", ", ".join(unused))
             if undeclared:

@@ -18,6 +18,7 @@ from support.array_samples import sample_of
 from support.arrays import ArrayProvider, encoded_image, gradient
 from support.graphs import untraced
 from support.laws import examples, spread
+from support.pipelines import shuffled
 from support.random_steps import each_camera, filled
 
 from accvlab.dali_pipeline_framework.draws import records_of_batch
@@ -421,6 +422,17 @@ def test_where_a_chain_is_cut(steps: list[PipelineStepBase], expected: tuple[int
     samples = images(gradient(8, 12), gradient(10, 14, 1))
     assert where(steps, samples) == expected
     pair(steps, samples)
+
+
+def test_without_a_gpu_decoding_alone_is_left_to_the_graph() -> None:
+    boxes = [np.float32([[0, 0, 2, 3]])] * 2
+    data = ArrayProvider({"image": (DT.UINT8, [encoded_image(gradient(8, 12))] * 2), "boxes": (DT.FLOAT, boxes)})
+    cropper = CoordinateCropper("boxes", [0, 0, 0, 0], [1, 1, 1, 1])
+    for steps, expected in (([_DECODER, cropper], 2), ([_DECODER], 0)):
+        definition = PipelineDefinition(shuffled(data, 2), steps, run="auto")
+        plan = definition.plan(num_threads=1, py_num_workers=0)
+        assert f"in the workers: {expected} of {len(steps)} steps" in plan
+        assert ("step 0 (ImageDecoder): on arrays, in the workers, but for pixels" in plan) == (expected == 2)
 
 
 def test_cameras_of_different_sizes_are_mirrored_without_fields_in_pixels() -> None:

@@ -21,6 +21,7 @@ from support.pipelines import make_iterator, shuffled
 from accvlab.dali_pipeline_framework import PipelineDefinition, for_each
 from accvlab.dali_pipeline_framework.draws import RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.errors import GraphError, NotSupportedError
+from accvlab.dali_pipeline_framework.extension import find_paths
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     ArrayStep,
@@ -295,6 +296,52 @@ def test_elements_of_an_array_are_one_batch(folds: bool) -> None:
         with make_iterator(shuffled(data, 3), several, settings, AS_LIST, py_num_workers=0, seed=2) as iterator:
             found.append([flatten(batch) for batch in iterator])
     assert_same(*found)
+
+
+class OfTwoLevels(ArrayStep):
+    """Scales the gains of cameras by a number of the sample; counts its calls."""
+
+    only_in_workers = False
+    treats_elements_alike = True  # which is wrong
+    calls = 0
+
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        return FieldUse(find_paths(data_empty, ["gain"]), read=[("index",)])
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        type(self).calls += 1
+        for path in find_paths(data, ["gain"]):
+            data.set_item_in_path(path, data.get_item_in_path(path) * np.float32(data["index"]))
+        return data
+
+
+def test_what_cannot_be_folded_is_computed_once() -> None:
+    cameras = {number: {"gain": (DT.FLOAT, [np.float32(number + 1)] * 4)} for number in range(3)}
+    data = ArrayProvider({"cameras": cameras, "index": (DT.INT32, [*range(4)])})
+    OfTwoLevels.calls = 0
+    steps = [in_graph(), OfTwoLevels()]
+    with make_iterator(shuffled(data, 2), steps, py_num_workers=0, prefetch_queue_depth=1) as iterator:
+        found = [flatten(batch)["cameras.2.gain"].tolist() for batch in iterator]
+        assert "it works on" in iterator.internal_iterator.not_folded[1]
+    assert found == [[0, 3], [6, 9]]
+    assert OfTwoLevels.calls == 4
+
+
+@pytest.mark.gpu
+def test_fields_on_a_gpu_are_copied_and_come_back() -> None:
+    @pipeline_def(batch_size=3, num_threads=1, device_id=0, seed=3)
+    def bare() -> Any:
+        data = provider().sample_data_structure
+        boxes = fn.external_source([[boxes_of(index) for index in range(3)]], cycle=True)
+        data.set_data([boxes.gpu(), fn.external_source([np.zeros(3, np.int32)], cycle=True)])
+        return tuple(BoxMover()(data).get_data())
+
+    pipeline = bare()
+    pipeline.build()
+    boxes, _, shift = pipeline.run()
+    assert type(boxes).__name__ == "TensorListGPU"
+    for index, own in enumerate(map(boxes_of, range(3))):
+        np.testing.assert_array_equal(boxes.as_cpu().at(index), (own + shift.at(index))[own[:, 0] >= 0])
 
 
 class Keeper(ArrayStep):
