@@ -186,7 +186,9 @@ class _OnArrays:
         self.draws = [*declared_draws(self.step, SampleDataGroup.from_format(self.before))]
         inputs = [nodes[path].cpu() if nodes[path].device == "gpu" else nodes[path] for path in self._values]
         inputs += [nodes[path].shape() for path in self.use.shapes]
-        return python_operator(self, [*inputs, *self.step.draw_nodes(self.draws)], layouts)
+        inputs += self.step.draw_nodes(self.draws)
+        # The size of the batch is that of an input.
+        return python_operator(self, inputs or [node.shape() for node in nodes.values()][:1], layouts)
 
     def __call__(self, *columns: Sequence[_Array]) -> Any:
         """Apply the step to each sample of a batch.
@@ -208,9 +210,10 @@ class _OnArrays:
 
     def _applied(self, row: Sequence[_Array]) -> list[_Array]:
         remaining = iter(row)
-        given: dict[FieldPath, Any] = {path: next(remaining) for path in self._values}
+        # Copies, since DALI uses the memory again.
+        given: dict[FieldPath, Any] = {path: np.array(next(remaining)) for path in self._values}
         shapes = {path: tuple(next(remaining).tolist()) for path in self.use.shapes}
-        self._given.begin_with(dict(zip(self.draws, remaining, strict=True)))
+        self._given.begin_with(dict(zip(self.draws, remaining, strict=False)))
         leaves = zip(self.before.flat_paths, self.before.flat_leaves, strict=True)
         sample = SampleDataGroup.from_format(self.before)
         sample.set_apply_mapping(False)

@@ -38,7 +38,7 @@ class TensorSizeAdder(FieldStep):
     is known to hold an encoded image is refused.
 
     The new field has the name ``tensor_name + size_postfix`` and is the last of its group. A tensor of fewer than
-    three axes makes the operator of DALI fail when the pipeline runs.
+    three axes is an error when the pipeline runs.
 
     Example:
         >>> sample = SampleDataGroup()

@@ -298,6 +298,43 @@ def test_elements_of_an_array_are_one_batch(folds: bool) -> None:
     assert_same(*found)
 
 
+class Constant(ArrayStep):
+    """Adds a number; keeps what it is given."""
+
+    only_in_workers = False
+    kept: list[Any] = []  # noqa: RUF012 (of all instances)
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        return FieldUse(read=[(name,) for name in self._names])
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        data_empty.add_data_field("number", DT.INT32)
+        return data_empty
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        self.kept.extend(data[name] for name in self._names)
+        data.add_data_field("number", DT.INT32)
+        data["number"] = 7
+        return data
+
+
+def test_a_step_may_use_nothing() -> None:
+    with make_iterator(shuffled(provider(), 3), [in_graph(), Constant()], iterator=AS_LIST) as iterator:
+        assert [[*map(int, batch["number"])] for batch in iterator] == [[7] * 3] * 2
+
+
+def test_what_a_step_keeps_stays_as_it_is() -> None:
+    Constant.kept.clear()
+    steps = [in_graph(), Constant("boxes")]
+    with make_iterator(shuffled(provider(), 3), steps, iterator=AS_LIST, py_num_workers=0) as iterator:
+        assert len([*iterator]) == 2
+    for index in range(NUM_SAMPLES):
+        np.testing.assert_array_equal(Constant.kept[index], boxes_of(index))
+
+
 class OfTwoLevels(ArrayStep):
     """Scales the gains of cameras by a number of the sample; counts its calls."""
 

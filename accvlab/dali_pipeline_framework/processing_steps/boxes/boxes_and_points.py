@@ -47,9 +47,7 @@ class BoxAreaFilter(FieldStep):
         area_range[0] <= width * height <= area_range[1]      in the unit of the boxes, squared; float32 or float64
 
     A negative width or height counts as 0, so such a box has the area 0; one with NaN is dropped. Values are
-    copied bit by bit; a layout is dropped. Fields of other lengths make the graph fail.
-
-    The fields may be on the CPU or the GPU.
+    copied bit by bit. Fields of other lengths are an error.
 
     Example::
 
@@ -277,7 +275,7 @@ class PointsPadder(FieldStep):
     ...)``: the first ``num_points`` elements; where there are fewer, the fill value follows. Optionally adds next
     to it a mask ``(num_points,)`` bool, on the CPU: true for elements of the input.
 
-    The same shape in every batch, unlike `PaddingToUniform`. The field may be on the CPU or the GPU, its layout
+    The same shape in every batch, unlike `PaddingToUniform`. Its layout
     stays.
 
     Example:
@@ -338,8 +336,7 @@ class PointCloudRangeFilter(FieldStep):
     the box or on its border; NaN is outside (see `PointsInRangeCheck`). The further fields, in the same group,
     have N elements along their first axis, and are filtered as well.
 
-    The order stays, values are copied bit by bit; a layout is dropped. The fields may be on the CPU or
-    the GPU.
+    The order stays, values are copied bit by bit.
 
     Example::
 
@@ -389,14 +386,14 @@ class PointCloudRangeFilter(FieldStep):
 class PointsInRangeCheck(FieldStep):
     """Adds next to every field of points of a name, anywhere in the sample, which of them lie in a box.
 
-    Input: ``(N, D)`` of any number type, on the CPU or the GPU, with any N in each sample, also 0. Added as the
-    last field of the same group, on the same device: ``(N,)`` bool::
+    Input: ``(N, D)`` of any number type, with any N in each sample, also 0. Added as the last field of the same
+    group: ``(N,)`` bool::
 
         is_inside[i] = all(minimum_point[j] <= points[i, j] <= maximum_point[j] for j in range(D))
 
     The limits belong to the box. NaN is outside, infinite limits are none. The limits are rounded to the type of
-    the field; with integer points, limits with fractions are exact. Where D is not the number of limits, the graph
-    fails and names the sample.
+    the field; with integer points, limits with fractions are exact. Where D is not the number of limits, the error
+    names the sample.
 
     Example:
         >>> sample = SampleDataGroup()
@@ -448,13 +445,13 @@ class PointsInRangeCheck(FieldStep):
 class CoordinateCropper(FieldStep):
     """Clamps the coordinates of every field of a name, anywhere in the sample, to a range per column.
 
-    Input and output: ``(N, D)`` of any number type, on the CPU or the GPU, with any N in each sample, also 0::
+    Input and output: ``(N, D)`` of any number type, with any N in each sample, also 0::
 
         output[i, j] = min(max(input[i, j], minimum_point[j]), maximum_point[j])
 
     NaN stays NaN. The limits are converted to the type of the field first: for integers, fractions are cut off,
-    and limits beyond the range of the type become the limits of the type. Where D is not the number of limits, the
-    graph fails and names the sample.
+    and limits beyond the range of the type become the limits of the type. Where D is not the number of limits,
+    the error names the sample.
 
     Example::
 

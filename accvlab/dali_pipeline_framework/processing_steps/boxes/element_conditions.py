@@ -29,12 +29,10 @@ class ConditionalElementRemover(FieldStep):
     In every group of a name, anywhere in the sample: the mask is ``(N,)`` bool; each processed field has N
     elements along its axis, and keeps those for which the mask is true, in order. Type and other axes stay as they
     are; values are copied bit by bit, so all types are exact. N may differ between samples and may be 0; all
-    elements may be dropped, or none. A mask of another length than the axis makes the graph fail, and the error
-    names the sample. A layout of the field is dropped.
+    elements may be dropped, or none. A mask of another length than the axis is an error, which
+    names the sample.
 
     The mask is removed, or stays as it is: it is not filtered itself, unless it is among the processed fields.
-
-    The fields may be on the CPU or the GPU.
 
     Example:
         >>> boxes = SampleDataGroup()
@@ -145,7 +143,7 @@ class AnnotationElementConditionEval(FieldStep):
         is_kept = is_visible and not (category == -1 or area < 4)
 
     Its variables are data fields of the group: ``(N,)``, ``(N, 1)`` or ``(1, N)`` of any number type or
-    bool, with any N in each sample, also 0, on the CPU or the GPU, all on the same device. The result is ``(N,)``
+    bool, with any N in each sample, also 0. The result is ``(N,)``
     bool.
 
     - Comparisons ``== != < <= > >=`` of numbers. They are exact between integers of any type, and between integers
@@ -156,7 +154,7 @@ class AnnotationElementConditionEval(FieldStep):
     - From the weakest to the tightest: ``or``, ``and``, ``not``, comparisons, ``-``, as in Python; but comparisons
       are evaluated from left to right, so ``a < b < c`` is ``(a < b) < c``.
 
-    Variables of different lengths make the graph fail, and the error names the sample.
+    Variables of different lengths are an error, which names the sample.
 
     Example:
         >>> boxes = SampleDataGroup()
