@@ -388,7 +388,7 @@ class SkippingGroupSampler(_EndlessSampler):
                     one.left.popleft()
                 frame = one.left.popleft()
                 index = int(self._starts[one.group]) + frame
-                rows.append((index, False, one.group, frame, -1, is_first, not one.left, one.visit))
+                rows.append((index, False, one.group, frame, is_first, not one.left, one.visit))
                 drawn.append(one.drawn)
             yield PlannedBatch(*map(list, zip(*rows, strict=True))), drawn
 
