@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 from nvidia.dali import types
 
-from ..draws.draw_scope import step_context
 from ..errors import SettingError
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.formats import UNKNOWN_CONTENT, describe_range
@@ -126,7 +125,7 @@ def check_fill_value(search: FieldSearch, paths: Iterable[FieldPath], values: Se
         for value in [value for value in values if is_far_outside(value, content.value_range)][:1]:
             search.add(
                 f"`fill_value` {value:g} is not for an image whose values are "
-                f"{describe_range(content.value_range)}{_since(content, 'value_range')}",
+                f"{describe_range(content.value_range)}",
                 path,
             )
 
@@ -175,18 +174,10 @@ def contents_after(
     """Get the format after a step, with the known contents of its images."""
     if uses is None:
         return after.with_contents(_nothing_known(after))
-    name = name_in_chain(step)
     contents: dict[FieldPath, ImageContent] = {}
-    if after is not before:
-        for path, leaf in zip(after.flat_paths, after.flat_leaves, strict=True):
-            # A wrapper finds the origins of the step that it applies.
-            known = _leaf_before(path, before, leaf).content
-            contents[path] = known if leaf.content == known else leaf.content.with_origin(name)
     for use in uses:
         for path in use.paths(after):
-            given = _leaf_before(path, before, after.at(path))
-            content = _content_left(use, given)
-            contents[path] = given.content if content == given.content else content.left_by(name, given.content)
+            contents[path] = _content_left(use, _leaf_before(path, before, after.at(path)))
     return after.with_contents(contents)
 
 
@@ -213,13 +204,6 @@ def _content_left(use: ImageUse, leaf: LeafFormat) -> ImageContent:
     return use.leaves(leaf) if callable(use.leaves) else use.leaves
 
 
-def name_in_chain(step: object) -> str:
-    """Get the class of a step, with its position where the format of a chain is computed."""
-    plan = step_context.get().plan
-    name = type(step).__name__
-    return name if plan is None else f"step {plan.position} ({name})"
-
-
 def _problem(step: PipelineStepBase, leaf: object, use: ImageUse) -> str | None:
     if not isinstance(leaf, LeafFormat):
         return None
@@ -233,48 +217,29 @@ def _problem(step: PipelineStepBase, leaf: object, use: ImageUse) -> str | None:
         return f"is an encoded video ({', '.join(content.codecs)}). VideoDecoder decodes it, before {here}"
     if needs.layout is not None and content.layout is not None and not content.layout.endswith(needs.layout):
         return (
-            f"must have the layout {needs.layout} (clips: F{needs.layout}), but has {content.layout}"
-            f"{_since(content, 'layout')}. {_order(here, content, 'layout')}"
+            f"must have the layout {needs.layout} (clips: F{needs.layout}), but has {content.layout}. Put {here} "
+            f"before the step that changes it"
         )
     if needs.value_range is not None and not _is_about(content.value_range, needs.value_range):
         return (
             f"must have values {describe_range(needs.value_range)} ({leaf.dtype.name}), but they are "
-            f"{describe_range(content.value_range)}{_since(content, 'value_range')}. "
-            f"{_order(here, content, 'value_range')}"
+            f"{describe_range(content.value_range)}. Put {here} before the step that changes them"
         )
     return None
 
 
 def _encoding_problem(step: PipelineStepBase, leaf: LeafFormat, use: ImageUse) -> str:
-    here, since = type(step).__name__, _since(leaf.content, "is_encoded")
+    here = type(step).__name__
     shown = "" if leaf.content.is_encoded is not None else f", as its type and ndim={leaf.ndim} show"
     if _is_encoded(leaf):
         advice = use.advice or f"Put ImageDecoder before {here}"
         if leaf.content.codecs:
             advice = f"It is an encoded video: put VideoDecoder before {here}"
         advice += "; or declare `content=ImageContent(is_encoded=False)` where it holds no file" if shown else ""
-        return f"must be a decoded image, but holds the bytes of a file{since}{shown}. {advice}"
-    origin = _class_of(leaf.content.origin_of("is_encoded"))
-    order = f"put {here} before {origin}, or leave one of them out" if origin else f"leave {here} out"
-    if origin == here:
-        order = "leave one of the two out"
-    advice = use.advice or f"Images are decoded once, before anything is done to their pixels: {order}"
+        return f"must be a decoded image, but holds the bytes of a file{shown}. {advice}"
+    advice = use.advice or "Images are decoded once, before anything is done to their pixels"
     found = "looks decoded already" if shown else "is a decoded image"
-    return f"must hold the bytes of an image file, but {found}{since}{shown}. {advice}"
-
-
-def _since(content: ImageContent, aspect: str) -> str:
-    origin = content.origin_of(aspect)
-    return f" since {origin}" if origin else "" if getattr(content, aspect) is None else " in the input"
-
-
-def _order(here: str, content: ImageContent, aspect: str) -> str:
-    origin = _class_of(content.origin_of(aspect))
-    return f"Put {here} before {origin}" if origin else "Convert it before this step"
-
-
-def _class_of(origin: str) -> str:
-    return origin.partition("(")[2].rstrip(")") or origin
+    return f"must hold the bytes of an image file, but {found}{shown}. {advice}"
 
 
 def known_ndim(leaf: LeafFormat) -> int | None:

@@ -69,8 +69,6 @@ class ImageContent:
         codecs: For the bytes of videos, each codec with its format of pixels, as FFmpeg calls them, and its color
             matrix where that is not BT.601: ``("h264 yuv420p bt709",)``, see `VideoIndex.kind`. Empty for images,
             and where it is not known. ``bt601`` says how streams without a matrix are converted.
-        origins: For encoding, layout and range the step that left it so; empty for the input. Does not count in
-            comparisons.
 
     Raises:
         SettingError: A value is not valid, or a file is declared to have a layout or a range.
@@ -85,7 +83,6 @@ class ImageContent:
     value_range: tuple[float, float] | None = attrs.field(default=None, converter=_as_range)
     may_have_changed: bool = attrs.field(default=False, kw_only=True)
     codecs: tuple[str, ...] = attrs.field(default=(), kw_only=True)
-    origins: tuple[str, str, str] = attrs.field(default=("", "", ""), kw_only=True, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         """Check the values."""
@@ -103,22 +100,6 @@ class ImageContent:
     def is_known(self) -> bool:
         """Whether anything is known."""
         return any(getattr(self, aspect) is not None for aspect in _ASPECTS)
-
-    def origin_of(self, aspect: str) -> str:
-        """Get the step that left an attribute as it is; empty for the input."""
-        return self.origins[_ASPECTS.index(aspect)]
-
-    def left_by(self, step: str, before: ImageContent) -> ImageContent:
-        """Get the same with the step as the origin of what was different before."""
-        origins = [
-            origin if getattr(self, aspect) == getattr(before, aspect) else step
-            for aspect, origin in zip(_ASPECTS, before.origins, strict=True)
-        ]
-        return attrs.evolve(self, origins=(origins[0], origins[1], origins[2]))
-
-    def with_origin(self, step: str) -> ImageContent:
-        """Get the same with the step as the origin of known properties, unless it has origins already."""
-        return self if any(self.origins) else self.left_by(step, UNKNOWN_CONTENT)
 
     def describe(self) -> str:
         """Describe the known properties in a few words; empty without any."""
@@ -225,7 +206,7 @@ class LeafFormat(Immutable):
         """Return this format with something else known of the image."""
         if content is self.content:
             return self
-        return _leaf_from_code(self.code, self.mapping, self.ndim, content, content.origins)
+        return _leaf_from_code(self.code, self.mapping, self.ndim, content)
 
     def __repr__(self) -> str:
         details = "" if self.mapping is None else f", mapping={dict(self.mapping)!r}"
@@ -237,7 +218,7 @@ class LeafFormat(Immutable):
         # Equal leaves become one object.
         plain = (self.code, self.mapping, self.ndim)
         content = self.content
-        return _leaf_from_code, plain if content == UNKNOWN_CONTENT else (*plain, content, content.origins)
+        return _leaf_from_code, plain if content == UNKNOWN_CONTENT else (*plain, content)
 
 
 def _dtype_advice(dtype: object) -> str:
@@ -257,7 +238,6 @@ def _leaf_from_code(
     mapping: ValueMapping | None,
     ndim: int | None,
     content: ImageContent = UNKNOWN_CONTENT,
-    origins: tuple[str, ...] = UNKNOWN_CONTENT.origins,  # in the key of the cache, since contents compare without
 ) -> LeafFormat:
     return LeafFormat(DTYPES_BY_CODE[code], mapping, ndim, content)
 
