@@ -29,7 +29,6 @@ from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
 from ...sample_data.names import Name
 from ...unknown_arguments import has_settings
-from .. import image_use
 from ..array_step import ArrayStep, FieldUse
 from ..field_steps import Parameters, PixelStep
 from ..image_use import PIXELS, ImageUse, as_array, as_pixels, axis_of_height, with_height_and_width
@@ -290,9 +289,7 @@ class ImageTransformStep(ArrayStep):
         for kind, names in self._fields.items():
             is_file = kind == "image" and self._is_encoded
             what, plural, dtypes = _KINDS["encoded_image" if is_file else kind]
-            paths = search.find(names, what, dtypes, group_of=plural)
-            if kind == "image":
-                image_use.check_fill_value(search, paths, [self._fill_value])
+            search.find(names, what, dtypes, group_of=plural)
         search.raise_problems()
         for path in find_paths(data_empty, self._fields["image"]) if self._is_encoded else ():
             self._note_decoded(data_empty, path)
@@ -723,9 +720,6 @@ class ImageToTileSizePadder(PixelStep):
         images = super()._find(search)
         search.find(self._hw_names, "a height and a width", _SIZE_TYPES, group_of="image sizes")
         return images
-
-    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
-        image_use.check_fill_value(search, [path], [self._fill_value])
 
 
 def _checked_tile(tile: object) -> tuple[int, int]:
