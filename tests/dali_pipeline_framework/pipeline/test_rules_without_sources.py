@@ -83,7 +83,7 @@ def test_rules_are_told_without_sources(tmp_path: Path) -> None:
         "  - sample 0, field rows: Boxes must be four numbers. (points of shape (3, 5), and a matrix of 5 columns)"
         " [in step 0: BoxFormatConverter]",
         f"  - sample 0, field is_inside: {points}, (N, 1), got (3, 5). [in step 0: PointsInRangeCheck]",
-        f"  - sample 0, field rows: {too_small}. Sizes: [[0.0, 5.0]]. [in step 0: ImageResizer]",
+        f"  - sample 0, field rows: {too_small}. Sizes: [{[0.0] * 15}]. [in step 0: ImageResizer]",
         "  - sample 0, field frames: the frames of a sequence must have the same size, and these have not "
         "[in step 0: FrameSequenceDecoder]",
     ]
