@@ -22,7 +22,7 @@ from ...operators.array_packages import needed_package
 from ...operators.functions import Array, Value
 from ...operators.image_pixels import Image, by_frame, checked_image, scaled, with_layout, with_pixels
 from ...operators.image_transform import image_hw
-from ...sample_data import FieldPath, LeafFormat, SampleDataGroup
+from ...sample_data import FieldPath, LeafFormat
 from .. import image_use
 from ..field_steps import Parameters, PixelStep
 from ..image_use import white_at_full_scale
@@ -46,11 +46,7 @@ class ImagePixelStep(PixelStep):
         self._prob = probability(prob, "prob")
         # Nothing is drawn where it cannot vary.
         decision = UniformDraw("decision", 0.0, 1.0 if 0 < self._prob < 1 else 0.0, key=key)
-        self._draws: tuple[RandomDraw, ...] = (decision,)
-
-    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare whether a sample is changed, and how."""
-        return self._draws
+        self.draws: tuple[RandomDraw, ...] = (decision,)
 
     def _is_changed(self) -> Value:
         return self.draw("decision") < np.float32(self._prob)
@@ -117,7 +113,7 @@ class ImageBrightnessContrastJitter(ImagePixelStep):
             SettingError: An argument is not of this form.
         """
         super().__init__(image_names, prob, key)
-        self._draws += tuple(
+        self.draws += tuple(
             UniformDraw(name, *number_range(limits, f"{name}_range", at_least=0), key=key)
             for name, limits in (("brightness", brightness_range), ("contrast", contrast_range))
         )
@@ -187,7 +183,7 @@ class ImageGaussianBlurrer(ImagePixelStep):
         super().__init__(image_names, prob, key)
         least, most = number_range(sigma_range, "sigma_range", above=0, at_most=20)
         self._window_size = 2 * math.ceil(3 * most) + 1
-        self._draws += (UniformDraw("sigma", least, most, key=key),)
+        self.draws += (UniformDraw("sigma", least, most, key=key),)
 
     _parameter_types: ClassVar = {"sigma": _DT.FLOAT}
 
@@ -247,7 +243,7 @@ class ImageJpegDistorter(ImagePixelStep):
         """
         super().__init__(image_names, prob, key)
         least, most = whole_range(quality_range, "quality_range", at_least=1, at_most=100)
-        self._draws += (IntegerDraw("quality", least, most + 1, key=key),)
+        self.draws += (IntegerDraw("quality", least, most + 1, key=key),)
 
     _parameter_types: ClassVar = {"is_changed": _DT.BOOL, "quality": _DT.INT32}
 
@@ -341,7 +337,7 @@ class RandomEraser(ImagePixelStep):
         self._fill_value = number_list(fill_value, "fill_value", what, may_be_one=True)
         self._num_rectangles = whole_number(num_rectangles, "num_rectangles", at_least=1)
         attempts = (self._num_rectangles, _NUM_ATTEMPTS)
-        self._draws += (
+        self.draws += (
             UniformDraw("area", *areas, shape=attempts, key=key),
             UniformDraw("log_aspect", *logs, shape=attempts, key=key),
             UniformDraw("place", 0.0, 1.0, shape=(self._num_rectangles, 2), key=key),
@@ -350,7 +346,7 @@ class RandomEraser(ImagePixelStep):
     _parameter_types: ClassVar = {"anchors": _DT.FLOAT, "shapes": _DT.FLOAT}
 
     def _parameters(self) -> Parameters:
-        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self._draws}
+        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self.draws}
         order = np.arange(_NUM_ATTEMPTS, 0, -1, dtype=np.float32)  # the greatest for the first attempt
         preferences = self._is_changed() * order
         # Heights and widths of all attempts for an area of 1, (num_rectangles, attempts, 2).
@@ -458,7 +454,7 @@ class GridMasker(ImagePixelStep):
         """
         super().__init__(image_names, prob, key)
         least_tile, most_tile = whole_range(tile_range, "tile_range", at_least=1)
-        self._draws += (
+        self.draws += (
             IntegerDraw("tile", least_tile, most_tile + 1, key=key),
             UniformDraw("ratio", *number_range(ratio_range, "ratio_range", at_least=0, at_most=1), key=key),
             UniformDraw("angle", *number_range(angle_range, "angle_range"), key=key),
@@ -471,7 +467,7 @@ class GridMasker(ImagePixelStep):
 
     def _parameters(self) -> Parameters:
         is_masked = np.float32(self._is_changed())
-        tile, ratio, angle, x, y = (self.draw(draw.name) for draw in self._draws[1:])
+        tile, ratio, angle, x, y = (self.draw(draw.name) for draw in self.draws[1:])
         size = np.float32(tile)
         return lambda image, leaf: [tile, ratio * is_masked, angle, x * size, y * size]
 
