@@ -231,7 +231,7 @@ class _Motion:
         turned = self.signs[0] * self.signs[1] * angles.astype(np.float64)
         turned = turned + (math.pi if self.signs[0] < 0 else 0.0) + self.angle_rad  # mirrored along x: pi - o
         turns = np.floor(turned / (2 * math.pi) + 0.5)
-        return (turned - turns * (2 * math.pi)).astype(np.float32)
+        return np.asarray(turned - turns * (2 * math.pi), np.float32)
 
 
 def _rotation(angle_rad: float, axis: int) -> Float64Array:
