@@ -119,25 +119,25 @@ class BEVBBoxesTransformer3D(ArrayStep):
             "world_to_ego": data_field_names_world_to_ego,
         }
         self._names = {kind: as_names(given, f"data_field_names_{kind}") for kind, given in names.items()}
-        self._draws: list[RandomDraw] = []
+        self.draws: list[RandomDraw] = []
         self._rotation_axis = None if rotation_axis is None else index_in(rotation_axis, "rotation_axis", 3)
         if rotation_range is not None:
             if rotation_axis is None:
                 raise SettingError("`rotation_axis` must be 0, 1 or 2 with a `rotation_range`, got None.")
-            self._draws.append(UniformDraw("angle", *number_range(rotation_range, "rotation_range"), key=key))
+            self.draws.append(UniformDraw("angle", *number_range(rotation_range, "rotation_range"), key=key))
         if scaling_range is not None:
             factors = number_range(scaling_range, "scaling_range", above=0)
-            self._draws.append(UniformDraw("scale", *factors, key=key))
+            self.draws.append(UniformDraw("scale", *factors, key=key))
         if translation_max_abs is not None:
             limits = number_list(translation_max_abs, "translation_max_abs", "three numbers", count=3)
             for axis, most in zip("xyz", limits, strict=True):
-                self._draws.append(UniformDraw(f"translation_{axis}", -abs(most), abs(most), key=key))
+                self.draws.append(UniformDraw(f"translation_{axis}", -abs(most), abs(most), key=key))
         self._flip_probs = {
             axis: probability(prob, f"flip_prob_{axis}") for axis, prob in (("x", flip_prob_x), ("y", flip_prob_y))
         }
         for axis, prob in self._flip_probs.items():
             if prob > 0:
-                self._draws.append(UniformDraw(f"flip_{axis}", 0.0, 1.0, key=key))
+                self.draws.append(UniformDraw(f"flip_{axis}", 0.0, 1.0, key=key))
         may_flip = any(self._flip_probs.values())
         if may_flip and self._names["orientation"] and self._rotation_axis not in (None, _UP):
             raise SettingError(
@@ -145,21 +145,17 @@ class BEVBBoxesTransformer3D(ArrayStep):
                 f"`flip_prob_x` or `flip_prob_y`, got {rotation_axis!r}."
             )
 
-    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare the parameters of the requested motions."""
-        return self._draws
-
     declare_images = no_images
     reads_pixels = False
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """All fields that are named, if there is a motion."""
-        names = sum(self._names.values(), ()) if self._draws else ()
+        names = sum(self._names.values(), ()) if self.draws else ()
         return FieldUse(find_paths(data_empty, [*dict.fromkeys(names)]))
 
     @np.errstate(all="ignore")  # which DALI does
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        if not self._draws:
+        if not self.draws:
             return data
         motion = self._drawn_motion()
         for kind, names in self._names.items():
@@ -169,7 +165,7 @@ class BEVBBoxesTransformer3D(ArrayStep):
         return data
 
     def _drawn_motion(self) -> _Motion:
-        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self._draws}
+        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self.draws}
         signs = np.ones(3)
         for place, (axis, prob) in enumerate(self._flip_probs.items()):
             if prob > 0 and drawn[f"flip_{axis}"] < np.float32(prob):
@@ -235,7 +231,7 @@ class _Motion:
         turned = self.signs[0] * self.signs[1] * angles.astype(np.float64)
         turned = turned + (math.pi if self.signs[0] < 0 else 0.0) + self.angle_rad  # mirrored along x: pi - o
         turns = np.floor(turned / (2 * math.pi) + 0.5)
-        return (turned - turns * (2 * math.pi)).astype(np.float32)
+        return np.asarray(turned - turns * (2 * math.pi), np.float32)
 
 
 def _rotation(angle_rad: float, axis: int) -> Float64Array:
