@@ -19,15 +19,13 @@ from cachetools import LRUCache
 from nvidia.dali import types
 
 from ..checks import bullets, shown
-from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also, reason_of
+from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
 from ..forks import keep_forever
-from ..providers.files.remote_reading import ReplacedFileError
 from ..providers.files.storage import Storage
 from ..providers.frame_counts import count_frames
 from ..url_secrets import without_secrets
 from .encoded_clips import EncodedClip, cut_clip
-from .files.byte_map import ByteMap
-from .files.stored_videos import RemoteVideo, StoredVideo, is_remote_video, located
+from .files.stored_videos import StoredVideo, is_remote_video, located
 from .files.video_file import FileState
 from .frame_converter import Colors, FrameConverter, PixelArray
 from .frame_memory import FrameMemory
@@ -39,10 +37,6 @@ if TYPE_CHECKING:
     import av
 
 _T = TypeVar("_T")
-NOT_CUT = (
-    "the container does not say when each packet is shown, or packets are not single frames (AVI with B-frames, "
-    "raw and program streams, field pictures), or the settings of the codec change"
-)
 _MOST_SEEKS = 3  # for one frame
 
 
@@ -104,11 +98,8 @@ class FrameReader:
             upright: Whether frames are turned as players do.
         """
         source = located(source)
-        self._bytes: ByteMap | None = None
-        if isinstance(source, RemoteVideo):
-            self._bytes = index.byte_map
         if isinstance(source, StoredVideo):
-            source = source.as_indexed(index.file_state, None if self._bytes is None else self._bytes.file)
+            source = source.as_indexed(index.file_state)
         self._source, self._index, self._name = source, index, name
         size = index.width, index.height
         self._new_decoder = functools.partial(
@@ -127,13 +118,13 @@ class FrameReader:
         self._num_decoded_before = 0
         self.num_delivered = 0
         self.num_seeks = 0
+        self._until = 0  # the last frame that is wanted now
         self._decoder = self._open()
         self.next_frame = 0
         self._damaged: int | None = None  # a frame since the last key frame
 
     def _open(self) -> VideoStreamDecoder:
         self._require_unchanged()
-        self._is_fresh = True
         return self._new_decoder()
 
     def _require_unchanged(self) -> None:
@@ -172,8 +163,7 @@ class FrameReader:
         """
         wanted = self._checked(numbers)
         distinct, places = np.unique(wanted, return_index=True)
-        if self._is_fresh or not self.continues_to(int(distinct[0])):
-            self._fetch(distinct[[number not in self._kept for number in distinct.tolist()]])
+        self._until = int(distinct[-1])
         if len(wanted) == 1 and not self._keeps_pixels:
             out = np.ascontiguousarray(self._get(int(wanted[0])))[None]  # a copy only if there is padding
         else:
@@ -188,26 +178,6 @@ class FrameReader:
             for place in np.flatnonzero(source_places != np.arange(len(wanted))):
                 out[place] = out[source_places[place]]
         return out
-
-    def _fetch(self, frames: npt.NDArray[np.int64]) -> None:
-        """Request all bytes of frames at once, from a store that has the version that was indexed."""
-        file, source, found = self._decoder.stored_file, self._source, self._bytes
-        if file is None or found is None or not len(frames) or not isinstance(source, RemoteVideo):
-            return
-        keys = self._index.pts.searchsorted([self._index.key_before(number) for number in frames.tolist()])
-        try:
-            ranges = found.ranges(frames.tolist(), keys.tolist(), self._worth_a_seek + 1)
-            if not file.fetch(ranges) and self._is_fresh:
-                source.require_same()  # all is known: no part has had the version
-        except ReplacedFileError:
-            source.require_same()
-            raise
-        except FrameworkError:
-            raise
-        except Exception as error:
-            message = f"{self._frame_text(int(frames[0]))} cannot be read: {reason_of(error)}."
-            raise error_that_is_also(FileError, [error], message) from error
-        self._is_fresh = False
 
     def _checked(self, numbers: npt.ArrayLike) -> npt.NDArray[np.int64]:
         given = np.asarray(numbers)
@@ -225,12 +195,8 @@ class FrameReader:
         """Cut frames out as a file, without decoding; arguments and errors are those of `frames`."""
         wanted = self._checked(numbers)
         first, last = int(wanted.min()), int(wanted.max())
-        if not self._index.has_packet_per_frame:
-            raise VideoError(
-                f"{self._frame_text(last)} cannot be cut out: {NOT_CUT}. Use images='decoded', or encode it anew."
-            )
+        self._until = last
         try:
-            self._fetch(np.unique(wanted))
             for start in self._starts_before(first):
                 self._go_to(start)
                 self.next_frame = self._index.num_frames  # the decoder has to seek again
@@ -292,8 +258,6 @@ class FrameReader:
 
     def _starts_before(self, number: int) -> list[int | None]:
         """Where to start decoding, best first: numbers of key frames; None for the start of the file."""
-        if not self._index.is_seekable:
-            return [None]
         last = int(self._index.key_pts.searchsorted(self._index.pts[number], side="right"))
         # In some containers a seek lands behind its target; then an earlier key frame is tried.
         starts: list[int | None] = [*range(last - 1, max(last - 1 - _MOST_SEEKS, -1), -1)]
@@ -306,6 +270,8 @@ class FrameReader:
         if start is not None:
             self._require_unchanged()
             self._decoder.seek(int(self._index.seek_points[start]))
+            key_pts, last_pts = int(self._index.key_pts[start]), int(self._index.pts[self._until])
+            self._decoder.fetch(key_pts, last_pts, self._worth_a_seek)
             # Frames after a key frame in decoding order but before it in display order refer to frames before it.
             self.next_frame = int(self._index.pts.searchsorted(self._index.key_pts[start]))
             return self.next_frame
@@ -347,8 +313,6 @@ class FrameReader:
             raise VideoError(f"frame {self._damaged}, which it can refer to, is damaged.")
 
     def _number_of(self, frame: av.VideoFrame) -> int | None:
-        if not self._index.is_seekable:
-            return self.next_frame if self.next_frame < self._index.num_frames else None
         if frame.pts is None:
             return None
         place = int(self._index.pts.searchsorted(frame.pts))
@@ -356,8 +320,7 @@ class FrameReader:
         return place if is_known else None
 
     def _frame_text(self, number: int) -> str:
-        of_time = f", at {self._index.times_s[number]:.3f} s," if self._index.is_seekable else ""
-        return f"Frame {number} of the video {self._decoder.name}{of_time}"
+        return f"Frame {number} of the video {self._decoder.name}, at {self._index.times_s[number]:.3f} s,"
 
     def close(self) -> None:
         """Close the file; may be called again."""
@@ -658,7 +621,7 @@ class IndexedVideos:
             advice = {what: text for what, text in ADVICE.items() if what not in warned}
             if settings.upright is not None:
                 advice.pop("rotation", None)
-            index.warn_of_doubts(repr(self.name(video)), advice)
+            index.warn_of_choices(repr(self.name(video)), advice)
             warned |= {"rotation"} if index.rotation_deg or index.is_mirrored else set()
             warned |= {"streams"} if index.num_candidates > 1 else set()
         self.pool = FrameReaderPool(self._open, settings.max_open_decoders)

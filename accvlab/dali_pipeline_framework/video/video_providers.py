@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import choice, index_in, listed, one_of, whole_number
+from ..checks import choice, index_in, one_of, whole_number
 from ..errors import SettingError
 from ..providers.data_provider import EncodedClipValue, FieldColumn, FieldColumns, WantedFields
 from ..providers.files.storage import as_utf8
@@ -24,10 +24,9 @@ from ..sample_data.conversion import encoded
 from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE, numbers_name
 from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments
-from ..user_warnings import warn_user
 from .encoded_clips import FileOfClip
 from .frame_converter import FrameConverter
-from .frame_reader import NOT_CUT, DecodingStatistics, FrameReaderPool, IndexedVideos, KeptFrames, SharedFrames
+from .frame_reader import DecodingStatistics, FrameReaderPool, IndexedVideos, KeptFrames, SharedFrames
 from .video_decoding import UInt8Array
 from .video_index import Int64Array, VideoIndex
 from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_range, listed_videos
@@ -495,17 +494,9 @@ def _encoded_content(videos: Videos, windows: VideoWindows, indexed: IndexedVide
         raise SettingError("`upright=True` turns decoded frames, so it needs `images='decoded'`.")
     if windows.tail == "constant":
         raise SettingError("`tail='constant'` has frames that are in no video, so it needs `images='decoded'`.")
-    names = [
-        repr(indexed.name(video)) for video, index in enumerate(indexed.indices) if not index.has_packet_per_frame
-    ]
-    if names:
-        what = f"`images='encoded'` needs videos whose frames can be cut out. Of {listed(names)}, they cannot"
-        advice = "Use `images='decoded'`, or encode them anew"
-        if len(names) == len(indexed.indices):
-            raise SettingError(f"{what}: {NOT_CUT}. {advice}.")
-        warn_user(f"{what}, so their samples fail when they are loaded: {NOT_CUT}. {advice}.")
-    able = [index for index in indexed.indices if index.has_packet_per_frame]
-    return ImageContent(is_encoded=True, codecs=tuple(sorted({index.kind_by(videos.colors) for index in able})))
+    kinds = {index.kind_by(videos.colors) for index in indexed.indices}
+    return ImageContent(is_encoded=True, codecs=tuple(sorted(kinds)))
+
 
 
 class VideoDataProvider(VideoProviderBase):

@@ -152,7 +152,7 @@ class SequenceSettings:
 
     @property
     def advice(self) -> dict[str, str]:
-        """Advice on videos, see `VideoIndex.warn_of_doubts`."""
+        """Advice on videos, see `VideoIndex.warn_of_choices`."""
         return {what: text for what, text in ADVICE.items() if what != "rotation" or self.upright is None}
 
 
@@ -223,11 +223,11 @@ class SequenceDecoder:
 
     def _require_all_decoded(self, video: FedVideo, num_decoded: int) -> None:
         # An edit list can hide frames that the container counts; the index has only those that are shown.
-        index = make_index(video.source, self.settings.stream, video.label, num_decoded)
+        index = make_index(video.source, self.settings.stream, video.label)
         if num_decoded < index.num_frames:
             found = f"{num_decoded} of its {index.num_frames} frames can be decoded"
             raise VideoError(f"The video {video.label} is damaged: {found}.")
-        index.warn_of_doubts(video.label, self.settings.advice)
+        index.warn_of_choices(video.label, self.settings.advice)
 
     # --- DALI -----------------------------------------------------------------------------------------
 

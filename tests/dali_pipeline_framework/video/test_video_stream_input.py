@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import nvidia.dali.fn as fn
 import pytest
-from damaged_videos import without_packets, zeroed
+from damaged_videos import zeroed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
@@ -590,14 +590,6 @@ class TestBadVideos:
         with pytest.raises(VideoError, match="'camera 4'"):
             stream.feed(b"no video", name="camera 4")
         assert [numbers(batch) for batch in delivered(stream, video_of(5))] == expected_batches(5, 5, 3)
-
-    @pytest.mark.parametrize("codec", ["libx264", "libvpx-vp9"])
-    def test_frames_that_seem_to_be_missing(self, tmp_path: Path, codec: str) -> None:
-        whole = make_video(tmp_path / "whole.mkv", 30, codec, options={"g": "1"})
-        path = without_packets(whole, tmp_path / "a.mkv", range(10, 15))
-        with pytest.warns(UserWarning, match=r"'.*a.mkv' \(video 0\) seem to be missing: 0.240 s between"):
-            batches = delivered(VideoStreamInput(5), path)
-        assert [len(batch["frames"]) for batch in batches] == [3, 2]
 
     def test_damaged_frames(self, tmp_path: Path) -> None:
         whole = make_video(tmp_path / "whole.mp4", 30, "libx264", size=(192, 128))

@@ -15,7 +15,7 @@ import attrs
 from ...checks import did_you_mean, shown
 from ...errors import FileError, VideoError, error_that_is_also, file_error
 from ...limits.file_limits import opened_file
-from ...providers.files.remote_file import FileRange, KnownFile, LocalFile, RemoteFile, is_stored
+from ...providers.files.remote_file import FileRange, LocalFile, RemoteFile, is_stored
 from ...providers.files.remote_reading import FileVersion
 from ...providers.files.storage import Storage, is_url, members_url, parent_of
 from ...url_secrets import repr_without_secrets, without_secrets
@@ -31,21 +31,19 @@ class StoredVideo(ABC):
     Attributes:
         url: Its URL.
         indexed: The version that was indexed; None for whatever is there.
-        known: What was found about its file then; None to ask its store.
     """
 
     url: str = attrs.field(repr=repr_without_secrets)
     indexed: FileState | None = attrs.field(default=None, kw_only=True)
-    known: KnownFile | None = attrs.field(default=None, kw_only=True, repr=False)
 
     @property
     def name(self) -> str:
         """The URL as messages show it."""
         return without_secrets(self.url)
 
-    def as_indexed(self: _Self, state: FileState | None, known: KnownFile | None = None) -> _Self:
+    def as_indexed(self: _Self, state: FileState | None) -> _Self:
         """The same video, in one version only."""
-        return attrs.evolve(self, indexed=state, known=known)
+        return attrs.evolve(self, indexed=state)
 
     @abstractmethod
     def state(self) -> FileState:
@@ -106,17 +104,8 @@ class RemoteVideo(StoredVideo):
         """Ask for its state, and check that it is the one that was indexed; a `VideoError` where it is not."""
         self._require(self.state())
 
-    @property
-    def _stored(self) -> str | None:
-        """URL of the file in the store, which may be its archive; None in longer chains."""
-        links = self.url.split("::")
-        is_member = len(links) == 2 and links[0].startswith(("zip://", "tar://")) and is_url(links[1])
-        return self.url if len(links) == 1 else links[1] if is_member else None
-
     def open(self) -> BinaryIO:
         """Open it, see `StoredVideo`."""
-        if self.known is not None and self._stored is not None:
-            return self.storage.elsewhere(self._stored).open_known("", self.known)
         version = self.storage.version(self.path)
         self._require(FileState(version.size, version.marks))
         if is_compressed(version):
