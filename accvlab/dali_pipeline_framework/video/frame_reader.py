@@ -128,8 +128,6 @@ class FrameReader:
         return self._new_decoder()
 
     def _require_unchanged(self) -> None:
-        if isinstance(self._source, StoredVideo):
-            self._source.require_indexed()
         if self._index.file_state is not None and isinstance(self._source, (str, os.PathLike)):
             name = self._name or source_name(self._source)
             self._index.file_state.require_same(FileState.of_video(self._source, name), name)

@@ -30,7 +30,7 @@ from ..errors import (
 )
 from ..limits.file_limits import IMAGE_PIXELS
 from ..limits.image_limits import too_many_pixels
-from ..providers.files.remote_file import RemoteFile
+from ..providers.files.remote_reading import ChangedFileError
 from ..providers.files.storage import reason_of
 from .files import stored_videos, video_file
 
@@ -174,16 +174,15 @@ class VideoStreamDecoder:
         self.rotation_deg, self.is_mirrored = 0, False
         num_threads = whole_number(num_threads, "num_threads", at_least=1)
         self._av = import_av(source)
-        stored_file = source.open() if isinstance(source, stored_videos.StoredVideo) else None
-        self.stored_file = stored_file if isinstance(stored_file, RemoteFile) else None
-        self._source: Any = stored_file or source
+        self.stored_file = source.open() if isinstance(source, stored_videos.StoredVideo) else None
+        self._source: Any = source if self.stored_file is None else self.stored_file
         self._watched: video_file.WatchedFile | None = None
         if not isinstance(self._source, (str, os.PathLike, bytes, bytearray, memoryview)):
             self._watched = video_file.WatchedFile(cast(BinaryIO, self._source))
             self._source = self._watched
         with contextlib.ExitStack() as closing:
-            if stored_file is not None:
-                closing.callback(stored_file.close)
+            if self.stored_file is not None:
+                closing.callback(self.stored_file.close)
             self._container = self._open()
             closing.callback(self._container.close)
             self._require_read()
@@ -245,6 +244,8 @@ class VideoStreamDecoder:
             return
         if isinstance(error, FrameworkError) or not isinstance(error, Exception):
             raise error
+        if isinstance(error, ChangedFileError):
+            raise VideoError(f"The video {self.name} was changed after it was indexed: {error}.") from error
         message = f"Cannot read {self.name} after {self.num_decoded} decoded frames: {reason_of(error)}."
         raise error_that_is_also(FileError, [error], message) from error
 
@@ -412,22 +413,23 @@ class VideoStreamDecoder:
         return 4 * num_frames < 3 * num_packets
 
     def fetch(self, key_pts: int, last_pts: int, num_delayed: int) -> None:
-        """Request the bytes of the packets from a key frame to a frame at once, of a remote MP4.
+        """Request the bytes of the packets from a key frame to a frame at once, where the container lists them.
 
         Args:
             key_pts: Time of the key frame.
             last_pts: Time of the frame.
             num_delayed: How many more packets the decoder takes before it gives that.
         """
-        if self.stored_file is None or "mp4" not in self.container_name:
+        file, watched, entries = self.stored_file, self._watched, self._stream.index_entries
+        if file is None or watched is None or not len(entries):
             return
-        entries = self._stream.index_entries
         start = max(entries.search_timestamp(key_pts, backward=True), 0)
-        end = max(entries.search_timestamp(last_pts, backward=True, any_frame=True), start) + num_delayed + 1
-        wanted = [entries[place] for place in range(start, min(end, len(entries)))]
-        if wanted:
-            first, last = min(each.pos for each in wanted), max(each.pos + each.size for each in wanted)
-            self.stored_file.fetch([(first, last)])
+        stop = max(entries.search_timestamp(last_pts, backward=True, any_frame=True), start) + 1
+        stop += num_delayed if entries[start].size else 0  # Matroska lists key frames alone, without sizes
+        first, last = entries[start].pos, entries[min(stop, len(entries) - 1)].pos
+        if 0 <= first < last:
+            # With the sound of that time, and what FFmpeg reads at once.
+            watched.tried(lambda: file.fetch(max(first - 2**16, 0), last + 2**15), None)
             self._require_read()
 
     def __iter__(self) -> Iterator[av.VideoFrame]:

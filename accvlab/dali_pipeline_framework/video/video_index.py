@@ -57,7 +57,7 @@ INDEX_KIND = "index of a video's frames"
 RATIOS = ("time_base", "average_rate")
 # Of a remote MP4, the tables and the content of so many packets, and of some key frames, are read.
 _TOLD_BY_TABLES = frozenset(("h264", "hevc", "av1"))
-_NUM_LOOKED_AT = 64
+_NUM_LOOKED_AT = 16
 _MOST_OF_HEAD = 4096  # bytes, of a packet
 _ARRAY: Any = attrs.cmp_using(np.array_equal)
 

@@ -220,17 +220,18 @@ class WatchedFile:
 
     def read(self, size: int = -1) -> bytes:
         """Read the next bytes; none after an error."""
-        return self._tried(lambda: self._file.read(size), b"")
+        return self.tried(lambda: self._file.read(size), b"")
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Go to a byte; returns where that is."""
-        return self._tried(lambda: self._file.seek(offset, whence), 0)
+        return self.tried(lambda: self._file.seek(offset, whence), 0)
 
     def tell(self) -> int:
         """Where the next byte is read."""
-        return self._tried(self._file.tell, 0)
+        return self.tried(self._file.tell, 0)
 
-    def _tried(self, action: Callable[[], _T], otherwise: _T) -> _T:
+    def tried(self, action: Callable[[], _T], otherwise: _T) -> _T:
+        """Do something with the file; another value after an error."""
         if self.error is None:
             try:
                 return action()
