@@ -99,7 +99,7 @@ class FrameReader:
         """
         source = located(source)
         if isinstance(source, StoredVideo):
-            source = source.as_indexed(index.file_state)
+            source = source.as_indexed(index.file_state, index.known_file)
         self._source, self._index, self._name = source, index, name
         size = index.width, index.height
         self._new_decoder = functools.partial(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..errors import FileError, VideoError
 from ..providers.files.columns import Columns, load_or_make
-from ..providers.files.remote_file import RemoteFile
+from ..providers.files.remote_file import KnownFile, RemoteFile
 from ..user_warnings import warn_user
 from .files import video_file
 from .files.packets import begins_refresh, pictures_in
@@ -92,6 +92,7 @@ class VideoIndex:
         other_streams: Which video streams the file has and which one is read; empty where it has one, or the
             stream was named.
         num_candidates: Between how many streams the choice was, cover pictures aside.
+        own_file: What was found about a remote file, where the index was not read from a folder.
     """
 
     pts: Int64Array = attrs.field(eq=_ARRAY)
@@ -112,6 +113,22 @@ class VideoIndex:
     is_mirrored: bool = False
     other_streams: str = ""
     num_candidates: int = 1
+    own_file: KnownFile | None = attrs.field(default=None, eq=False, repr=False)
+
+    @property
+    def known_file(self) -> KnownFile | None:
+        """What was found about a remote file when it was indexed; None of other files."""
+        if self.saved is None:
+            return self.own_file
+        columns = Columns.open(self.saved[0], INDEX_KIND, is_mapped=False)
+        if columns.checksum != self.saved[1] or "start" not in columns.notes:
+            return None
+        ends = np.cumsum([size for _, size in columns.notes["blocks"]]).tolist()
+        content = columns.arrays["head"].tobytes()
+        blocks = {
+            number: content[end - size : end] for (number, size), end in zip(columns.notes["blocks"], ends, strict=True)
+        }
+        return KnownFile(tuple(columns.notes["state"]), columns.notes["start"], blocks)
 
     @property
     def kind(self) -> str:
@@ -184,7 +201,7 @@ class VideoIndex:
         """Pickle the folder in the cache, else the arrays; regular times as three numbers."""
         if self.saved is not None:
             return load_index, self.saved
-        values = [getattr(self, field.name) for field in attrs.fields(VideoIndex)]
+        values = [getattr(self, field.name) for field in attrs.fields(VideoIndex)][:-1]
         steps = np.unique(np.diff(self.pts))
         if len(steps) == 1:
             values[0] = range(int(self.pts[0]), int(self.pts[-1]) + 1, int(steps[0]))
@@ -265,11 +282,12 @@ def make_index(source: VideoSource, stream: int | None = None, name: str | None 
         file = decoder.stored_file
         if file is None or codec not in _TOLD_BY_TABLES or not video_file.has_sample_tables(file):
             file = None
+        known = None if decoder.stored_file is None else decoder.stored_file.known()
         packets = _packets(decoder, file)
         if packets is not None:
-            return _index(decoder, packets, state)
+            return attrs.evolve(_index(decoder, packets, state), own_file=known)
     with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
-        return _index(decoder, cast(_Packets, _packets(decoder, None)), state)
+        return attrs.evolve(_index(decoder, cast(_Packets, _packets(decoder, None)), state), own_file=known)
 
 
 @attrs.frozen(eq=False)
@@ -438,7 +456,13 @@ def cached_video_index(
         times = np.concatenate([index.pts, index.key_pts, index.seek_points])  # one file for all is read faster
         edges = np.cumsum([index.num_frames, len(index.key_pts)]).tolist()
         notes: dict[str, Any] = {"video": shown, "state": state, "edges": edges, "values": values}
-        return Columns(INDEX_KIND, {"times": times}, notes)
+        arrays: dict[str, npt.NDArray[Any]] = {"times": times}
+        if index.own_file is not None:
+            blocks = index.own_file.blocks
+            notes["start"] = index.own_file.start
+            notes["blocks"] = [[number, len(content)] for number, content in blocks.items()]
+            arrays["head"] = np.frombuffer(b"".join(blocks.values()), np.uint8)
+        return Columns(INDEX_KIND, arrays, notes)
 
     key = ["video of times and key frames", os.fsdecode(place), stream]
     return load_or_make(cache, key, load_index, make, is_current=lambda index: index.file_state == state)

@@ -8,9 +8,12 @@ import io
 import struct
 import tarfile
 import time
+import weakref
 import zipfile
+from collections.abc import Mapping
 from typing import Any, Final
 
+import attrs
 from cachetools import LRUCache
 
 from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES, require_no_pointer
@@ -25,7 +28,7 @@ _VERSION_KEYS: Final = (
 _BLOCK: Final = 1 << 18
 _NUM_KEPT: Final = 16
 _MOST_AT_ONCE: Final = 8
-_CHECK_EACH_S = 5.0
+_CHECK_EACH_S = 60.0
 
 # Of a member of a ZIP file: signature, flags, checksum, lengths of name and extra field.
 _ZIP_HEADER: Final = struct.Struct("<4s2xH6xL8xHH")
@@ -175,6 +178,24 @@ def _written_again(name: str, place: int) -> ChangedFileError:
     )
 
 
+_files: weakref.WeakValueDictionary[tuple[FileSystem, str], RemoteFile] = weakref.WeakValueDictionary()
+
+
+@attrs.frozen(eq=False)
+class KnownFile:
+    """What was found about a file when it was opened, so that only its version is requested to open it again.
+
+    Attributes:
+        version: See `version_of`.
+        start: Where it begins in the file of its archive.
+        blocks: The blocks that were read, by their numbers.
+    """
+
+    version: tuple[int | None, str]
+    start: int
+    blocks: Mapping[int, bytes]
+
+
 class RemoteFile(io.RawIOBase):
     """A version of a file, read in blocks, of which the last ones are kept.
 
@@ -186,7 +207,9 @@ class RemoteFile(io.RawIOBase):
             over the frames of a video whose tables it has read.
     """
 
-    def __init__(self, file_system: FileSystem, path: str, reading: RemoteReading) -> None:
+    def __init__(
+        self, file_system: FileSystem, path: str, reading: RemoteReading, known: KnownFile | None = None
+    ) -> None:
         """Request its size and version.
 
         Raises:
@@ -195,17 +218,33 @@ class RemoteFile(io.RawIOBase):
         """
         super().__init__()
         self._file, self._reading = (file_system, path), reading
-        self.version = reading(lambda: version_of(file_system, path))
+        other = _files.get(self._file)  # that is open, so that it is checked from time to time
+        if other is not None and not other.closed and time.monotonic() < other._checked_s + _CHECK_EACH_S:
+            self.version, self._checked_s = other.version, other._checked_s
+        else:
+            self.version, self._checked_s = reading(lambda: version_of(file_system, path)), time.monotonic()
+            _files[self._file] = self
         if self.version[0] is None:
             raise io.UnsupportedOperation("its store does not say how long it is, so that no parts of it can be read")
         self._size = self.version[0]
-        self._checked_s = time.monotonic()
-        self._store, self._place, self._start = _located(file_system, path, reading)
+        self._head: Mapping[int, bytes] = {}
+        if known is None or known.version != self.version:
+            self._store, self._place, self._start = _located(file_system, path, reading)
+        else:
+            self._head, self._start, self._store, self._place = known.blocks, known.start, file_system, path
+            while archive := _archive_of(self._store):
+                self._store, self._place = archive
         self._position = 0
         self.skips_content = False
         self._kept: LRUCache[int, bytes] = LRUCache(_NUM_KEPT)
         self._fetched = 0, b""  # of a range: its first byte, and its content
         self._next, self._num_at_once = 0, 0  # block behind the last request, and number of blocks in that
+
+    def known(self) -> KnownFile:
+        """Get what was found about it until now; without the blocks where they are most of the file."""
+        blocks = dict(self._kept)
+        is_little = sum(map(len, blocks.values())) <= self._size // 2
+        return KnownFile(self.version, self._start, blocks if is_little else {})
 
     @property
     def is_compressed(self) -> bool:
@@ -257,9 +296,12 @@ class RemoteFile(io.RawIOBase):
         if start <= begin < start + len(content):
             return content[begin - start : end - start]
         number = begin // _BLOCK
-        if number not in self._kept:
-            self._request(number)
-        return self._kept[number][begin - number * _BLOCK : end - number * _BLOCK]
+        block = self._head.get(number)
+        if block is None:
+            if number not in self._kept:
+                self._request(number)
+            block = self._kept[number]
+        return block[begin - number * _BLOCK : end - number * _BLOCK]
 
     def _request(self, number: int) -> None:
         count = min(2 * self._num_at_once, _MOST_AT_ONCE) if number == self._next and self._num_at_once else 1

@@ -25,7 +25,7 @@ from ...errors import FileError, MissingPackageError, SettingError, error_that_i
 from ...errors import reason_of as reason_of
 from ...limits.file_limits import LfsPointerError, opened_file
 from ...url_secrets import cleaned, repr_without_secrets
-from .remote_file import RemoteFile, make_safe, read_file, version_of
+from .remote_file import KnownFile, RemoteFile, make_safe, read_file, version_of
 from .remote_reading import FileSystem, RemoteReading, StorageOptions
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -178,10 +178,13 @@ class Storage:
             status = os.stat(self.path(name))
             return status.st_size, status.st_mtime_ns
 
-    def open_blocks(self, name: str) -> RemoteFile:
-        """Open a file at a URL or in an archive for random access. Errors are those of `open_binary`."""
+    def open_blocks(self, name: str, known: KnownFile | None = None) -> RemoteFile:
+        """Open a file at a URL or in an archive for random access. Errors are those of `open_binary`.
+
+        Where it is known from before, only its version is requested.
+        """
         with self._refusing("The file", name):
-            return RemoteFile(*self._located(name), self._reading)
+            return RemoteFile(*self._located(name), self._reading, known)
 
     def find(self, pattern: str) -> list[str]:
         """List the files of a remote folder whose names match a pattern, in no particular order.

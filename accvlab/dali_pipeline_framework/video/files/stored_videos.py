@@ -10,7 +10,8 @@ from typing import Any
 import attrs
 
 from ...errors import VideoError
-from ...providers.files.remote_file import RemoteFile
+from ...providers.files.remote_file import KnownFile, RemoteFile
+from ...providers.files.remote_reading import ChangedFileError
 from ...providers.files.storage import Storage, is_url, members_url, parent_of
 from ...url_secrets import repr_without_secrets, without_secrets
 from .video_file import FileState
@@ -25,12 +26,14 @@ class StoredVideo:
         storage: What opens it.
         path: Its name there.
         indexed: The version that was indexed; None for whatever is there.
+        known: What was found about its file then; None to request it.
     """
 
     url: str = attrs.field(repr=repr_without_secrets)
     storage: Storage
     path: str = attrs.field(repr=repr_without_secrets)
     indexed: FileState | None = attrs.field(default=None, kw_only=True)
+    known: KnownFile | None = attrs.field(default=None, kw_only=True, repr=False)
 
     @property
     def name(self) -> str:
@@ -42,9 +45,9 @@ class StoredVideo:
         """Whether it is read from elsewhere, not from a local archive."""
         return is_url(self.url.rpartition("::")[2])
 
-    def as_indexed(self, state: FileState | None) -> StoredVideo:
+    def as_indexed(self, state: FileState | None, known: KnownFile | None = None) -> StoredVideo:
         """The same video, in one version only."""
-        return attrs.evolve(self, indexed=state)
+        return attrs.evolve(self, indexed=state, known=known)
 
     def state(self) -> FileState:
         """Request its state.
@@ -61,7 +64,12 @@ class StoredVideo:
             FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
             VideoError: It is not in the version that was indexed, or parts of it cannot be read.
         """
-        file = self.storage.open_blocks(self.path)
+        try:
+            file = self.storage.open_blocks(self.path, self.known)
+        except ChangedFileError as error:  # its archive, since its list of members was read
+            if self.indexed is None:
+                raise
+            raise VideoError(f"The video {self.name!r} was changed after it was indexed: {error}") from error
         if self.indexed is not None:
             self.indexed.require_same(FileState(*file.version), repr(self.name))
         if file.is_compressed:
