@@ -134,10 +134,10 @@ class TestStreams:
 
     def test_of_a_fed_video(self, tmp_path: Path) -> None:
         stream = VideoStreamInput(4)
-        stream.feed(write(tmp_path / "a.mkv", [SMALL, LARGE]))
-        stream.close()
         with pytest.warns(UserWarning, match="several video streams"):
-            frames = frames_of(stream)
+            stream.feed(write(tmp_path / "a.mkv", [SMALL, LARGE]))
+        stream.close()
+        frames = frames_of(stream)
         assert frames.shape == (1, 4, HEIGHT, WIDTH, 3)
 
 
