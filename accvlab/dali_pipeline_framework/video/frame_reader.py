@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 import os
 import threading
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     import av
 
 _T = TypeVar("_T")
-_MOST_SEEKS = 3  # for one frame
-
-
 @attrs.frozen
 class KeptFrames:
     """Which decoded frames a reader caches.
@@ -101,10 +97,9 @@ class FrameReader:
         if isinstance(source, StoredVideo):
             source = source.as_indexed(index.file_state, index.known_file)
         self._source, self._index, self._name = source, index, name
+        self._require_unchanged()
         size = index.width, index.height
-        self._new_decoder = functools.partial(
-            VideoStreamDecoder, source, stream=stream, num_threads=num_threads, name=name, size=size
-        )
+        self._decoder = VideoStreamDecoder(source, stream=stream, num_threads=num_threads, name=name, size=size)
         self._converter = FrameConverter(image_type, colors, as_codes=as_codes)
         if upright:
             self._converter.quarter_turns = quarter_turns(index)
@@ -115,17 +110,10 @@ class FrameReader:
         self._kept: LRUCache[int, PixelArray | av.VideoFrame] = LRUCache(kept.number)
         # A seek flushes the frames in the decoder, so it pays only for more frames than these.
         self._worth_a_seek = index.num_reordered + num_threads - 1
-        self._num_decoded_before = 0
-        self.num_delivered = 0
-        self.num_seeks = 0
+        self.num_delivered = self.num_seeks = self.next_frame = 0
         self._until = 0  # the last frame that is wanted now
-        self._decoder = self._open()
-        self.next_frame = 0
+        self._valid_from = 0  # the first frame that can be decoded from the last key frame
         self._damaged: int | None = None  # a frame since the last key frame
-
-    def _open(self) -> VideoStreamDecoder:
-        self._require_unchanged()
-        return self._new_decoder()
 
     def _require_unchanged(self) -> None:
         if self._index.file_state is not None and isinstance(self._source, (str, os.PathLike)):
@@ -135,7 +123,7 @@ class FrameReader:
     @property
     def num_decoded(self) -> int:
         """Number of frames that were decoded."""
-        return self._num_decoded_before + self._decoder.num_decoded
+        return self._decoder.num_decoded
 
     def continues_to(self, frame: int) -> bool:
         """Whether a frame is cached, or reached by decoding on, without a seek to a key frame in between."""
@@ -195,20 +183,18 @@ class FrameReader:
         first, last = int(wanted.min()), int(wanted.max())
         self._until = last
         try:
-            for start in self._starts_before(first):
-                self._go_to(start)
-                self.next_frame = self._index.num_frames  # the decoder has to seek again
-                key_pts = None if start is None else int(self._index.key_pts[start])
-                clip = cut_clip(self._decoder, key_pts, self._index.pts[wanted])
-                if clip is not None:
-                    return clip
+            self._go_to(first)
+            self.next_frame = self._index.num_frames  # the decoder has to seek again
+            clip = cut_clip(self._decoder, self._index.key_before(first), self._index.pts[wanted])
         except FileError as error:
             message = f"{self._frame_text(last)} cannot be read: {error}"
             raise error_that_is_also(FileError, [error], message) from error
         except VideoError as error:
             raise VideoError(f"{self._frame_text(last)} cannot be cut out: {error}") from error
-        why = "its packets are not there; the file is damaged, or was changed after it was indexed."
-        raise VideoError(f"{self._frame_text(last)} cannot be cut out: {why}")
+        if clip is None:
+            why = "its packets are not there; the file is damaged, or was changed after it was indexed."
+            raise VideoError(f"{self._frame_text(last)} cannot be cut out: {why}")
+        return clip
 
     def _get(self, number: int) -> PixelArray:
         frame = self._kept.get(number)
@@ -234,88 +220,53 @@ class FrameReader:
     # --- decoding up to a frame -------------------------------------------------------------------------
 
     def _decode(self, number: int) -> av.VideoFrame:
-        if self.continues_to(number):
-            frame, _ = self._try_to_decode(number, 0)
-            if frame is not None:
-                return frame
-        error: VideoError | None = None
-        for start in self._starts_before(number):
-            frame, error = self._try_to_decode(number, self._go_to(start))
-            if frame is not None:
-                return frame
-        why = "the file is damaged, or was changed after it was indexed." if error is None else str(error)
-        raise VideoError(f"{self._frame_text(number)} cannot be decoded: {why}") from error
-
-    def _try_to_decode(self, number: int, valid_from: int) -> tuple[av.VideoFrame | None, VideoError | None]:
         try:
-            return self._decode_up_to(number, valid_from), None
+            if not self.continues_to(number):
+                self._go_to(number)
+            frame = self._decode_up_to(number)
         except VideoError as error:
-            # Frames may refer to some before the seek point: a start further back can decode them.
+            self.next_frame = self._index.num_frames  # the decoder has to seek again
+            raise VideoError(f"{self._frame_text(number)} cannot be decoded: {error}") from error
+        if frame is None:
             self.next_frame = self._index.num_frames
-            return None, error
+            why = "the file is damaged, or was changed after it was indexed."
+            raise VideoError(f"{self._frame_text(number)} cannot be decoded: {why}")
+        return frame
 
-    def _starts_before(self, number: int) -> list[int | None]:
-        """Where to start decoding, best first: numbers of key frames; None for the start of the file."""
-        last = int(self._index.key_pts.searchsorted(self._index.pts[number], side="right"))
-        # In some containers a seek lands behind its target; then an earlier key frame is tried.
-        starts: list[int | None] = [*range(last - 1, max(last - 1 - _MOST_SEEKS, -1), -1)]
-        return starts if len(starts) == _MOST_SEEKS else [*starts, None]
-
-    def _go_to(self, start: int | None) -> int:
-        """Seek to a key frame, or reopen the file; return the first frame that can be decoded from there."""
+    def _go_to(self, number: int) -> None:
+        """Seek to the last key frame at or before a frame."""
+        index = self._index
         self.num_seeks += 1
         self._damaged = None
-        if start is not None:
-            self._require_unchanged()
-            self._decoder.seek(int(self._index.seek_points[start]))
-            key_pts, last_pts = int(self._index.key_pts[start]), int(self._index.pts[self._until])
-            self._decoder.fetch(key_pts, last_pts, self._worth_a_seek)
-            # Frames after a key frame in decoding order but before it in display order refer to frames before it.
-            self.next_frame = int(self._index.pts.searchsorted(self._index.key_pts[start]))
-            return self.next_frame
-        self._decoder.close()
-        self._num_decoded_before += self._decoder.num_decoded
-        self._decoder = self._open()
-        self.next_frame = 0
-        return 0
+        self._require_unchanged()
+        key = int(index.key_pts.searchsorted(index.pts[number], side="right")) - 1
+        self._decoder.seek(int(index.seek_points[key]))
+        self._decoder.fetch(int(index.key_pts[key]), int(index.pts[self._until]), self._worth_a_seek)
+        # Frames after a key frame in decoding order but before it in display order refer to frames before it.
+        self.next_frame = self._valid_from = int(index.pts.searchsorted(index.key_pts[key]))
 
-    def _decode_up_to(self, number: int, valid_from: int) -> av.VideoFrame | None:
-        """Decode up to a frame; None if the decoder was already behind it."""
-        while True:
-            frame = self._decoder.next_frame()
-            if frame is None:
-                self.next_frame = self._index.num_frames
-                return None
-            place = self._number_of(frame)
-            if place is None:
+    def _decode_up_to(self, number: int) -> av.VideoFrame | None:
+        """Decode up to a frame; None where it does not come."""
+        index = self._index
+        while (frame := self._decoder.next_frame()) is not None:
+            place = index.num_frames if frame.pts is None else int(index.pts.searchsorted(frame.pts))
+            if place == index.num_frames or index.pts[place] != frame.pts:
                 continue
             self.next_frame = place + 1
             if place > number:
                 return None
-            if place >= valid_from:
-                self._check_damage(place, number, frame)
-            if place >= valid_from and self._damaged is None and self._keeps.passed:
+            if place < self._valid_from:
+                continue
+            # Frames up to the next key frame can refer to a damaged one.
+            self._damaged = place if frame.is_corrupt else None if frame.key_frame else self._damaged
+            if self._damaged is None and self._keeps.passed:
                 self._keep(place, frame)
             if place == number:
+                if self._damaged is not None:
+                    other = f"frame {self._damaged}, which it can refer to, is damaged."
+                    raise VideoError("it is damaged." if self._damaged == number else other)
                 return frame
-
-    def _check_damage(self, place: int, number: int, frame: av.VideoFrame) -> None:
-        """Refuse a damaged frame, and those up to the next key frame, which can refer to it."""
-        if frame.key_frame:
-            self._damaged = None
-        if frame.is_corrupt:
-            self._damaged = place
-        if self._damaged == number:
-            raise VideoError("it is damaged.")
-        if self._damaged is not None and place == number:
-            raise VideoError(f"frame {self._damaged}, which it can refer to, is damaged.")
-
-    def _number_of(self, frame: av.VideoFrame) -> int | None:
-        if frame.pts is None:
-            return None
-        place = int(self._index.pts.searchsorted(frame.pts))
-        is_known = place < self._index.num_frames and int(self._index.pts[place]) == frame.pts
-        return place if is_known else None
+        return None
 
     def _frame_text(self, number: int) -> str:
         return f"Frame {number} of the video {self._decoder.name}, at {self._index.times_s[number]:.3f} s,"

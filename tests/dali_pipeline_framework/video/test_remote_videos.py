@@ -289,7 +289,7 @@ def test_members_of_archives_are_read_in_parts(
     reader = FrameReader(located(f"{kind}://clips/a.mkv::{server.url}/all.pack", FAST), provider.video_index(0))
     reader.frames([2])
     os.utime(packed, ns=(1, 1))
-    monkeypatch.setattr(remote_file, "_CHECK_EACH_S", 0.0)
+    monkeypatch.setattr(remote_file, "CHECK_EACH_S", 0.0)
     with pytest.raises(VideoError, match=r"all.pack' was changed after it was indexed: it was changed while"):
         reader.frames([140])
     reader.close()
@@ -354,7 +354,7 @@ def test_a_video_of_the_same_size_that_was_replaced(server: FileServer, video: C
 def test_a_video_that_is_replaced_while_it_is_read(
     long_videos: Path, server: FileServer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_file, "_CHECK_EACH_S", 0.0)
+    monkeypatch.setattr(remote_file, "CHECK_EACH_S", 0.0)
     url = served(server, long_videos / name)
     reader = FrameReader(located(url, FAST), index_video(url))
     reader.frames([2])

@@ -72,7 +72,7 @@ class Columns:
             FileError: It cannot be written. Also the builtin exception of the cause.
             SettingError: The notes cannot be written as JSON.
         """
-        with _locked(os.path.abspath(folder)) as is_alone:
+        with locked(os.path.abspath(folder)) as is_alone:
             self._write(os.path.abspath(folder), is_alone)
 
     def _write(self, path: str, is_alone: bool) -> None:
@@ -196,7 +196,7 @@ def load_or_make(
         os.makedirs(parent, exist_ok=True)
     except OSError as error:
         raise file_error(f"{setting} must be a folder, {parent!r} is not", error, SettingError) from error
-    with _locked(folder) as is_alone:
+    with locked(folder) as is_alone:
         found = known(is_logged=True)
         if found is not None:
             return found
@@ -212,7 +212,7 @@ def load_or_make(
 
 
 @contextlib.contextmanager
-def _locked(path: str) -> Iterator[bool]:
+def locked(path: str) -> Iterator[bool]:
     """Hold the lock of a folder that is to be made; wait for another process or thread that makes it.
 
     Where the file system has no locks or cannot be written to, and after an hour, it is made without the lock.

@@ -28,7 +28,7 @@ _VERSION_KEYS: Final = (
 _BLOCK: Final = 1 << 18
 _NUM_KEPT: Final = 16
 _MOST_AT_ONCE: Final = 8
-_CHECK_EACH_S = 60.0
+CHECK_EACH_S = 60.0
 
 # Of a member of a ZIP file: signature, flags, checksum, lengths of name and extra field.
 _ZIP_HEADER: Final = struct.Struct("<4s2xH6xL8xHH")
@@ -219,7 +219,7 @@ class RemoteFile(io.RawIOBase):
         super().__init__()
         self._file, self._reading = (file_system, path), reading
         other = _files.get(self._file)  # that is open, so that it is checked from time to time
-        if other is not None and not other.closed and time.monotonic() < other._checked_s + _CHECK_EACH_S:
+        if other is not None and not other.closed and time.monotonic() < other._checked_s + CHECK_EACH_S:
             self.version, self._checked_s = other.version, other._checked_s
         else:
             self.version, self._checked_s = reading(lambda: version_of(file_system, path)), time.monotonic()
@@ -321,7 +321,7 @@ class RemoteFile(io.RawIOBase):
             except Exception:  # a store that fails, fails here as well
                 raise error from None
             raise
-        if _is_local(self._store) or time.monotonic() > self._checked_s + _CHECK_EACH_S:
+        if _is_local(self._store) or time.monotonic() > self._checked_s + CHECK_EACH_S:
             self._require_same()
         return content
 

@@ -20,7 +20,7 @@ from support.videos import make_video
 from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError
 from accvlab.dali_pipeline_framework.faults.fault_policy import Quarantine
 from accvlab.dali_pipeline_framework.providers.files import columns
-from accvlab.dali_pipeline_framework.providers.files.columns import _locked as making
+from accvlab.dali_pipeline_framework.providers.files.columns import locked
 from accvlab.dali_pipeline_framework.video import video_index
 from accvlab.dali_pipeline_framework.video.video_index import cached_video_index
 
@@ -55,11 +55,11 @@ def test_another_thread_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture, 
     order: list[str] = []
 
     def second() -> None:
-        with making(str(tmp_path / "index")):
+        with locked(str(tmp_path / "index")):
             order.append("second")
 
     thread = threading.Thread(target=second)
-    with caplog.at_level("INFO"), making(str(tmp_path / "index")):
+    with caplog.at_level("INFO"), locked(str(tmp_path / "index")):
         thread.start()
         time.sleep(0.4)
         order.append("first")
@@ -72,7 +72,7 @@ def test_waiting_has_an_end(tmp_path: Path, monkeypatch: Any, caplog: pytest.Log
     monkeypatch.setattr(columns, "_MOST_S", 0.2)
 
     def other() -> None:
-        with making(str(tmp_path / "index")):
+        with locked(str(tmp_path / "index")):
             has_begun.set()
             may_end.wait(10)
 
@@ -80,7 +80,7 @@ def test_waiting_has_an_end(tmp_path: Path, monkeypatch: Any, caplog: pytest.Log
     thread = threading.Thread(target=other)
     thread.start()
     has_begun.wait(10)
-    with making(str(tmp_path / "index")):
+    with locked(str(tmp_path / "index")):
         assert "is made although another process" in caplog.text
     may_end.set()
     thread.join(10)
@@ -91,10 +91,10 @@ def test_without_locks_it_is_made_all_the_same(tmp_path: Path, monkeypatch: Any)
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(columns.FileLock, "acquire", refuse)
-    with making(str(tmp_path / "a")):
+    with locked(str(tmp_path / "a")):
         pass
     monkeypatch.undo()
-    with making("/sys/none/b"):
+    with locked("/sys/none/b"):
         pass
 
 

@@ -216,7 +216,7 @@ def test_ranges_of_an_open_file(store: Any) -> None:
 def test_an_open_file_that_changes_is_an_error(
     store: Any, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_file, "_CHECK_EACH_S", 0.0)
+    monkeypatch.setattr(remote_file, "CHECK_EACH_S", 0.0)
     with opened(of(store), "a.bin") as file:
         file.read(10)
         rewritten(size)(b"")
@@ -285,7 +285,7 @@ def test_over_http(server: FileServer, tmp_path: Path, monkeypatch: pytest.Monke
         assert server.ranges == [f"bytes={3 * 2**18}-{2**20 - 1}"]
         (tmp_path / "a.bin").write_bytes(CONTENT[::-1])
         file.seek(0)
-        monkeypatch.setattr(remote_file, "_CHECK_EACH_S", 0.0)
+        monkeypatch.setattr(remote_file, "CHECK_EACH_S", 0.0)
         with pytest.raises(OSError, match="changed while it was read"):
             file.read(100)
 
