@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from ..errors import FieldValueError, VideoError
 from ..providers.frame_counts import count_frames
+from .files.packets import pictures_in
 from .frame_converter import Colors, FrameConverter
 from .video_decoding import UInt8Array, VideoStreamDecoder, import_av
-from .files.packets import pictures_in
 from .video_index import Int64Array
 
 if TYPE_CHECKING:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     import av
 
 _T = TypeVar("_T")
+
+
 @attrs.frozen
 class KeptFrames:
     """Which decoded frames a reader caches.

@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import FileError, VideoError
+from ..errors import VideoError
 from ..providers.files.columns import Columns, load_or_make
 from ..providers.files.remote_file import KnownFile, RemoteFile
 from ..user_warnings import warn_user
@@ -46,8 +46,8 @@ def quarter_turns(video: Any) -> int:
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
-# Containers that keep the time of presentation of each frame. Others (AVI, raw streams, MPEG-PS) have at most an order
-# of decoding: there the two are the same only for codecs without B-frames.
+# Containers that keep the time of presentation of each frame. Others (AVI, raw streams, MPEG-PS) have at most an
+# order of decoding: there the two are the same only for codecs without B-frames.
 _TIMED_CONTAINERS = frozenset(("mov", "mp4", "matroska", "webm", "mpegts", "flv", "nut", "ogg", "ivf"))
 _CODECS_WITHOUT_B_FRAMES = frozenset(
     ("mjpeg", "vp8", "vp9", "ffv1", "huffyuv", "ffvhuff", "prores", "dnxhd", "png", "rawvideo", "utvideo")
@@ -126,7 +126,8 @@ class VideoIndex:
         ends = np.cumsum([size for _, size in columns.notes["blocks"]]).tolist()
         content = columns.arrays["head"].tobytes()
         blocks = {
-            number: content[end - size : end] for (number, size), end in zip(columns.notes["blocks"], ends, strict=True)
+            number: content[end - size : end]
+            for (number, size), end in zip(columns.notes["blocks"], ends, strict=True)
         }
         return KnownFile(tuple(columns.notes["state"]), columns.notes["start"], blocks)
 
@@ -240,13 +241,13 @@ def index_video(
 ) -> VideoIndex:
     """Find the frames of a video stream, by reading the container; only the first frame is decoded, for its size.
 
-    Of a remote MP4 of H.264, HEVC or AV1 without fragments, the tables are read, and few packets: about 1 MB. Other
-    remote videos are read once.
+    Of a remote MP4 of H.264, HEVC or AV1 without fragments, the tables and few packets are read: 1 to 2 MB.
+    Other remote videos are read once.
 
-    The frames are those that decoding from the first key frame on gives: not those that an edit list cuts off, nor
-    those that a codec keeps to itself. Files in which FFmpeg cannot find frames by their times are refused, with the
-    command that repairs them: AVI with B-frames, raw streams, MPEG-PS, field pictures with packets of their own, and
-    packets without times, or with the same.
+    The frames are those that decoding from the first key frame on gives: not those that an edit list cuts off,
+    nor those that a codec keeps to itself. Files in which FFmpeg cannot find frames by their times are refused,
+    with the command that repairs them: AVI with B-frames, raw streams, MPEG-PS, field pictures with packets of
+    their own, and packets without times, or with the same.
 
     Args:
         source: Path, URL, bytes, or an open binary file.
@@ -325,7 +326,9 @@ def _packets(decoder: VideoStreamDecoder, file: RemoteFile | None) -> _Packets |
     """
     rows: list[tuple[int, int, bool, bool, bool]] = []
     hides_frames, is_h264, end_pts = False, decoder.codec_name == "h264", 0
-    listed_keys = set() if file is None else {each.pos for each in decoder.stream.index_entries if each.is_keyframe}
+    listed_keys = (
+        set() if file is None else {each.pos for each in decoder.stream.index_entries if each.is_keyframe}
+    )
     later_keys = []
     for packet in decoder.packets():
         decoder.take_size_of(packet)
@@ -333,9 +336,11 @@ def _packets(decoder: VideoStreamDecoder, file: RemoteFile | None) -> _Packets |
             continue
         if packet.pts is None:
             raise _refusal(decoder, f"its packet {len(rows)} has no time of presentation")
-        if packet.has_sidedata("new_extradata"):
-            if bytes(packet.get_sidedata("new_extradata")) != decoder.extradata:
-                raise _refusal(decoder, f"the settings of the codec change at its packet {len(rows)}")
+        if (
+            packet.has_sidedata("new_extradata")
+            and bytes(packet.get_sidedata("new_extradata")) != decoder.extradata
+        ):
+            raise _refusal(decoder, f"the settings of the codec change at its packet {len(rows)}")
         is_skipped = file is not None and file.skips_content
         if file is not None and len(rows) >= _NUM_LOOKED_AT and decoder.is_size_known:
             file.skips_content = True  # of what FFmpeg has not read yet
@@ -366,7 +371,7 @@ def _index(decoder: VideoStreamDecoder, packets: _Packets, state: FileState | No
     if not packets.is_key.any():
         raise VideoError(f"There are no frames in the video {decoder.name}: no packet of it is a key frame.")
     first = int(packets.is_key.argmax())
-    # What is decoded before the first key frame, or after it and shown before, refers to frames that are not there.
+    # What is decoded before the first key frame, or shown before it, refers to frames that are not there.
     is_shown = packets.is_shown & (np.arange(len(packets.pts)) >= first) & (packets.pts >= packets.pts[first])
     shown = packets.pts[is_shown]
     order = np.argsort(shown, kind="stable")
@@ -391,7 +396,11 @@ def _index(decoder: VideoStreamDecoder, packets: _Packets, state: FileState | No
 
 def _refusal(decoder: VideoStreamDecoder, why: str) -> VideoError:
     # Of other containers, FFmpeg finds no times without decoding.
-    how = "-fflags +genpts -i IN -c copy" if "mpeg" in decoder.container_name.split(",") else "-i IN -c:v libx264 -crf 17"
+    how = (
+        "-fflags +genpts -i IN -c copy"
+        if "mpeg" in decoder.container_name.split(",")
+        else "-i IN -c:v libx264 -crf 17"
+    )
     return VideoError(
         f"Frames of the video {decoder.name} cannot be found by their times: {why}. Write it anew: "
         f"ffmpeg {how} OUT.mkv"
@@ -417,7 +426,16 @@ def _check_complete(decoder: VideoStreamDecoder, packets: _Packets) -> None:
 
 
 _VALUES = (
-    *("time_base", "width", "height", "codec_name", "average_rate", "num_reordered", "pixel_format", "color_matrix"),
+    *(
+        "time_base",
+        "width",
+        "height",
+        "codec_name",
+        "average_rate",
+        "num_reordered",
+        "pixel_format",
+        "color_matrix",
+    ),
     *("hides_frames", "rotation_deg", "is_mirrored", "other_streams", "num_candidates"),
 )
 

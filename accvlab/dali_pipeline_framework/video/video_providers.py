@@ -498,7 +498,6 @@ def _encoded_content(videos: Videos, windows: VideoWindows, indexed: IndexedVide
     return ImageContent(is_encoded=True, codecs=tuple(sorted(kinds)))
 
 
-
 class VideoDataProvider(VideoProviderBase):
     """Sample ``n`` is sequence ``n`` of DALI's ``fn.experimental.readers.video``, of any codec, decoded here.
 

@@ -40,7 +40,6 @@ from .frame_reader import FrameReader
 from .video_decoding import UInt8Array, import_av
 from .video_index import ADVICE, VideoIndex, make_index
 
-
 EncodedVideo: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array"
 LastSequencePolicy: TypeAlias = Literal["partial", "pad"]
 
@@ -175,7 +174,9 @@ class SequenceDecoder:
         # The operator does not tell the end of a video, and running it past the last one is an error that ends its
         # pipeline. So each video has a pipeline of its own, and that error means its end.
         is_file = isinstance(video.source, str)
-        encoded = np.fromfile(video.source, np.uint8) if is_file else np.frombuffer(cast(bytes, video.source), np.uint8)
+        encoded = (
+            np.fromfile(video.source, np.uint8) if is_file else np.frombuffer(cast(bytes, video.source), np.uint8)
+        )
         pipeline = self._operator_pipeline(video.index)
         num_frames = 0
         cast(Any, pipeline).feed_input("video", encoded[None])
@@ -571,7 +572,9 @@ class VideoStreamInput(NativeInput):
         called = repr(called if name is None else name)
         feed = self._feed
         index = make_index(source, self._settings.stream, called)
-        advice = {what: text for what, text in ADVICE.items() if what != "rotation" or self._settings.upright is None}
+        advice = {
+            what: text for what, text in ADVICE.items() if what != "rotation" or self._settings.upright is None
+        }
         index.warn_of_choices(called, advice)
         with feed.changed:
             if feed.is_closed:

@@ -206,12 +206,16 @@ def test_roots_that_are_not_as_expected(tmp_path):
     with pytest.raises(SettingError, match=rf"{no_recording} At the top are '1.png'\."):
         FrameDataProvider(tmp_path)
     (tmp_path / "s").mkdir()
-    with pytest.raises(SettingError, match=rf"There is no frame in '.*': {expected} At the top are '1.png', 's'\."):
+    with pytest.raises(
+        SettingError, match=rf"There is no frame in '.*': {expected} At the top are '1.png', 's'\."
+    ):
         FrameDataProvider(tmp_path)
     write_frames(tmp_path, {"s/F": 2, "s/R": 2})
     with pytest.raises(SettingError, match=r"2 other file\(s\) or folder\(s\) are left out, e.g. '.*/s/[FR]'"):
         FrameDataProvider(tmp_path)
-    with pytest.raises(SettingError, match=r"At no point in time|There is no frame in .*/<recording>/<camera>/<frame>.jpg'"):
+    with pytest.raises(
+        SettingError, match=r"At no point in time|There is no frame in .*/<recording>/<camera>/<frame>.jpg'"
+    ):
         FrameDataProvider(FrameFolders(tmp_path, cameras=["L"]))
     write_frames(tmp_path, {"u/F": ["1.png"], "u/R": ["2.png"]})
     with pytest.raises(SettingError, match=r"At no point in time all of the cameras \['F', 'R'\] have a frame"):

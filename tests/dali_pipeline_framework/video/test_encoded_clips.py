@@ -18,9 +18,7 @@ from support.videos import OPEN_GOP, damage, make_video, read_numbers
 from video_kinds import KINDS, without_its_start
 
 from accvlab.dali_pipeline_framework import (
-    DataLoader,
     VideoDataProvider,
-    VideoDecoder,
     VideoFrameDataProvider,
     Videos,
 )
@@ -147,7 +145,9 @@ def test_settings_of_the_codec_that_change(tmp_path: Path) -> None:
         (tmp_path / f"joined.{ending}").write_bytes(b"".join(contents))
     index = index_video(tmp_path / "joined.ts")
     assert read_numbers(decoded(FrameReader(tmp_path / "joined.ts", index).cut([30, 33]))) == [30, 33]
-    with pytest.raises(VideoError, match=r"the settings of the codec change at its packet 24\. Write it anew: ffmpeg"):
+    with pytest.raises(
+        VideoError, match=r"the settings of the codec change at its packet 24\. Write it anew: ffmpeg"
+    ):
         index_video(tmp_path / "joined.flv")
 
 

@@ -360,7 +360,9 @@ def test_a_video_that_is_replaced_while_it_is_read(
     reader.frames([2])
     served(server, long_videos / name)  # the same bytes, which nobody knows before they are read
     server.forget()
-    with pytest.raises(VideoError, match=rf"'{url}' was changed after it was indexed: it was changed while it was"):
+    with pytest.raises(
+        VideoError, match=rf"'{url}' was changed after it was indexed: it was changed while it was"
+    ):
         reader.frames([140])
     assert server.num_reads <= 1  # it is not asked again: it would not change back
     reader.close()

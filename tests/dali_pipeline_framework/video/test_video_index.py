@@ -25,6 +25,7 @@ from accvlab.dali_pipeline_framework.video.files.packets import pictures_in
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
 from accvlab.dali_pipeline_framework.video.video_index import cached_video_index
 
+
 def decoded_times(path: Path, stream: int = 0) -> list[int | None]:
     with av.open(str(path)) as container:
         return [frame.pts for frame in container.decode(video=stream)]
@@ -95,7 +96,9 @@ def encoded(source: Path, path: Path) -> None:
 def test_what_cannot_be_searched_is_refused_with_what_repairs_it(
     video: Callable[[str], Path], tmp_path: Path, kind: str, why: str, repair: Callable[[Path, Path], None]
 ) -> None:
-    how = {encoded: "-i IN -c:v libx264 -crf 17 OUT.mkv", copied: r"-fflags \+genpts -i IN -c copy OUT.mkv"}[repair]
+    how = {encoded: "-i IN -c:v libx264 -crf 17 OUT.mkv", copied: r"-fflags \+genpts -i IN -c copy OUT.mkv"}[
+        repair
+    ]
     with pytest.raises(VideoError, match=rf"{kind}' cannot be found by their times: {why}\. .*: ffmpeg {how}$"):
         index_video(video(kind))
     repair(video(kind), tmp_path / "a.mkv")
@@ -123,7 +126,9 @@ def test_two_frames_of_one_time_are_refused(video: Callable[[str], Path], tmp_pa
         packet.pts = packet.dts = 40 * (number - (number == 7))
 
     path = with_changed_packets(video("vp9.webm"), tmp_path / "a.mkv", same)
-    with pytest.raises(VideoError, match=r"two of its packets have the same time, 0\.240 s\. Write it anew: ffmpeg"):
+    with pytest.raises(
+        VideoError, match=r"two of its packets have the same time, 0\.240 s\. Write it anew: ffmpeg"
+    ):
         index_video(path)
 
 
@@ -146,9 +151,7 @@ def test_a_video_without_a_key_frame(video: Callable[[str], Path], tmp_path: Pat
         ("a.mp4", "libx264", None, False),
     ],
 )
-def test_hidden_frames(
-    tmp_path: Path, name: str, codec: str, options: dict[str, str] | None, hides: bool
-) -> None:
+def test_hidden_frames(tmp_path: Path, name: str, codec: str, options: dict[str, str] | None, hides: bool) -> None:
     # Packets that show an earlier picture again are frames; DALI would take each for a picture of its own.
     path = make_video(tmp_path / name, 40, codec, options=options)
     index = index_video(path)

@@ -207,7 +207,9 @@ class TestFrames:
         assert read_numbers(expected) == [*range(40)]
 
     @pytest.mark.parametrize(("matrix", "colors"), [(1, "stream"), (9, "stream"), (5, "stream"), (1, "dali")])
-    def test_colors_of_the_operator_are_those_of_the_stream(self, tmp_path: Path, matrix: int, colors: Any) -> None:
+    def test_colors_of_the_operator_are_those_of_the_stream(
+        self, tmp_path: Path, matrix: int, colors: Any
+    ) -> None:
         # As on a GPU; DALI itself converts all videos by BT.601.
         path = tmp_path / "a.webm"
         with av.open(str(path), "w") as container:
@@ -224,7 +226,7 @@ class TestFrames:
         video = FedVideo(0, str(path), "a", make_index(path))
         assert video.index.color_matrix == matrix
         decoder = SequenceDecoder(SequenceSettings("pad", types.RGB, 3, 0, 1, colors), 2, None)
-        by_dali, by_pyav = ([*way(video)][0].frames for way in (decoder.by_dali, decoder.batches))
+        by_dali, by_pyav = (next(iter(way(video))).frames for way in (decoder.by_dali, decoder.batches))
         difference = np.asarray(by_dali.as_tensor()).astype(int) - by_pyav
         assert np.abs(difference).max() <= 3
 
@@ -630,7 +632,10 @@ class TestBadVideos:
     def test_damaged_frames(self, tmp_path: Path) -> None:
         whole = make_video(tmp_path / "whole.mp4", 30, "libx264", size=(192, 128))
         path = zeroed(whole, tmp_path / "a.mp4", whole.stat().st_size // 2, 100)
-        with pytest.raises(VideoError, match=r"Frame \d+ of the video '.*a.mp4' \(video 0\), at .* s, cannot be decoded: it is damaged"):
+        with pytest.raises(
+            VideoError,
+            match=r"Frame \d+ of the video '.*a.mp4' \(video 0\), at .* s, cannot be decoded: it is damaged",
+        ):
             delivered(VideoStreamInput(5), path)
 
     @pytest.mark.parametrize("damage", ["cut", "gone", "text"])

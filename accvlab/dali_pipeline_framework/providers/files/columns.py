@@ -117,7 +117,9 @@ class Columns:
                 if (header["version"], header["kind"]) != (_VERSION, kind):
                     raise ValueError(f"it is of kind {header['kind']!r} and version {header['version']}")
                 try:
-                    arrays = {name: _loaded(f"{path}/{file}", is_mapped) for name, file in header["columns"].items()}
+                    arrays = {
+                        name: _loaded(f"{path}/{file}", is_mapped) for name, file in header["columns"].items()
+                    }
                     return cls(kind, arrays, header["notes"], path, f"{zlib.crc32(text.encode()):08x}")
                 except FileNotFoundError:
                     before, text = text, read_table(f"{path}/{_HEADER}")

@@ -67,9 +67,7 @@ class FileTable:
     notes: Mapping[str, Any] = attrs.field(factory=dict)
 
     @classmethod
-    def from_names(
-        cls, names: Iterable[FileName], labels: Iterable[SupportsIndex] | None = None
-    ) -> FileTable:
+    def from_names(cls, names: Iterable[FileName], labels: Iterable[SupportsIndex] | None = None) -> FileTable:
         """Make a table of names. An iterator is read once and never held as a list.
 
         Args:
@@ -283,9 +281,9 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
             builder.add(start + names.pop(), label)
     if not len(builder):
         raise SettingError(
-            f"No file is found in {storage.shown()}: it must have a folder for each label, with the files in it. It "
-            f"has {len(folders)} folder(s), {len(classes)} of them matching `dir_filters`, with {num_seen} file(s) in "
-            f"them, none of which matches `file_filters`: {', '.join(file_filter.patterns)}."
+            f"No file is found in {storage.shown()}: it must have a folder for each label, with the files in it. "
+            f"It has {len(folders)} folder(s), {len(classes)} of them matching `dir_filters`, with {num_seen} "
+            f"file(s) in them, none of which matches `file_filters`: {', '.join(file_filter.patterns)}."
         )
     return builder.finish({"classes": classes})
 

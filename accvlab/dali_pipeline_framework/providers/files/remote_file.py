@@ -99,9 +99,8 @@ def _range(file_system: FileSystem, path: str, start: int, end: int, reading: Re
     def read() -> bytes:
         content: bytes = file_system.cat_file(path, start=start, end=end) if end > start else b""
         if len(content) > end - start:
-            raise io.UnsupportedOperation(
-                f"its server sent {len(content)} bytes where {end - start} were requested: it can only be read as a whole"
-            )
+            counts = f"{len(content)} bytes where {end - start} were requested"
+            raise io.UnsupportedOperation(f"its server sent {counts}: it can only be read as a whole")
         if len(content) < end - start:
             raise OSError(f"the answer was cut short: {len(content)} of {end - start} bytes came")
         return content
@@ -225,7 +224,9 @@ class RemoteFile(io.RawIOBase):
             self.version, self._checked_s = reading(lambda: version_of(file_system, path)), time.monotonic()
             _files[self._file] = self
         if self.version[0] is None:
-            raise io.UnsupportedOperation("its store does not say how long it is, so that no parts of it can be read")
+            raise io.UnsupportedOperation(
+                "its store does not say how long it is, so that no parts of it can be read"
+            )
         self._size = self.version[0]
         self._head: Mapping[int, bytes] = {}
         if known is None or known.version != self.version:

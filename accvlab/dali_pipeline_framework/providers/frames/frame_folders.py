@@ -178,11 +178,13 @@ class RecordingFolders:
         """Get the error where nothing of a kind is found: which paths are expected, and what is there."""
         camera = "" if self.cameras is None else "<camera>/"
         expected = repr_without_secrets(f"{self.storage.root}/<recording>/{camera}<frame>.jpg")
-        skipped = f" {self.num_skipped} other file(s) or folder(s) are left out, e.g. {self.skipped!r}." * bool(self.skipped)
+        skipped = f" {self.num_skipped} other file(s) or folder(s) are left out, e.g. {self.skipped!r}." * bool(
+            self.skipped
+        )
         at_top = listed(sorted(repr(name) for name, _ in self.storage.list_folder()), 10)
         return SettingError(
-            f"There is no {what} in {self.storage.shown()}: frames must lie as {expected}, with the extension of an "
-            f"image.{skipped} At the top are {at_top}."
+            f"There is no {what} in {self.storage.shown()}: frames must lie as {expected}, with the extension of "
+            f"an image.{skipped} At the top are {at_top}."
         )
 
     def _folders(self, folder: str) -> list[str]:

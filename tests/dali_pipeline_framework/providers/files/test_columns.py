@@ -164,7 +164,10 @@ def make_pipe(folder: Path) -> None:
     ("damage", "reason"),
     [
         (cut_column, "mmap length is greater than file size"),
-        (lambda folder: next(folder.glob("pose.*")).write_bytes(b"pose" * 50), "magic string is not correct|allow_pickle"),
+        (
+            lambda folder: next(folder.glob("pose.*")).write_bytes(b"pose" * 50),
+            "magic string is not correct|allow_pickle",
+        ),
         (lambda folder: next(folder.glob("pose.*")).write_bytes(b""), "No data left in file|empty"),
         (lambda folder: next(folder.glob("pose.*")).unlink(), "No such file or directory"),
         (lambda folder: (folder / "header.json").unlink(), "No such file or directory"),
@@ -173,7 +176,10 @@ def make_pipe(folder: Path) -> None:
         (lambda folder: (folder / "header.json").write_text("{}"), "'version'"),
         (lambda folder: (folder / "header.json").write_text("[]"), "list indices must be"),
         (make_pipe, "it is no regular file"),
-        (lambda folder: rewrite_header(folder, lambda header: header.update(version=7)), "'index of a test' and version 7"),
+        (
+            lambda folder: rewrite_header(folder, lambda header: header.update(version=7)),
+            "'index of a test' and version 7",
+        ),
         (lambda folder: Columns("other", {}).save(folder), "it is of kind 'other'"),
     ],
 )

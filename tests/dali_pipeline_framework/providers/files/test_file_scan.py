@@ -297,12 +297,16 @@ class TestListsAgainstNativeReader:
 
 class TestNothingFound:
     def test_says_what_was_seen(self, tmp_path: Path) -> None:
-        counts = r"It has {} folder\(s\), {} of them matching `dir_filters`, with {} file\(s\) in them, none of which"
+        counts = (
+            r"It has {} folder\(s\), {} of them matching `dir_filters`, with {} file\(s\) in them, none of which"
+        )
         make_tree(tmp_path / "flat", ["a.jpg", "b.jpg"])
         with pytest.raises(SettingError, match=rf"No file is found in '.*/flat': .*{counts.format(0, 0, 0)}"):
             FileDataProvider(tmp_path / "flat")
         make_tree(tmp_path / "texts", ["a/1.txt", "b/2.txt", "b/3"])
-        with pytest.raises(SettingError, match=rf"{counts.format(2, 2, 3)} matches `file_filters`: \*.jpg, \*.jpeg, "):
+        with pytest.raises(
+            SettingError, match=rf"{counts.format(2, 2, 3)} matches `file_filters`: \*.jpg, \*.jpeg, "
+        ):
             FileDataProvider(tmp_path / "texts")
         with pytest.raises(SettingError, match=counts.format(2, 0, 0)):
             FileDataProvider(tmp_path / "texts", dir_filters="c*")

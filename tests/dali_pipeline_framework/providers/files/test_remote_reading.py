@@ -213,9 +213,7 @@ def test_ranges_of_an_open_file(store: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [len(CONTENT), 5])
-def test_an_open_file_that_changes_is_an_error(
-    store: Any, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_open_file_that_changes_is_an_error(store: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_file, "CHECK_EACH_S", 0.0)
     with opened(of(store), "a.bin") as file:
         file.read(10)
