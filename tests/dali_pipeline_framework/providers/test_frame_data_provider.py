@@ -248,7 +248,7 @@ def _only(root, stream):
         ),
         (
             {"align": "time", "timestamp": r"_(\d+)"},
-            r"finds no time stamp in the file name '00000.png'.*folder is",
+            r"`timestamp` must find a finite number .* file name '00000.png', got None\..*folder is",
         ),
     ],
 )
