@@ -255,8 +255,9 @@ class VideoStreamDecoder:
         if of_system and issubclass(of_system[0], OSError):  # FileNotFoundError, PermissionError, ...
             message = f"Cannot open the video {self.name}: {error.strerror}.{video_file.path_advice(source)}"
             return error_that_is_also(FileError, of_system[:1], message)
-        if video_file.is_empty(source):
-            return VideoError(f"The video {self.name} is empty: it has 0 bytes.")
+        with contextlib.suppress(OSError, ValueError, AttributeError), video_file.opened(source) as file:
+            if not file.read(1):
+                return VideoError(f"The video {self.name} is empty: it has 0 bytes.")
         num_missing = video_file.missing_bytes(source)
         why = f"{num_missing} bytes are missing at its end" if num_missing else "Is it a video?"
         return VideoError(f"Cannot open {self.name} as a video: {error.strerror}. {why}")

@@ -347,7 +347,7 @@ def _packets(decoder: VideoStreamDecoder, file: RemoteFile | None) -> _Packets |
         num_pictures, is_shown, is_key = 1, True, packet.is_keyframe
         if is_skipped:  # FFmpeg reads in the content whether a packet is a key frame, where it has it
             is_key = packet.pos in listed_keys
-            later_keys += [packet.pos] * is_key
+            later_keys += [packet.pos or 0] * is_key
         else:
             num_pictures, is_shown = pictures_in(bytes(packet), decoder.codec_name)
             is_key = is_key and not (is_h264 and begins_refresh(bytes(packet)))
@@ -361,9 +361,9 @@ def _packets(decoder: VideoStreamDecoder, file: RemoteFile | None) -> _Packets |
             file.seek(start)
             if begins_refresh(file.read(_MOST_OF_HEAD)):
                 return None
-    columns = np.array(rows, np.int64).reshape(-1, 5)
-    pts, dts = columns[:, :2].T
-    return _Packets(pts, dts, *columns[:, 2:].astype(np.bool_).T, hides_frames, end_pts)
+    pts, dts, *flags = np.array(rows, np.int64).reshape(-1, 5).T
+    is_key, is_shown, is_corrupt = (flag.astype(np.bool_) for flag in flags)
+    return _Packets(pts, dts, is_key, is_shown, is_corrupt, hides_frames, end_pts)
 
 
 def _index(decoder: VideoStreamDecoder, packets: _Packets, state: FileState | None) -> VideoIndex:

@@ -26,7 +26,7 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError, Sour
 from accvlab.dali_pipeline_framework.providers.files import remote_file
 from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos, index_video
 from accvlab.dali_pipeline_framework.video.files.stored_videos import located
-from accvlab.dali_pipeline_framework.video.files.video_file import is_empty, missing_bytes
+from accvlab.dali_pipeline_framework.video.files.video_file import missing_bytes, pointer_error
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
 from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
 
@@ -298,7 +298,7 @@ def test_members_of_archives_are_read_in_parts(
 def test_helpers_read_little(long_videos: Path, server: FileServer) -> None:
     for name in ("a.mp4", "a.mkv"):
         source = located(served(server, long_videos / name), FAST)
-        for helper, expected in ((missing_bytes, 0), (is_empty, False)):
+        for helper, expected in ((missing_bytes, 0), (pointer_error, None)):
             server.forget()
             with source.open() as file:
                 assert helper(file) == expected

@@ -145,7 +145,7 @@ class Columns:
 def _checksum(array: npt.NDArray[Any]) -> str:
     content = np.ascontiguousarray(array)
     start = f"{content.dtype.str} {content.shape}".encode()
-    return f"{zlib.crc32(content.reshape(-1).view(np.uint8), zlib.crc32(start)):08x}"
+    return f"{zlib.crc32(content.reshape(-1).view(np.uint8).data, zlib.crc32(start)):08x}"
 
 
 def _loaded(path: str, is_mapped: bool) -> npt.NDArray[Any]:

@@ -217,6 +217,8 @@ class RemoteFile(io.RawIOBase):
         """
         super().__init__()
         self._file, self._reading = (file_system, path), reading
+        self.version: tuple[int | None, str]
+        self._checked_s: float
         other = _files.get(self._file)  # that is open, so that it is checked from time to time
         if other is not None and not other.closed and time.monotonic() < other._checked_s + CHECK_EACH_S:
             self.version, self._checked_s = other.version, other._checked_s
@@ -227,7 +229,7 @@ class RemoteFile(io.RawIOBase):
             raise io.UnsupportedOperation(
                 "its store does not say how long it is, so that no parts of it can be read"
             )
-        self._size = self.version[0]
+        self._size: int = self.version[0]
         self._head: Mapping[int, bytes] = {}
         if known is None or known.version != self.version:
             self._store, self._place, self._start = _located(file_system, path, reading)
@@ -235,7 +237,7 @@ class RemoteFile(io.RawIOBase):
             self._head, self._start, self._store, self._place = known.blocks, known.start, file_system, path
             while archive := _archive_of(self._store):
                 self._store, self._place = archive
-        self._position = 0
+        self._position: int = 0
         self.skips_content = False
         self._kept: LRUCache[int, bytes] = LRUCache(_NUM_KEPT)
         self._fetched = 0, b""  # of a range: its first byte, and its content
@@ -266,7 +268,7 @@ class RemoteFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Go to a byte; returns its position."""
-        position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        position: int = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         if position < 0:
             raise OSError(f"there is no byte {position} in a file")
         self._position = position
@@ -275,7 +277,7 @@ class RemoteFile(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Read the next bytes, as many as fit into the buffer."""
         view, begin = memoryview(buffer).cast("B"), self._position
-        end = max(min(begin + len(view), self._size), begin)
+        end: int = max(min(begin + len(view), self._size), begin)
         if self.skips_content:
             view[: end - begin] = bytes(end - begin)
             self._position = end

@@ -29,6 +29,7 @@ def opened(source: Any) -> Iterator[BinaryIO]:
             yield file
     else:
         position = source.tell()
+        source.seek(0)
         try:
             yield source
         finally:
@@ -44,26 +45,15 @@ def is_file_or_missing(path: str | os.PathLike[str]) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
-def is_empty(source: Any) -> bool:
-    """Whether a path, bytes, or an open binary file has no bytes at all; False where it cannot be read."""
-    try:
-        with opened(source) as file:
-            return file.seek(0, os.SEEK_END) == 0
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
 def pointer_error(source: Any) -> LfsPointerError | None:
     """Return the error where a path, bytes, or an open binary file is only a pointer of Git LFS; else None."""
     try:
         with opened(source) as file:
-            if file.seek(0, os.SEEK_END) < _MOST_LOOKED_AT:
-                file.seek(0)
-                require_no_pointer(file.read(_MOST_LOOKED_AT))
+            require_no_pointer(file.read(_MOST_LOOKED_AT))
     except LfsPointerError as error:
         return error
     except (OSError, ValueError, AttributeError):
-        return None
+        pass
     return None
 
 
