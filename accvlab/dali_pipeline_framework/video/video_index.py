@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import VideoError
+from ..errors import FileError, VideoError
 from ..providers.files.columns import Columns, load_or_make
 from ..providers.files.remote_file import KnownFile, RemoteFile
 from ..user_warnings import warn_user
@@ -120,7 +120,10 @@ class VideoIndex:
         """What was found about a remote file when it was indexed; None of other files."""
         if self.saved is None:
             return self.own_file
-        columns = Columns.open(self.saved[0], INDEX_KIND, is_mapped=False)
+        try:
+            columns = Columns.open(self.saved[0], INDEX_KIND, is_mapped=False)
+        except FileError:
+            return None
         if columns.checksum != self.saved[1] or "start" not in columns.notes:
             return None
         ends = np.cumsum([size for _, size in columns.notes["blocks"]]).tolist()

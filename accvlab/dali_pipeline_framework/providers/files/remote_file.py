@@ -220,7 +220,8 @@ class RemoteFile(io.RawIOBase):
         self.version: tuple[int | None, str]
         self._checked_s: float
         other = _files.get(self._file)  # that is open, so that it is checked from time to time
-        if other is not None and not other.closed and time.monotonic() < other._checked_s + CHECK_EACH_S:
+        is_same = known is not None and other is not None and other.version == known.version and not other.closed
+        if other is not None and is_same and time.monotonic() < other._checked_s + CHECK_EACH_S:
             self.version, self._checked_s = other.version, other._checked_s
         else:
             self.version, self._checked_s = reading(lambda: version_of(file_system, path)), time.monotonic()
