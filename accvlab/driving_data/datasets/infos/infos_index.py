@@ -19,7 +19,7 @@ from ..driving.driving_index import DrivingIndex
 from ..driving.requested_parts import RequestedParts
 from ..driving.scene_parts import Scene, SceneImages, camera_columns
 from .box_convention import Convention, RawBoxColumns, convention_of, is_name_of_vehicle
-from .info_files import load_plain_pickle
+from .info_files import load_plain_pickle, no_garbage_collected
 from .info_forms import ATTRIBUTES, LINE_CATEGORIES, raw_infos_of
 from .raw_info import RawBoxes, RawBoxes2d, RawInfo, RawSweep, Sequences, pose_column, sequences_of
 
@@ -45,6 +45,7 @@ class IndexSettings:
     boxes: bool
 
 
+@no_garbage_collected()
 def index_of_pickle(path: str, settings: IndexSettings, parts: RequestedParts) -> DrivingIndex:
     """Read a pickle and make its index. Files have the names that they have in the pickle.
 
