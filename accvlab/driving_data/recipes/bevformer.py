@@ -47,7 +47,7 @@ from . import recipe_parts as parts
 from .image_augmentation import UnclippedPhotometricDistorter, on_gpu_if_any
 from .recipe import FrameQueues, Recipe
 from .recipe_parts import DT, NAMES, PLACE
-from .reference_orders import SceneSampler
+from .scene_sampler import SceneSampler
 
 
 def queue_frames(frame: int, left_out: int, queue_length: int, first_frame: int) -> list[int]:

@@ -26,7 +26,6 @@ from ..datasets.driving.driving_fields import DrivingFieldSettings
 from ..datasets.infos.info_forms import CATEGORIES
 from ..datasets.nuscenes.splits import DETECTION_CLASSES
 from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
-from .reference_orders import Order
 
 DT = types.DALIDataType
 
@@ -121,13 +120,9 @@ class StreamedSettings(AugmentedSettings):
 
     Attributes:
         split: In training, into how many pieces each scene is cut, or ``"all"``: each frame is one.
-        order: ``"epochs"``: each frame once per epoch; in evaluation, each scene is played by one slot.
-            ``"published"``: the order of the published code, index by index, see the page on recipes; in training
-            it is endless, and the loader needs ``steps_per_epoch``.
     """
 
     split: int | str = 2
-    order: Order = "epochs"
 
 
 def one_image_size(cameras: Iterable[SampleDataGroup]) -> tuple[int, int]:

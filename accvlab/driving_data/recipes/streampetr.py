@@ -32,7 +32,6 @@ from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation, ImagePlan
 from .recipe import FrameQueues, Recipe, scene_order, streaming_order
 from .recipe_parts import DT, NAMES, PLACE
-from .reference_orders import is_published
 
 
 def visible_boxes(
@@ -187,8 +186,6 @@ class StreamPETRSettings(parts.StreamedSettings):
             number: windows of so many frames that end at each frame (``queue_length``), shuffled and not cut.
         num_random_frames: ``random_length``: so many frames are left out of a longer window at random.
         split: ``seq_split_num``, see `SparseDriveSettings`.
-        order: As for `SparseDriveSettings`; in evaluation ``"published"`` gives each rank a chunk of the data set
-            (`ChunkSampler`): scenes are cut, and some frames come twice.
     """
 
     model = "StreamPETR"
@@ -216,11 +213,6 @@ class StreamPETRSettings(parts.StreamedSettings):
             raise SettingError(
                 f"`num_random_frames` is for windows of frames, and without `queue_length` there are none, got "
                 f"{self.num_random_frames!r}. Pass `queue_length`, the number of frames of a window, as well."
-            )
-        if self.queue_length is not None and is_published(self.order):
-            raise SettingError(
-                "`order='published'` is for one frame per step. For windows pass a ShuffledGroupSampler as "
-                "`sampler`, without `order`."
             )
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
@@ -355,6 +347,6 @@ STREAMPETR = Recipe(
     listed=("gt_bboxes_3d", "gt_labels_3d", *_FIELDS_OF_CAMERAS),
     source=_windows,
     training_order=_training_order,
-    evaluation_order=functools.partial(scene_order, whole_sequences=False),
+    evaluation_order=scene_order,
 )
 """The recipe of StreamPETR."""
