@@ -22,7 +22,6 @@ from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
-from ..datasets import DrivingProvider
 from ..datasets.driving.array_types import Float64
 from ..datasets.driving.driving_fields import DrivingFieldSettings
 from ..steps.lidar import LidarDepthMapAdder
