@@ -266,11 +266,7 @@ class BEVFormerSettings(parts.DetectorSettings):
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
         """Settings of a `DrivingProvider` as the published model takes it, but its ``cameras``."""
-        fields: DrivingFieldSettings = {
-            "can_bus": not self.zero_can_bus,
-            "boxes": is_training,
-            "reference": "lidar",
-        }
+        fields: DrivingFieldSettings = {"can_bus": not self.zero_can_bus, "boxes": is_training}
         return {**fields, "classes": tuple(self.classes), "min_points": 1} if is_training else fields
 
 

@@ -232,17 +232,22 @@ class ImageAugmentation:
             draws.insert(0, UniformDraw("scale", *self.scale_range, key=key))
         return draws
 
-    def plan(self, hw: tuple[int, int], draw: Callable[[str], Any]) -> ImagePlan:
+    def plan(
+        self, hw: tuple[int, int], draw: Callable[[str], Any], scaled_hw: tuple[int, int] | None = None
+    ) -> ImagePlan:
         """Make the plan for images of a size.
 
         Args:
             hw: Height and width of the images.
             draw: Gives the number of a draw.
+            scaled_hw: Height and width of the images that ``scale_range`` is for; None: these. Others are first
+                scaled to fill them, so that all cameras of a rig fill the output.
 
         Raises:
             FieldValueError: Images of this size leave much of the output black.
         """
-        self.require_fit(hw)
+        relative = max(one / other for one, other in zip(scaled_hw or hw, hw, strict=True))
+        self.require_fit(hw if relative == 1 else (round(hw[0] * relative), round(hw[1] * relative)))
         height, width = self.output_hw
 
         def number(name: str, limits: Sequence[float]) -> float:
@@ -250,7 +255,8 @@ class ImageAugmentation:
             low, high = limits
             return float(low) if low == high else float(draw(name))
 
-        scale = number("scale", self._scales(hw))
+        is_given = self.scale_range is not None
+        scale = number("scale", self._scales(hw)) * (relative if is_given else 1.0)
         scaled = int(hw[0] * scale), int(hw[1] * scale)
         top = int((1 - number("bottom", self.bottom_crop_range)) * scaled[0]) - height
         left = int(number("share", self.crop_x_range) * max(0, scaled[1] - width))

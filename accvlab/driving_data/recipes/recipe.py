@@ -179,6 +179,11 @@ class Recipe:
                     problems.append(f"{name}: must be at least {value}, is {has}")
             elif name != "classes" and value is not False and has != value:
                 problems.append(f"{name}: must be {value!r}, is {has!r}")
+        has_base = provider.fields.reference == provider.base
+        if self.needs_cameras and not has_base and not {"reference"} & {*wanted, *self.unchecked}:
+            problems.append(
+                f"reference: must be {provider.base!r}, as in the data set, is {provider.fields.reference!r}"
+            )
         if self.needs_cameras and not provider.camera_names:
             problems.append("cameras: there must be at least one")
         classes = getattr(settings, "classes", ())

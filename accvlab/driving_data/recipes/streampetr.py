@@ -217,7 +217,7 @@ class StreamPETRSettings(parts.StreamedSettings):
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
         """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
-        fields: DrivingFieldSettings = {"boxes": is_training, "reference": "lidar"}
+        fields: DrivingFieldSettings = {"boxes": is_training}
         if is_training:
             fields |= {"boxes_2d": True, "classes": tuple(self.classes), "min_points": 1}
         return fields

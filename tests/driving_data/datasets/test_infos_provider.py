@@ -478,8 +478,8 @@ class TestRefused:
     def test_a_key_that_is_missing(self, opened, family, key, message):
         wanted = {"labels2d": "boxes_2d", "can_bus": "can_bus", "lidar_path": "lidar"}
         content = edited(family, lambda infos: infos[2].pop(key))
+        layout = LAYOUT_OF.get(family)
         with pytest.raises(FileError, match=message):
-            layout = LAYOUT_OF.get(family)
             opened(content, boxes_convention=layout, **{wanted[key]: True} if key in wanted else {})
         if key in (*wanted, "gt_names", "gt_boxes"):
             assert len(opened(content, boxes=False)) == 7

@@ -12,7 +12,7 @@ import pytest
 from driving_support.driving_data import SCENES, write_driving_data
 from support.arrays import encoded_image, gradient
 
-from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
+from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.datasets import DrivingIndex, DrivingProvider
 from accvlab.driving_data.recipes import (
@@ -262,9 +262,16 @@ def test_images_of_different_sizes(data: Any, tmp_path: Path) -> None:
     index, root = data
     provider = DrivingProvider(index, root, **FRAMEWISE.provider_fields())
     sample = provider.get_data(0)
+    step = STREAMPETR.steps(provider, FRAMEWISE)[0]
+    draws = {"scale": 0.5, "share": 0.3, "is_flipped": 0.9, "bev_angle": 0.0, "bev_scale": 1.0}
+    expected = run_step(step, sample, draws=draws, run="workers").output["cameras"]
     sample["cameras"][1]["image"] = encoded_image(gradient(12, 20), "JPEG")
-    with pytest.raises(FieldValueError, match=r"FRONT 24 x 40, LEFT 12 x 20"):
-        run_step(STREAMPETR.steps(provider, FRAMEWISE), sample, run="workers")
+    output = run_step(step, sample, draws=draws, run="workers").output["cameras"]
+    # Scaled twice as much, it fills what the larger one fills.
+    np.testing.assert_array_equal(output[0]["image_plan"], expected[0]["image_plan"])
+    np.testing.assert_array_equal(output[1]["image_plan"], expected[1]["image_plan"])
+    focal = np.asarray(sample["cameras"][1]["intrinsics"])[0, 0]
+    np.testing.assert_allclose(output[1]["intrinsics"][0, 0], 2 * np.float32(0.5) * focal, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
