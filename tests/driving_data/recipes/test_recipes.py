@@ -266,12 +266,13 @@ def test_images_of_different_sizes(data: Any, tmp_path: Path) -> None:
     draws = {"scale": 0.5, "share": 0.3, "is_flipped": 0.9, "bev_angle": 0.0, "bev_scale": 1.0}
     expected = run_step(step, sample, draws=draws, run="workers").output["cameras"]
     sample["cameras"][1]["image"] = encoded_image(gradient(12, 20), "JPEG")
-    output = run_step(step, sample, draws=draws, run="workers").output["cameras"]
+    result = run_step(step, sample, draws=draws, run="workers").output
+    output = result["cameras"]
     # Scaled twice as much, it fills what the larger one fills.
     np.testing.assert_array_equal(output[0]["image_plan"], expected[0]["image_plan"])
     np.testing.assert_array_equal(output[1]["image_plan"], expected[1]["image_plan"])
     focal = np.asarray(sample["cameras"][1]["intrinsics"])[0, 0]
-    np.testing.assert_allclose(output[1]["intrinsics"][0, 0], 2 * np.float32(0.5) * focal, rtol=1e-6)
+    np.testing.assert_allclose(result["intrinsics"][1][0, 0], 2 * np.float32(0.5) * focal, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
