@@ -31,6 +31,9 @@ AV2 := av2==0.3.6
 # Where one of these processes is lost, the run ends: several at once would end it without naming what they ran.
 PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
+# Without GPUs: once CUDA is initialised in a process, DALI forks no workers there. `make gpu-check` runs tests of GPUs.
+HIDDEN := CUDA_VISIBLE_DEVICES=""
+
 # Tests start hundreds of processes, and each would compile the package anew; pytest would compile the tests twice.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -40,13 +43,13 @@ demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/driving_data/demo.py --data "$(DATA)" --images "$(IMAGES)" --output "$(OUTPUT)"
 
 test: lint types
-	$(BIN)/python $(PYTEST)
+	$(HIDDEN) $(BIN)/python $(PYTEST)
 
 test-all: lint types
-	$(BIN)/python $(PYTEST) --wide
+	$(HIDDEN) $(BIN)/python $(PYTEST) --wide
 
 durations: $(VENV)/test.stamp
-	$(BIN)/python $(PYTEST) -p support.durations
+	$(HIDDEN) $(BIN)/python $(PYTEST) -p support.durations
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

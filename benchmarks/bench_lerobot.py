@@ -27,10 +27,10 @@ from results_file import load_average, machine, write_results
 from step_contestants import NUM_THREADS
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageMeanStdDevNormalizer
-from accvlab.dali_pipeline_framework.providers import TimeWindows
+from accvlab.dali_pipeline_framework.providers import Windows
 from accvlab.driving_data.datasets import LeRobotProvider
 
-LIBRARY, REFERENCE = "TimeWindows of LeRobotProvider", "PyTorch DataLoader, LeRobotDataset"
+LIBRARY, REFERENCE = "Windows of LeRobotProvider", "PyTorch DataLoader, LeRobotDataset"
 LEAST_TO_REFERENCE = 2.0
 PACE, QUICK_PACE = Pace(5, 8.0, 2.0, 6), Pace(1, 0.01, 0.0)
 NUM_COUNTED = 24
@@ -52,9 +52,9 @@ class DataSet:
     batch_size: int
     worker_mb: dict[str, float] = attrs.Factory(dict)
 
-    def windows(self) -> TimeWindows:
+    def windows(self) -> Windows:
         provider = LeRobotProvider(self.root, index_cache=self.root.parent / "bench-indices")
-        return TimeWindows(provider, self.offsets_s(provider))
+        return Windows(provider, self.offsets_s(provider), unit="s", edges="repeat")
 
     def offsets_s(self, provider: Any) -> dict[str, list[float]]:
         period = 1 / provider.fps

@@ -31,9 +31,9 @@ from results_file import load_average, machine, write_results
 from accvlab.dali_pipeline_framework import (
     AlbumentationsStep,
     DataLoader,
-    ImageBrightnessContrastJitter,
     ImageDecoder,
     ImageResizeCropFlipper,
+    PhotoMetricDistorter,
     TorchDatasetProvider,
 )
 
@@ -116,13 +116,13 @@ def contestants(folder: Path, num_workers: int, resources: ExitStack) -> dict[st
     crop = ImageResizeCropFlipper(
         "image", output_hw=OUTPUT_HW, scale_range=(SCALE, SCALE), flip_prob=0.5, is_encoded=True
     )
-    jitter = ImageBrightnessContrastJitter("image")
+    distorter = PhotoMetricDistorter("image", [-32, 32], [0, 0], [0.8, 1.2], [1, 1], prob_swap_channels=0)
     decoder = ImageDecoder("image", use_device_mixed=True)
     stages: dict[str, Iterable[Any]] = {
         "PyTorch": in_torch,
         "wrapped": loader(Images(folder)),
         "JPEG bytes": loader(Files(folder), [decoder, AlbumentationsStep(transform(), "image")]),
-        "own steps": loader(Files(folder), [crop, jitter]),
+        "own steps": loader(Files(folder), [crop, distorter]),
     }
     batches = {name: endless(stage) for name, stage in stages.items()}
     resources.callback(lambda: [each.close() for each in batches.values()])  # type: ignore[attr-defined]

@@ -38,8 +38,6 @@ from results_file import load_average, machine, write_results
 
 from accvlab.dali_pipeline_framework.inputs import SequenceSampler
 from accvlab.dali_pipeline_framework.sampling import (
-    Clips,
-    ClipSampler,
     MixedSampler,
     RandomAccessSampler,
     ShuffledSampler,
@@ -49,7 +47,7 @@ from accvlab.dali_pipeline_framework.sampling import (
 
 BATCH_SIZE = 16
 METRICS = ("create", "first access", "seek", "per index")
-FLAT = ("ShuffledSampler", "ClipSampler", "MixedSampler", "WeightedSampler")
+FLAT = ("ShuffledSampler", "MixedSampler", "WeightedSampler")
 
 
 class Orders(Protocol):
@@ -109,20 +107,6 @@ def of_samples(name: str, size: int, create: Callable[[], Orders]) -> Contestant
     return Contestant(name, size, "samples", create, num_batches, num_batches // 2)
 
 
-def of_clips(num_frames: int) -> Contestant:
-    lengths = np.full(num_frames // 1000, 1000)
-    num_clips = 250 * len(lengths)
-    num_batches = num_clips // BATCH_SIZE * 4
-    return Contestant(
-        "ClipSampler",
-        num_frames,
-        "samples",
-        lambda: ClipSampler(Clips(lengths, 4, step=4), BATCH_SIZE, seed=1),
-        num_batches,
-        num_batches // 2,
-    )
-
-
 def of_sequences(name: str, size: int, create: Callable[[Any], RandomAccessSampler]) -> Contestant:
     lengths = np.random.default_rng(0).integers(20, 61, size)  # frames
     cycle = int(lengths.sum()) // BATCH_SIZE
@@ -140,7 +124,6 @@ def contestants(quick: bool) -> list[Contestant]:
     for size in (10**3, 10**5) if quick else (10**3, 10**6, 10**9):
         found += [
             of_samples("ShuffledSampler", size, lambda n=size: ShuffledSampler(n, BATCH_SIZE, seed=1)),
-            of_clips(size),
             of_samples("MixedSampler", size, lambda n=size: mixed(n)),
         ]
     for size in (10**3, 10**5) if quick else (10**3, 10**6, 10**7):

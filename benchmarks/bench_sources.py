@@ -8,9 +8,9 @@ the contestants deliver the same:
   `FileDataProvider`, ``native`` a `FileReader`; both are decoded by the step `ImageDecoder`, in the same number
   of threads.
 - ``sequences``: eight frames each, as (8, H, W, 3), one after the other: from each frame on, as both do by
-  default, with half of their frames in common, or apart. ``provider`` is a `FrameSequenceDataProvider` with its
-  decoder, ``native`` a `SequenceReader`.
-- ``video``: clips of eight frames, as (8, H, W, 3). ``provider`` is a `VideoDataProvider`, ``streamed`` slot by
+  default, with half of their frames in common, or apart. ``provider`` is `Windows` of a `FrameDataProvider`
+  with a decoder, ``native`` a `SequenceReader`.
+- ``video``: clips of eight frames, as (8, H, W, 3). ``provider`` is `Windows` of frames, ``streamed`` slot by
   slot in the order of play, or ``shuffled``, where nearly each clip needs a seek. For one worker, the frames
   that are decoded are counted.
 

@@ -9,7 +9,6 @@ The data are generated. In each race the contestants do the same, on the CPU:
 - ``chain, six cameras, reduced decoding``: the same, where JPEGs may be decoded at half their size.
 - ``chain, detection``: one JPEG per sample, as for detectors of 2D boxes. Decode, distort colors, zoom and
   mirror with the boxes, normalize, pad to tiles, draw heatmaps.
-- ``chain, rotation and blur``: one JPEG. Decode, rotate and zoom, blur, normalize.
 
 Steps of the library run ``in the graph``, ``in the workers`` (as many as can), or ``auto``: by the rule of the
 library. ``DALI by hand`` is in `step_by_hand`, ``PyTorch, OpenCV`` is
@@ -44,7 +43,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from chain_contestants import AUTO, BLURRING, DETECTION, DISTORTED_LAST, REDUCED, SIX_CAMERAS, Chain
+from chain_contestants import AUTO, DETECTION, DISTORTED_LAST, REDUCED, SIX_CAMERAS, Chain
 from races import Pace, PriceTarget, Race, Target, judged, run, show, show_targets
 from results_file import load_average, machine, write_results
 from step_contestants import (
@@ -61,7 +60,7 @@ from step_data import DrivingSamples, camera_picture, jpeg_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "dali_pipeline_framework" / "step_prices.md"
 LEAST_TO_HAND = 0.95
-LEAST_TO_TORCH = {SIX_CAMERAS.name: 1.6, REDUCED.name: 1.2, DETECTION.name: 1.2, BLURRING.name: 1.2}
+LEAST_TO_TORCH = {SIX_CAMERAS.name: 1.6, REDUCED.name: 1.2, DETECTION.name: 1.2}
 MOST_PRICE_TO_TORCH = {SIX_CAMERAS.name: 0.6}
 PARTS = {"steps": "step, ", "chains": "chain, "}
 # Four batches in the workers of PyTorch, on two cores.
@@ -98,7 +97,7 @@ FULL = Scale(
     chain_pace=Pace(4, 3.0, 0.5, 6),
     num_samples=8,
     step_cases=slice(None),
-    chains=((SIX_CAMERAS, 2), (SIX_CAMERAS, 4), (REDUCED, 4), (DETECTION, 4), (BLURRING, 4)),
+    chains=((SIX_CAMERAS, 2), (SIX_CAMERAS, 4), (REDUCED, 4), (DETECTION, 4), (4)),
 )
 QUICK = Scale(
     num_workers=0,

@@ -7,7 +7,7 @@ interleaved, the contestants get the same frames:
 - ``in order``: one frame after the other. ``PyAV`` decodes and calls ``frame.to_ndarray(format="rgb24")``;
   ``provider`` is a `VideoFrameDataProvider`, by default and with ``colors="dali"``.
 - ``clips``: eight frames one after the other. ``PyAV`` keeps a list of eight arrays, or stacks it; ``provider``
-  is a `VideoDataProvider`, whose sample is one array.
+  is `Windows` of frames, whose sample is one array.
 - ``random``: single frames in the same random order, with key frames 30 frames apart. ``PyAV`` seeks to the key
   frame, decodes up to the wanted frame, and converts that one.
 
@@ -36,7 +36,8 @@ import source_data
 from races import Pace, judged, run, show, show_targets, spread
 from results_file import load_average, machine, write_results
 
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos, index_video
+from accvlab.dali_pipeline_framework.providers import Windows
+from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos, index_video
 
 CLIP_LENGTH = 8
 GOP = 30
@@ -142,7 +143,8 @@ def clips(path: Path) -> dict[str, Deliver]:
         for _ in range(num_frames // CLIP_LENGTH):
             np.stack([next(frames) for _ in range(CLIP_LENGTH)])
 
-    provider = VideoDataProvider(Videos(path), sequence_length=CLIP_LENGTH)
+    frames = VideoFrameDataProvider(Videos(path))
+    provider = Windows(frames, {"image": range(CLIP_LENGTH)}, unit="frames", step=CLIP_LENGTH)
     deliver = _samples(provider)
     return {
         "PyAV": deliver_lists,
@@ -197,7 +199,8 @@ def by_torchcodec(path: Path, length: int, *, is_random: bool = False) -> dict[s
 
 def cutting(codec: str, path: Path, size: tuple[int, int], num_clips: int) -> dict[str, Any]:
     """Processor time of cutting a clip out, and its bytes, at random places."""
-    provider = VideoDataProvider(Videos(path), sequence_length=rigs.NUM_FRAMES, images="encoded")
+    frames, offsets = VideoFrameDataProvider(Videos(path), images="encoded"), range(rigs.NUM_FRAMES)
+    provider = Windows(frames, {"image": offsets}, unit="frames", step=rigs.NUM_FRAMES)
     order = random.Random(0)
     provider.get_data(0)
     milliseconds, sizes = [], []
@@ -205,7 +208,7 @@ def cutting(codec: str, path: Path, size: tuple[int, int], num_clips: int) -> di
         start = time.process_time()
         sample = provider.get_data(order.randrange(provider.get_number_of_samples()))
         milliseconds.append(1e3 * (time.process_time() - start))
-        sizes.append(sample["frames"].nbytes / 1e3)
+        sizes.append(sample["image"].nbytes / 1e3)
     rgb = rigs.NUM_FRAMES * size[0] * size[1] * 3 / 1e3 / float(np.mean(sizes))
     found = {"codec": codec, "ms": spread(milliseconds, 2), "kilobytes": spread(sizes, 1), "rgb_to_bytes": rgb}
     print(

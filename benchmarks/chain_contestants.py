@@ -14,7 +14,6 @@ import step_by_hand
 import step_data
 import step_settings as settings
 from nvidia.dali.pipeline import Pipeline
-from nvidia.dali.types import DALIImageType
 from races import START_METHOD, GetBatch
 from step_contestants import (
     BY_HAND,
@@ -28,7 +27,7 @@ from step_contestants import (
     resizer_cropper,
     zoomer,
 )
-from step_data import NUM_CATEGORIES, DetectionProvider, DrivingSamples, FrontCameraProvider, MultiCameraProvider
+from step_data import NUM_CATEGORIES, DetectionProvider, DrivingSamples, MultiCameraProvider
 
 from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
@@ -38,20 +37,19 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     AxesLayoutSetter,
     BEVBBoxesTransformer3D,
     BoundingBoxToHeatmapConverter,
-    BoxFormatConverter,
+    BoxAreaFilter,
     CoordinateCropper,
+    GridMasker,
     HorizontalFlipper,
-    ImageBrightnessContrastJitter,
-    ImageColorSpaceConverter,
     ImageDecoder,
-    ImageGaussianBlurrer,
-    ImageJpegDistorter,
     ImageResizer,
     ImageToTileSizePadder,
     PaddingToUniform,
     PipelineStepBase,
     PointsInRangeCheck,
+    PointsPadder,
     TensorSizeAdder,
+    UnneededFieldRemover,
     for_each,
 )
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
@@ -93,21 +91,6 @@ def detection_steps(is_distorted_last: bool = False) -> list[PipelineStepBase]:
             num_categories=NUM_CATEGORIES,
         ),
     ]
-
-
-def blurring_steps() -> list[PipelineStepBase]:
-    motion = AffineTransformer(
-        settings.OUTPUT_HW,
-        AffineTransformer.ResizingMode.STRETCH,
-        None,
-        "image",
-        transformation_steps=[
-            AffineTransformer.Rotation(1.0, *settings.ROTATION_DEGREES),
-            AffineTransformer.UniformScaling(1.0, *settings.ZOOM),
-        ],
-    )
-    blurrer = ImageGaussianBlurrer("image", sigma_range=settings.BLUR_SIGMA, prob=1.0)
-    return [ImageDecoder("image", False), motion, blurrer, normalizer(layout="CHW")]
 
 
 def of_framework(
@@ -223,10 +206,7 @@ DETECTION = Chain(
     step_by_hand.detection,
     distorted_last=partial(detection_steps, True),
 )
-BLURRING = Chain(
-    "rotation and blur", FrontCameraProvider, blurring_steps, "BlurredSamples", step_by_hand.rotation_and_blur
-)
-CHAINS = (SIX_CAMERAS, REDUCED, DETECTION, BLURRING)
+CHAINS = (SIX_CAMERAS, REDUCED, DETECTION)
 
 
 def of_hand(
@@ -269,7 +249,6 @@ def folded_chain(
 def twenty_steps() -> list[PipelineStepBase]:
     """Steps for an `AnnotatedCamerasProvider`; each works on all six cameras, or on what belongs to them."""
     in_pixels = {"projection_names": ["intrinsics", "image_from_ego"], "box_names": "boxes"}
-    rgb, bgr = DALIImageType.RGB, DALIImageType.BGR
     kinds = AffineTransformer
     options = [kinds.UniformScaling(1.0, *settings.ZOOM), kinds.Rotation(1.0, *settings.ROTATION_DEGREES)]
     changes = [
@@ -290,21 +269,21 @@ def twenty_steps() -> list[PipelineStepBase]:
     heatmaps = detection_steps()[-1]
     return [
         ImageDecoder("image", False),
-        ImageJpegDistorter("image", quality_range=settings.JPEG_QUALITY),
+        GridMasker("image"),
         distorter(),
         affine,
         ImageResizer("image", output_hw=settings.DETECTION_HW, mode="pad", **in_pixels),
         resizer_cropper(**in_pixels),
         HorizontalFlipper("image", **in_pixels),
-        ImageGaussianBlurrer("image", sigma_range=settings.BLUR_SIGMA),
-        ImageBrightnessContrastJitter("image", brightness_range=settings.JITTER, contrast_range=settings.JITTER),
-        ImageColorSpaceConverter("image", from_image_type=rgb, to_image_type=bgr),
+        UnneededFieldRemover(["comment"]),
+        BoxAreaFilter("boxes"),
+        distorter(prob_swap_channels=1.0),
         normalizer(),
         ImageToTileSizePadder("image", settings.TILE),
         TensorSizeAdder("image", "_size"),
         for_each("cameras", heatmaps),
         CoordinateCropper("boxes", [0.0, 0.0, 0.0, 0.0], [704.0, 256.0, 704.0, 256.0]),
-        BoxFormatConverter("boxes", from_format="xyxy", to_format="cxcywh"),
+        PointsPadder("boxes", num_points=32),
         bev_transformer(),
         PointsInRangeCheck("centers", "is_inside", *limits),
         PaddingToUniform(["centers", "sizes", "yaws", "velocities"]),

@@ -17,7 +17,7 @@ from races import START_METHOD, GetBatch, PriceTarget, Race, Target, endless
 from source_torch import torch_loader
 from torch.utils.data import Dataset
 
-from accvlab.dali_pipeline_framework import DataLoader, VideoDataProvider, VideoDecoder, Videos
+from accvlab.dali_pipeline_framework import DataLoader, VideoDecoder, VideoFrameDataProvider, Videos, Windows
 
 NUM_CAMERAS, NUM_FRAMES = 4, 4
 TORCH = "PyTorch, TorchCodec"
@@ -81,7 +81,8 @@ def clips_race(codec: str, paths: Sequence[Path], num_workers: int, is_in_graph:
         for name, (images, run) in ways.items():
             if name == IN_GRAPH and not is_in_graph:
                 continue
-            provider = VideoDataProvider(videos, sequence_length=NUM_FRAMES, images=images)
+            frames = VideoFrameDataProvider(videos, image_name="frames", images=images)
+            provider = Windows(frames, {"frames": range(NUM_FRAMES)}, unit="frames", step=NUM_FRAMES)
             loader = DataLoader(
                 provider, 1, shuffle=True, seed=1, steps=[VideoDecoder("frames")] * (images == "encoded"), run=run,
                 num_workers=num_workers, start_method=START_METHOD,

@@ -15,7 +15,7 @@ from rig_data import NUM_SAMPLES, RigProvider, RigSamples
 from source_data import VIDEO_KINDS, large_picture, make_videos
 from step_data import NUM_CAMERAS, write_jpegs
 
-from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup, VideoDataProvider
+from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup, VideoFrameDataProvider, Windows
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageResizer, PipelineStepBase
 
 RIG_HW, CLIP_HW, NUM_FRAMES, NUM_SWEEPS, NUM_POINTS = (256, 704), (224, 224), 32, 10, 30_000
@@ -81,7 +81,8 @@ def write_kinds(folder: Path, is_quick: bool = False) -> Mapping[str, Kind]:
         num_frames = 40 if is_quick else 600
         root = folder / f"{every}"
         videos = make_videos(root, large_picture(), kind, num_frames, 1 if is_quick else 2, (height, width))
-        clips = VideoDataProvider([str(path) for path in videos], sequence_length=NUM_FRAMES, step=1)
+        frames = VideoFrameDataProvider([str(path) for path in videos], image_name="frames")
+        clips = Windows(frames, {"frames": range(NUM_FRAMES)}, unit="frames")
         name = f"{NUM_FRAMES} frames of H.264, {width} x {height}, a key frame every {every}, to 224 x 224"
         kinds[name] = Kind(clips, [_resizer("frames", CLIP_HW)])
     sweeps = [folder / f"{number}.bin" for number in range(2 * NUM_SWEEPS)]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from importlib.metadata import distributions
@@ -33,7 +34,7 @@ from support.arrays import DT, ArrayProvider
 from support.gpu_cases import CASES, Difference, GpuCase, decoder, photo, rig_provider
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageResizer
-from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
+from accvlab.dali_pipeline_framework.engine.dali.gpus import gpu_facts, why_gpu_is_unusable
 
 ROOT = Path(__file__).resolve().parents[1]
 LEGACY = {"exec_dynamic": False}
@@ -84,13 +85,24 @@ class Check:
 
 
 def environment(check: Check) -> None:
-    """versions, driver, number of GPUs, packages that are missing"""
+    """versions, driver, number of GPUs, packages that are missing: whether the GPU can be used at all"""
+    import torch
+
+    if check.device_id is not None:
+        check.note(driver=str(attrs.asdict(gpu_facts())))
+        why = why_gpu_is_unusable(check.device_id, uses_torch=True) or (
+            "" if torch.cuda.is_available() else "torch.cuda.is_available() is False"
+        )
+        check.require(not why, f"The GPU cannot be used: {why}.")
+        check.note(videos=why_gpu_is_unusable(check.device_id, decodes_videos=True) or "can be decoded on it")
     wanted = re.compile(r"nvidia-(dali|nvimgcodec|nvjpeg)|torch|numpy|simplejpeg|av$|opencv")
     versions = {each.metadata["Name"]: each.version for each in distributions()}
     shared = os.statvfs("/dev/shm")
     check.note(
         gpus=asked_of_nvidia_smi("gpu", "name,driver_version,memory.total"),
-        usable_gpus=num_usable_gpus(),
+        torch_cuda=torch.version.cuda,
+        driver_capabilities=os.environ.get("NVIDIA_DRIVER_CAPABILITIES", "not set"),
+        mig=asked_of_nvidia_smi("gpu", "mig.mode.current"),
         cores=len(os.sched_getaffinity(0)),
         shared_memory_mib=shared.f_bavail * shared.f_frsize >> 20,
         versions={name: version for name, version in sorted(versions.items()) if wanted.match(name or "")},
@@ -98,7 +110,6 @@ def environment(check: Check) -> None:
         nvimgcodec=backend.GetNvimgcodecVersion(),
         not_installed=[name for name in ("simplejpeg", "av", "cv2", "torchvision") if why_not(name)],
     )
-    check.require(check.device_id is None or num_usable_gpus() > 0, "No GPU is usable: no driver, or no device.")
 
 
 def asked_of_nvidia_smi(what: str, fields: str) -> list[str]:
@@ -113,6 +124,8 @@ def asked_of_nvidia_smi(what: str, fields: str) -> list[str]:
 
 def judged_difference(check: Check, name: str, batches: Any, expected: Any, case: GpuCase) -> dict[str, Any]:
     difference = Difference.of(batches, expected, case.pixels, case.levels)
+    devices = ["cpu"] if check.device_id is None else [f"cuda:{check.device_id}"]
+    check.require(difference.devices == devices, f"{name}: pixels are on {difference.devices}, not {devices}")
     check.require(difference.is_within(case), f"{name}: further from the CPU than {case.mean}, {case.share}")
     return attrs.asdict(difference)
 
@@ -168,9 +181,13 @@ def consumers(check: Check) -> None:
     provider = ArrayProvider({"image": (DT.UINT8, images)})
 
     def count_wrong(name: str) -> dict[str, int]:
-        given = {"steps": [decoder()], "num_workers": 0, "device_id": check.device_id}
-        executor = {} if name == "dynamic executor" else LEGACY
-        with DataLoader(provider, 4, pipeline_arguments=executor, **given) as loader:
+        given: dict[str, Any] = {"steps": [decoder()], "num_workers": 0, "device_id": check.device_id}
+        given["pipeline_arguments"] = LEGACY if name == "legacy executor" else {}
+        given["gpu_views"] = name == "views"
+        stream: Any = contextlib.nullcontext()
+        if name == "another stream" and check.device_id is not None:
+            stream = torch.cuda.stream(torch.cuda.Stream())
+        with stream, DataLoader(provider, 4, **given) as loader:
             expected = [int(batch["image"].sum()) for batch in loader]
             late, held = [], []
             for _ in range(1 if check.quick else 10):
@@ -186,11 +203,52 @@ def consumers(check: Check) -> None:
         check.require(not any(wrong.values()), f"{name}: batches were overwritten: {wrong}")
         return {"batches": len(late) + len(held), **wrong}
 
-    check.each(["dynamic executor", "legacy executor"], count_wrong)
+    check.each(["dynamic executor", "another stream", "views", "legacy executor"], count_wrong)
+
+
+_MODEL_WITH_AN_ERROR = """
+import sys
+sys.path[:0] = {path!r}
+import torch
+from support.gpu_cases import decoder, rig_provider
+from accvlab.dali_pipeline_framework import DataLoader
+if __name__ == "__main__":
+    device = {device!r}
+    provider, arguments = rig_provider(64), dict(device_id={device_id}, num_workers={workers})
+    with DataLoader(provider, 2, steps=[decoder()], **arguments) as loader:
+        for number, batch in enumerate(loader):
+            weights = torch.zeros(3, device=device)
+            picked = weights[torch.tensor([1 if number < 3 else 5], device=device)]
+            print(float(picked.sum()), flush=True)
+"""
+
+
+def errors(check: Check) -> None:
+    """an index out of range in a model on the GPU: its traceback, exit code 1, and nothing left behind"""
+    code = _MODEL_WITH_AN_ERROR.format(
+        path=[*sys.path], device_id=check.device_id, workers=0 if check.quick else 2,
+        device="cpu" if check.device_id is None else f"cuda:{check.device_id}",
+    )  # fmt: skip
+
+    def run_model(name: str) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / "model.py"
+            script.write_text(code)
+            done = subprocess.run(
+                [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
+            )
+        said = [line for line in done.stderr.splitlines() if "rror" in line]
+        found = {"exit code": done.returncode, "batches": len(done.stdout.split()), "says": "; ".join(said)[-200:]}
+        is_named = "device-side assert" in done.stderr or "out of bounds" in done.stderr
+        is_right = done.returncode == 1 and is_named and "Traceback" in done.stderr
+        check.require(is_right, f"{name}: exit code {done.returncode}, {found['says']}")
+        return found
+
+    check.each(["an index out of range", "once more"], run_model)
 
 
 def contexts(check: Check) -> None:
-    """MiB on the GPU with workers and without: no worker may have a context there"""
+    """MiB on the GPU with workers and without: no worker may have a context there; loaders made again, and two"""
     cases = {
         "GPU, images in the graph": (check.device_id, "graph"),
         "GPU, images in the workers": (check.device_id, "workers"),
@@ -207,15 +265,35 @@ def contexts(check: Check) -> None:
                 batches = iter(loader)
                 next(batches), next(batches)
                 workers = psutil.Process().children(recursive=True)
-                used = asked_of_nvidia_smi("gpu", "memory.used")
-                found[f"mib, {num_workers} workers"] = int(used[0]) if used else 0
+                found[f"mib, {num_workers} workers"] = gpu_mib(check)
                 found["seconds"] = round(time.perf_counter() - began, 1)
                 found["workers that opened it"] = sum(has_gpu_open(each.pid) for each in workers)
+        check.require(found["workers that opened it"] == 0, f"{name}: workers have opened the GPU")
         few, many = (value for key, value in found.items() if key.startswith("mib"))
         check.require(many - few < 100, f"{name}: workers take {many - few} MiB on the GPU")
         return found
 
+    def reopen(name: str) -> dict[str, Any]:
+        """Loaders one after the other, and two at once, have the same batches; the memory is given back."""
+        sums, used = [], []
+        for _ in range(2 if check.quick else 5):
+            made = [
+                DataLoader(rig_provider(8), 2, steps=[decoder()], num_workers=0, device_id=check.device_id)
+                for _ in range(2)
+            ]
+            for pair in zip(*made, strict=True):
+                images = (batch["cameras"][0]["image"] for batch in pair)
+                sums += [tuple(int(image.sum()) for image in images)]
+            for loader in made:
+                loader.close()
+            used.append(gpu_mib(check))
+        check.require(all(one == other for one, other in sums), f"{name}: two loaders differ")
+        check.require(sums[:4] * (len(sums) // 4) == sums, f"{name}: epochs differ")
+        check.require(used[-1] - used[0] < 64, f"{name}: memory is kept: {used} MiB")
+        return {"batches": len(sums), "mib": used}
+
     check.each(check.some(cases), count)
+    check.each(["reopened, two at once"], reopen)
 
 
 def has_gpu_open(pid: int) -> bool:
@@ -241,9 +319,25 @@ def memory(check: Check) -> None:
                     {"batch": number, "gpu": gpu_mib(check), "host": psutil.Process().memory_info().rss >> 20}
                 )
                 check.note(history=history)
+    require_no_growth(check, "images", history)
+    history = []
+    with DataLoader(
+        rig_provider(20), 2, steps=[decoder()], num_workers=0, device_id=check.device_id, stack_arrays=True
+    ) as loader:
+        for epoch in range(8 if check.quick else 64):
+            for _ in loader:
+                pass
+            if epoch % (1 if check.quick else 8) == 0:
+                host = psutil.Process().memory_info().rss >> 20
+                history.append({"batch": 10 * epoch, "gpu": gpu_mib(check), "host": host})
+    require_no_growth(check, "rigs, epochs of ten batches", history)
+
+
+def require_no_growth(check: Check, name: str, history: list[dict[str, int]]) -> None:
     growth = {name: history[-1][name] - history[1][name] for name in ("gpu", "host")}
-    check.note(growth=growth)
-    check.require(check.quick or (growth["gpu"] < 64 and growth["host"] < 64), f"Memory grows: {growth}")
+    check.note(**{f"growth, {name}": growth})
+    is_little = growth["gpu"] < 64 and growth["host"] < 64
+    check.require(check.quick or is_little, f"Memory grows, {name}: {growth}")
 
 
 def gpu_mib(check: Check) -> int:
@@ -325,6 +419,20 @@ class Rigs:
         return get
 
 
+def synchronized(get: GetBatch, check: Check) -> GetBatch:
+    """Wait for each batch on the host, as the others do."""
+    if check.device_id is None:
+        return get
+    import torch
+
+    def get_and_wait() -> int:
+        count = get()
+        torch.cuda.current_stream().synchronize()
+        return count
+
+    return get_and_wait
+
+
 def speed(check: Check) -> None:
     """ms per batch of 4 samples of 6 cameras, 1600 x 900: DALI by hand, its decoder alone, PyTorch beside it"""
     batch_size, num_workers = (1, 0) if check.quick else (4, min(8, len(os.sched_getaffinity(0))))
@@ -334,7 +442,7 @@ def speed(check: Check) -> None:
         samples = RigSamples(write_jpegs(folder / "rig", num_images), NUM_CAMERAS)
         rigs = Rigs(samples, batch_size, num_workers, check.device_id)
         contestants = {
-            LIBRARY: of_loader(resources.enter_context(rigs.loader()), batch_size),
+            LIBRARY: synchronized(of_loader(resources.enter_context(rigs.loader()), batch_size), check),
             BY_HAND: rigs.by_dali(lambda image: step_by_hand.normalize_to_chw(step_by_hand.resize(image))),
             ALONE: rigs.by_dali(lambda image: image, in_memory=True),
         }
@@ -342,18 +450,19 @@ def speed(check: Check) -> None:
             try:
                 contestants[TORCHVISION] = rigs.by_torchvision()
             except Exception as error:  # it is not there, does not fit PyTorch, or has no decoder for GPUs
-                check.note(torchvision=f"{NOT_CHECKED}: {first_line(error)}")
+                advice = "install the torchvision that goes with PyTorch"
+                check.note(torchvision=f"{NOT_CHECKED}: {first_line(error)}; {advice}")
         if why_not("simplejpeg"):  # the recipe reads sizes of images by it
             return contestants
         from bench_recipes import SETTINGS, STREAMPETR, make_data
 
         provider = make_data(folder / "recipe", num_images, frames_per_scene)
         trained = STREAMPETR.loader(provider, batch_size, SETTINGS, **rigs.arguments)
-        contestants[RECIPE] = of_loader(resources.enter_context(trained), batch_size)
+        contestants[RECIPE] = synchronized(of_loader(resources.enter_context(trained), batch_size), check)
         return contestants
 
     with tempfile.TemporaryDirectory() as folder:
-        targets = (Target(LIBRARY, BY_HAND, 0.8), Target(LIBRARY, TORCHVISION, 1.0))
+        targets = (Target(LIBRARY, BY_HAND, 0.8), Target(LIBRARY, ALONE, 0.7), Target(LIBRARY, TORCHVISION, 1.0))
         race = Race("a rig", "samples", lambda resources: start(Path(folder), resources), targets)
         row = run(race, Pace(1, 0.01, 0.0) if check.quick else Pace(3, 2.0, 1.0))
     rates = {name: each["median"] for name, each in row["per_second"].items()}
@@ -393,6 +502,8 @@ def faults(check: Check) -> None:
     def compare(name: str) -> dict[str, str]:
         found = {"cpu": outcome(files[name], None), "gpu": outcome(files[name], check.device_id)}
         is_same = found["cpu"].partition("blamed")[2] == found["gpu"].partition("blamed")[2]
+        if name == "half a file":  # decoders may make a picture of it
+            return found
         check.require(is_same, f"{name}: {found['gpu']}, on the CPU {found['cpu']}")
         return found
 
@@ -404,13 +515,15 @@ def without_memory(check: Check) -> str:
     """What becomes of good samples where another program has all memory of the GPU."""
     import torch
 
+    why = why_not_filled(check)
+    if why:
+        return f"{NOT_CHECKED}: {why}"
     provider = ArrayProvider({"image": (DT.UINT8, [photo(number, 900, 1600) for number in range(8)])})
     taken, error = None, ""
     with DataLoader(
         provider, 8, steps=[decoder()], num_workers=0, device_id=check.device_id, faults="skip"
     ) as loader:
         if check.device_id is not None:
-            loader.start()
             taken = torch.empty(torch.cuda.mem_get_info()[0] - (64 << 20), dtype=torch.uint8, device="cuda")
         try:
             num_batches = len(list(loader))
@@ -419,7 +532,21 @@ def without_memory(check: Check) -> str:
         blamed = len(loader.failed_samples)
     del taken
     check.require(blamed == 0, f"no memory: {blamed} good samples are blamed")
+    check.require(check.device_id is None or bool(error), "no memory: there was no error")
     return f"{num_batches} batches, {blamed} blamed{error}"
+
+
+def why_not_filled(check: Check) -> str:
+    """Why the memory of the GPU must not be taken; empty where it may be."""
+    if check.device_id is None:
+        return ""
+    import torch
+
+    of_system = psutil.virtual_memory().total
+    if abs(torch.cuda.get_device_properties(check.device_id).total_memory - of_system) < 0.2 * of_system:
+        return "the GPU shares the memory of the system"
+    others = set(asked_of_nvidia_smi("compute-apps", "pid")) - {str(os.getpid())}
+    return f"other programs use the GPU: {', '.join(sorted(others))}" if others else ""
 
 
 # --- tests -------------------------------------------------------------------------------------------------
@@ -438,22 +565,33 @@ def tests(check: Check) -> None:
     command += ["-W", "ignore::pytest.PytestUnknownMarkWarning", *marked]
     if check.device_id is None:
         command += ["-p", "support.gpu_rehearsal"]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    lines = finished.stdout.splitlines()
-    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-    check.note(summary=lines[-1] if lines else finished.stderr[-500:], failed=failed)
-    check.require(finished.returncode == 0, f"{len(failed)} tests failed")
+    command += ["-v"]  # so that what was run is noted where the time is over before the end
+    counts, last, failed = Counter[str](), "", []
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as running:
+        for line in running.stdout or ():
+            last = line.strip() or last
+            outcome = re.search(r" (PASSED|FAILED|ERROR|SKIPPED)\b", line)
+            if outcome is not None:
+                counts[outcome[1]] += 1
+                failed += [last] if outcome[1] in ("FAILED", "ERROR") else []
+                check.note(summary=dict(counts), failed=failed, last=last[:300])
+    check.note(summary=last)
+    check.require(running.returncode == 0, f"{len(failed)} tests failed")
+    check.require(check.device_id is None or counts["PASSED"] > 0, "No test has run on the GPU.")
 
 
 # Seconds that each may take, in the order in which they run.
 CHECKS: dict[Callable[[Check], None], int] = {
-    environment: 40,
-    pixels: 90,
-    recipes: 120,
-    consumers: 60,
-    contexts: 60,
-    speed: 120,
-    faults: 60,
-    memory: 90,
-    tests: 180,
+    environment: 25,
+    pixels: 70,
+    recipes: 90,
+    consumers: 30,
+    contexts: 40,
+    errors: 40,
+    faults: 40,
+    tests: 125,
+    memory: 50,
+    speed: 80,
 }

@@ -16,11 +16,11 @@ from races import START_METHOD, GetBatch, endless
 from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
-from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder, PipelineStepBase
-from accvlab.dali_pipeline_framework.providers import FileDataProvider, FrameSequenceDataProvider
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, PipelineStepBase
+from accvlab.dali_pipeline_framework.providers import FileDataProvider, FrameDataProvider, Windows
 from accvlab.dali_pipeline_framework.sampling import RandomAccessSampler, ShuffledSampler, StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.sources import FileReader, ReaderInput, SequenceReader
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos
+from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos
 
 NUM_THREADS = 2
 SEQUENCE_LENGTH = 8
@@ -113,7 +113,8 @@ def sequences(
     from source_torch import ImageSequences, decode_by_pillow, torch_loader
 
     frames_per_batch = batch_size * SEQUENCE_LENGTH
-    provider = FrameSequenceDataProvider(root, SEQUENCE_LENGTH, step=step)
+    frames = FrameDataProvider(root, image_name="frames")
+    provider = Windows(frames, {"frames": range(SEQUENCE_LENGTH)}, unit="frames", step=step)
     native = SequenceReader(file_root=str(root), sequence_length=SEQUENCE_LENGTH, step=step)
     listed = [
         window
@@ -121,7 +122,7 @@ def sequences(
         for window in _windows(sorted(str(path) for path in folder.iterdir()), step)
     ]
     torch_sequences = ImageSequences(listed, decode_by_pillow)
-    steps = [FrameSequenceDecoder("frames", on_gpu=True)]
+    steps = [ImageDecoder("frames")]
     ours = of_framework(resources, sampled(provider), steps, batch_size, frames_per_batch, num_workers=num_workers)
     racing = {"provider": ours}
     with warnings.catch_warnings():
@@ -168,7 +169,7 @@ def videos(
         )
     clips = [
         (name, first)
-        for name, count in zip(names, provider.samples_per_recording.tolist(), strict=True)
+        for name, count in zip(names, provider.sequence_lengths.tolist(), strict=True)
         for first in range(0, count * SEQUENCE_LENGTH, SEQUENCE_LENGTH)
     ]
     dataset = VideoClips(clips, SEQUENCE_LENGTH, frames_per_second)
@@ -178,12 +179,13 @@ def videos(
     return racing
 
 
-def video_provider(paths: Sequence[Path], **settings: Any) -> VideoDataProvider:
+def video_provider(paths: Sequence[Path], **settings: Any) -> Windows:
     """Clips of eight frames."""
-    return VideoDataProvider(Videos(paths, **settings), sequence_length=SEQUENCE_LENGTH)
+    frames = VideoFrameDataProvider(Videos(paths, **settings), image_name="frames")
+    return Windows(frames, {"frames": range(SEQUENCE_LENGTH)}, unit="frames", step=SEQUENCE_LENGTH)
 
 
-def streamed(provider: VideoDataProvider) -> RandomAccessSampler:
+def streamed(provider: Windows) -> RandomAccessSampler:
     return StreamingSequenceSampler(provider.sequence_lengths, seed=1, cut_sequences=True)
 
 

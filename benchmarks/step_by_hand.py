@@ -17,7 +17,6 @@ from nvidia.dali import math as dali_math
 from nvidia.dali.pipeline import pipeline_def
 from step_data import (
     DETECTION_FIELDS,
-    FRONT_CAMERA_FIELDS,
     MULTI_CAMERA_FIELDS,
     NUM_CAMERAS,
     NUM_CATEGORIES,
@@ -70,10 +69,6 @@ def pad(image: Any) -> Any:
     return fn.pad(image, axes=(0, 1), align=(settings.TILE, settings.TILE))
 
 
-def jitter(image: Any) -> Any:
-    return fn.brightness_contrast(image, brightness=uniform(settings.JITTER), contrast=uniform(settings.JITTER))
-
-
 def brighten(image: Any) -> Any:
     """Brightness, then contrast: what is above white before the contrast is lost."""
     shifted = fn.brightness_contrast(image, brightness_shift=uniform(settings.BRIGHTNESS) / 255.0)
@@ -84,11 +79,9 @@ def distort(image: Any) -> Any:
     return fn.hsv(brighten(image), hue=uniform(settings.HUE_DEGREES), saturation=uniform(settings.SATURATION))
 
 
-def rotate(image: Any, zoom: Any = None) -> Any:
+def rotate(image: Any) -> Any:
     center = [WIDTH / 2, HEIGHT / 2]
     matrix = fn.transforms.rotation(angle=-uniform(settings.ROTATION_DEGREES), center=center)
-    if zoom is not None:
-        matrix = fn.transforms.scale(matrix, scale=fn.stack(zoom, zoom), center=center)
     matrix = fn.transforms.scale(matrix, scale=[settings.OUTPUT_HW[1] / WIDTH, settings.OUTPUT_HW[0] / HEIGHT])
     return fn.warp_affine(image, matrix, size=[*settings.OUTPUT_HW], fill_value=0, inverse_map=False)
 
@@ -158,40 +151,6 @@ def decode_resize_crop_flip(jpeg: Any) -> Any:
 
 def flip(image: Any) -> Any:
     return fn.flip(image, horizontal=coin())
-
-
-def to_bgr(image: Any) -> Any:
-    return fn.color_space_conversion(image, image_type=types.RGB, output_type=types.BGR)
-
-
-def to_ycbcr(image: Any) -> Any:
-    return fn.color_space_conversion(image, image_type=types.RGB, output_type=types.YCbCr)
-
-
-def blur(image: Any) -> Any:
-    return fn.gaussian_blur(image, sigma=uniform(settings.BLUR_SIGMA), window_size=settings.BLUR_WINDOW)
-
-
-def compress(image: Any) -> Any:
-    return fn.jpeg_compression_distortion(
-        image, quality=fn.random.uniform(range=settings.JPEG_QUALITY, dtype=_DT.INT32)
-    )
-
-
-def erase(image: Any) -> Any:
-    """A rectangle is drawn ten times, if need be, until one fits; the last axis of all is height, width."""
-    area = fn.random.uniform(range=settings.ERASED_AREA, shape=[10]) * float(HEIGHT * WIDTH)
-    aspect = dali_math.exp(fn.random.uniform(range=(math.log(0.5), math.log(2.0)), shape=[10]))
-    shapes = fn.stack(dali_math.sqrt(area * aspect), dali_math.sqrt(area / aspect), axis=1)
-    shapes = dali_math.floor(shapes + 0.5)
-    room = constant([HEIGHT, WIDTH]) - shapes
-    rank = (fn.reductions.min(room, axes=[1]) > 0) * np.arange(10, 0, -1, dtype=np.float32)
-    is_chosen = rank == dali_math.max(fn.reductions.max(rank), 1.0)
-    shape = fn.reductions.sum(shapes * fn.reshape(is_chosen, shape=[10, 1]), axes=[0])
-    anchor = dali_math.floor(
-        fn.random.uniform(range=(0.0, 1.0), shape=[2]) * (constant([HEIGHT + 1, WIDTH + 1]) - shape)
-    )
-    return fn.erase(image, anchor=anchor, shape=shape, axis_names="HW", fill_value=settings.ERASED_VALUE)
 
 
 def mask_grid(image: Any) -> Any:
@@ -280,13 +239,6 @@ def detection(samples: DrivingSamples, is_parallel: bool = True) -> tuple[Any, .
     ends = boxes[:, 0:2], boxes[:, 2:4]
     boxes = fn.cat(dali_math.min(*ends), dali_math.max(*ends), axis=1)
     return pad(normalize(image)), boxes, fields["categories"], heatmaps(boxes, fields["categories"])
-
-
-@pipeline_def
-def rotation_and_blur(samples: DrivingSamples, is_parallel: bool = True) -> Any:
-    """Rotated, zoomed, blurred and normalized images."""
-    image = decode(source(samples, FRONT_CAMERA_FIELDS, is_parallel)["jpeg_0"])
-    return normalize_to_chw(blur(rotate(image, uniform(settings.ZOOM))))
 
 
 def heatmaps(boxes: Any, categories: Any) -> Any:

@@ -13,7 +13,7 @@ import step_by_hand
 import step_settings as settings
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline
-from nvidia.dali.types import DALIDataType, DALIImageType
+from nvidia.dali.types import DALIDataType
 from races import START_METHOD, GetBatch, endless
 from step_data import ImageProvider
 
@@ -23,11 +23,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     GridMasker,
     HorizontalFlipper,
-    ImageBrightnessContrastJitter,
-    ImageColorSpaceConverter,
     ImageDecoder,
-    ImageGaussianBlurrer,
-    ImageJpegDistorter,
     ImageMeanStdDevNormalizer,
     ImageRange01Normalizer,
     ImageResizeCropFlipper,
@@ -35,7 +31,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageToTileSizePadder,
     PhotoMetricDistorter,
     PipelineStepBase,
-    RandomEraser,
 )
 
 NUM_THREADS = 2
@@ -113,14 +108,6 @@ def step_cases() -> list[StepCase]:
         "image",
         transformation_steps=[AffineTransformer.Rotation(1.0, *settings.ROTATION_DEGREES)],
     )
-    eraser = RandomEraser(
-        "image",
-        prob=1.0,
-        scale_range=settings.ERASED_AREA,
-        ratio_range=(0.5, 2.0),
-        fill_value=settings.ERASED_VALUE,
-    )
-    rgb, bgr, ycbcr = DALIImageType.RGB, DALIImageType.BGR, DALIImageType.YCbCr
     size = f"to {settings.OUTPUT_HW[1]} x {settings.OUTPUT_HW[0]}"
     return [
         StepCase("ImageDecoder, JPEG", ImageDecoder("image", False), "decode", True),
@@ -154,34 +141,6 @@ def step_cases() -> list[StepCase]:
             distorter(),
             "distort",
         ),
-        StepCase(
-            "ImageBrightnessContrastJitter",
-            ImageBrightnessContrastJitter(
-                "image", brightness_range=settings.JITTER, contrast_range=settings.JITTER
-            ),
-            "jitter",
-        ),
-        StepCase(
-            "ImageColorSpaceConverter, RGB to BGR",
-            ImageColorSpaceConverter("image", from_image_type=rgb, to_image_type=bgr),
-            "to_bgr",
-        ),
-        StepCase(
-            "ImageColorSpaceConverter, RGB to YCbCr",
-            ImageColorSpaceConverter("image", from_image_type=rgb, to_image_type=ycbcr),
-            "to_ycbcr",
-        ),
-        StepCase(
-            "ImageGaussianBlurrer, 7 x 7",
-            ImageGaussianBlurrer("image", sigma_range=settings.BLUR_SIGMA, prob=1.0),
-            "blur",
-        ),
-        StepCase(
-            "ImageJpegDistorter",
-            ImageJpegDistorter("image", quality_range=(settings.JPEG_QUALITY[0], settings.JPEG_QUALITY[1] - 1)),
-            "compress",
-        ),
-        StepCase("RandomEraser", eraser, "erase"),
         StepCase(
             "GridMasker",
             GridMasker("image", prob=1.0, tile_range=(settings.GRID_TILE[0], settings.GRID_TILE[1] - 1)),

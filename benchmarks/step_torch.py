@@ -18,7 +18,6 @@ import torch
 from races import START_METHOD
 from step_data import (
     DETECTION_FIELDS,
-    FRONT_CAMERA_FIELDS,
     IMAGE_HW,
     MULTI_CAMERA_FIELDS,
     NUM_CAMERAS,
@@ -64,12 +63,6 @@ def pad(image: Image) -> Image:
     return cv2.copyMakeBorder(image, 0, -height % settings.TILE, 0, -width % settings.TILE, cv2.BORDER_CONSTANT)
 
 
-def jitter(image: Image) -> Image:
-    brightness, contrast = _RNG.uniform(*settings.JITTER), _RNG.uniform(*settings.JITTER)
-    changed = brightness * (128 + contrast * (np.arange(256) - 128.0))
-    return cv2.LUT(image, np.clip(changed, 0, 255).astype(np.uint8))
-
-
 def brighten(image: Image) -> Image:
     brightness, contrast = _RNG.uniform(*settings.BRIGHTNESS), _RNG.uniform(*settings.CONTRAST)
     changed = np.clip(np.arange(256) * contrast + brightness, 0, 255).astype(np.uint8)
@@ -86,10 +79,10 @@ def distort(image: Image) -> Image:
     return cv2.cvtColor(cv2.LUT(hsv, table), cv2.COLOR_HSV2RGB)
 
 
-def rotate(image: Image, zoom: float = 1.0) -> Image:
+def rotate(image: Image) -> Image:
     height, width = image.shape[:2]
     degrees = _RNG.uniform(*settings.ROTATION_DEGREES)
-    matrix = cv2.getRotationMatrix2D((width / 2, height / 2), degrees, zoom)
+    matrix = cv2.getRotationMatrix2D((width / 2, height / 2), degrees, 1.0)
     matrix = np.diag([settings.OUTPUT_HW[1] / width, settings.OUTPUT_HW[0] / height]) @ matrix
     return cv2.warpAffine(image, matrix, settings.OUTPUT_HW[::-1], flags=cv2.INTER_LINEAR)
 
@@ -147,35 +140,6 @@ def zoom(image: Image) -> Image:
 
 def flip(image: Image) -> Image:
     return cv2.flip(image, 1) if _RNG.random() < settings.FLIP_PROB else image.copy()
-
-
-def to_bgr(image: Image) -> Image:
-    return cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
-
-
-def to_ycbcr(image: Image) -> Image:
-    return cv2.cvtColor(image, cv2.COLOR_RGB2YCrCb)
-
-
-def blur(image: Image) -> Image:
-    return cv2.GaussianBlur(
-        image, (settings.BLUR_WINDOW, settings.BLUR_WINDOW), _RNG.uniform(*settings.BLUR_SIGMA)
-    )
-
-
-def compress(image: Image) -> Image:
-    quality = int(_RNG.integers(*settings.JPEG_QUALITY))
-    return cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], cv2.IMREAD_COLOR)
-
-
-def erase(image: Image) -> Image:
-    area = _RNG.uniform(*settings.ERASED_AREA) * image.shape[0] * image.shape[1]
-    aspect = np.exp(_RNG.uniform(np.log(0.5), np.log(2.0)))
-    height, width = int(np.sqrt(area * aspect)), int(np.sqrt(area / aspect))
-    top, left = _RNG.integers(image.shape[0] - height), _RNG.integers(image.shape[1] - width)
-    erased = image.copy()
-    erased[top : top + height, left : left + width] = settings.ERASED_VALUE
-    return erased
 
 
 def mask_grid(image: Image) -> Image:
@@ -273,20 +237,6 @@ class DetectionSamples(Dataset[list[torch.Tensor]]):
         boxes = np.concatenate([corners.min(1), corners.max(1)], 1).astype(np.float32)
         heatmaps = draw_heatmaps(boxes, categories, image.shape[:2])
         return [torch.from_numpy(each) for each in (image, boxes, categories, heatmaps)]
-
-
-class BlurredSamples(Dataset[list[torch.Tensor]]):
-    """Rotated, zoomed, blurred and normalized images."""
-
-    def __init__(self, samples: DrivingSamples) -> None:
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return NUM_SAMPLES
-
-    def __getitem__(self, index: int) -> list[torch.Tensor]:
-        image = decode(self.samples.load(index, FRONT_CAMERA_FIELDS)[0])
-        return [torch.from_numpy(normalize_to_chw(blur(rotate(image, _RNG.uniform(*settings.ZOOM)))))]
 
 
 def draw_heatmaps(boxes: Image, categories: Image, hw: tuple[int, int]) -> npt.NDArray[np.float32]:

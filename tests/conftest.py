@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("wide")]
         config.hook.pytest_deselected(items=wide)
     # The process that distributes the tests collects none of them: DALI, which this imports, it does not need.
-    from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
+    from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
 
     if num_usable_gpus() > 0:
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.child_processes import run_process
 
-from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
+from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
 
 ROOT = Path(__file__).parents[1]
 MARKED = sorted(

@@ -18,7 +18,6 @@ from .processing_steps import AxesLayoutSetter as AxesLayoutSetter
 from .processing_steps import BEVBBoxesTransformer3D as BEVBBoxesTransformer3D
 from .processing_steps import BoundingBoxToHeatmapConverter as BoundingBoxToHeatmapConverter
 from .processing_steps import BoxAreaFilter as BoxAreaFilter
-from .processing_steps import BoxFormatConverter as BoxFormatConverter
 from .processing_steps import ConditionalElementRemover as ConditionalElementRemover
 from .processing_steps import CoordinateCropper as CoordinateCropper
 from .processing_steps import DataGroupArrayInPathElementsAppliedStep as DataGroupArrayInPathElementsAppliedStep
@@ -27,14 +26,9 @@ from .processing_steps import (
 )
 from .processing_steps import DataGroupInPathAppliedStep as DataGroupInPathAppliedStep
 from .processing_steps import DataGroupsWithNameAppliedStep as DataGroupsWithNameAppliedStep
-from .processing_steps import FrameSequenceDecoder as FrameSequenceDecoder
 from .processing_steps import GridMasker as GridMasker
 from .processing_steps import HorizontalFlipper as HorizontalFlipper
-from .processing_steps import ImageBrightnessContrastJitter as ImageBrightnessContrastJitter
-from .processing_steps import ImageColorSpaceConverter as ImageColorSpaceConverter
 from .processing_steps import ImageDecoder as ImageDecoder
-from .processing_steps import ImageGaussianBlurrer as ImageGaussianBlurrer
-from .processing_steps import ImageJpegDistorter as ImageJpegDistorter
 from .processing_steps import ImageMeanStdDevNormalizer as ImageMeanStdDevNormalizer
 from .processing_steps import ImageRange01Normalizer as ImageRange01Normalizer
 from .processing_steps import ImageResizeCropFlipper as ImageResizeCropFlipper
@@ -48,27 +42,22 @@ from .processing_steps import PipelineStepBase as PipelineStepBase
 from .processing_steps import PointCloudRangeFilter as PointCloudRangeFilter
 from .processing_steps import PointsInRangeCheck as PointsInRangeCheck
 from .processing_steps import PointsPadder as PointsPadder
-from .processing_steps import RandomEraser as RandomEraser
 from .processing_steps import TensorSizeAdder as TensorSizeAdder
 from .processing_steps import TorchvisionStep as TorchvisionStep
 from .processing_steps import UnneededFieldRemover as UnneededFieldRemover
 from .processing_steps import VideoDecoder as VideoDecoder
 from .processing_steps import VisibleBboxSelector as VisibleBboxSelector
 from .processing_steps import for_each as for_each
-from .providers import ClipDataProvider as ClipDataProvider
 from .providers import ConcatDataProvider as ConcatDataProvider
 from .providers import DataProvider as DataProvider
 from .providers import FileDataProvider as FileDataProvider
 from .providers import FrameDataProvider as FrameDataProvider
 from .providers import FrameFolders as FrameFolders
-from .providers import FrameSequenceDataProvider as FrameSequenceDataProvider
 from .providers import RemoteReading as RemoteReading
-from .providers import TimeWindows as TimeWindows
 from .providers import TorchDatasetProvider as TorchDatasetProvider
+from .providers import Windows as Windows
 from .sample_data import ImageContent as ImageContent
 from .sample_data import SampleDataGroup as SampleDataGroup
-from .sampling import Clips as Clips
-from .sampling import ClipSampler as ClipSampler
 from .sampling import MixedSampler as MixedSampler
 from .sampling import PlannedBatch as PlannedBatch
 from .sampling import RandomAccessSampler as RandomAccessSampler
@@ -78,7 +67,6 @@ from .sampling import SequentialSampler as SequentialSampler
 from .sampling import ShuffledSampler as ShuffledSampler
 from .sampling import StreamingSequenceSampler as StreamingSequenceSampler
 from .sampling import WeightedSampler as WeightedSampler
-from .sampling import class_balanced_weights as class_balanced_weights
 from .sources import CallableBase as CallableBase
 from .sources import FileReader as FileReader
 from .sources import IterableBase as IterableBase
@@ -87,7 +75,6 @@ from .sources import SamplerInputIterable as SamplerInputIterable
 from .sources import SequenceReader as SequenceReader
 from .sources import Shard as Shard
 from .sources import ShuffledShardedInputCallable as ShuffledShardedInputCallable
-from .video import VideoDataProvider as VideoDataProvider
 from .video import VideoFrameDataProvider as VideoFrameDataProvider
 from .video import Videos as Videos
 from .video import VideoStreamInput as VideoStreamInput

@@ -19,7 +19,6 @@ def test_a_quick_run_reports_times_memory_and_targets(tmp_path: Path, capsys: py
     rows = {(row["name"], row.get("samples", row.get("sequences"))): row for row in report["results"]}
     assert {name for name, _ in rows} == {
         "ShuffledSampler",
-        "ClipSampler",
         "MixedSampler",
         "WeightedSampler",
         "numpy permutation",

@@ -35,7 +35,6 @@ FIXED = {
     "SATURATION": (1.0, 1.0 + 1e-6),
     "HUE_DEGREES": (0.0, 1e-6),
     "ROTATION_DEGREES": (3.0, 3.0 + 1e-5),
-    "BLUR_SIGMA": (0.8, 0.8 + 1e-6),
     "BEV_ANGLE_RAD": (0.2, 0.2 + 1e-6),
     "BEV_SCALE": (1.02, 1.02 + 1e-6),
 }

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import gpu_check
+import numpy as np
 import pytest
-from gpu_checks import CHECKS, Check
+from gpu_checks import CASES, CHECKS, Check, judged_difference
 
 pytestmark = pytest.mark.wide
 
@@ -33,6 +34,7 @@ def test_a_page_and_a_file_of_json_are_written(tmp_path: Path, capsys: pytest.Ca
     results = json.loads((tmp_path / "gpu_none.json").read_text())["checks"]
     assert [*results] == ["environment", "tests"]
     assert "1 passed" in results["tests"]["found"]["summary"]
+    assert "All good, of environment, tests." in (tmp_path / "gpu_none.md").read_text()
     page = (tmp_path / "gpu_none.md").read_text()
     assert f"| tests | good | {results['tests']['seconds']} | the tests marked gpu |" in page
     assert "environment (" in capsys.readouterr().out
@@ -40,7 +42,33 @@ def test_a_page_and_a_file_of_json_are_written(tmp_path: Path, capsys: pytest.Ca
 
 def test_without_a_gpu_a_check_of_one_fails(tmp_path: Path) -> None:
     assert gpu_check.main(["--quick", "--folder", str(tmp_path), "--only", "environment"]) == 1
-    assert "- **No GPU is usable: no driver, or no device.**" in (tmp_path / "gpu_none.md").read_text()
+    page = (tmp_path / "gpu_none.md").read_text()
+    assert "- **The GPU cannot be used: no CUDA driver, or no GPU, is here.**" in page
+    assert "\nProblems in: environment. See" in page
+
+
+def test_nothing_else_runs_where_the_gpu_cannot_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gpu_check.main(["--quick", "--folder", str(tmp_path), "--only", "environment,memory"]) == 1
+    assert [*json.loads((tmp_path / "gpu_none.json").read_text())["checks"]] == ["environment"]
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Problems in: environment.")
+
+
+def test_the_limits_of_all_checks_fit_that_of_the_whole() -> None:
+    assert sum(CHECKS.values()) <= gpu_check.MOST_SECONDS < 600
+
+
+def test_pixels_that_are_not_on_the_device_are_a_problem(tmp_path: Path) -> None:
+    check = Check(tmp_path / "found.json", 0, quick=True)
+    case = next(iter(CASES.values()))
+    images = {case.pixels: np.zeros((2, 3), np.uint8)}
+    judged_difference(check, "images", [images], [images], case)
+    judged_difference(check, "nothing", [], [], case)
+    assert check.problems == [
+        "images: pixels are on ['cpu'], not ['cuda:0']",
+        "nothing: pixels are on [], not ['cuda:0']",
+    ]
 
 
 def test_a_check_that_takes_too_long_is_ended_and_those_behind_it_are_left_out(

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.file_server import FileServer
 from support.laws import spread
+from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, FileDataProvider
 from accvlab.dali_pipeline_framework.errors import (
@@ -29,7 +30,7 @@ from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFo
 from accvlab.dali_pipeline_framework.providers.files.remote_reading import RemoteReading
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 from accvlab.dali_pipeline_framework.url_secrets import cleaned, without_secrets
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos
+from accvlab.dali_pipeline_framework.video import Videos
 
 SECRET = "s3cr3tVALUE"
 ONCE = {"reading": RemoteReading(attempts=1, timeout_s=30)}
@@ -147,7 +148,7 @@ def test_errors_of_lists_folders_archives_and_videos(server: FileServer, tmp_pat
     refused(lambda: FrameDataProvider(FrameFolders(f"{url}/none?{query}", storage_options=ONCE)))
     refused(lambda: Storage(f"zip://::{url}/all.zip?{query}", ONCE).read_bytes("a"), FileError)
     refused(lambda: Storage(f"nowhere://me:{SECRET}@h").read_bytes("a"), FileError)
-    refused(lambda: VideoDataProvider(Videos(f"{url}/a.mp4?{query}", storage_options=ONCE), sequence_length=1))
+    refused(lambda: video_clips(Videos(f"{url}/a.mp4?{query}", storage_options=ONCE), 1))
     server.lasting_fault = "403"
     refused(lambda: FileDataProvider(**listed), Exception)
     server.lasting_fault = ""

@@ -16,11 +16,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     GridMasker,
     HorizontalFlipper,
-    ImageBrightnessContrastJitter,
-    ImageColorSpaceConverter,
     ImageDecoder,
-    ImageGaussianBlurrer,
-    ImageJpegDistorter,
     ImageMeanStdDevNormalizer,
     ImageRange01Normalizer,
     ImageResizeCropFlipper,
@@ -28,7 +24,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageToTileSizePadder,
     PhotoMetricDistorter,
     PipelineStepBase,
-    RandomEraser,
     TensorSizeAdder,
 )
 from accvlab.dali_pipeline_framework.sample_data import ImageContent, LeafFormat
@@ -44,7 +39,6 @@ _BEFORE: dict[str, list[PipelineStepBase]] = {
     "MeanStdDev": [ImageDecoder("image", False), ImageMeanStdDevNormalizer("image", 120.0, 60.0)],
     "MeanStdDev to CHW": [ImageDecoder("image", False), _TO_CHW],
 }
-_RGB, _BGR = types.DALIImageType.RGB, types.DALIImageType.BGR
 _STRETCH = AffineTransformer.ResizingMode.STRETCH
 _STEPS: dict[str, PipelineStepBase] = {
     "ImageDecoder": ImageDecoder("image", False),
@@ -55,12 +49,7 @@ _STEPS: dict[str, PipelineStepBase] = {
     "ImageResizeCropFlipper": ImageResizeCropFlipper("image", output_hw=[4, 6], scale_range=(0.5, 1.0)),
     "AffineTransformer": AffineTransformer([4, 6], _STRETCH, None, "image"),
     "HorizontalFlipper": HorizontalFlipper("image"),
-    "ImageColorSpaceConverter": ImageColorSpaceConverter("image", from_image_type=_RGB, to_image_type=_BGR),
-    "ImageJpegDistorter": ImageJpegDistorter("image"),
     "PhotoMetricDistorter": PhotoMetricDistorter("image", [-0.1, 0.1], [-9, 9], [0.5, 1.5], [0.5, 1.5]),
-    "ImageBrightnessContrastJitter": ImageBrightnessContrastJitter("image"),
-    "ImageGaussianBlurrer": ImageGaussianBlurrer("image"),
-    "RandomEraser": RandomEraser("image"),
     "GridMasker": GridMasker("image"),
     "ImageRange01Normalizer": ImageRange01Normalizer("image"),
     "ImageMeanStdDevNormalizer": ImageMeanStdDevNormalizer("image", 0.0, 1.0),

@@ -30,7 +30,6 @@ def test_examples_run(name):
     [
         *((sample_data, name) for name in ("SampleDataGroup", "GroupFormat", "LeafFormat", "ValueMapping")),
         *((sampling, name) for name in sampling.__all__ if name.endswith("Sampler")),
-        *((sampling, name) for name in ("Clips", "class_balanced_weights")),
         (providers, "ConcatDataProvider"),
         (sources, "Shard"),
     ],

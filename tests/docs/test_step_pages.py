@@ -19,14 +19,12 @@ from accvlab.driving_data import steps
 FOLDER = ROOT / "docs" / "_static" / "steps"
 WITHOUT_PICTURE = {  # they change no picture
     "axes_layout_setter",
-    "box_format_converter",
     "index",
     "library_steps",
     "map_step",
     "pipeline_step_base",
     "points_padder",
     "tensor_size_adder",
-    "time_difference_adder",
     "unneeded_fields_remover",
     "video_decoder",
 }

@@ -28,7 +28,7 @@ import numpy as np
 from driving_support.driving_data import write_driving_data
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, PipelineDefinition, SamplerInputCallable
-from accvlab.dali_pipeline_framework import ClipDataProvider, Clips, SequentialSampler, TimeWindows
+from accvlab.dali_pipeline_framework import SequentialSampler, Windows
 from accvlab.dali_pipeline_framework import UnneededFieldRemover
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import STREAMPETR, ImageAugmentation, StreamPETRSettings
@@ -66,17 +66,13 @@ def queues():
     return recipe(queue_length=3)
 
 
-def clips():
-    frames = provider()
-    return ClipDataProvider(frames, Clips(frames.sequence_lengths, 2, tail="repeat"))
-
-
 def windows():
-    return TimeWindows(provider(), {"image": [-0.5, 0], "ego.world_from_ego": [0, 0.5]})
+    return Windows(provider(), {"image": [-0.5, 0], "ego.world_from_ego": [0, 0.5]}, unit="s", edges="repeat")
 
 
 def gap():
-    return TimeWindows(provider(), {"ego.world_from_ego": [-0.5, 0]}, times_s=[0, 0.5, 2, 0, 0.5], tolerance_s=0.1)
+    times = {"unit": "s", "times_s": [0, 0.5, 2, 0, 0.5], "tolerance_s": 0.1}
+    return Windows(provider(), {"ego.world_from_ego": [-0.5, 0]}, edges="repeat", **times)
 
 
 def number():
@@ -226,9 +222,8 @@ class TestShow:
             ("recipe", ["--sample", "1"], 1),
             ("queues", [], 3),
             ("queues", ["--frame", "1"], 1),
-            ("clips", [], 2),
             ("windows", ["--sample", "1"], 2),
-            ("clips", ["--frame", "0"], 1),
+            ("windows", ["--frame", "0"], 1),
         ],
         3,
     )
@@ -285,7 +280,7 @@ class TestCheck:
 
     def test_finds_times_without_a_frame(self, capsys):
         assert main(["check", "commanded:gap"]) == 1
-        gap = "ego.world_from_ego: at 1.5 s of sequence 0, -0.5 s from its frame 2, there is no frame"
+        gap = "ego.world_from_ego: no frame near 1.5 s of sequence 0 (frame 2 - 0.5 s)"
         assert gap in capsys.readouterr().err
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import (
-    FrameSequenceDecoder,
     GroupToApplyToSelectedStepBase,
     PaddingToUniform,
     PipelineStepBase,
@@ -115,4 +114,4 @@ def _problem_of(step: PipelineStepBase, types: dict[str, Any], error: type[Excep
 
 
 def _is_of_groups(step: PipelineStepBase) -> bool:
-    return isinstance(step, GroupToApplyToSelectedStepBase | FrameSequenceDecoder)
+    return isinstance(step, GroupToApplyToSelectedStepBase)

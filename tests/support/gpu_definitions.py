@@ -13,11 +13,13 @@ from typing import Any
 
 import attrs
 import pytest
+import torch
 from nvidia.dali import backend
 from nvidia.dali.pipeline import Pipeline
 
+from accvlab.dali_pipeline_framework.engine.dali import gpus
 from accvlab.dali_pipeline_framework.operators import encoded_videos
-from accvlab.dali_pipeline_framework.pipeline import pipeline_arguments, pipeline_making
+from accvlab.dali_pipeline_framework.pipeline import pipeline_making
 
 # Operators of DALI's graph that only carry data.
 _CARRIERS = (
@@ -30,11 +32,20 @@ _CARRIERS = (
 )
 
 
-def pretend_gpus(monkeypatch: pytest.MonkeyPatch, count: int = 1, capability: tuple[int, int] = (8, 9)) -> None:
+def pretend_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+    count: int = 1,
+    capability: tuple[int, int] = (8, 9),
+    driver_cuda: int = 13000,
+    has_video: bool = True,
+    has_torch: bool = True,
+) -> None:
     """Have the package find that many GPUs; pipelines can be defined for them, not built."""
-    monkeypatch.setattr(encoded_videos, "gpu_capabilities", lambda: (capability,) * count)
-    for module in (pipeline_arguments, pipeline_making):
-        monkeypatch.setattr(module, "num_usable_gpus", lambda: count)
+    facts = gpus.GpuFacts((capability,) * count, driver_cuda, has_video)
+    for module in (gpus, encoded_videos):
+        monkeypatch.setattr(module, "gpu_facts", lambda: facts)
+    if has_torch:
+        monkeypatch.setattr(torch.version, "cuda", "12.8")
 
 
 @attrs.frozen

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from nvidia.dali.pipeline import Pipeline
 
-from accvlab.dali_pipeline_framework.engine.dali import graph_definition
 from support.gpu_definitions import checked_by_dali, pretend_gpus
 
 # What PyTorch says.
@@ -42,7 +41,6 @@ def _rehearsed(pipeline: Any, go_on: Callable[[Any], None]) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     patch = pytest.MonkeyPatch()
     config.add_cleanup(patch.undo)
-    patch.setattr(graph_definition, "num_usable_gpus", lambda: 1)
     pretend_gpus(patch)
     # The first things that building a pipeline does.
     for method in ("start_py_workers", "_init_pipeline_backend"):

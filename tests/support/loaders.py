@@ -16,17 +16,14 @@ from accvlab.dali_pipeline_framework.inputs import (
 )
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.loader.state import checksum_of
-from accvlab.dali_pipeline_framework.providers import ClipDataProvider
 from accvlab.dali_pipeline_framework.sampling import (
-    Clips,
-    ClipSampler,
     MixedSampler,
     ShuffledSampler,
     StreamingSequenceSampler,
     WeightedSampler,
 )
 from support.inputs import CountedCallable, NumberCallable, PartialCallable
-from support.providers import IndexProvider, NumberProvider
+from support.providers import IndexProvider
 from support.samplers import EndlessSampler, EpochSampler
 
 LENGTHS = [5, 2, 7, 1, 4, 3]  # of sequences: 22 samples
@@ -151,8 +148,6 @@ def _mixed_streams() -> MixedSampler:
     return MixedSampler(parts, [0.75, 0.25], offsets=[0, 14], num_per_epoch=7)
 
 
-CLIPS = Clips(LENGTHS, 3, step=1, tail="mark")
-
 # Orders of samplers that are planned per epoch.
 PLANNED: dict[str, Callable[[], Any]] = {
     "shuffled": lambda: by_sampler(ShuffledSampler(22, seed=3)),
@@ -160,11 +155,6 @@ PLANNED: dict[str, Callable[[], Any]] = {
     "weighted": lambda: by_sampler(WeightedSampler([1, 0, 5] * 7 + [2], num_per_epoch=18, seed=4)),
     "streams": lambda: by_sampler(StreamingSequenceSampler(LENGTHS, seed=5)),
     "streams, cut": lambda: by_sampler(StreamingSequenceSampler(LENGTHS, seed=6, cut_sequences=True)),
-    "frames of clips": lambda: by_sampler(ClipSampler(CLIPS, seed=7, last_batch="pad")),
-    "frames of clips, streamed": lambda: by_sampler(ClipSampler(CLIPS, arrange="streamed", seed=8)),
-    "clips": lambda: by_sampler(
-        ClipSampler(CLIPS, deliver="clips", seed=9), ClipDataProvider(NumberProvider(22), CLIPS)
-    ),
     "mixture": lambda: by_sampler(
         MixedSampler([ShuffledSampler(22, seed=1), WeightedSampler([1.0] * 9, seed=2)], [0.7, 0.3])
     ),

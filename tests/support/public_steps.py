@@ -18,16 +18,13 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     AxesLayoutSetter,
     BoundingBoxToHeatmapConverter,
     BoxAreaFilter,
-    BoxFormatConverter,
     ConditionalElementRemover,
     CoordinateCropper,
     DataGroupArrayInPathElementsAppliedStep,
     DataGroupArrayWithNameElementsAppliedStep,
     DataGroupInPathAppliedStep,
     DataGroupsWithNameAppliedStep,
-    FrameSequenceDecoder,
     HorizontalFlipper,
-    ImageColorSpaceConverter,
     ImageDecoder,
     ImageMeanStdDevNormalizer,
     ImageRange01Normalizer,
@@ -41,7 +38,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     PointsInRangeCheck,
     PointsPadder,
     TensorSizeAdder,
-    TimeDifferenceAdder,
     UnneededFieldRemover,
     VideoDecoder,
     VisibleBboxSelector,
@@ -128,22 +124,6 @@ def _videos() -> list[SampleDataGroup]:
     return samples
 
 
-def _frames() -> list[SampleDataGroup]:
-    samples = []
-    for width in (12, 16):
-        frames = SampleDataGroup()
-        frames.add_data_field_array("encoded", DT.UINT8, 2)
-        for number in range(2):
-            frames["encoded"][number] = encoded_image(gradient(8, width, number))
-        samples += _grouped("frames", [frames], other=(DT.INT32, 1))
-    return samples
-
-
-def _times() -> list[SampleDataGroup]:
-    sweeps = [filled({"sweep_ns": (DT.INT64, [10**18 + count] * count)}) for count in (2, 1)]
-    return _grouped("sweep", sweeps, time_ns=(DT.INT64, 10**18 - 5))
-
-
 def _points() -> list[SampleDataGroup]:
     return [
         filled({"points": (DT.FLOAT, np.linspace(-3, 3, 3 * n).reshape(-1, 3)), "ages": (DT.INT64, [4] * n)})
@@ -179,9 +159,6 @@ def _by_name() -> dict[str, StepCase]:
         "BoxAreaFilter": StepCase(
             BoxAreaFilter("boxes", area_range=(10.0, 100.0), further_names=["depths"]), _annotations()
         ),
-        "BoxFormatConverter": StepCase(
-            BoxFormatConverter("boxes", from_format="xyxy", to_format="cxcywh"), _annotations()
-        ),
         "ConditionalElementRemover": StepCase(
             ConditionalElementRemover("annotation", "is_kept", ["boxes", "depths"], [0, 0], [2, 1], True),
             _annotations(),
@@ -196,16 +173,9 @@ def _by_name() -> dict[str, StepCase]:
         "DataGroupInPathAppliedStep": StepCase(DataGroupInPathAppliedStep(flip, ("cameras", 1)), _rigs()),
         "DataGroupsWithNameAppliedStep": StepCase(
             DataGroupsWithNameAppliedStep(
-                BoxFormatConverter("boxes", from_format="xyxy", to_format="xywh"), "annotation"
+                CoordinateCropper("boxes", [0, 0, 0, 0], [9, 9, 9, 9]), "annotation"
             ),
             _annotations(),
-        ),
-        "FrameSequenceDecoder": StepCase(FrameSequenceDecoder(), _frames()),
-        "ImageColorSpaceConverter": StepCase(
-            ImageColorSpaceConverter(
-                "image", from_image_type=types.DALIImageType.RGB, to_image_type=types.DALIImageType.BGR
-            ),
-            images,
         ),
         "ImageDecoder": StepCase(ImageDecoder("image", False), _encoded()),
         "ImageMeanStdDevNormalizer": StepCase(ImageMeanStdDevNormalizer("image", 100.0, 50.0), images),
@@ -237,9 +207,6 @@ def _by_name() -> dict[str, StepCase]:
             PointsPadder("points", num_points=3, mask_name="is_point", fill_value=-1), _points()
         ),
         "TensorSizeAdder": StepCase(TensorSizeAdder("image", "_hw"), images),
-        "TimeDifferenceAdder": StepCase(
-            TimeDifferenceAdder("sweep_ns", reference_path="time_ns", difference_name="age_s"), _times()
-        ),
         "UnneededFieldRemover": StepCase(UnneededFieldRemover(["boxes", "no such field"]), _annotations()),
         "VideoDecoder": StepCase(VideoDecoder("image", colors="dali"), _videos()),
         "VisibleBboxSelector": StepCase(

@@ -17,13 +17,9 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayWithNameElementsAppliedStep,
     GridMasker,
     HorizontalFlipper,
-    ImageBrightnessContrastJitter,
-    ImageGaussianBlurrer,
-    ImageJpegDistorter,
     ImageResizeCropFlipper,
     PhotoMetricDistorter,
     PipelineStepBase,
-    RandomEraser,
 )
 
 DT = types.DALIDataType
@@ -60,9 +56,6 @@ RANDOM_STEPS: dict[str, Callable[[Any], PipelineStepBase]] = {
     "HorizontalFlipper": lambda key: HorizontalFlipper(
         "image", prob=0.5, box_names="boxes", point_names="points", key=key
     ),
-    "ImageBrightnessContrastJitter": lambda key: ImageBrightnessContrastJitter("image", key=key),
-    "ImageGaussianBlurrer": lambda key: ImageGaussianBlurrer("image", prob=0.7, key=key),
-    "ImageJpegDistorter": lambda key: ImageJpegDistorter("image", quality_range=(5, 60), key=key),
     "ImageResizeCropFlipper": lambda key: ImageResizeCropFlipper(
         "image", output_hw=[16, 24], scale_range=(0.6, 1.2), bottom_crop_range=(0.0, 0.3),
         box_names="boxes", key=key,
@@ -70,7 +63,6 @@ RANDOM_STEPS: dict[str, Callable[[Any], PipelineStepBase]] = {
     "PhotoMetricDistorter": lambda key: PhotoMetricDistorter(
         "image", [-30, 30], [-18, 18], [0.5, 1.5], [0.5, 1.5], key=key
     ),
-    "RandomEraser": lambda key: RandomEraser("image", prob=0.7, num_rectangles=2, key=key),
 }  # fmt: skip
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import attrs
 
-from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFolders
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos
+from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFolders, Windows
+from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos
+from support.windows import video_clips
 
 
 def split(value: type, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -17,9 +18,9 @@ def split(value: type, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     return value(**own), {name: given for name, given in arguments.items() if name not in names}
 
 
-def video_provider(**arguments: Any) -> VideoDataProvider:
+def video_provider(*, sequence_length: int, **arguments: Any) -> Windows:
     videos, others = split(Videos, arguments)
-    return VideoDataProvider(videos, **others)
+    return video_clips(videos, sequence_length, **others)
 
 
 def video_frame_provider(**arguments: Any) -> VideoFrameDataProvider:

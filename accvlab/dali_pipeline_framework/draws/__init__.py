@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random numbers as data: declared by steps, keyed, computed, recorded, replayed."""
+"""Random numbers as data: declared by steps, keyed, computed."""
 
 from ..public_names import public_names
 

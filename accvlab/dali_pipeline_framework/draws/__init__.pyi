@@ -6,4 +6,3 @@ from .random_draws import IntegerDraw as IntegerDraw
 from .random_draws import NormalDraw as NormalDraw
 from .random_draws import RandomDraw as RandomDraw
 from .random_draws import UniformDraw as UniformDraw
-from .random_draws import records_of_batch as records_of_batch

@@ -274,18 +274,6 @@ class GraphDraws(DrawSupply):
         """Keep, of each draw, the part of the batch that the step has got: random operators draw it anew."""
         self._made = {place: to_part(node) for place, node in self._made.items()}
 
-    def recorded(self) -> list[DataNode]:
-        """Get the nodes of all draws of the plan, in its order, once the steps were applied."""
-        if self._plan is None:
-            return []
-        if self._supply_node is not None:
-            return [self._supply_node((index,)) for index in range(len(self._plan.draws))]
-        # What a step declared and did not request is drawn after all, so that a record is never incomplete.
-        return [
-            self._made[place] if place in self._made else self._drawn(planned.draw)
-            for place, planned in zip(self._plan.index, self._plan.draws, strict=True)
-        ]
-
     def made(self) -> list[DataNode]:
         """Get the nodes of the draws that the steps have requested."""
         return [*self._made.values()]

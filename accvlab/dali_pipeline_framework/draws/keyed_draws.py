@@ -21,6 +21,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from nvidia.dali import types
 
+Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
@@ -94,10 +95,8 @@ class SamplePlace(NamedTuple):
         slot: Slot of the global batch (all shards together), from 0.
         sample_index: Index of the sample in the data set.
         sequence: Sequence of the data set that the sample belongs to, or -1 for samplers without sequences.
-        frame: Number of the sample in its sequence, from 0, or -1 for samplers without sequences. For a clip that
-            is one sample, the one of the frame at which the clip starts.
-        clip: Number of the clip that the slot plays, or -1 for samplers without clips.
-        is_first: Whether the slot begins what it plays with this sample: a sequence, a segment of one, or a clip.
+        frame: Number of the sample in its sequence, from 0, or -1 for samplers without sequences.
+        is_first: Whether the slot begins what it plays with this sample: a sequence or a segment of one.
             True on padding, and on the sample that follows it in the slot: nothing may be carried over.
         is_last: Whether the slot ends it with this sample; True on padding.
         is_padding: Whether the sample only fills the slot: it repeats another one and is not to be counted.
@@ -110,7 +109,6 @@ class SamplePlace(NamedTuple):
     sample_index: int
     sequence: int = -1
     frame: int = -1
-    clip: int = -1
     is_first: bool = False
     is_last: bool = False
     is_padding: bool = False

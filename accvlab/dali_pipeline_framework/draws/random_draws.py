@@ -28,20 +28,17 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import shown
-from ..errors import FieldValueError, SettingError
-from ..sample_data import FieldPath, SampleDataGroup
-from ..sample_data.conversion import as_numpy
-from ..sample_data.dtypes import get_numpy_type_for_dali_type
-from ..sample_data.names import Name, format_path, normalized_path
+from ..errors import SettingError
+from ..sample_data import FieldPath
+from ..sample_data.names import format_path, normalized_path
 from .keyed_draws import SamplePlace, UInt64Array, derive_key, hash_bytes, place_at, random_bits, random_uniform
 
 _KEYS = ("sample", "rig", "sequence", "sequence-rig")
@@ -256,12 +253,21 @@ class PlannedDraw:
 
     @property
     def record_name(self) -> str:
-        """Name of the draw in a record, e.g. ``ImageGaussianBlurrer[0]/cameras[1]/sigma``."""
+        """Name of the draw, e.g. ``GridMasker[0]/cameras[1]/tile``."""
         group = [format_path(self.group)] if self.group else []
         return "/".join([f"{self.step}[{self.number}]", *group, self.draw.name])
 
     def __str__(self) -> str:
         return f"draw {self.draw.name!r} of {self.step}"
+
+
+class DrawSource(Protocol):
+    """Gives the draws of batches."""
+
+    def of_batch(
+        self, source: Any, infos: Sequence[types.SampleInfo], samples: Sequence[Sequence[Any]]
+    ) -> Sequence[npt.NDArray[Any]]:
+        """Get the draws of a batch; see `KeyedDraws.of_batch`."""
 
 
 SEQUENCE_KEYS = ("sequence", "sequence-rig")
@@ -417,105 +423,3 @@ def _hash(value: npt.NDArray[Any]) -> int:
 
 DrawRecord: TypeAlias = dict[str, npt.NDArray[Any]]
 """The draws of one sample, by name: arrays of float32 or int32."""
-
-
-def records_of_batch(draws: Mapping[Any, Any]) -> list[DrawRecord]:
-    """Split the recorded draws of a batch into one record per sample.
-
-    Args:
-        draws: The group of draws of a batch, as an iterator delivers it: for each draw an array
-            ``(batch, *shape)`` of any library.
-
-    Returns:
-        A record for each sample; the arrays are copies.
-
-    Raises:
-        FieldValueError: If an entry is no array, or the entries have different numbers of samples.
-
-    Example:
-        >>> batch = {"Jitter[0]/gain": np.array([0.5, 2.0], np.float32)}
-        >>> [record["Jitter[0]/gain"].item() for record in records_of_batch(batch)]
-        [0.5, 2.0]
-    """
-    columns = {str(name): as_numpy(value) for name, value in draws.items()}
-    for name, column in columns.items():
-        if column is None or column.ndim == 0:
-            rule = "the draws of a batch must be an array with the samples as first axis"
-            raise FieldValueError(f"{name}: {rule}, got {draws[name]!r}")
-    arrays = {name: column for name, column in columns.items() if column is not None}
-    sizes = {name: len(array) for name, array in arrays.items()}
-    if len({*sizes.values()}) > 1:
-        raise FieldValueError(f"All draws of a batch must be of the same number of samples, got {sizes}")
-    count = next(iter(sizes.values()), 0)
-    return [{name: np.array(array[slot]) for name, array in arrays.items()} for slot in range(count)]
-
-
-def problem_of_draw(planned: PlannedDraw, value: npt.NDArray[Any]) -> str | None:
-    """Return why recorded numbers cannot belong to a draw; None if they can."""
-    draw = planned.draw
-    dtype = np.dtype(get_numpy_type_for_dali_type(draw.dtype))
-    if value.dtype != dtype or value.shape != draw.shape:
-        return (
-            f"the {planned} has shape {draw.shape} and dtype {dtype}, the record holds shape {value.shape} and "
-            f"dtype {value.dtype}"
-        )
-    if isinstance(draw, NormalDraw):
-        return None if np.isfinite(value).all() else f"the {planned} must be finite, the record holds {value}"
-    if isinstance(draw, IntegerDraw):
-        is_inside = (draw.low <= value) & (value < draw.high)
-    else:  # DALI's generators may round up to the limit
-        is_inside = (np.float32(draw.low) <= value) & (value <= np.float32(draw.high))
-    if is_inside.all():
-        return None
-    return f"the {planned} lies in [{draw.low}, {draw.high}), the record holds {value}"
-
-
-# --- as a group of a sample -------------------------------------------------------------------------------
-
-
-def record_blueprint(draws: Sequence[PlannedDraw]) -> SampleDataGroup:
-    """Make the group of the recorded draws of a chain.
-
-    Raises:
-        SettingError: Two draws have the same name in a record.
-    """
-    group = SampleDataGroup()
-    for planned in draws:
-        if group.has_child(planned.record_name):
-            raise SettingError(
-                f"Two random draws would have the name {planned.record_name!r} in a record. Give one of their "
-                f"steps another `random_name`, or rename the draw."
-            )
-        group.add_data_field(planned.record_name, planned.draw.dtype, ndim=len(planned.draw.shape))
-    return group
-
-
-def with_record(output: SampleDataGroup, name: Name, draws: Sequence[PlannedDraw]) -> SampleDataGroup:
-    """Add the group of the recorded draws to the format of an output.
-
-    Raises:
-        SettingError: The name is taken.
-    """
-    if output.has_child(name):
-        why = "the output has a field of this name already. Pass another name as `record_draws`."
-        raise SettingError(f"The draws cannot be recorded as {name!r}: {why}")
-    extended = output.get_empty_like_self()
-    extended.add_data_group_field(name, record_blueprint(draws))
-    return extended
-
-
-def take_group(sample: SampleDataGroup, path: FieldPath) -> SampleDataGroup:
-    """Remove a group from a sample and return it.
-
-    Raises:
-        SettingError: There is no group at this path.
-    """
-    if not path or not sample.path_exists_and_is_data_group_field(path):
-        fields = ", ".join(map(repr, sample.contained_top_level_field_names))
-        raise SettingError(
-            f"`replay_draws` must be the path of a group of the input sample, with recorded draws; there is none "
-            f"at {shown(path)}. Fields of the sample: {fields}. `ReplayedDrawsProvider` adds such a group."
-        )
-    group: SampleDataGroup = sample.get_item_in_path(path)
-    sample.get_parent_of_path(path).remove_field(path[-1])
-    return group

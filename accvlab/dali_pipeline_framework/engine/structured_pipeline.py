@@ -6,13 +6,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import logging
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, cast
 
-from nvidia.dali import types
+from nvidia.dali import backend, types
 from nvidia.dali.pipeline import Pipeline
 
 from ..errors import ClosedError, FrameworkError, NotSupportedError, OutputError
@@ -25,12 +26,15 @@ from ..user_warnings import warn_user
 from ..workers.process_setup import comes_from_signal_handler
 from ..workers.reports import ReportedFailure, WorkerReport
 from ..workers.starting import refuse_where_none_can_be_started
-from .dali.forked_pipelines import leave_pipeline
+from .dali.left_pipelines import leave_pipeline
+from .dali.texts import is_about_lost_gpu
 from .failure_diagnosis import Culprit, FailureDiagnosis
 from .input_sources import CallableSource, FedSource, InputSource
 from .pipeline_errors import FailedBatch, dtype_problems, graph_error, setup_error, worker_error
 from .timing import StageTimes
 from .transport import Delivery
+
+_logger = logging.getLogger(__name__)
 
 _AS_IT_IS = contextlib.nullcontext()
 
@@ -440,9 +444,19 @@ class StructuredPipeline(Pipeline):
         vars(self).pop("build", None)
         if self._native_run is not None:
             self._native_run.close()
+        has_gpu = self.device_id is not None and self._pipe is not None
         self._shutdown()
+        if has_gpu:  # else another loader, or the model, would find it used by nobody
+            cast(Any, backend).ReleaseUnusedMemory()
         if self._py_pool is not None:
             self._py_pool.close()
+
+    def leave_after(self, error: BaseException | None) -> None:
+        """Where an error has lost the GPU, leave DALI's pipeline as it is: to destroy it would end the process."""
+        if self.device_id is not None and self._pipe is not None and is_about_lost_gpu(error):
+            # Else the process might end before Python shows it.
+            _logger.error("A call of CUDA has failed; nothing more can be done on this GPU.", exc_info=error)
+            leave_pipeline(self)
 
     def _leave(self) -> None:
         """In a forked child, leave workers and threads to the parent."""

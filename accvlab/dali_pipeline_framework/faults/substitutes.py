@@ -3,7 +3,7 @@
 
 The order of substitutes is arithmetic on the plan, the same on all shards::
 
-    sequences and clips   the neighbouring frames of the same slot:   k-1, k+1, k-2, k+2          then as below
+    sequences             the neighbouring frames of the same slot:   k-1, k+1, k-2, k+2          then as below
     other samples         what is at other positions of the same epoch, chosen by a key of
                           (seed, epoch, sample, visit, attempt): samples are chosen as often as the plan has them
 """
@@ -39,7 +39,7 @@ def substitutes(sampler: RandomAccessSampler, place: SamplePlace, num_samples: i
 
 def _beside(sampler: RandomAccessSampler, place: SamplePlace) -> Iterator[int]:
     """The neighbouring frames of what its slot plays."""
-    if place.sequence < 0 and place.clip < 0:
+    if place.sequence < 0:
         return
     num_batches = sampler.num_batches(place.epoch)
     first = sampler.num_batches_before(place.epoch)
@@ -48,8 +48,7 @@ def _beside(sampler: RandomAccessSampler, place: SamplePlace) -> Iterator[int]:
         if batch < first or (num_batches is not None and batch >= num_batches):
             continue
         planned = sampler.plan_batch(place.epoch, batch)
-        same = (planned.sequence[place.slot], planned.clip[place.slot]) == (place.sequence, place.clip)
-        if same and not planned.is_padding[place.slot]:
+        if planned.sequence[place.slot] == place.sequence and not planned.is_padding[place.slot]:
             yield int(planned.indices[place.slot])
 
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import attrs
 
+from ..checks import listed
 from ..errors import NotSupportedError, SettingError
 from ..faults.fault_policy import FailedSample, FaultPolicy, SamplePolicy
 from ..pipeline.output_conversion import OutputType, RaggedArgument
 from ..pipeline.pipeline import PipelineInput
 from ..pipeline.pipeline_arguments import Device
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
-from ..providers.data_provider import DataProvider
+from ..providers.data_provider import DataProvider, summary
 from ..sample_data import SampleDataGroup
-from ..sample_data.names import Name, Path
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.random_access_sampler import SamplerBase
 from ..sources.given_order import GivenOrder
@@ -31,6 +31,8 @@ from .loader_run import LoaderRun
 from .loader_settings import LoaderSettings, ShardArgument
 from .report import LoaderReport, make_report
 from .torch_interface import TorchInterface
+
+_MOST_NAMED = 8  # steps in a line
 
 
 class LoaderSampler(Iterable[int], Sized, ABC):
@@ -148,7 +150,8 @@ class DataLoader(TorchInterface):
             on arrays where that costs less (see `PipelineDefinition`).
         num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
             has usable cores, at most 8; 1 for an iterable. What is delivered does not depend on the number.
-        num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine.
+        num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine, with
+            a GPU at most 8.
         device_id: Number of the GPU; None for the CPU. Or ``"auto"``, which is the number of this rank on its
             machine (see the page on several GPUs); ``"cuda:1"``; or a ``torch.device``.
         shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
@@ -173,8 +176,7 @@ class DataLoader(TorchInterface):
             sample; not called with ``num_workers=0``. Spawned workers need one that can be pickled.
         pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
             ``tensor.to(device, non_blocking=True)`` while the program continues. Without CUDA nothing changes.
-        record_draws: As for `PipelineDefinition`.
-        replay_draws: As for `PipelineDefinition`.
+        gpu_views: Whether tensors on a GPU are views of DALI's memory, see `DALIStructuredOutputIterator`.
         fold_arrays: As for `PipelineDefinition`.
         pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
         as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
@@ -193,7 +195,8 @@ class DataLoader(TorchInterface):
     Raises:
         SettingError: An argument breaks a rule, or is one that input or sampler were created with.
         FormatError: The steps do not fit the data.
-        DeviceError: A step needs a GPU, and none is usable; or ``device_id`` names one that is not there.
+        DeviceError: A step needs a GPU, and none is usable; ``device_id`` names one that is not there; or DALI
+            or PyTorch is not made for it.
 
     Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next one starts the
     next epoch at once (or, after `set_epoch`, the epoch that was set), with no batch that was prefetched before.
@@ -248,8 +251,7 @@ class DataLoader(TorchInterface):
         post_process_func: Callable[[Any], Any] | None = None,
         worker_init_fn: Callable[[int], object] | None = None,
         pin_memory: bool = False,
-        record_draws: Name | None = None,
-        replay_draws: Path | None = None,
+        gpu_views: bool = False,
         fold_arrays: bool = True,
         pipeline_arguments: Mapping[str, Any] | None = None,
         as_torch_data_loader: bool = False,
@@ -273,7 +275,7 @@ class DataLoader(TorchInterface):
         self._run.start()
 
     def __repr__(self) -> str:
-        """Return its settings, and a line for the input and for each step."""
+        """Return its settings, its data and order, and the names of its steps; `describe` says more."""
         run = self._run
         device_id = run.pipeline.device_id
         settings = [
@@ -284,8 +286,14 @@ class DataLoader(TorchInterface):
             f"epoch={run.progress.delivered.epoch}",
             *(["closed"] if run.pipelines.is_closed else []),
         ]
-        chain = run.definition.chain_lines(run.pipeline.steps_in_workers)
-        return "\n  ".join([f"{type(self).__name__}({', '.join(settings)})", *chain])
+        planned = InputAdapter(run.bound.data_input).planned
+        data = [summary(self.dataset), *([] if planned is None else [type(planned.sampler).__name__])]
+        names = [line.partition(": ")[2].partition("(")[0] for line in run.definition.chain_lines()[1:]]
+        lines = [f"{type(self).__name__}({', '.join(settings)})", f"input: {', '.join(data)}"]
+        in_workers = run.pipeline.steps_in_workers
+        for where, here in (("workers", names[:in_workers]), ("graph", names[in_workers:])):
+            lines += [f"steps in the {where}: {listed(here, _MOST_NAMED)}"] if here else []
+        return "\n  ".join(lines)
 
     # --- iterating --------------------------------------------------------------------------------
 
@@ -394,7 +402,9 @@ class DataLoader(TorchInterface):
 
     def describe(self) -> str:
         """Describe the loader, the fields of its samples, and what each step changes of them."""
-        return f"{self!r}\n\n{self._run.definition.describe()}"
+        chain = self._run.definition.chain_lines(self._run.pipeline.steps_in_workers)
+        settings = repr(self).partition("\n")[0]
+        return "\n  ".join([settings, *chain]) + f"\n\n{self._run.definition.describe()}"
 
     @property
     def plan(self) -> str:
@@ -510,8 +520,9 @@ class DataLoader(TorchInterface):
         """Return itself."""
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        """Close the loader."""
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Close the loader; after an error of CUDA without destroying DALI's pipeline, which would abort."""
+        self._run.pipelines.pipeline.leave_after(error)
         self.close()
 
 

@@ -158,7 +158,7 @@ def _checked_input(source: object, settings: LoaderSettings) -> PipelineInput:
             f"A DataLoader loads in workers, and operators of DALI read a {kind}. Iterate it in a pipeline: "
             f"DALIStructuredOutputIterator(pipeline=PipelineDefinition({kind}(...), steps).get_dali_pipeline("
             f"batch_size=...)). Or give the loader a data provider of the same files, such as FileDataProvider, "
-            f"FrameSequenceDataProvider or VideoDataProvider."
+            f"FrameDataProvider or VideoFrameDataProvider; Windows makes sequences of their frames."
         )
     if not hasattr(source, "used_sample_data_structure"):
         raise SettingError(
@@ -279,7 +279,7 @@ def check_sample_policy(bound: LoaderInput, policy: FaultPolicy) -> None:
     if policy.samples != "skip":
         return
     if sampler.has_slots or sampler.knows_sequences or not sampler.is_epoch_based:
-        got = f"{type(sampler).__name__} delivers sequences, clips or an endless stream"
+        got = f"{type(sampler).__name__} delivers sequences or an endless stream"
         advice = "where each slot goes on from batch to batch. Use 'replace' (by a frame next to it)."
         raise SettingError(f"samples='skip' leaves samples out of batches, but {got}, {advice}")
     if not source.delivers_partial_batches:

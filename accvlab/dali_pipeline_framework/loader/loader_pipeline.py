@@ -106,6 +106,7 @@ class LoaderPipeline:
             DALIStructuredOutputIterator,
             **outputs,
             stack_arrays=settings.stack_arrays,
+            gpu_views=settings.gpu_views,
             post_process_func=with_pinning(settings.post_process_func, settings.pin_memory),
         )
         self.failed = FailedSamples(settings.faults)

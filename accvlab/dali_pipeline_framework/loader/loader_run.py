@@ -117,9 +117,7 @@ class LoaderRun:
         self._settings = settings
         self.bound = bound = bind_input(settings)
         self.num_workers = checked_num_workers(settings, bound)
-        chain: Any = {
-            name: getattr(settings, name) for name in ("run", "record_draws", "replay_draws", "fold_arrays")
-        }
+        chain: Any = {name: getattr(settings, name) for name in ("run", "fold_arrays")}
         self.definition = PipelineDefinition(bound.data_input, settings.steps, **chain)
         check_sample_policy(bound, settings.faults)
         self.ledger = make_ledger(bound, settings)

@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 import attrs
 
 from ..checks import number, shown, valid, whole_number
+from ..engine.dali.gpus import require_usable_gpu
 from ..errors import SettingError
 from ..faults.fault_policy import FaultPolicy, SamplePolicy
 from ..limits.file_limits import is_start_method
 from ..pipeline.output_conversion import OutputType, RaggedArgument
 from ..pipeline.pipeline_arguments import checked_device
 from ..processing_steps.pipeline_step_base import PipelineStepBase, RunWhere
-from ..sample_data.names import Name, Path
 from ..sampling.arithmetic.last_batch import LastBatch
 from ..sampling.random_access_sampler import SamplerBase
 from ..sources.given_order import GivenOrder
@@ -99,8 +99,6 @@ class LoaderSettings:
     shuffle: bool | None = attrs.field(validator=attrs.validators.optional(_check_bool))
     sampler: SamplerBase | GivenOrder | None
     run: RunWhere
-    record_draws: Name | None
-    replay_draws: Path | None
     fold_arrays: bool
     seed: int = attrs.field(converter=_seed_of)
     batch_size: int | None
@@ -120,6 +118,7 @@ class LoaderSettings:
     stack_arrays: bool
     post_process_func: Callable[[Any], Any] | None = attrs.field(validator=_check_post_process)
     pin_memory: bool = attrs.field(validator=_check_bool)
+    gpu_views: bool = attrs.field(validator=_check_bool)
     as_torch_data_loader: bool
     faults: FaultPolicy = attrs.field(converter=_policy_of)
     ledger: str | os.PathLike[str] | None
@@ -153,6 +152,7 @@ class LoaderSettings:
                 f"start_method='fork' does not go with device_id={self.device_id}: {rule}. Use 'forkserver' or "
                 f"'spawn'."
             )
+        require_usable_gpu(self.device_id, uses_torch=self.output_type == "torch")
         if self.pin_memory and self.output_type != "torch":
             raise SettingError(
                 f"`pin_memory=True` pins tensors of PyTorch, got output_type={self.output_type!r}. Leave "

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
-from ..engine.dali.graph_definition import num_usable_gpus
+from ..engine.dali.gpus import num_usable_gpus
 from ..limits.control_groups import idle_core_ns, num_usable_cores
 from ..sources.shards import num_cores_of_rank
 

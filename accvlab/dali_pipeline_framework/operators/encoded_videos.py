@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,9 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import listed
-from ..engine.dali.graph_definition import gpu_capabilities
+from ..engine.dali.gpus import NO_VIDEO_LIBRARY, Capability, gpu_facts
 from ..sample_data.graph_mode import do_not_convert
 from .image_pixels import pipeline_has_gpu
-
-Capability: TypeAlias = tuple[int, int]
-"""CUDA's compute capability of a GPU, by which generations differ: (8, 0) is an A100, (9, 0) an H100 or H200."""
 
 _HOPPER = (9, 0)
 
@@ -68,10 +65,12 @@ def why_not_in_graph(
     if not has_gpu:
         lacking = [codec for codec in codecs if codec.partition(" ")[0] not in _DECODED_BY_DALI_ON_CPU]
         where = "without a GPU, DALI decodes only VP8, VP9 and MJPEG"
+    elif not gpu_facts().has_video:
+        return NO_VIDEO_LIBRARY
     elif must_use_gpu:
         return ""
     else:
-        gpus = sorted({*gpu_capabilities()})
+        gpus = sorted({*gpu_facts().capabilities})
         lacking = [
             codec
             for codec in codecs

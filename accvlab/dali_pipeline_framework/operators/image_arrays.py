@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images as arrays: decoding and resampling as DALI's operators do it.
 
-Files are decoded by libjpeg-turbo and OpenCV. OpenCV resamples.
+JPEG files are decoded by libjpeg-turbo, others by OpenCV, which also resamples. OpenCV decodes JPEG files to the
+same pixels, but takes 9 to 22 % more processor time (1600 x 900, qualities of 50 to 95, one thread), and has no
+unused fourth channel.
 """
 
 from __future__ import annotations

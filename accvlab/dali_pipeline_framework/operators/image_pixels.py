@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import nvidia.dali.fn as fn
-import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
@@ -53,17 +52,6 @@ def decoded_in_one_batch(decode: Decoding, files: Sequence[DataNode]) -> Sequenc
     """Decode files of a sample, with one operator for all of them where the batch of the pipeline has the room."""
     decode_together = graph_context.get().decode_together
     return [*map(decode, files)] if decode_together is None else decode_together(decode, files)
-
-
-@do_not_convert
-def with_pixels(image: DataNode) -> DataNode:
-    """Return an image or clip unchanged; make the graph fail where it has no pixels.
-
-    ``fn.gaussian_blur`` would end the process; other operators fail with an error that does not say why.
-    """
-    # Where an axis has no length, one of length 1 does not fit the data.
-    shape = dali_math.max(image.shape(dtype=_INT32), 1)
-    return failing_with("an image of no pixels", fn.reshape, image, shape=shape)
 
 
 @do_not_convert

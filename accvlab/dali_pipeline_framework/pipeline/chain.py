@@ -19,12 +19,11 @@ from ..draws.keyed_draws import SampleSeeds
 from ..draws.random_draws import (
     NEEDS_SEQUENCES,
     SEQUENCE_KEYS,
+    DrawSource,
     FieldKey,
     KeyedDraws,
     NormalDraw,
     PlannedDraw,
-    take_group,
-    with_record,
 )
 from ..errors import FormatError, SettingError, StepOutputError, printable, text_of
 from ..operators.array_packages import is_installed, require_installed
@@ -598,11 +597,9 @@ class Chain:
         prefetch_queue_depth: Batches that the workers load ahead.
         prints_formats: Whether the format after each step is printed.
         copy_selection: Which output fields are copied, as `_InsertCopyForPassthrough` takes it; None for none.
-        record_name: Name of the group of drawn numbers in the output; None where they are not recorded.
-        must_declare_draws: Whether random operators beside declared draws are refused where draws are recorded.
-        replay_path: Path of the group of recorded draws in the samples of the input; None where they are drawn.
         folds_arrays: Whether arrays are folded.
         divides_steps: Whether steps may run in the workers, but for their changes of pixels.
+        given_draws: Gives the draws; None where they are computed.
     """
 
     data_input: Any
@@ -613,17 +610,12 @@ class Chain:
     prefetch_queue_depth: int
     prints_formats: bool
     copy_selection: Mapping[str, Any] | None
-    record_name: Name | None
-    must_declare_draws: bool = True
-    replay_path: FieldPath | None
     folds_arrays: bool
     divides_steps: bool = True
+    given_draws: DrawSource | None = None
 
     def __attrs_post_init__(self) -> None:
         """Refuse steps that cannot run where they should, as far as that is known without a format."""
-        if self.is_native and self.replay_path is not None:
-            got = f"`replay_draws` is for those of a callable or an iterable, got {type(self.data_input).__name__}"
-            raise SettingError(f"Recorded draws come with samples that workers load: {got}.")
         if self.run == "workers":
             self.placement(has_gpu=False)
         _limits(self.steps, self._refusal)
@@ -649,8 +641,6 @@ class Chain:
         """Blueprint of the samples, as the first step gets them."""
         blueprint = self.input_data_structure.get_empty_like_self()
         blueprint.set_apply_mapping(False)
-        if self.replay_path is not None:
-            take_group(blueprint, self.replay_path)
         return blueprint
 
     def output(self) -> tuple[SampleDataGroup, DrawPlan, _InsertCopyForPassthrough | None]:
@@ -661,7 +651,6 @@ class Chain:
             SettingError: The selection of fields to copy does not fit the output.
         """
         blueprint = self.input_data_structure.get_empty_like_self()
-        replayed = None if self.replay_path is None else take_group(blueprint, self.replay_path)
         draws = DrawPlan(blueprint.format)
         names: set[Name] = set()
 
@@ -672,12 +661,6 @@ class Chain:
                 print(f"{title}\n{blueprint.get_string_no_details()}")  # noqa: T201 (an argument requests it)
 
         output = chain_format(blueprint, self.steps, on_step, draws)
-        if replayed is not None and self.replay_path is not None:
-            from ..providers.replayed_draws import require_fitting_record
-
-            require_fitting_record(replayed.format, draws.draws, self.replay_path)
-        if self.record_name is not None:
-            output = with_record(output, self.record_name, draws.draws)
         return output, draws, self._copier(output, names)
 
     def _copier(self, output: SampleDataGroup, known_names: Collection[Name]) -> _InsertCopyForPassthrough | None:
@@ -712,7 +695,7 @@ class Chain:
 
     def keyed_draws(
         self, plan: DrawPlan, seed: int, batch_size: int, array_steps: ArraySteps | None
-    ) -> KeyedDraws | None:
+    ) -> DrawSource | None:
         """Get what computes the draws of a plan where samples are loaded; None where nothing is drawn there.
 
         Args:
@@ -724,6 +707,8 @@ class Chain:
         require_keys(plan.draws, self.data_input)
         if not plan.draws or not (callable(self.data_input) or (array_steps is not None and array_steps.draws)):
             return None
+        if self.given_draws is not None:
+            return self.given_draws
         shard = self.sample_seeds(seed, batch_size).shard
         paths = self.input_data_structure.format.flat_paths
         return KeyedDraws(plan.draws, paths, seed, shard=shard, batch_size=batch_size)

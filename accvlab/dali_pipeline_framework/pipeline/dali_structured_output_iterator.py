@@ -77,6 +77,7 @@ class DALIStructuredOutputIterator:
         output_type: OutputType = "torch",
         ragged: RaggedArgument = "raise",
         stack_arrays: bool = False,
+        gpu_views: bool = False,
     ) -> None:
         """Create the iterator.
 
@@ -102,6 +103,9 @@ class DALIStructuredOutputIterator:
                 ``batch["cameras"][0]["image"]`` and so on. Where a field is folded in the graph (see
                 `PipelineDefinition`), nothing is copied for it. With ``ragged="list"``, a field is a list with a
                 list of the elements for each sample.
+            gpu_views: Whether tensors of PyTorch on a GPU are views of DALI's memory. By default they are copies
+                in PyTorch's, which take microseconds. While views exist, an error of CUDA in the model ends the
+                process without a traceback, and PyTorch's account of memory does not have them.
 
         Raises:
             SettingError: An argument is missing or has an unknown value.
@@ -126,7 +130,7 @@ class DALIStructuredOutputIterator:
         self._has_ended = False
         self._foreign_iterator: Any = None
         if dali_generic_iterator_class is None:
-            self._set_up_conversion(output_type, ragged, stack_arrays)
+            self._set_up_conversion(output_type, ragged, stack_arrays, gpu_views)
         elif stack_arrays:
             raise SettingError("`stack_arrays` does not go with `dali_generic_iterator_class`.")
         else:
@@ -144,7 +148,9 @@ class DALIStructuredOutputIterator:
         unknown = "one that was not made by a PipelineDefinition, or was made with debug=True"
         raise SettingError(f"{rule}: {unknown}.")
 
-    def _set_up_conversion(self, output_type: OutputType, ragged: RaggedArgument, stack_arrays: bool) -> None:
+    def _set_up_conversion(
+        self, output_type: OutputType, ragged: RaggedArgument, stack_arrays: bool, gpu_views: bool
+    ) -> None:
         """Read the pipeline directly: make the converter of its outputs, and build it."""
         from ..engine.transport import Delivery  # as late as they are needed: imports take time
         from .output_conversion import OutputConverter
@@ -169,11 +175,12 @@ class DALIStructuredOutputIterator:
             device_id=pipeline.device_id,
             is_bound=is_bound,
             is_fed=structured is not None and structured.fed is not None,
+            gpu_views=gpu_views,
         )
         if stack_arrays:
             self._format = self._convert.format
             self._blueprint = SampleDataGroup.from_format(self._format)
-        self._stream = self._convert.stream
+        self._stream, self._device = self._convert.stream, self._convert.device
         pipeline.build()
 
     # --- iteration --------------------------------------------------------------------------------
@@ -230,16 +237,16 @@ class DALIStructuredOutputIterator:
         pipeline = self._structured
         if pipeline is None or self._foreign_iterator is not None:
             return self._foreign_batch()
-        began = perf_counter_ns()
-        try:
-            outputs = pipeline.run_graph() if self._stream is None else pipeline.run_graph(self._stream())
-        except StopIteration:
-            if self._is_closed:  # by another thread, which has ended the wait
-                self._require_open()
-            raise
-        ran = perf_counter_ns()
-        fed = pipeline.fed
-        values = self._convert(outputs if fed is None else fed.receive(outputs))
+        began, fed = perf_counter_ns(), pipeline.fed
+        with self._device:
+            try:
+                outputs = pipeline.run_graph() if self._stream is None else pipeline.run_graph(self._stream())
+            except StopIteration:
+                if self._is_closed:  # by another thread, which has ended the wait
+                    self._require_open()
+                raise
+            ran = perf_counter_ns()
+            values = self._convert(outputs if fed is None else fed.receive(outputs))
         if fed is not None:
             work = fed.note_delivered(len(values[0]) if values else 0)
             pipeline.times.work = pipeline.times.work.plus(work)
@@ -336,8 +343,10 @@ class DALIStructuredOutputIterator:
         """Return itself."""
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        """Close the iterator."""
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Close the iterator; after an error of CUDA without destroying DALI's pipeline, which would abort."""
+        if self._structured is not None:
+            self._structured.leave_after(error)
         self.close()
 
     # --- access -----------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..draws.draw_scope import DrawPlan, GraphDraws, PlannedPixels, SupplyNode, step_context
 from ..draws.keyed_draws import derive_key
-from ..draws.random_draws import PlannedDraw, record_blueprint
+from ..draws.random_draws import PlannedDraw
 from ..engine.dali.graph_definition import (
     INPUT,
     GraphInspection,
@@ -41,7 +41,7 @@ from ..providers.sample_loading import add_note
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, FoldedLeaf, Level
 from ..sample_data.graph_mode import GraphContext, Within, do_not_convert, graph_context
-from ..sample_data.names import Name, format_path
+from ..sample_data.names import format_path
 from ..workers.packing import TransportLayout
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
 from .chain import ArraySteps, Chain, Placement
@@ -116,8 +116,6 @@ class SentItems:
     ) -> SentItems:
         """Find out what is sent: the fields as they are loaded, or after steps; then parameters, and draws.
 
-        Recorded draws are fields already where no steps run in the workers.
-
         Args:
             chain: The input, and what is done to its samples.
             draws: The draws of the chain.
@@ -125,7 +123,7 @@ class SentItems:
             pixels: The changes of pixels that they leave to the graph.
             is_drawn: Whether the workers draw.
         """
-        replay_path, loaded = chain.replay_path, chain.input_data_structure.format
+        loaded = chain.input_data_structure.format
         paths: Sequence[FieldPath] = () if chain.is_native else loaded.flat_paths
         leaves = () if chain.is_native else loaded.flat_leaves
         if array_steps is not None:
@@ -138,10 +136,7 @@ class SentItems:
         for change in pixels:
             firsts.append(len(dtypes))
             dtypes += change.parameters.values()
-        if replay_path is not None and array_steps is None:
-            items = [fields[(*replay_path, planned.record_name)] for planned in draws]
-            return cls(fields, items, dtypes, firsts)
-        if not is_drawn and replay_path is None:
+        if not is_drawn:
             return cls(fields, None, dtypes, firsts)
         items = [len(dtypes) + index for index in range(len(draws))]
         return cls(fields, items, [*dtypes, *(planned.draw.dtype for planned in draws)], firsts)
@@ -170,12 +165,12 @@ class Graph:
     Attributes:
         chain: The input, the steps, and how they are applied.
         placement: Which of the steps run in the graph, and which pixels are changed there for the others.
-        blueprint: Format of the samples of the input, after the steps in the workers and without recorded draws.
+        blueprint: Format of the samples of the input, after the steps in the workers.
         sent: What the workers send.
         source: Arguments for ``fn.external_source`` but for the format.
         copier: Inserts copies of pass-through outputs, or None.
-        plan: The random draws of the steps. The input supplies them after the fields if it is a callable, or as a
-            group of the sample if they are replayed; otherwise DALI's generators draw.
+        plan: The random draws of the steps. They travel after the fields if the input is a
+            callable; otherwise DALI's generators draw.
         only_outputs: Flat positions of the only outputs to keep; None for all.
         num_steps: How many of the stages to define; None for all, and what is added to the output.
         seed: Seed of the pipeline, for draws and native readers.
@@ -486,10 +481,6 @@ class Graph:
     # --- outputs ----------------------------------------------------------------------------------
 
     def _outputs(self, sample: FoldedSample) -> tuple[DataNode, ...]:
-        if self.chain.record_name is not None and self.num_steps is None:
-            if self.chain.must_declare_draws:
-                self.inspection.require_declared_draws()
-            sample = self._with_record(sample, self.chain.record_name)
         if self.copier is not None:
             data = self.copier(self._values(sample))
             sample = self._folding.sample_of(data, data.get_data(), sample, "the copy of the outputs")
@@ -516,16 +507,6 @@ class Graph:
         outputs = data.get_data()
         kept = range(len(outputs)) if self.only_outputs is None else self.only_outputs
         return tuple([outputs[number] for number in kept])
-
-    def _with_record(self, sample: FoldedSample, name: Name) -> FoldedSample:
-        data = self._values(sample)
-        group = record_blueprint(self.plan.draws)
-        part = self._folding.part(WHOLE_SAMPLE)
-        with part.defining(False, lambda _, drawn: self._folding.note_given(drawn)) as to_part:
-            group.set_data(list(map(to_part, self._supply.recorded())))
-        data.add_data_group_field(name, group)
-        data[name] = group
-        return self._folding.sample_of(data, data.get_data(), sample, "the random draws")
 
 
 _PipelineT = TypeVar("_PipelineT", bound=Pipeline)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of DALI's outputs to PyTorch tensors or NumPy arrays, without copying."""
+"""Conversion of DALI's outputs to PyTorch tensors or NumPy arrays: on the CPU without copying."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -12,9 +15,11 @@ import numpy as np
 from nvidia.dali.tensors import TensorCPU, TensorGPU
 
 from ..checks import bullets, choice, did_you_mean, flag, shown
+from ..engine.dali.gpus import require_usable_gpu
 from ..engine.transport import Delivery, FieldPlace, PackedBatch, Tensors
 from ..errors import OutputError, SettingError
 from ..sample_data import FieldPath, GroupFormat
+from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.folded_formats import FoldedFormat, FoldedLeaf
 from ..sample_data.names import Name, Path, format_path
 from ..workers.samples import Array
@@ -76,6 +81,8 @@ class OutputConverter:
     Attributes:
         format: Format of the arrays.
         stream: Gets the stream of CUDA that waits for the next batch; None: the host waits.
+        device: Makes the GPU of the pipeline PyTorch's current one; by the default stream of another one, DALI
+            would use that GPU, too.
     """
 
     def __init__(
@@ -90,6 +97,7 @@ class OutputConverter:
         device_id: int | None = None,
         is_bound: bool = False,
         is_fed: bool = False,
+        gpu_views: bool = False,
     ) -> None:
         """Set up.
 
@@ -104,16 +112,24 @@ class OutputConverter:
             device_id: Number of the GPU of the pipeline; None for the CPU.
             is_bound: Whether PyTorch's stream waits for a batch, and not the host.
             is_fed: Whether a pool loads the packed fields, in memory that it uses again.
+            gpu_views: Whether tensors on a GPU are views of DALI's memory, where that is not recycled.
 
         Raises:
             SettingError: An argument has an unknown value, or PyTorch is needed and not installed.
+            DeviceError: PyTorch cannot use the GPU.
         """
         is_torch = choice(output_type, "output_type", ("numpy", "torch")) == "torch"
-        self._arrays = (_TorchArrays if is_torch else _NumpyArrays)(must_copy)
+        self._arrays: _TorchArrays | _NumpyArrays = _NumpyArrays(must_copy)
+        if is_torch:
+            require_usable_gpu(device_id, uses_torch=True)
+            self._arrays = _TorchArrays(must_copy, gpu_views=flag(gpu_views, "gpu_views") and not must_copy)
         self._is_reused = must_copy or is_fed
         self.stream: Callable[[], Any] | None = None
-        if isinstance(self._arrays, _TorchArrays) and is_bound and device_id is not None:
-            self.stream = functools.partial(self._arrays.current_stream, device_id)
+        self.device: AbstractContextManager[object] = contextlib.nullcontext()
+        if isinstance(self._arrays, _TorchArrays) and device_id is not None:
+            self.device = self._arrays.device(device_id)
+            if is_bound:
+                self.stream = functools.partial(self._arrays.current_stream, device_id)
         self._advice = advice
         self._paths = output_format.flat_paths
         self._delivery = delivery
@@ -288,8 +304,8 @@ class _NumpyArrays:
 class _TorchArrays:
     """Makes tensors of PyTorch of tensors of DALI, and of arrays that own their memory."""
 
-    def __init__(self, must_copy: bool) -> None:
-        self._must_copy = must_copy
+    def __init__(self, must_copy: bool, *, gpu_views: bool) -> None:
+        self._must_copy, self._gpu_views = must_copy, gpu_views
         try:
             import torch
         except ImportError as error:
@@ -299,13 +315,28 @@ class _TorchArrays:
         self._torch: Any = torch
         self.of_numpy: Callable[[Array], OutputArray] = torch.from_numpy  # a call less for each field
         self.current_stream: Callable[[int], Any] = torch.cuda.current_stream
+        self.device: Callable[[int], AbstractContextManager[object]] = torch.cuda.device
         self.stacked = functools.partial(torch.stack, dim=1)
 
     def of_tensor(self, tensor: TensorCPU | TensorGPU) -> OutputArray:
         if isinstance(tensor, TensorGPU):
-            from nvidia.dali.plugin.pytorch.torch_utils import to_torch_tensor
-
-            # A copy that DALI makes: it does not use the buffer again before PyTorch's stream has copied it.
-            return to_torch_tensor(tensor, self._must_copy)
+            return self._of_gpu(tensor)
         array = self._torch.from_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
         return array.clone() if self._must_copy else array
+
+    def _of_gpu(self, tensor: Any) -> OutputArray:
+        """Copy a tensor into PyTorch's memory, in its stream, for which the host does not wait.
+
+        A view would be released by a thread of DALI that waits for the whole GPU, and that aborts the process
+        where anything on it has failed, e.g. an index in the user's model. DALI does not use its memory again
+        before the stream has copied it.
+        """
+        torch, number = self._torch, tensor.device_id()
+        if self._gpu_views:
+            return torch.from_dlpack(tensor)
+        # DALI's own function has no unsigned types of more than 8 bits.
+        dtype = torch.from_numpy(np.empty(0, get_numpy_type_for_dali_type(tensor.dtype))).dtype
+        copy = torch.empty(tensor.shape(), dtype=dtype, device=torch.device("cuda", number))
+        stream = ctypes.c_void_p(self.current_stream(number).cuda_stream)
+        tensor.copy_to_external(ctypes.c_void_p(copy.data_ptr()), stream, non_blocking=True)
+        return copy

@@ -12,15 +12,16 @@ import attrs
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 
-from ..checks import choice, field_name, field_names, flag, whole_number
+from ..checks import choice, flag, whole_number
 from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import note_sample
+from ..draws.random_draws import DrawSource
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, RunWhere
 from ..providers.data_provider import summary
 from ..sample_data import SampleDataGroup
-from ..sample_data.names import Name, Path
+from ..sample_data.names import Name
 from ..sources.input_adapter import InputAdapter
 from ..sources.input_bases import CallableBase, IterableBase
 from ..sources.native_input import NativeInput
@@ -58,8 +59,6 @@ class PipelineDefinition:
         passthrough_copy_field_names_scope_paths: Sequence[PathType] | None = None,
         passthrough_copy_branch_paths: Sequence[PathType] | None = None,
         *,
-        record_draws: Name | None = None,
-        replay_draws: Path | None = None,
         fold_arrays: bool = True,
         run: RunWhere = "graph",
     ) -> None:
@@ -81,11 +80,6 @@ class PipelineDefinition:
             passthrough_copy_field_names: Selects fields to copy by name; may name fields that a step removes.
             passthrough_copy_field_names_scope_paths: Groups in which to search for these names.
             passthrough_copy_branch_paths: Selects fields to copy by path; a group selects all below it.
-            record_draws: Name of a group that is added to the output, at its end: the random draws that the steps
-                declare, one field for each, named after step, group and draw (see `records_of_batch`). Steps that
-                use random operators of DALI directly are refused.
-            replay_draws: Path of a group of the input sample that holds such recorded draws (see
-                `ReplayedDrawsProvider`). They are taken instead of drawing; the steps do not see the group.
             fold_arrays: Whether steps that treat elements alike are applied once to all elements of an array (e.g.
                 all cameras), instead of once to each. The results are the same, and there sooner.
             run: Where steps run that have a form for arrays (see `PipelineStepBase`). ``"graph"``: pixels are
@@ -123,8 +117,6 @@ class PipelineDefinition:
             prefetch_queue_depth=whole_number(prefetch_queue_depth, "prefetch_queue_depth", at_least=1),
             prints_formats=print_sample_data_group_format,
             copy_selection=selection if copy_external_source_passthrough_outputs else None,
-            record_name=None if record_draws is None else field_name(record_draws, "record_draws"),
-            replay_path=None if replay_draws is None else field_names(replay_draws, "replay_draws"),
             folds_arrays=flag(fold_arrays, "fold_arrays"),
         )
 
@@ -172,9 +164,9 @@ class PipelineDefinition:
 
         return make_pipeline(self._chain, normalised_arguments((), arguments), worker_init_fn, is_fed=True)
 
-    def for_trial(self, *, divides_steps: bool) -> PipelineDefinition:
-        """Get the same definition, in which draws need not be declared, and steps are divided or not."""
-        return self._with(divides_steps=divides_steps, must_declare_draws=False)
+    def for_trial(self, *, divides_steps: bool, draws: DrawSource | None) -> PipelineDefinition:
+        """Get the same definition, in which steps are divided or not, with given draws if there are any."""
+        return self._with(divides_steps=divides_steps, given_draws=draws)
 
     def check_and_get_output_data_structure(self) -> SampleDataGroup:
         """Check the steps against the format of the input, and get the format of the output.
@@ -225,16 +217,16 @@ class PipelineDefinition:
             ``"input"``, or number and class of the step, and the sample after it.
 
         Raises:
-            SettingError: The input is not a callable, or draws are replayed, or there is no such sample.
+            SettingError: The input is not a callable, or there is no such sample.
             NotSupportedError: A step has a form for the graph only.
             Exception: What loading and the steps raise.
         """
         from ..workers.samples import SampleStepError  # not needed to define a pipeline
 
         chain, data_input = self._chain, self._chain.data_input
-        if not callable(data_input) or chain.replay_path is not None:
+        if not callable(data_input):
             problem = "`step_by_step` needs a callable input, which loads a sample at any position"
-            raise SettingError(f"{problem}, and draws that are not replayed; the input is {summary(data_input)}.")
+            raise SettingError(f"{problem}; the input is {summary(data_input)}.")
         steps = ArraySteps(self.input_data_structure.format, chain.steps)
         batch_size = InputAdapter(data_input).batch_size or 1
         batch, slot = divmod(whole_number(position, "position", at_least=0), batch_size)
@@ -270,22 +262,23 @@ class PipelineDefinition:
             **kwargs: Arguments of `nvidia.dali.Pipeline` by name, and ``enable_conditionals`` (for steps that
                 use ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Not given: ``batch_size`` is the
                 input's where the input has one, ``num_threads`` is the number of usable cores divided by the
-                number of ranks on this machine, and ``device_id`` is None, which means the CPU (it also takes
-                ``"auto"``, the local rank, and devices of PyTorch). With
-                ``py_num_workers=0`` the input runs in this process. ``seed`` is also the
-                seed of the draws that steps declare, which is 0 if not given; DALI's operators get another one,
-                derived from it, on each shard but the first. ``decoder_options`` is a dict for all decoders of
-                images on the GPU, also of steps with ``is_encoded``: ``hw_decoder_load`` (where a step does not
-                set another one than 0.65), and ``preallocate_height_hint`` and ``preallocate_width_hint``, the
-                largest size in pixels, for which the hardware decoder takes its memory at the start. It has no
-                effect on the CPU.
+                number of ranks on this machine (with a GPU at most 8), ``device_id`` is None, which means the CPU
+                (it also takes ``"auto"``, the local rank, and devices of PyTorch), and ``py_start_method`` is
+                ``"fork"`` (with a GPU ``"spawn"``). With ``py_num_workers=0`` the input runs in this process.
+                ``seed`` is also the seed of the draws that steps declare, which is 0 if not given; DALI's
+                operators get another one, derived from it, on each shard but the first. ``decoder_options`` is a
+                dict for all decoders of images on the GPU, also of steps with ``is_encoded``: ``hw_decoder_load``
+                (where a step does not set another one than 0.65), and ``preallocate_height_hint`` and
+                ``preallocate_width_hint``, the largest size in pixels, for which the hardware decoder takes its
+                memory at the start. It has no effect on the CPU.
 
         Returns:
             A `StructuredPipeline`, not built yet; with ``debug=True`` DALI's debug pipeline.
 
         Raises:
             FormatError: The steps do not fit the data; lists all problems with step and field.
-            DeviceError: A step needs a GPU, and none is usable; or ``device_id`` names one that is not there.
+            DeviceError: A step needs a GPU, and none is usable; ``device_id`` names one that is not there; or DALI
+                is not made for it.
             SettingError: An argument is unknown or breaks a rule, e.g. a batch size other than the input's; or the
                 input cannot supply what a random draw is keyed by.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 
@@ -14,14 +15,14 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..checks import MOST_IN_BATCH, bullets, did_you_mean, elements, probability, shown, whole_number
 from ..draws.keyed_draws import derive_key
-from ..engine.dali.graph_definition import num_usable_gpus
+from ..engine.dali.gpus import num_usable_gpus
 from ..errors import DeviceError, SettingError
 from ..limits.file_limits import checked_worker_count, is_start_method
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeInput
-from ..sources.shards import Shard, detected_local_rank, num_cores_of_rank
+from ..sources.shards import Shard, detected_local_rank, detected_rank, num_cores_of_rank
 from ..user_warnings import warn_user
 
 PipelineArguments: TypeAlias = dict[str, Any]
@@ -39,6 +40,7 @@ Device: TypeAlias = int | str | TorchDevice | None
 _CPU_NUMBERS = (-1, cast(Any, types).CPU_ONLY_DEVICE_ID)
 _MOST_DEVICES = 2**16
 _MOST_THREADS = 4096
+_THREADS_BESIDE_GPU = 8
 _MOST_AHEAD = 4096
 _MOST_PIXELS = 2**16  # along an axis of a JPEG
 _SIZE_HINTS = ("preallocate_height_hint", "preallocate_width_hint")
@@ -138,13 +140,19 @@ def complete_arguments(arguments: PipelineArguments, data_input: Any, is_paralle
         got = f"{type(data_input).__name__} is set up for {expected} samples per batch (on this shard)"
         advice = f"the pipeline for batch_size={batch_size}. Leave `batch_size` out here to use the input's."
         raise SettingError(f"The batch sizes of input and pipeline must be equal: {got}, {advice}")
-    arguments.setdefault("num_threads", num_cores_of_rank())
     arguments["device_id"] = checked_device(arguments.get("device_id"))
+    uses_gpu = arguments["device_id"] is not None and num_usable_gpus() > 0
+    # Decoders for a GPU have buffers for each thread, on both sides: 32 MiB together.
+    arguments.setdefault(
+        "num_threads", min(num_cores_of_rank(), _THREADS_BESIDE_GPU if uses_gpu else _MOST_THREADS)
+    )
     depth = arguments.get("prefetch_queue_depth", 2)
     for each in depth.values() if isinstance(depth, Mapping) else [depth]:
         if isinstance(each, int):  # DALI refuses others
             whole_number(each, "prefetch_queue_depth", at_least=1, at_most=_MOST_AHEAD)
     whole_number(arguments.get("num_threads", 1), "num_threads", at_least=1, at_most=_MOST_THREADS)
+    if uses_gpu and is_parallel:  # forked processes cannot use what initialises CUDA
+        arguments.setdefault("py_start_method", "spawn")
     start_method = arguments.get("py_start_method", "fork")
     if not is_start_method(start_method):
         raise SettingError(
@@ -179,7 +187,7 @@ def checked_device(device: Device) -> int | None:
     name = str.__str__(device) if isinstance(device, str) else str(device) if is_torch else ""
     kind, _, index = name.partition(":")
     if name == "auto":
-        number = detected_local_rank()
+        number = _local_rank(count)
         if count == 1 and os.environ.get("CUDA_VISIBLE_DEVICES"):  # the launcher shows each rank its own
             number = 0
     elif kind == "cuda" and index.isdecimal():
@@ -195,6 +203,26 @@ def checked_device(device: Device) -> int | None:
         advice = "Start no more ranks on this machine than it has GPUs, and look at CUDA_VISIBLE_DEVICES."
         raise DeviceError(f"{problem}, but only {count} can be used here. {advice}")
     return number
+
+
+def _local_rank(num_gpus: int) -> int:
+    """Get the number of this rank on its machine, as its launcher sets it; else the GPU that PyTorch uses.
+
+    Raises:
+        DeviceError: There are several GPUs, this is not the first rank, and neither is known.
+    """
+    local_rank = detected_local_rank()
+    if local_rank is not None:
+        return local_rank
+    torch: Any = sys.modules.get("torch")
+    if num_gpus > 1 and torch is not None and torch.cuda.is_initialized():
+        return int(torch.cuda.current_device())
+    if num_gpus > 1 and detected_rank() > 0:  # all ranks would take the first GPU
+        raise DeviceError(
+            "device_id='auto' is the number of this rank on its machine, and its launcher has not set one "
+            "(LOCAL_RANK). Give it: device_id=<local rank>."
+        )
+    return 0
 
 
 def check_input(data_input: Any) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 from nvidia.dali.pipeline import Pipeline
 
 from ..checks import shown
-from ..draws.draw_scope import DrawPlan
-from ..draws.random_draws import KeyedDraws
-from ..engine.dali.graph_definition import log_cpu_fallback_once, move_to_cpu, num_usable_gpus
+from ..draws.random_draws import DrawSource
+from ..engine.dali.gpus import log_cpu_fallback_once, num_usable_gpus, require_usable_gpu
+from ..engine.dali.graph_definition import move_to_cpu
 from ..engine.failure_diagnosis import FailureDiagnosis
 from ..engine.input_sources import CallableSource, FedSource, InputSource, IterableSource
 from ..engine.structured_pipeline import StructuredPipeline
@@ -68,6 +68,7 @@ def make_pipeline(
     if "seed" in arguments:
         arguments["seed"] = seed_of_shard(seed, chain.shard or Shard(0, 1))
     lacks_gpu = device_id is not None and num_usable_gpus() == 0
+    require_usable_gpu(device_id)
     if lacks_gpu and is_debug:  # DALI would abort the process
         problem = f"device_id={device_id} was given with debug=True"
         raise DeviceError(f"{problem}, but no GPU is usable here. Pass device_id=None to debug on the CPU.")
@@ -76,10 +77,10 @@ def make_pipeline(
     has_gpu = device_id is not None and not lacks_gpu
     placement = chain.placement(has_gpu)
     steps = chain.array_steps(placement)
-    draws = None if chain.replay_path is not None else chain.keyed_draws(plan, seed, batch_size, steps)
+    draws = chain.keyed_draws(plan, seed, batch_size, steps)
     source = None
     if not chain.is_native:
-        loading = _loading_plan(chain, arguments, seed, plan, draws, worker_init_fn, steps)
+        loading = _loading_plan(chain, arguments, seed, draws, worker_init_fn, steps)
         kinds = CallableSource if callable(chain.data_input) else IterableSource
         source = FedSource(loading) if is_fed else kinds(loading, is_parallel)
     blueprint = chain.blueprint_of_steps()
@@ -113,18 +114,12 @@ def _loading_plan(
     chain: Chain,
     arguments: PipelineArguments,
     seed: int,
-    plan: DrawPlan,
-    draws: KeyedDraws | None,
+    draws: DrawSource | None,
     worker_init_fn: Callable[[int], object] | None,
     steps: ArraySteps | None,
 ) -> LoadingPlan:
     """Get what loading samples depends on."""
-    shard, field_paths = chain.shard, chain.input_data_structure.format.flat_paths
-    replayed = None
-    if chain.replay_path is not None:
-        from ..providers.replayed_draws import ReplayedDraws
-
-        replayed = ReplayedDraws.of(plan.draws, chain.replay_path, field_paths)
+    shard = chain.shard
     rank = shard.shard_id if shard is not None and shard.num_shards > 1 else detected_rank()
     return LoadingPlan(
         chain.data_input,
@@ -132,7 +127,6 @@ def _loading_plan(
         pickler_functions(arguments.get("py_callback_pickler")),
         chain.sample_seeds(seed, arguments["batch_size"]),
         draws,
-        replayed,
         WorkerSetup(seed, rank, worker_init_fn),
         steps,
     )

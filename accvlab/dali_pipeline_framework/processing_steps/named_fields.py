@@ -13,7 +13,7 @@ from ..draws.random_draws import FieldKey
 from ..errors import SettingError
 from ..operators.element_selection import leaf_at
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, LeafFormat, SampleDataGroup, format_error
-from ..sample_data.formats import why_no_frames
+from ..sample_data.formats import holds_encoded_frames
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, Path, format_path, normalized_path
 
@@ -178,7 +178,7 @@ class FieldSearch:
     ) -> str | None:
         leaf = self.format.at(path)
         if isinstance(leaf, GroupFormat):
-            is_sequence = not why_no_frames(leaf)
+            is_sequence = holds_encoded_frames(leaf)
             of_sequence = "; frames of a sequence are decoded by ImageDecoder" if is_sequence else ""
             return f"must be a data field with {what}, is a group{of_sequence}"
         if dtypes is not None and leaf.dtype not in dtypes:

@@ -6,24 +6,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import attrs
-import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ..checks import choice, did_you_mean, field_name, number, text
+from ..checks import choice, did_you_mean, number, text
 from ..engine.dali.graph_definition import branched
 from ..errors import FieldValueError, SettingError
 from ..operators import functions
-from ..operators.element_selection import NUMBER_TYPES, exact_constant_like, leaf_at, reinterpret
+from ..operators.element_selection import NUMBER_TYPES, leaf_at
 from ..operators.functions import Array, Value
 from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.formats import UNKNOWN_CONTENT
-from ..sample_data.graph_mode import do_not_convert
-from ..sample_data.names import Name, Path, format_path, normalized_path
+from ..sample_data.names import Name
 from .field_steps import FieldStep, Parameters, PixelStep
 from .image_use import ImageUse, axis_of_height, known_ndim, no_images, with_height_and_width
-from .named_fields import FieldSearch, Names, as_names, find_paths, put_beside, required_names
+from .named_fields import FieldSearch, as_names, find_paths, put_beside, required_names
 from .pipeline_step_base import PipelineStepBase, no_pixels
 
 _DT = types.DALIDataType
@@ -250,111 +248,6 @@ class PaddingToUniform(PipelineStepBase):
                 known = [part for path in data_empty.format.flat_paths for part in path]
                 search.add(f"No fields to be padded with name '{name}' were found.{did_you_mean(name, known)}")
         return search.result()
-
-
-_TIME_TYPES = (_DT.INT64, _DT.UINT64, _DT.INT32, _DT.UINT32, _DT.FLOAT64)
-
-
-class TimeDifferenceAdder(FieldStep):
-    """Adds next to every time stamp of a name, anywhere in the sample, its difference to a reference.
-
-    Time stamps: any shape, int64, uint64, int32, uint32 or float64 (float32 cannot hold a time of day), e.g. one
-    per camera, per sweep, or per point. The reference is one data field of the sample, of the same type, with a
-    single element (or of the same shape). Added as the last field of the group, in the shape of the time stamp::
-
-        difference = (time - reference) * unit
-
-    Integers are subtracted exactly as int64, then multiplied as float64: nanoseconds since 1970 lose nothing.
-    The result is negative for what was recorded before the reference.
-
-    Example:
-        >>> sample = SampleDataGroup()
-        >>> sample.add_data_field("time_ns", types.DALIDataType.INT64)
-        >>> sweep = SampleDataGroup()
-        >>> sweep.add_data_field("sweep_time_ns", types.DALIDataType.INT64)
-        >>> sample.add_data_group_field_array("sweeps", sweep, 2)
-        >>> step = TimeDifferenceAdder(
-        ...     "sweep_time_ns", reference_path="time_ns", difference_name="age_s", unit=-1e-9
-        ... )
-        >>> step.check_input_data_format_and_set_output_data_format(sample).field_names_flat[1:3]
-        ('sweeps.[0].sweep_time_ns', 'sweeps.[0].age_s')
-    """
-
-    treats_elements_alike = False
-    _what, _plural = "a time stamp", "time stamps"
-    _dtypes = _TIME_TYPES
-
-    def __init__(
-        self,
-        timestamp_names: Names,
-        *,
-        reference_path: Path,
-        difference_name: Name,
-        unit: float = 1e-9,
-        output_type: types.DALIDataType = _DT.FLOAT,
-    ) -> None:
-        """Create the step.
-
-        Args:
-            timestamp_names: Name or names of the time stamps.
-            reference_path: Name or path of the reference, from the group that the step is applied to.
-            difference_name: Name of the field to add.
-            unit: What a difference of 1 is in the wanted unit; 1e-9 for nanoseconds to seconds.
-            output_type: ``FLOAT`` or ``FLOAT64``; or ``INT64`` for the difference of integers as it is, with a
-                unit of 1.
-
-        Raises:
-            SettingError: The unit is 0 or not finite, or does not go with the type, which is none of these.
-        """
-        unit = number(unit, "unit")
-        if unit == 0:
-            raise SettingError("`unit` must be a number other than 0, got 0.")
-        output_type = choice(output_type, "output_type", (_DT.FLOAT, _DT.FLOAT64, _DT.INT64))
-        if output_type == _DT.INT64 and unit != 1:
-            raise SettingError(f"`output_type` INT64 needs `unit` 1, got {unit!r}.")
-        self._timestamp_names = required_names(timestamp_names, "timestamp_names")
-        self._reference_path = normalized_path(reference_path)
-        self._difference_name = field_name(difference_name, "difference_name")
-        self._unit = unit
-        self._output_type = output_type
-
-    def _names(self) -> Sequence[Name]:
-        return self._timestamp_names
-
-    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        time, dtype = data.get_item_in_path(path), leaf_at(data, path).dtype
-        reference = data.get_item_in_path(self._reference_path)
-        if dtype in (_DT.UINT64, _DT.FLOAT64):
-            difference = _difference(time, reference)
-            if dtype == _DT.UINT64:  # the bits of a negative difference are right as well
-                difference = reinterpret(difference, _DT.INT64)
-        else:
-            difference = _difference(functions.cast(time, _DT.INT64), functions.cast(reference, _DT.INT64))
-        if self._output_type != _DT.INT64:
-            unit = exact_constant_like(np.array(self._unit, np.float64), time)
-            difference = functions.cast(functions.cast(difference, _DT.FLOAT64) * unit, self._output_type)
-        put_beside(data, path, self._difference_name, self._output_type, difference)
-
-    def _find(self, search: FieldSearch) -> list[FieldPath]:
-        reference = search.format.get(self._reference_path)
-        if not isinstance(reference, LeafFormat):
-            search.add("there is no such data field for the reference", self._reference_path, KeyError)
-        elif self._output_type == _DT.INT64 and reference.dtype == _DT.FLOAT64:
-            search.add("must be of an integer type for an output of INT64, got FLOAT64", self._reference_path)
-        return super()._find(search)
-
-    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
-        reference, dtype = search.format.get(self._reference_path), search.leaf(path).dtype
-        if isinstance(reference, LeafFormat) and dtype != reference.dtype:
-            wanted = f"{format_path(self._reference_path)}, {reference.dtype.name}"
-            search.add(f"must be of the type of the reference {wanted}, got {dtype.name}", path)
-        search.add_beside(path, [(self._difference_name, self._output_type, None)], "the difference")
-
-
-@do_not_convert
-def _difference(time: Value, reference: Value) -> Value:
-    with np.errstate(over="ignore", invalid="ignore"):  # whole numbers wrap, also single ones
-        return time - reference
 
 
 _SIMILARITY_OF_MISSPELT = 0.8  # as `difflib` measures it: one letter of five swapped, or one of ten wrong

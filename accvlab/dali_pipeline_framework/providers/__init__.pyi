@@ -12,9 +12,6 @@ from .files.storage import Storage as Storage
 from .frames.camera_rigs import MissingFrame as MissingFrame
 from .frames.frame_folders import FrameFolders as FrameFolders
 from .frames.frame_providers import FrameDataProvider as FrameDataProvider
-from .frames.frame_providers import FrameSequenceDataProvider as FrameSequenceDataProvider
-from .replayed_draws import ReplayedDrawsProvider as ReplayedDrawsProvider
-from .time_windows import TimeWindows as TimeWindows
 from .torch_dataset_provider import TorchDatasetProvider as TorchDatasetProvider
-from .wrapping_providers import ClipDataProvider as ClipDataProvider
+from .windows import Windows as Windows
 from .wrapping_providers import ConcatDataProvider as ConcatDataProvider

@@ -174,7 +174,7 @@ class DataProvider(ABC):
         return map(self.get_data, sample_indices)
 
     def load_fields(self, wanted: WantedFields) -> FieldColumns | None:
-        """Load some fields of some samples, and nothing else, for `TimeWindows`.
+        """Load some fields of some samples, and nothing else, for `Windows`.
 
         Override it where that is cheaper than `get_data`: numbers without their pictures, or several frames of a
         video in one pass of its decoder. A class derived from yours that overrides `get_data` has whole samples
@@ -191,7 +191,7 @@ class DataProvider(ABC):
         return None
 
     def load_clips(self, path: FieldPath, samples: npt.NDArray[np.int64]) -> Sequence[EncodedClipValue] | None:
-        """Cut frames of an encoded video out as one file, for `TimeWindows`.
+        """Cut frames of an encoded video out as one file, for `Windows`.
 
         Args:
             path: Path of the field with the bytes of a video file, of which each sample has one frame.

@@ -1,29 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets made of other data sets: several as one, and clips of frames."""
+"""Several data sets as one."""
 
 from __future__ import annotations
 
 import bisect
 import itertools
-import operator
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
-from nvidia.dali import types
 
 from ..checks import bullets, index_in, instance
 from ..errors import FieldValueError, SettingError, error_that_is_also
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, SampleDataGroup, format_error
-from ..sample_data.conversion import FieldValue, FlatSample
+from ..sample_data.conversion import FieldValue
 from ..sample_data.formats import describe_difference
-from ..sample_data.names import Name
 from ..sample_data.sample_data_group import replace_contents
 from ..sampling.arithmetic.last_batch import checked_lengths
-from ..sampling.plans.clips import BoolArray, Clips, Int64Array
 from .data_provider import (
-    BlueprintProvider,
     DataProvider,
     EncodedClipValue,
     FieldColumns,
@@ -31,7 +26,7 @@ from .data_provider import (
     blueprint_of,
     check_number_of_samples,
 )
-from .sample_loading import SampleLoader, add_note, named_index, next_sample, rename_sample
+from .sample_loading import SampleLoader, named_index, next_sample, rename_sample
 
 _MOST_LABELS_PER_FIELD = 3
 
@@ -342,140 +337,3 @@ def _sequence_lengths(provider: DataProvider, position: int, num_samples: int) -
         got = f"`sequence_lengths` add up to {int(lengths.sum())} and it has {num_samples} samples"
         raise SettingError(f"The sequences of {name} must cover its samples one after the other, but {got}.")
     return lengths
-
-
-_MOST_DESCRIBED = 8
-
-
-class ClipDataProvider(BlueprintProvider):
-    """Sample ``f`` is the clip that starts at frame ``f`` of another provider.
-
-    So there are as many samples as frames, and a sampler that chooses the first frames of clips chooses the
-    clips. With ``sequence_length=3`` and ``padding_name="is_padding"``::
-
-        frame of the wrapped provider      clip
-          image: UINT8                       frames
-          pose: FLOAT                          [0], [1], [2]     in the order of play
-                                                 image: UINT8
-                                                 pose: FLOAT
-                                             is_padding: BOOL    (3,)
-
-    A frame that a clip repeats is loaded once, unless the wrapped provider loads batches; its places in the clip
-    share their arrays. If it does, it is given the frames of all clips of a batch, position by position: those at
-    one position of the clips are one batch to it.
-
-    Attributes:
-        clips: Which frames belong together.
-    """
-
-    def __init__(
-        self,
-        data_provider: DataProvider,
-        clips: Clips,
-        frames_name: Name = "frames",
-        padding_name: Name | None = None,
-    ) -> None:
-        """Wrap a provider.
-
-        Args:
-            data_provider: The provider of the frames; all frames of a sequence lie one after the other.
-            clips: Which frames belong together.
-            frames_name: Name of the array of the frames.
-            padding_name: Name of a field, ``(sequence_length,)`` bool, that says which frames are padding;
-                there are some only with ``Clips(..., tail="mark")``. None for no such field.
-
-        Raises:
-            SettingError: The provider has another number of samples than the clips have frames.
-            DuplicateFieldError: Both names are the same.
-            NameTypeError: A name is neither ``str`` nor ``int``.
-        """
-        self.clips = instance(clips, "clips", Clips)
-        num_frames = check_number_of_samples(data_provider)
-        if num_frames != clips.num_frames:
-            rule = "The sequences of `clips` must have as many frames as the data set has samples"
-            got = f"{clips.num_frames} frames in {clips.num_sequences} sequence(s) for {num_frames} samples"
-            raise SettingError(f"{rule}, got {got}. The lengths must be those of the sequences of this data set.")
-        self._loader = SampleLoader(data_provider)
-        self._has_padding_field = padding_name is not None
-        blueprint = SampleDataGroup()
-        blueprint.add_data_group_field_array(frames_name, blueprint_of(data_provider), clips.sequence_length)
-        if padding_name is not None:
-            blueprint.add_data_field(padding_name, types.DALIDataType.BOOL, ndim=1)
-        self._blueprint = blueprint
-
-    @property
-    def data_provider(self) -> DataProvider:
-        """The provider of the frames."""
-        return self._loader.provider
-
-    def get_number_of_samples(self) -> int:
-        """Get the number of frames: a clip can start at any of them."""
-        return self.clips.num_frames
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        """Load the clip that starts at a frame; a `SettingError` where there is no such frame.
-
-        What the provider raises for a frame is passed on with the index of the frame, as
-        ``sample_index_in_data_set`` and as a note.
-        """
-        first_frame = operator.index(sample_index)
-        frames, is_padding = self.clips.frames(np.array([first_frame]))
-        loaded: dict[int, FlatSample] = {}
-        flat: list[FieldValue] = []
-        for position, frame in enumerate(frames[0].tolist()):
-            if frame not in loaded:
-                try:
-                    loaded[frame] = self._loader.load(frame)
-                except BaseException as error:
-                    _name_clip(error, position, first_frame)
-                    raise
-            flat += loaded[frame]
-        return self._clip(flat, is_padding[0])
-
-    def describe_sample(self, sample_index: int) -> str:
-        """Describe the frames of a clip, as the wrapped provider does; of many the first and the last."""
-        frames, _ = self.clips.frames(np.array([operator.index(sample_index)]))
-        describe = self._loader.provider.describe_sample
-        texts = [describe(frame) for frame in dict.fromkeys(frames[0].tolist())]
-        return ", ".join(filter(None, texts)) if len(texts) <= _MOST_DESCRIBED else f"{texts[0]} to {texts[-1]}"
-
-    @property
-    def loads_batches(self) -> bool:
-        """Whether the wrapped provider loads batches."""
-        return bool(getattr(self._loader.provider, "loads_batches", False))
-
-    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Load the clips of a batch that start at these frames, see the class and `get_data`."""
-        if not self.loads_batches:
-            yield from map(self.get_data, sample_indices)
-            return
-        first_frames = np.array([operator.index(index) for index in sample_indices], np.int64)
-        frames, is_padding = self.clips.frames(first_frames)  # (n, L)
-        columns = [
-            self._load_column(frames[:, position], position, first_frames, slots)
-            for position in range(self.clips.sequence_length)
-        ]
-        for parts, padding in zip(zip(*columns, strict=True), is_padding, strict=True):
-            yield self._clip([value for part in parts for value in part], padding)
-
-    def _load_column(
-        self, frames: Int64Array, position: int, first_frames: Int64Array, slots: Sequence[int]
-    ) -> list[FlatSample]:
-        try:
-            return [*self._loader.load_batch(frames.tolist(), slots)]
-        except BaseException as error:
-            found = np.flatnonzero(frames == (-1 if (named := named_index(error)) is None else named))
-            if len(found):
-                _name_clip(error, position, int(first_frames[found[0]]))
-            raise
-
-    def _clip(self, flat: list[FieldValue], is_padding: BoolArray) -> SampleDataGroup:
-        if self._has_padding_field:
-            flat.append(is_padding)
-        clip = self.new_sample()
-        clip.set_data(flat)
-        return clip
-
-
-def _name_clip(error: BaseException, position: int, first_frame: int) -> None:
-    add_note(error, f"which is frame {position} of the clip that starts at sample {first_frame}")

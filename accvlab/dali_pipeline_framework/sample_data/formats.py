@@ -597,19 +597,14 @@ def numbers_name(name: Name) -> str:
     return f"{name}_to_decode"
 
 
-def why_no_frames(found: GroupFormat | LeafFormat) -> str:
-    """Explain why a field is not a group of encoded frames; empty where it is one."""
-    if isinstance(found, LeafFormat):
-        return "is a data field"
-    encoded = found.get((ENCODED_NAME,))
+def holds_encoded_frames(found: GroupFormat | LeafFormat) -> bool:
+    """Whether a field is a group of encoded frames, as windows have."""
+    encoded = found.get((ENCODED_NAME,)) if isinstance(found, GroupFormat) else None
     if not isinstance(encoded, GroupFormat) or not encoded.is_array() or not encoded.names:
-        return f"has no array {ENCODED_NAME!r} of encoded images"
-    odd = [leaf.dtype.name for leaf in encoded.flat_leaves if leaf.dtype != types.DALIDataType.UINT8]
-    if odd or len(encoded.flat_leaves) != len(encoded.names):
-        return f"its {ENCODED_NAME!r} must be UINT8 (the bytes of image files), got {', '.join(odd) or 'groups'}"
-    if any(leaf.content.is_encoded is False for leaf in encoded.flat_leaves):
-        return f"its {ENCODED_NAME!r} are decoded already"
-    return ""
+        return False
+    leaves = [child for child in encoded.children if isinstance(child, LeafFormat)]
+    is_file = [leaf.dtype == types.DALIDataType.UINT8 and leaf.content.is_encoded is not False for leaf in leaves]
+    return len(leaves) == len(encoded.names) and all(is_file)
 
 
 def format_error(problems: Sequence[FormatProblem], heading: str) -> FormatError:

@@ -1,12 +1,9 @@
 from .arithmetic.last_batch import LastBatch as LastBatch
 from .arithmetic.last_batch import SampleCounts as SampleCounts
-from .arithmetic.weights import class_balanced_weights as class_balanced_weights
 from .mixed_sampler import MixedSampler as MixedSampler
-from .plans.clips import Clips as Clips
 from .plans.tracks import PlannedBatch as PlannedBatch
 from .random_access_sampler import RandomAccessSampler as RandomAccessSampler
 from .random_access_sampler import SamplerBase as SamplerBase
-from .samplers import ClipSampler as ClipSampler
 from .samplers import SequenceSampler as SequenceSampler
 from .samplers import SequentialSampler as SequentialSampler
 from .samplers import ShuffledSampler as ShuffledSampler

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import heapq
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
@@ -17,36 +16,33 @@ import numpy.typing as npt
 from cachetools import LRUCache
 
 from ..checks import MOST_SAMPLES, elements, setting_error, whole_number
+from ..draws.keyed_draws import Int64Array
 from ..errors import SettingError
 from .arithmetic.keyed_permutation import PermutationTable
 from .arithmetic.last_batch import LastBatch
 from .planned_sampler import PlannedSampler
 from .plans.epoch_plans import EpochOrder, Order
-from .plans.tracks import Int64Array, JoinedUnits, distinct
+from .plans.tracks import JoinedUnits, distinct
 from .random_access_sampler import Description, SamplerBase
 
 MAX_PERIOD = 65536
 SUM_TOLERANCE = 1e-6
 _RATE_TOLERANCE = Fraction(1, 10**9)
+_SCHEDULE = 2  # raised with the order of `MixtureSchedule`, so that states of another order are refused
 
 
 class MixtureSchedule:
-    """Deals the positions of an endless mixture to its components, as evenly as their rates allow.
-
-    After any number ``p`` of positions each component has had ``p * rate`` of them, give or take less than one:
-    at most ``1 - 1 / (2 * K - 2)`` for ``K`` components. No randomness is involved, and nothing is rounded as
-    positions go on, so the bound holds arbitrarily far.
+    """Deals the positions of an endless mixture to its components evenly, without randomness.
 
     The rates are fractions with a common denominator, the period: in each period a component has exactly the
-    same whole number of positions. One period is computed when it is first needed, and looked up from then on.
-    The algorithm is the one of R. Tijdeman, "The chairman assignment problem" (Discrete Mathematics 32, 1980):
-    of the components that may have a position without running ahead of the bound, it goes to the one that would
-    first fall below it.
+    same whole number of positions. After any number ``p`` of positions each component has had ``p * rate`` of
+    them, give or take half a position for two components, and less than two for any number of them. One period is
+    computed when it is first needed, and looked up from then on.
 
     Attributes:
         num_components: Number of components.
         is_exact: Whether the requested rates are the fractions that are kept (within 1e-9, so 0.1 is 1/10).
-        period: Number of positions after which the schedule repeats, at most 65536.
+        period: Number of positions after which the schedule repeats.
 
     Example::
 
@@ -63,10 +59,10 @@ class MixtureSchedule:
         shares = exact_shares(requested)
         self.is_exact: Final = shares is not None
         if shares is None:
-            shares = rounded_shares(requested)
-        self._shares = np.array(shares, dtype=np.int64)
+            shares = [max(1, round(rate * MAX_PERIOD)) for rate in requested]
+        self._shares = np.array(shares, dtype=np.int64) // math.gcd(*shares)
         self.num_components: Final = len(shares)
-        self.period: Final = sum(shares)
+        self.period: Final = int(self._shares.sum())
 
     def __getstate__(self) -> dict[str, object]:  # to make the table is faster than to send it
         return {name: value for name, value in self.__dict__.items() if name != "_table"}
@@ -75,8 +71,7 @@ class MixtureSchedule:
     def rates(self) -> tuple[Fraction, ...]:
         """The rates that are kept exactly; their sum is 1.
 
-        They are the requested rates where `is_exact`; else they are those rounded to multiples of 1/65536, and
-        not below 1/65536.
+        They are the requested rates where `is_exact`; else multiples of about 1/65536 next to them, at least one.
         """
         return tuple(Fraction(share, self.period) for share in self._shares.tolist())
 
@@ -101,8 +96,13 @@ class MixtureSchedule:
         return counts
 
     @functools.cached_property
-    def _table(self) -> tuple[npt.NDArray[np.uint8 | np.uint16], npt.NDArray[np.int32]]:
-        return make_table(self._shares)
+    def _table(self) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int32]]:
+        """Of each position of a period its component, and how many earlier ones of the period that has."""
+        components = dealt(self._shares)
+        ranks = np.empty(self.period, np.int32)
+        starts = np.cumsum(self._shares) - self._shares
+        ranks[np.argsort(components, kind="stable")] = np.arange(self.period) - np.repeat(starts, self._shares)
+        return components.astype(np.uint16), ranks
 
 
 def _checked_rates(rates: Iterable[float | Fraction]) -> list[Fraction]:
@@ -136,73 +136,31 @@ def exact_shares(requested: list[Fraction]) -> list[int] | None:
     return [int(rate * period) for rate in rates] if sum(rates) == 1 else None
 
 
-def rounded_shares(requested: list[Fraction]) -> list[int]:
-    """Round to positions per period of 65536 by largest remainder (the first of equals), each at least 1."""
-    whole = set(range(len(requested)))
-    while True:  # a component with less than one position gets one, and the others share the rest
-        per_rate = Fraction(MAX_PERIOD - len(requested) + len(whole)) / sum(requested[i] for i in whole)
-        raised = {i for i in whole if requested[i] * per_rate < 1}
-        if not raised:
-            break
-        whole -= raised
-    shares = [1] * len(requested)
-    remainders = {}
-    for i in sorted(whole):
-        shares[i] = math.floor(requested[i] * per_rate)
-        remainders[i] = requested[i] * per_rate - shares[i]
-    for i in sorted(remainders, key=lambda i: -remainders[i])[: MAX_PERIOD - sum(shares)]:
-        shares[i] += 1
-    common = math.gcd(*shares)
-    return [share // common for share in shares]
+def dealt(shares: Int64Array) -> Int64Array:
+    """Deal one period: ``(period,)`` components, each as often as its share says.
 
-
-def make_table(shares: Int64Array) -> tuple[npt.NDArray[np.uint8 | np.uint16], npt.NDArray[np.int32]]:
-    """Deal one period.
-
-    Returns:
-        ``(period,)`` components, and ``(period,)`` numbers of earlier positions of that component.
+    The components, the greatest shares first, are cut into two parts of about the same sum. Of the first ``n``
+    positions the first part has ``floor(n * its sum / period + 1/2)``; each part deals its own in the same way.
     """
     period = int(shares.sum())
-    type_of_components = np.uint8 if len(shares) <= 256 else np.uint16
-    # A component with rate `r` that gets position `p` after `rank` earlier ones stays within `1 - margin`, where:
-    #   not too early:  (rank + 1) - (p + 1) * r <= 1 - margin   <=>   p >= (rank + margin) / r - 1
-    #   not too late:   p * r - rank <= 1 - margin               <=>   p <= (rank + 1 - margin) / r
-    # All is multiplied by `inverse_margin`, so that it is exact: no number is above 2**16 * 2**17 * 2**16.
-    inverse_margin = max(2 * len(shares) - 2, 1)
-    components = np.repeat(np.arange(len(shares)), shares)
-    ranks = np.arange(period) - np.repeat(np.cumsum(shares) - shares, shares)
-    divisors = shares[components] * inverse_margin
-    first_allowed = -(-(ranks * inverse_margin + 1) * period // divisors) - 1
-    last_allowed = (ranks * inverse_margin + inverse_margin - 1) * period // divisors
-    by_urgency = np.lexsort((components, last_allowed))
-    components, ranks, first_allowed = components[by_urgency], ranks[by_urgency], first_allowed[by_urgency]
-    dealt = _deal(first_allowed)
-    return components[dealt].astype(type_of_components), ranks[dealt].astype(np.int32)
-
-
-def _deal(first_allowed: Int64Array) -> list[int]:
-    """Choose for each position the most urgent request that is allowed there; requests are sorted by urgency."""
-    by_release = np.argsort(first_allowed, kind="stable")
-    ends = np.searchsorted(first_allowed[by_release], np.arange(len(first_allowed)), side="right").tolist()
-    released = by_release.tolist()
-    waiting: list[int] = []
-    dealt = []
-    begin = 0
-    for end in ends:
-        for request in released[begin:end]:
-            heapq.heappush(waiting, request)
-        begin = end
-        dealt.append(heapq.heappop(waiting))
-    return dealt
+    if len(shares) == 1:
+        return np.zeros(period, np.int64)
+    by_share = np.argsort(-shares, kind="stable")
+    cut = min(int(np.searchsorted(np.cumsum(shares[by_share]), period / 2)) + 1, len(shares) - 1)
+    first, others = by_share[:cut], by_share[cut:]
+    counts = (np.arange(period + 1) * 2 * int(shares[first].sum()) + period) // (2 * period)  # of the first part
+    is_first = np.diff(counts) > 0
+    components = np.empty(period, np.int64)
+    components[is_first], components[~is_first] = first[dealt(shares[first])], others[dealt(shares[others])]
+    return components
 
 
 class MixedSampler(PlannedSampler):
     """Takes what other samplers deliver, in turn and at given rates.
 
-    The components must be of the same kind: samples, clips of the same length, or streams; and clips must be
-    delivered in the same way, frame by frame or each as one sample. The rates count what they deal to the
-    slots: samples, clips, or for streams whole sequences (not their frames). After any number of them, each
-    component's count is within one of that number times its rate (`MixtureSchedule`).
+    The components must be of the same kind, samples or streams. The rates count what they deal to the slots:
+    samples, or for streams whole sequences (not their frames). After any number of them, each
+    component's count is near that number times its rate (`MixtureSchedule`).
 
     Each component goes through its own epochs: it starts its next one when it is used up, so within one epoch
     of the mixture a small component can be delivered several times, and of a large one only a part.
@@ -234,7 +192,7 @@ class MixedSampler(PlannedSampler):
             total_batch_size: Number of slots, all shards together. None: set later, by the loader.
             offsets: Added to the sample indices of each component: for data sets that are joined by a
                 `ConcatDataProvider`, its ``offsets``. None: all components choose from the same data set.
-            num_per_epoch: Number of samples, clips or sequences per epoch of the mixture; None for as many as the
+            num_per_epoch: Number of samples or sequences per epoch of the mixture; None for as many as the
                 components have together.
             last_batch: Handling of a last batch that is not full; None for ``"drop"``, with streams for
                 ``"pad"``.
@@ -259,7 +217,7 @@ class MixedSampler(PlannedSampler):
         unit_tables = [sampler.unit_table for sampler in self._samplers]
         num_units = sum(each.num_units for each in unit_tables)
         if num_units > MOST_SAMPLES:
-            raise SettingError(f"A mixture must have at most 2**62 samples, clips or sequences, got {num_units}.")
+            raise SettingError(f"A mixture must have at most 2**62 samples or sequences, got {num_units}.")
         self.unit_table = unit_table = JoinedUnits(unit_tables, None if offsets is None else self._offsets)
         orders = [sampler.order for sampler in self._samplers]
         if num_per_epoch is None:
@@ -267,6 +225,7 @@ class MixedSampler(PlannedSampler):
         num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)
         self.order = MixedOrder(orders, unit_table.first_units[:-1].tolist(), self._schedule, num_per_epoch)
         settings: Description = {
+            "schedule": _SCHEDULE,
             "rates": ", ".join(f"{rate:.6g}" for rate in self.rates),
             "offsets": ", ".join(map(str, self._offsets)),
             "num_per_epoch": num_per_epoch,
@@ -282,8 +241,8 @@ class MixedSampler(PlannedSampler):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The exact rates of the order: those requested, or where they have no small common denominator, the
-        nearest multiples of 1/65536 (at least one each)."""
+        """The exact rates of the order: those requested, or where they have no small common denominator, multiples
+        of about 1/65536 next to them."""
         return tuple(float(rate) for rate in self._schedule.rates)
 
     def check_provider(self, provider: object) -> None:
@@ -401,24 +360,10 @@ def _checked_samplers(samplers: Sequence[PlannedSampler]) -> list[PlannedSampler
         if not isinstance(sampler, PlannedSampler):
             raise SettingError(
                 f"Sampler {number} of a mixture must be one of ShuffledSampler, SequentialSampler, "
-                f"WeightedSampler, StreamingSequenceSampler, ClipSampler and "
-                f"MixedSampler, got {type(sampler).__name__}."
+                f"WeightedSampler, StreamingSequenceSampler and MixedSampler, got {type(sampler).__name__}."
             )
-    kinds = [_kind(sampler) for sampler in kept]
+    kinds = ["streams" if sampler.is_streamed else "samples" for sampler in kept]
     if len(set(kinds)) > 1:
         listed = ", ".join(f"{number}: {kind}" for number, kind in enumerate(kinds))
-        raise SettingError(
-            f"The samplers of a mixture must be of one kind (samples, clips of one length, or streams; clips all "
-            f"frame by frame or all as samples), got {listed}."
-        )
+        raise SettingError(f"The samplers of a mixture must be of one kind, samples or streams, got {listed}.")
     return kept
-
-
-def _kind(sampler: PlannedSampler) -> str:
-    grain, length = sampler.unit_table.grain, sampler.unit_table.uniform_length
-    num_frames = sampler.unit_table.num_frames_per_sample
-    if num_frames is not None:  # they need a `ClipDataProvider` for clips of that length
-        return f"{'streams of ' if sampler.is_streamed else ''}clips of {num_frames} frames as samples"
-    if sampler.is_streamed:
-        return "streams" if grain == 1 else f"streams of clips of {grain} frames"
-    return "samples" if length == 1 else f"clips of {length} frames"

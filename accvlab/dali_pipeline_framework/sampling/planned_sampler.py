@@ -135,13 +135,13 @@ class EpochPlanSampler(RandomAccessSampler):
 
 
 class PlannedSampler(EpochPlanSampler, ABC):
-    """A sampler with epochs, made of an order of units (samples, sequences or clips) and the samples of each.
+    """A sampler with epochs, made of an order of units (samples or sequences) and the samples of each.
 
     Attributes:
         order: Which unit is at which position of an epoch.
         unit_table: The samples of the units.
-        is_streamed: Whether each slot delivers units of any length one after the other (`StreamPlan`); otherwise
-            units of equal length fill the slots in groups (`FlatPlan`).
+        is_streamed: Whether units are sequences that a slot delivers one after the other (`StreamPlan`); otherwise
+            they are samples (`FlatPlan`).
         cuts: Whether streamed units may be cut to make the slots equally long.
         shuffles: Whether the order differs between epochs.
     """
@@ -155,13 +155,13 @@ class PlannedSampler(EpochPlanSampler, ABC):
 
     @property
     def knows_sequences(self) -> bool:  # type: ignore[override]
-        """Whether the units are sequences or clips."""
+        """Whether the units are sequences."""
         return self.unit_table.num_sequences > 0
 
     @property
     def has_slots(self) -> bool:  # type: ignore[override]
         """Whether a slot delivers a unit over several batches."""
-        return self.is_streamed or self.unit_table.uniform_length != 1
+        return self.is_streamed
 
     @property
     def has_equal_epochs(self) -> bool:  # type: ignore[override]
@@ -184,13 +184,12 @@ class PlannedSampler(EpochPlanSampler, ABC):
 
     def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
         order = self.order.of_epoch(epoch)
-        epoch_key = derive_key("within the epoch", self.seed, epoch)
-        how = self.unit_table, epoch_key, total_batch_size, self.last_batch
         if not self.is_streamed:
-            return FlatPlan(order, *how)
+            return FlatPlan(order, self.unit_table, total_batch_size, self.last_batch)
         units, visits = order.units(np.arange(order.num_positions))
         segments = Segments(units, np.zeros(len(units), np.int64), self.unit_table.lengths(units), visits)
-        return StreamPlan(segments, *how, cut=self.cuts, shuffle_slots=self.shuffles)
+        how = derive_key("within the epoch", self.seed, epoch), total_batch_size, self.last_batch
+        return StreamPlan(segments, self.unit_table, *how, cut=self.cuts, shuffle_slots=self.shuffles)
 
 
 def _no_plans() -> LRUCache[int, EpochPlan]:

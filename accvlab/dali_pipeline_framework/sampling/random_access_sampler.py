@@ -12,10 +12,10 @@ import attrs
 import numpy as np
 
 from ..checks import whole_number
-from ..draws.keyed_draws import digest
+from ..draws.keyed_draws import Int64Array, digest
 from ..errors import NotSupportedError, SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts, check_last_batch
-from .plans.tracks import Int64Array, PlannedBatch
+from .plans.tracks import PlannedBatch
 
 
 class SamplerBase(ABC):
@@ -103,11 +103,11 @@ class RandomAccessSampler(SamplerBase):
     """Whether a batch is known only after stepping through all batches before it."""
 
     has_slots = False
-    """Whether a slot delivers a sequence or clip over several batches; then slots stay on their shard in smaller
+    """Whether a slot delivers a sequence over several batches; then slots stay on their shard in smaller
     batches too."""
 
     knows_sequences = False
-    """Whether the sampler knows which sequence or clip a sample belongs to."""
+    """Whether the sampler knows which sequence a sample belongs to."""
 
     _can_change_batch_size = False
 

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checks import check_shard, setting_error, shown
-from ..draws.keyed_draws import digest
+from ..draws.keyed_draws import Int64Array, digest
 from ..errors import NotSupportedError, SettingError, text_of
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
 from ..sampling.planned_sampler import EpochPlanSampler
 from ..sampling.plans.epoch_plans import EpochOrder, EpochPlan, FlatPlan
-from ..sampling.plans.tracks import Int64Array, PlannedBatch, SampleUnits
+from ..sampling.plans.tracks import PlannedBatch, SampleUnits
 from ..sampling.random_access_sampler import Description
 
 GivenOrder: TypeAlias = Callable[[int], Sequence[int]] | Iterable[int]
@@ -225,7 +225,7 @@ class GivenOrderSampler(EpochPlanSampler):
         order = EpochOrder(self.indices.count(epoch), lambda positions: self.indices.units(epoch, positions))
         num_ranks = num_shards if self.depends_on_shards else 1
         units = SampleUnits(self._num_samples)
-        plan = FlatPlan(order, units, 0, total_batch_size // num_ranks, self.last_batch)
+        plan = FlatPlan(order, units, total_batch_size // num_ranks, self.last_batch)
         return plan if num_ranks == 1 else _OfEachRank(plan, num_ranks)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from nvidia.dali import types
 
 from ..checks import MOST_IN_BATCH, check_shard, setting_error, whole_number
-from ..draws.keyed_draws import SamplePlace
+from ..draws.keyed_draws import Int64Array, SamplePlace
 from ..errors import SettingError
 from ..faults.substitutes import substitutes
 from ..providers.data_provider import DataProvider, check_number_of_samples, check_sampler_fits, summary
@@ -23,11 +23,11 @@ from ..providers.sample_loading import SampleLoader, input_blueprint
 from ..sample_data import SampleDataGroup
 from ..sample_data.conversion import FlatSample
 from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts, uneven_batches, unknown_sample
-from ..sampling.plans.tracks import Int64Array, PlannedBatch
+from ..sampling.plans.tracks import PlannedBatch
 from ..sampling.random_access_sampler import Description, EpochSegment, RandomAccessSampler
 from .input_bases import CallableBase
 
-_NUMBERS = ("epoch", "batch", "slot", "sample_index", "sequence", "frame", "clip")
+_NUMBERS = ("epoch", "batch", "slot", "sample_index", "sequence", "frame")
 _FLAGS = ("is_first", "is_last", "is_padding")
 _FIELDS = (*_NUMBERS, *_FLAGS)  # the first ones of SamplePlace, in its order
 
@@ -67,9 +67,7 @@ def context_values(place: SamplePlace) -> FlatSample:
 
 _sample_index_of = operator.attrgetter("sample_index")
 # In the order of `SamplePlace`, after the slot.
-_columns_of = operator.attrgetter(
-    "indices", "sequence", "frame", "clip", "is_first", "is_last", "is_padding", "visit"
-)
+_columns_of = operator.attrgetter("indices", "sequence", "frame", "is_first", "is_last", "is_padding", "visit")
 _logger = logging.getLogger(__name__)
 
 _Self = TypeVar("_Self", bound="PlannedInput")

@@ -12,8 +12,8 @@ from ..providers.sample_loading import SampleLoader, input_blueprint
 from ..sample_data import FieldValue, SampleDataGroup
 from ..sample_data.conversion import FlatSample
 from ..sampling.arithmetic.last_batch import LastBatch, check_last_batch
+from ..sampling.played_sampler import BatchChecker, PlayedSampler, used_up_message
 from ..sampling.random_access_sampler import RandomAccessSampler, SamplerBase
-from ..sampling.sampler_replay import BatchChecker, ReplayedSampler, used_up_message
 from ..sampling.samplers import ShardedPermutationSampler
 from ..unknown_arguments import explains_unknown_arguments
 from .input_bases import IterableBase
@@ -26,9 +26,8 @@ class SamplerInputCallable(PlannedInput):
     The sampler chooses global batches of ``B`` samples; shard ``k`` of ``n`` delivers the slots
     ``[k * B / n, (k + 1) * B / n)`` of each.
 
-    A `RandomAccessSampler`, as all samplers of this package are, plans each batch directly. Of any other
-    sampler each worker plays a copy of its own, so it must be deterministic. No table of indices is built or
-    pickled.
+    A `RandomAccessSampler`, as all samplers of this package are, plans each batch directly. Any other sampler is
+    played into a table of indices, as far as they are requested, in each process; so it must be deterministic.
 
     Example::
 
@@ -61,7 +60,7 @@ class SamplerInputCallable(PlannedInput):
             shard_id: Which shard this is, from 0 (usually the rank).
             num_shards: How many shards there are (usually the world size).
             context_name: Name of a group that is added to each sample and holds its place: the fields of
-                `SamplePlace` (epoch, batch, slot, sample_index, sequence, frame, clip as int64; is_first, is_last,
+                `SamplePlace` (epoch, batch, slot, sample_index, sequence, frame as int64; is_first, is_last,
                 is_padding as bool). None: no such group.
 
         Raises:
@@ -81,11 +80,11 @@ class SamplerInputCallable(PlannedInput):
         if not isinstance(sampler, RandomAccessSampler):
             num_samples = check_number_of_samples(data_provider)
             _, shards = check_shard(shard_id, num_shards)
-            sampler = ReplayedSampler(sampler, num_samples, shards, self._max_batches)
+            sampler = PlayedSampler(sampler, num_samples, shards, self._max_batches)
         super().__init__(data_provider, sampler, shard_id, num_shards, context_name)
 
     def _has_batch(self, epoch: int, batch: int) -> bool:
-        if isinstance(self._sampler, ReplayedSampler):
+        if isinstance(self._sampler, PlayedSampler):
             return self._sampler.has_batch(epoch, batch)
         if self._max_batches is not None:
             left = self._batches_left(epoch)
@@ -114,7 +113,7 @@ class SamplerInputCallable(PlannedInput):
         num_batches = super().num_batches_of_all_shards(epoch)
         if num_batches is None:
             return self._max_batches
-        if self._max_batches is None or isinstance(self._sampler, ReplayedSampler):
+        if self._max_batches is None or isinstance(self._sampler, PlayedSampler):
             return num_batches
         return max(0, min(num_batches, self._batches_left(epoch)))
 

@@ -136,14 +136,14 @@ def detected_rank() -> int:
     return 0
 
 
-def detected_local_rank() -> int:
-    """Detect the number of this process among the ranks on this machine, as its launcher sets it, else 0.
+def detected_local_rank() -> int | None:
+    """Detect the number of this process among the ranks on this machine; None where its launcher does not set it.
 
     Accelerate, torchrun and Lightning set ``LOCAL_RANK``, Open MPI ``OMPI_COMM_WORLD_LOCAL_RANK``, SLURM
     ``SLURM_LOCALID``.
     """
     found = map(_number_in, ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"))
-    return next((number for number in found if number is not None), 0)
+    return next((number for number in found if number is not None), None)
 
 
 def num_cores_of_rank() -> int:

@@ -7,10 +7,8 @@ The modules::
     rule_check          comparison of samples, collection of broken rules
     step_contract       check a step against the contract of processing steps
     provider_contract   check a provider against the contract of data providers
-    driving_contract    what samples of driving data keep: geometry and ranges, and plausibility by
-    driving_frames          some consecutive frames as arrays,
-    driving_cameras         the rules of cameras,
-    driving_motion          and those of boxes and motion
+    data_set_lint       check all samples of a data set
+    sample_trial        check one of them
 """
 
 from ..public_names import public_names

@@ -387,7 +387,7 @@ def _misused_draws(
         data = sources()
         with Within(step_context, step_context.get()._replace(plan=plan, supply=supply)):
             data = step(data)
-        inspection.note("", data.get_data(), supply.recorded())
+        inspection.note("", data.get_data(), supply.made())
         return tuple(data.get_data())
 
     graph()

@@ -16,35 +16,29 @@ from nvidia.dali import types
 from ..checks import choice, listed
 from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import SamplePlace
-from ..draws.random_draws import DrawRecord, KeyedDraws, PlannedDraw
+from ..draws.random_draws import DrawRecord, IntegerDraw, KeyedDraws, NormalDraw, PlannedDraw
 from ..errors import SettingError
 from ..pipeline.chain import ArraySteps, chain_format
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.image_use import no_images
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, filled
 from ..sample_data import LeafFormat, SampleDataGroup
-from ..sample_data.dtypes import get_dali_type_for_numpy_type as dali_type
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.formats import describe_difference
 from ..sample_data.names import Path, format_path, normalized_path
 from ..sources.input_bases import CallableBase
 from ..workers.samples import SampleStepError
 
-REPLAYED = "replayed draws"
-
 
 class GivenSamples(CallableBase):
     """Delivers the given samples as one batch: the frames of one sequence, in this order.
 
-    With records, each sample also has a group named ``REPLAYED`` with the numbers of its record.
-
     Attributes:
         samples: The samples.
-        records: For each of them the draws to replay; None where they are drawn.
     """
 
-    def __init__(self, samples: Sequence[SampleDataGroup], records: Sequence[DrawRecord] | None = None) -> None:
-        """Take filled samples of one format, and optionally a record of draws for each.
+    def __init__(self, samples: Sequence[SampleDataGroup]) -> None:
+        """Take filled samples of one format.
 
         Raises:
             SettingError: If there is no sample, one is not a `SampleDataGroup`, or their formats differ.
@@ -61,26 +55,18 @@ class GivenSamples(CallableBase):
                 )
         self.batch_size = len(samples)
         self.samples = samples
-        self.records = records
 
     @property
     def used_sample_data_structure(self) -> SampleDataGroup:
-        """Format of the first sample, and of the draws."""
-        blueprint = self.samples[0].get_empty_like_self()
-        if self.records is not None:
-            group = SampleDataGroup()
-            for name, value in self.records[0].items():
-                group.add_data_field(name, dali_type(value.dtype))
-            blueprint.add_data_group_field(REPLAYED, group)
-        return blueprint
+        """Format of the first sample."""
+        return self.samples[0].get_empty_like_self()
 
     def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
-        """Return the flat values of a sample, and of its record."""
+        """Return the flat values of a sample."""
         number = sample_info.idx_in_epoch
         if number >= len(self.samples):
             raise StopIteration
-        flat = tuple(self.samples[number].get_data())
-        return flat if self.records is None else (*flat, *self.records[number].values())
+        return tuple(self.samples[number].get_data())
 
     def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
         """Return the position of the sample."""
@@ -99,7 +85,21 @@ class GivenSamples(CallableBase):
         return 1
 
 
-_RECORDED = "recorded draws"
+@attrs.frozen
+class _GivenDraws:
+    """The draws of `GivenSamples`.
+
+    Attributes:
+        numbers: For each draw ``(samples, *shape)``.
+    """
+
+    numbers: Sequence[np.ndarray[Any, Any]]
+
+    def of_batch(
+        self, source: Any, infos: Sequence[types.SampleInfo], samples: Sequence[Sequence[Any]]
+    ) -> Sequence[np.ndarray[Any, Any]]:
+        return [of_draw[[info.idx_in_epoch for info in infos]] for of_draw in self.numbers]
+
 
 RunForm: TypeAlias = Literal["auto", "workers", "graph", "pixels"]
 
@@ -110,7 +110,7 @@ class StepRun:
 
     Attributes:
         output: The sample, filled with NumPy arrays; text without padding.
-        draws: The random draws of the sample, by name; for another run, or to replay them.
+        draws: The random draws of the sample, by name; for `run_step` on other settings.
         layouts: Layouts of the fields as DALI has them, e.g. ``{"cameras[0].image": "HWC"}``; empty for none.
         not_folded: Why a step that treats elements alike was applied to each element of an array; empty where it
             was applied to all at once, and for other steps.
@@ -218,25 +218,26 @@ def run_step(
     steps = [step] if isinstance(step, PipelineStepBase) else [*step]
     if layouts or on_gpu:
         steps.insert(0, _Placing(layouts or {}, on_gpu))
-    records = None
+    given = GivenSamples(several)
+    declared = declared_draws(steps, given)
     if draws is not None:
         of_samples = [draws] * len(several) if isinstance(draws, Mapping) else [*draws]
-        records = _records(of_samples, declared_draws(steps, GivenSamples(several)), len(several))
+        records = _given_records(of_samples, declared, len(several))
+    else:
+        records = _drawn_records(declared, given, seed)
     where = choice(run, "run", (*RUN_CHOICES, "pixels"))
     needs_arrays = any(not each.has_graph_form for each in steps) and all(each.has_array_form for each in steps)
     if where == "workers" or (where == "auto" and needs_arrays):
-        runs = _runs_on_arrays(steps, GivenSamples(several, records), seed)
+        runs = _runs_on_arrays(steps, several, records)
         return runs[0] if isinstance(samples, SampleDataGroup) else runs
     definition = PipelineDefinition(
-        GivenSamples(several, records),
+        given,
         steps,
         use_parallel_external_source=False,
-        record_draws=_RECORDED,
-        replay_draws=None if records is None else REPLAYED,
         fold_arrays=fold_arrays,
     )
-    # Draws that are not declared are reported by `check_step`.
-    definition = definition.for_trial(divides_steps=where == "pixels")
+    numbers = [np.stack([record[planned.record_name] for record in records]) for planned in declared]
+    definition = definition.for_trial(divides_steps=where == "pixels", draws=_GivenDraws(numbers))
     pipeline: Any = definition.get_dali_pipeline(
         num_threads=1,
         py_num_workers=0,
@@ -252,24 +253,29 @@ def run_step(
         outputs = [output.as_cpu() for output in pipeline.run()]
         blueprint = definition.check_and_get_output_data_structure()
         reason = next(iter(pipeline.not_folded.values()), "")
-        runs = [_run(blueprint.get_empty_like_self(), outputs, slot, reason) for slot in range(len(several))]
+        runs = [
+            _run(blueprint.get_empty_like_self(), outputs, slot, record, reason)
+            for slot, record in enumerate(records)
+        ]
     return runs[0] if isinstance(samples, SampleDataGroup) else runs
 
 
-def _runs_on_arrays(steps: Sequence[PipelineStepBase], given: GivenSamples, seed: int) -> list[StepRun]:
-    array_steps = ArraySteps(given.samples[0].format, steps)
-    draws = array_steps.draws
+def _drawn_records(draws: Sequence[PlannedDraw], given: GivenSamples, seed: int) -> list[DrawRecord]:
     infos = [types.SampleInfo(slot, slot, 0, 0) for slot in range(len(given.samples))]
-    flat = [sample.get_data() for sample in given.samples]
-    if given.records is not None:
-        records = [*given.records]
-    elif draws:
-        keyed = KeyedDraws(draws, given.samples[0].format.flat_paths, seed, batch_size=len(given.samples))
-        names = [planned.record_name for planned in draws]
-        of_samples = zip(*keyed.of_batch(given, infos, flat), strict=True)
-        records = [dict(zip(names, numbers, strict=True)) for numbers in of_samples]
-    else:
-        records = [{} for _ in flat]
+    if not draws:
+        return [{} for _ in infos]
+    keyed = KeyedDraws(draws, given.samples[0].format.flat_paths, seed, batch_size=len(infos))
+    names = [planned.record_name for planned in draws]
+    of_batch = keyed.of_batch(given, infos, [sample.get_data() for sample in given.samples])
+    return [dict(zip(names, map(np.asarray, numbers), strict=True)) for numbers in zip(*of_batch, strict=True)]
+
+
+def _runs_on_arrays(
+    steps: Sequence[PipelineStepBase], samples: Sequence[SampleDataGroup], records: Sequence[DrawRecord]
+) -> list[StepRun]:
+    array_steps = ArraySteps(samples[0].format, steps)
+    draws = array_steps.draws
+    flat = [sample.get_data() for sample in samples]
     runs = []
     for values, record in zip(flat, records, strict=True):
         numbers = [record[planned.record_name] for planned in draws]
@@ -278,9 +284,7 @@ def _runs_on_arrays(steps: Sequence[PipelineStepBase], given: GivenSamples, seed
         except SampleStepError as error:
             raise error.__cause__ or error from None
         blueprint = SampleDataGroup.from_format(array_steps.output_format)
-        runs.append(
-            StepRun(filled(blueprint, output), {name: np.asarray(value) for name, value in record.items()}, {})
-        )
+        runs.append(StepRun(filled(blueprint, output), record, {}))
     return runs
 
 
@@ -319,7 +323,7 @@ class _Placing(PipelineStepBase):
         return data_empty
 
 
-def _records(
+def _given_records(
     given: Sequence[Mapping[str, Any]], draws: Sequence[PlannedDraw], num_samples: int
 ) -> list[DrawRecord]:
     if len(given) != num_samples:
@@ -342,17 +346,23 @@ def _value(given: Mapping[str, Any], planned: PlannedDraw) -> np.ndarray[Any, An
     converted = value.astype(get_numpy_type_for_dali_type(planned.draw.dtype))
     if converted.dtype.kind == "i" and not np.array_equal(converted, value):
         raise SettingError(f"`draws`: {names[0]} must be whole numbers, got {given[names[0]]!r}.")
+    if converted.shape != planned.draw.shape:
+        raise SettingError(f"`draws`: {names[0]} must have shape {planned.draw.shape}, got {converted.shape}.")
+    draw = planned.draw
+    low, high = (-np.inf, np.inf) if isinstance(draw, NormalDraw) else (draw.low, draw.high)
+    low, high = np.array([low, high - isinstance(draw, IntegerDraw)], converted.dtype)
+    if not (np.isfinite(converted) & (low <= converted) & (converted <= high)).all():
+        raise SettingError(f"`draws`: {names[0]} must lie in [{low}, {high}], got {given[names[0]]!r}.")
     return converted
 
 
-def _run(output: SampleDataGroup, outputs: Sequence[Any], slot: int, not_folded: str) -> StepRun:
+def _run(
+    output: SampleDataGroup, outputs: Sequence[Any], slot: int, record: DrawRecord, not_folded: str
+) -> StepRun:
     paths, leaves = output.format.flat_paths, output.format.flat_leaves
     filled(output, (_array(tensors, slot, leaf) for tensors, leaf in zip(outputs, leaves, strict=True)))
-    fields = zip(paths, outputs, strict=True)
-    layouts = {format_path(path): tensors.layout() for path, tensors in fields if path[0] != _RECORDED}
-    draws = output[_RECORDED].to_dictionary()
-    output.remove_field(_RECORDED)
-    return StepRun(output, draws, layouts, not_folded)
+    layouts = {format_path(path): tensors.layout() for path, tensors in zip(paths, outputs, strict=True)}
+    return StepRun(output, record, layouts, not_folded)
 
 
 def _array(tensors: Any, slot: int, leaf: LeafFormat) -> np.ndarray[Any, Any]:

@@ -12,11 +12,12 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from ..draws.keyed_draws import Int64Array
 from ..errors import FieldValueError, VideoError
 from ..providers.frame_counts import count_frames
 from .frame_converter import Colors, FrameConverter
 from .video_decoding import UInt8Array, VideoStreamDecoder, import_av
-from .video_index import Int64Array, is_shown
+from .video_index import is_shown
 
 if TYPE_CHECKING:
     from av.packet import Packet

@@ -14,6 +14,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from ..draws.keyed_draws import Int64Array
 from ..errors import FileError, VideoError
 from ..providers.files.columns import Columns, load_or_make
 from ..providers.files.remote_file import KnownFile, RemoteFile
@@ -117,7 +118,6 @@ def find_gaps(intervals: Int64Array, factor: float = OF_TIME) -> list[tuple[int,
     return found
 
 
-Int64Array: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 # Containers that keep the time of presentation of each frame. Others (AVI, raw streams) have only an order of

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Providers of sequences and single frames of videos, and which sequences there are."""
+"""The provider of frames of videos, and which sequences of them there are."""
 
 from __future__ import annotations
 
 import functools
-from abc import ABC
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, SupportsIndex, TypeAlias
 
@@ -14,22 +13,21 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import choice, index_in, listed, one_of, whole_number
+from ..checks import choice, index_in, listed, whole_number
+from ..draws.keyed_draws import Int64Array
 from ..errors import SettingError
 from ..providers.data_provider import EncodedClipValue, FieldColumn, FieldColumns, WantedFields
 from ..providers.files.storage import as_utf8
 from ..providers.frames import camera_rigs as rigs
 from ..sample_data import FieldPath, ImageContent, SampleDataGroup
 from ..sample_data.conversion import encoded
-from ..sample_data.formats import DECODED_CLIP, DECODED_IMAGE, numbers_name
+from ..sample_data.formats import DECODED_IMAGE, numbers_name
 from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments
 from ..user_warnings import warn_user
 from .encoded_clips import FileOfClip
-from .frame_converter import FrameConverter
-from .frame_reader import NOT_CUT, DecodingStatistics, FrameReaderPool, IndexedVideos, KeptFrames, SharedFrames
-from .video_decoding import UInt8Array
-from .video_index import Int64Array, VideoIndex
+from .frame_reader import NOT_CUT, DecodingStatistics, IndexedVideos, KeptFrames
+from .video_index import VideoIndex
 from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_range, listed_videos
 
 
@@ -81,17 +79,17 @@ class VideoTracks:
         return int(self.all_videos[index_in(recording, "recording", len(self.all_videos)), place])
 
     def frames(self, track: int, camera: int, positions: Int64Array) -> Int64Array:
-        """Get the frames of a camera at ``(n,)`` positions of a track; -1 stays -1."""
-        return positions if self.rows is None else np.where(positions < 0, -1, self.rows[track][positions, camera])
+        """Get the frames of a camera at ``(n,)`` positions of a track."""
+        return positions if self.rows is None else self.rows[track][positions, camera]
 
     def times_s(self, track: int, camera: int, frames: Int64Array) -> npt.NDArray[np.float64]:
-        """Get the ``(n,)`` times of frames in seconds, -1 for frame -1.
+        """Get the ``(n,)`` times of frames in seconds.
 
         Of a single camera: since the first frame of the video, as DALI has it. Of several: as they are aligned.
         """
         index = self.indexed.indices[int(self.videos[track, camera])]
         times_s = index.times_s if self.offsets_s is None else _times_s(index, self.offsets_s[track, camera])
-        return np.where(frames < 0, -1.0, times_s[frames])
+        return times_s[frames]
 
     def all_times_s(self, camera: int) -> npt.NDArray[np.float64]:
         """Get the times of all positions of all tracks, ``(N,)``, of a camera."""
@@ -180,466 +178,16 @@ def _times_s(index: VideoIndex, offset_s: float) -> npt.NDArray[np.float64]:
 
 
 Images: TypeAlias = Literal["decoded", "encoded"]
-VideoTail: TypeAlias = Literal["drop", "repeat", "constant", "reflect_1001", "reflect_101"]
-
-
-def _length(value: SupportsIndex) -> int:
-    return whole_number(value, "sequence_length", at_least=1)
-
-
-def _stride(value: SupportsIndex) -> int:
-    return whole_number(value, "stride", at_least=1)
-
-
-def _step(value: SupportsIndex | None) -> int | None:
-    advice = "It counts forward; for DALI's -1 leave it out, or give None: sequences lie side by side."
-    return None if value is None else whole_number(value, "step", at_least=1, advice=advice)
-
-
-@attrs.frozen
-class VideoWindows:
-    """Sequences of frames in ranges of videos, in the order of DALI's ``fn.experimental.readers.video``.
-
-    Sequences start every ``step`` frames from the start of each range, and have ``sequence_length`` frames,
-    ``stride`` apart. A sequence is complete if ``sequence_length * stride`` frames are there: with the
-    ``stride - 1`` frames behind its last one. With ``tail="drop"`` only complete ones count; otherwise the first
-    one of a range that is not complete counts too, and is padded.
-
-    With ``sequence_length=3, stride=2, step=4``, in a range of eleven frames::
-
-        frame       |  0  1  2  3  4  5  6  7  8  9 10 |
-        sequence 0  |  0     2     4                   |
-        sequence 1  |              4     6     8       |
-        sequence 2  |                          8    10 |  +    not with ``tail="drop"``
-
-    Raises:
-        SettingError: A setting is out of its range.
-    """
-
-    sequence_length: int = attrs.field(converter=_length)
-    stride: int = attrs.field(default=1, converter=_stride)
-    _step: int | None = attrs.field(default=None, converter=_step)
-    tail: VideoTail = attrs.field(default="drop", validator=one_of(VideoTail))
-
-    @property
-    def step(self) -> int:
-        """Frames from the start of a sequence to the start of the next."""
-        return self.span if self._step is None else self._step
-
-    @property
-    def span(self) -> int:
-        """Number of frames that must be there for a complete sequence."""
-        return self.sequence_length * self.stride
-
-    @property
-    def overlap(self) -> bool:
-        """Whether sequences have frames in common."""
-        return self.step <= self.span - self.stride
-
-    @property
-    def kept_frames(self) -> KeptFrames:
-        """What a decoder must keep so that sequences one after the other, or repeated, are decoded once."""
-        span = self.span - self.stride + 1
-        if self.step >= span:
-            return KeptFrames(self.sequence_length, passed=False, pixels=False)
-        is_same_grid = self.step % self.stride == 0
-        return KeptFrames(self.sequence_length if is_same_grid else span, passed=not is_same_grid)
-
-    def counts(self, lengths: Int64Array) -> Int64Array:
-        """Get the number of sequences in ranges of ``(S,)`` lengths."""
-        counts: Int64Array = np.maximum((lengths - self.span) // self.step + 1, 0)
-        if self.tail != "drop":
-            counts += counts * self.step < lengths
-        return counts
-
-    def frames(self, start: int, end: int, number: int) -> Int64Array:
-        """Get the ``(sequence_length,)`` frames of a sequence in [start, end), -1 for constant ones."""
-        first = start + number * self.step
-        frames = first + np.arange(self.sequence_length, dtype=np.int64) * self.stride
-        if self.tail in ("drop", "repeat") or frames[-1] < end:
-            return np.minimum(frames, end - 1)
-        if self.tail == "constant":
-            return np.where(frames < end, frames, -1)
-        # Mirrored at the end of the range and at the first frame of the video, as often as needed.
-        num_doubled = int(self.tail == "reflect_1001")
-        period = max(2 * (end - 1 + num_doubled), 1)
-        folded = frames % period
-        return np.minimum(folded, period - num_doubled - folded)
-
-
-_MOST_DESCRIBED = 8
-_BLACK: UInt8Array = np.zeros(1, np.uint8)
-
-
-class VideoProviderBase(rigs.RigProviderBase, ABC):
-    """A data set of videos. A sample is one or more frames of a track (`VideoTracks`)."""
-
-    def __init__(
-        self,
-        videos: Videos,
-        windows: VideoWindows,
-        kept: KeptFrames,
-        *,
-        frames: Name,
-        label: Name | None,
-        recording_number: Name | None,
-        of_frames: Mapping[str, Name | None],
-        holds_one_frame: bool,
-        images: Images = "decoded",
-        fill_value: UInt8Array = _BLACK,
-    ) -> None:
-        """Index the videos, and make the blueprint.
-
-        Args:
-            videos: The videos.
-            windows: Which sequences they have.
-            kept: Which frames each decoder keeps.
-            frames: Name of the pixels.
-            label: Name of the label; None for no such field, as below.
-            recording_number: Name of the number of the recording.
-            of_frames: Names of ``first_frame_number``, ``frame_numbers``, ``timestamps`` and ``path``.
-            holds_one_frame: Whether a sample is one frame instead of a sequence: then pixels, number and time have
-                one dimension less.
-            images: Whether frames are decoded here, or files that hold them are delivered.
-            fill_value: ``(C,)`` or ``(1,)``, the pixels of constant frames.
-        """
-        self._tracks = tracks_of(videos, kept)
-        self._videos = self._tracks.indexed
-        self._num_batch_threads = videos.num_batch_threads
-        self._windows, self._fill_value = windows, fill_value
-        self._counts = windows.counts(self._tracks.ends - self._tracks.starts)  # (S,)
-        self._first = np.concatenate(([0], np.cumsum(self._counts)))  # (S + 1,), sample of each track
-        num_more = 0 if holds_one_frame else 1
-        content, ndim = DECODED_IMAGE if holds_one_frame else DECODED_CLIP, 3 + num_more
-        self._colors = videos.colors
-        self._is_encoded = choice(images, "images", ("decoded", "encoded")) == "encoded"
-        if self._is_encoded:
-            content, ndim = _encoded_content(videos, windows, self._videos), 1
-        further: list[rigs.OptionalField] = [
-            (of_frames.get("first_frame_number"), types.DALIDataType.INT32, 1),
-            (of_frames.get("frame_numbers"), types.DALIDataType.INT32, num_more),
-            (of_frames.get("timestamps"), types.DALIDataType.FLOAT64, num_more),
-            (of_frames.get("path"), types.DALIDataType.STRING, None),
-        ]
-        of_sample: list[rigs.OptionalField] = [(recording_number, types.DALIDataType.INT32, 0)]
-        label = None if self._tracks.labels is None else label
-        (of_sample if self._tracks.camera_names else further).insert(0, (label, types.DALIDataType.INT32, 1))
-        self._frames_name, self._label_name, self._recording_number_name = frames, label, recording_number
-        self._names_of_frames = {kind: name for kind, name in of_frames.items() if name is not None}
-        self._chosen = 0 if holds_one_frame else slice(None)
-        of_camera = SampleDataGroup()
-        of_camera.add_data_field(frames, types.DALIDataType.UINT8, ndim=ndim, content=content)
-        if self._is_encoded:
-            of_camera.add_data_field(numbers_name(frames), types.DALIDataType.INT32, ndim=num_more)
-        self._set_format(self._tracks.camera_names, of_camera, further, of_sample, self._tracks.missing)
-
-    def get_number_of_samples(self) -> int:
-        """Get the number of samples of all recordings."""
-        return int(self._first[-1])
-
-    def _locate(self, sample_index: int) -> tuple[int, Int64Array]:
-        """Get the track of a sample, and ``(F,)`` positions in it, -1 for constant frames."""
-        sample = self._checked(sample_index)
-        track = int(self._first.searchsorted(sample, side="right")) - 1
-        start, end = int(self._tracks.starts[track]), int(self._tracks.ends[track])
-        return track, self._windows.frames(start, end, sample - int(self._first[track]))
-
-    @property
-    def loads_batches(self) -> bool:
-        """Whether several samples of a batch are decoded at once, or can have frames in common."""
-        return self._num_batch_threads > 1 or self._windows.overlap
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        """Decode one sample.
-
-        Raises:
-            SettingError: Also an IndexError; there is no such sample.
-            FileError: A video cannot be opened. Also the builtin exception of the cause.
-            VideoError: A frame cannot be decoded.
-        """
-        return self._sample(sample_index, self._videos.pool)
-
-    def _sample(self, sample_index: int, decoders: FrameReaderPool | SharedFrames) -> SampleDataGroup:
-        track, positions = self._locate(sample_index)
-        tracks = self._tracks
-        sample = self.new_sample()
-        for camera, name in enumerate(tracks.camera_names or (None,)):
-            self._fill(sample if name is None else sample[name], track, camera, positions, decoders)
-        if self._label_name is not None and tracks.labels is not None:
-            sample[self._label_name] = tracks.labels[track : track + 1]
-        if self._recording_number_name is not None:
-            sample[self._recording_number_name] = np.int32(tracks.numbers[track])
-        return sample
-
-    def _fill(
-        self,
-        group: SampleDataGroup,
-        track: int,
-        camera: int,
-        positions: Int64Array,
-        decoders: FrameReaderPool | SharedFrames,
-    ) -> None:
-        video = int(self._tracks.videos[track, camera])
-        frames = self._tracks.frames(track, camera, positions)
-        group.set_do_convert(False)  # would copy the pixels
-        if self._is_encoded:
-            group[self._frames_name], found = self._cut(track, camera, positions, decoders)
-            group[numbers_name(self._frames_name)] = found[self._chosen]
-        else:
-            group[self._frames_name] = self._pixels(decoders, video, frames)[self._chosen]
-        group.set_do_convert(True)
-        for kind, name in self._names_of_frames.items():
-            value: Any
-            if kind == "path":
-                value = as_utf8(self._videos.paths[video])
-            elif kind == "timestamps":
-                value = self._tracks.times_s(track, camera, frames)[self._chosen]
-            else:
-                numbers = frames.astype(np.int32)
-                value = numbers[:1] if kind == "first_frame_number" else numbers[self._chosen]
-            group[name] = value
-
-    def _cut(
-        self, track: int, camera: int, positions: Int64Array, decoders: FrameReaderPool | SharedFrames
-    ) -> tuple[FileOfClip, npt.NDArray[np.int32]]:
-        """Cut the frames at positions of a track out as a file, with their numbers in it."""
-        video, frames = int(self._tracks.videos[track, camera]), self._tracks.frames(track, camera, positions)
-        clip = self._videos.cutters.cut(video, frames)
-        # Of remote videos, another decoder would request the same bytes again.
-        is_remote = self._videos.is_remote(video)
-        decoded = None if is_remote else functools.partial(decoders.read, video, frames)
-        return FileOfClip.of(clip.file, self._colors, decoded), clip.numbers
-
-    def _pixels(self, decoders: FrameReaderPool | SharedFrames, video: int, frames: Int64Array) -> UInt8Array:
-        pixels = decoders.read(video, frames[frames >= 0])
-        num_constant = len(frames) - len(pixels)
-        if not num_constant:
-            return pixels
-        return np.concatenate([pixels, np.broadcast_to(self._fill_value, (num_constant, *pixels.shape[1:]))])
-
-    def describe_sample(self, sample_index: int) -> str:
-        """Name the files and frames of a sample, e.g. ``"monday/front.mp4, frames 4, 6, 8"``; of each camera."""
-        track, positions = self._locate(sample_index)
-        return "; ".join(
-            _described(self._videos.name(int(self._tracks.videos[track, camera])), frames[frames >= 0].tolist())
-            for camera in range(self._tracks.videos.shape[1])
-            for frames in [self._tracks.frames(track, camera, positions)]
-        )
-
-    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Load the samples of a batch, ``num_batch_threads`` at once; frames that they share are decoded once."""
-        located = map(self._locate, sample_indices)
-        decoders = SharedFrames(self._videos.pool, [clip for each in located for clip in self._clips(*each)])
-        load = functools.partial(self._sample, decoders=decoders)
-        if self._num_batch_threads == 1:
-            yield from map(load, sample_indices)
-            return
-        with ThreadPoolExecutor(min(self._num_batch_threads, max(len(sample_indices), 1))) as threads:
-            yield from threads.map(load, sample_indices)
-
-    def _clips(self, track: int, positions: Int64Array) -> Iterator[tuple[int, Int64Array]]:
-        """Get the video and the frames of each camera, without constant ones."""
-        for camera, video in enumerate(self._tracks.videos[track].tolist()):
-            frames = self._tracks.frames(track, camera, positions)
-            yield video, frames[frames >= 0]
-
-    # --- what was found ---------------------------------------------------------------------------------
-
-    @property
-    def sequence_lengths(self) -> Int64Array:
-        """Number of samples of each track that has any, ``(S,)`` int64, for samplers of sequences.
-
-        A track is a video, or its range in the list; with ``cameras``, contiguous points in time of a recording.
-        """
-        return self._counts[self._counts > 0]
-
-    @property
-    def samples_per_recording(self) -> Int64Array:
-        """Number of samples of each recording: ``(V,)`` int64; 0 where it is too short."""
-        return np.bincount(self._tracks.numbers, self._counts, len(self._tracks.all_videos)).astype(np.int64)
-
-    def video_index(self, recording: SupportsIndex, camera: str | None = None) -> VideoIndex:
-        """Get the index of the video of a recording, of one of its cameras."""
-        return self._videos.indices[self._tracks.video_of(recording, camera)]
-
-    @property
-    def statistics(self) -> DecodingStatistics:
-        """Decoding statistics of this object in this process."""
-        return self._videos.pool.statistics
-
-    def close(self) -> None:
-        """Close the decoders of this process; they are opened again when they are needed."""
-        self._videos.pool.close()
-        self._videos.cutters.close()
-
-    def __repr__(self) -> str:
-        """Summarise what was found."""
-        sequences = "" if self._chosen == 0 else f"sequences of {self._windows.sequence_length} "
-        found = self._tracks.describe()
-        return f"{type(self).__name__}({self._first[-1]} {sequences}frames, {found})"
-
-
-def _described(path: str, frames: list[int]) -> str:
-    listed = ", ".join(map(str, frames)) if len(frames) <= _MOST_DESCRIBED else f"{frames[0]} to {frames[-1]}"
-    return f"{path}, frame{'' if len(frames) == 1 else 's'} {listed}"
-
-
-def _encoded_content(videos: Videos, windows: VideoWindows, indexed: IndexedVideos) -> ImageContent:
-    """Get the content of files that are cut out of the videos; refuse what cannot be cut out."""
-    if videos.image_type != types.DALIImageType.RGB:
-        raise SettingError(
-            f"`images='encoded'` goes with the image type RGB only, got {videos.image_type.name}: VideoDecoder "
-            f"makes RGB, and ImageColorSpaceConverter others of it."
-        )
-    if videos.upright:
-        raise SettingError("`upright=True` turns decoded frames, so it needs `images='decoded'`.")
-    if windows.tail == "constant":
-        raise SettingError("`tail='constant'` has frames that are in no video, so it needs `images='decoded'`.")
-    names = [
-        repr(indexed.name(video)) for video, index in enumerate(indexed.indices) if not index.has_packet_per_frame
-    ]
-    if names:
-        what = f"`images='encoded'` needs videos whose frames can be cut out. Of {listed(names)}, they cannot"
-        advice = "Use `images='decoded'`, or encode them anew"
-        if len(names) == len(indexed.indices):
-            raise SettingError(f"{what}: {NOT_CUT}. {advice}.")
-        warn_user(f"{what}, so their samples fail when they are loaded: {NOT_CUT}. {advice}.")
-    able = [index for index in indexed.indices if index.has_packet_per_frame]
-    return ImageContent(is_encoded=True, codecs=tuple(sorted({index.kind_by(videos.colors) for index in able})))
-
-
-class VideoDataProvider(VideoProviderBase):
-    """Sample ``n`` is sequence ``n`` of DALI's ``fn.experimental.readers.video``, of any codec, decoded here.
-
-    The colors are those that the streams state, or with ``colors="dali"`` of `Videos` those of DALI's reader.
-
-    Fields of a sample, those in brackets only where they are given a name (the label: where the videos have any)::
-
-        one camera                                          cameras={"front": [...], "left": [...]}
-          frames: UINT8               (F, H, W, C)            front
-          [label: INT32               (1,)]                     frames: UINT8   (F, H, W, C)
-          [first frame number: INT32  (1,)]                     [numbers, timestamps, path]
-          [frame numbers: INT32       (F,)]                   left: as front
-          [timestamps: FLOAT64        (F,)]                   [label, recording number]
-          [path: STRING]
-          [recording number: INT32    ()]
-
-    **Access.** Any frame is found exactly, also between B-frames and at a variable rate; see `VideoIndex`. The
-    index is made once, here. A worker decodes a sequence from the last key frame before it, or continues in an
-    open decoder whose position is before it.
-
-    **Streaming.** With `StreamingSequenceSampler` over `sequence_lengths`, each slot plays the sequences of its
-    video in their order, each in its own decoder, and each frame is decoded once. That holds in one worker: with
-    several, each batch is loaded by any of them, so that each has to decode what the others got.
-
-    Example::
-
-        provider = VideoDataProvider(Videos("train/*.mp4", index_cache="indices"), sequence_length=8, step=4)
-        data_input = ShuffledShardedInputCallable(provider, batch_size=4, shuffle=True)
-    """
-
-    @explains_unknown_arguments
-    def __init__(
-        self,
-        videos: Videos | VideoPaths,
-        *,
-        sequence_length: SupportsIndex,
-        stride: SupportsIndex = 1,
-        step: SupportsIndex | None = None,
-        tail: VideoTail = "drop",
-        fill_value: SupportsIndex | Sequence[SupportsIndex] = 0,
-        images: Images = "decoded",
-        frames_name: Name = "frames",
-        label_name: Name | None = "label",
-        first_frame_number_name: Name | None = None,
-        frame_numbers_name: Name | None = None,
-        timestamps_name: Name | None = None,
-        path_name: Name | None = None,
-        recording_number_name: Name | None = None,
-    ) -> None:
-        """Index the videos.
-
-        Args:
-            videos: The videos; paths, a folder or a pattern alone for those of one camera.
-            sequence_length: Frames per sequence, ``F``.
-            stride: Frames from one frame of a sequence to the next.
-            step: Frames from the start of a sequence to the start of the next; None for
-                ``sequence_length * stride``, as DALI 2.4 has it.
-            tail: What happens at the end of a video: with ``"drop"`` only complete sequences count, those with
-                ``sequence_length * stride`` frames from their start on. Otherwise the first one that is not
-                complete counts too, padded as `np.pad` does it: ``"repeat"`` (of the last frame), ``"constant"``,
-                ``"reflect_1001"`` (``symmetric``) or ``"reflect_101"`` (``reflect``).
-            fill_value: With ``"constant"``, the value of pixels, or one per channel, in [0, 255].
-            images: ``"decoded"``: frames are decoded here. ``"encoded"``: instead of the frames, the sample has
-                the bytes of a small video file, ``(num_bytes,)``, and next to it the numbers of the frames in it,
-                ``<frames_name>_to_decode``, for `VideoDecoder`.
-            frames_name: Name for the frames.
-            label_name: Name for the label; None to leave it out.
-            first_frame_number_name: Name for the number of the first frame in its video, ``(1,)``.
-            frame_numbers_name: Name for the number of each frame, ``(F,)``, -1 for constant ones.
-            timestamps_name: Name for the time of each frame in seconds, ``(F,)``, -1 for constant ones: since the
-                first frame of the video, with ``cameras`` as they are aligned.
-            path_name: Name for the path of the video.
-            recording_number_name: Name for the number of the recording: of the video as listed, or of one video of
-                each camera.
-
-        Raises:
-            SettingError: PyAV is missing, or arguments are out of their range or do not fit the videos; a line of
-                the list is wrong; or no video is long enough for a sequence.
-            FileError: A folder, list or video cannot be opened. Also the builtin exception of the cause.
-            VideoError: A file is not a video, or incomplete.
-            DuplicateFieldError: Two fields have the same name.
-            NameTypeError: A name is neither ``str`` nor ``int``.
-        """
-        videos = as_videos(videos)
-        windows = VideoWindows(sequence_length, stride, step, tail)
-        super().__init__(
-            videos,
-            windows,
-            windows.kept_frames,
-            frames=frames_name,
-            label=label_name,
-            recording_number=recording_number_name,
-            of_frames={
-                "first_frame_number": first_frame_number_name,
-                "frame_numbers": frame_numbers_name,
-                "timestamps": timestamps_name,
-                "path": path_name,
-            },
-            holds_one_frame=False,
-            images=images,
-            fill_value=_checked_fill(fill_value, FrameConverter(videos.image_type).num_channels),
-        )
-        if not self.get_number_of_samples():
-            lengths = self._tracks.ends - self._tracks.starts
-            longest = int(lengths.argmax())
-            path = self._videos.name(int(self._tracks.videos[longest, self._tracks.reference]))
-            raise SettingError(
-                f"There must be at least {windows.span} contiguous frames for `sequence_length="
-                f"{windows.sequence_length}` with `stride={windows.stride}`, but the longest of {len(lengths)} "
-                f"videos has {lengths[longest]}, in {path!r}. Use shorter sequences, or another `tail`."
-            )
-
-
-def _checked_fill(value: Any, num_channels: int) -> UInt8Array:
-    given = np.atleast_1d(np.asarray(value, object)).tolist()
-    numbers = [whole_number(each, "fill_value", at_least=0, at_most=255) for each in given]
-    if len(numbers) not in (1, num_channels):
-        rule = f"one number in [0, 255], or one for each of {num_channels} channel(s)"
-        raise SettingError(f"`fill_value` must be {rule}, got {value!r}.")
-    return np.array(numbers, np.uint8)
-
-
 _Cut: TypeAlias = Callable[[int, int, int], tuple[FileOfClip, npt.NDArray[np.int32]]]
 
 
-class VideoFrameDataProvider(VideoProviderBase):
+class VideoFrameDataProvider(rigs.RigProviderBase):
     """Sample ``i`` is frame ``i`` of a list of videos, or all cameras of a rig at a point in time.
 
-    The frames of all videos lie one after the other, and `sequence_lengths` is what samplers and `Clips` need, so
-    every sampler of sequences and clips works with videos. `ClipDataProvider` makes clips of it; for sequences
-    as DALI's reader has them, and fewer fields, there is `VideoDataProvider`, which explains access and
-    streaming.
+    The frames of all videos lie one after the other, and `sequence_lengths` is what samplers of sequences need.
+    `Windows` makes samples of several frames of it: clips of eight frames that do not overlap are
+    ``Windows(provider, {"image": range(8)}, unit="frames", step=8)``. The colors are those that the streams state,
+    or with ``colors="dali"`` of `Videos` those of DALI's reader.
 
     Fields of a sample, those in brackets only where they are given a name (the label: where the videos have any)::
 
@@ -651,9 +199,17 @@ class VideoFrameDataProvider(VideoProviderBase):
           [path: STRING]                        [label, recording number]
           [recording number: INT32  ()]
 
+    **Access.** Any frame is found exactly, also between B-frames and at a variable rate; see `VideoIndex`. The
+    index is made once, here. A worker decodes from the last key frame before a frame, or continues in an open
+    decoder whose position is before it.
+
+    **Streaming.** With `StreamingSequenceSampler` over `sequence_lengths`, each slot plays its video, or the
+    windows of it, in its own decoder, and each frame is decoded once. That holds in one worker: with several, each
+    batch is loaded by any of them, so that each has to decode what the others got.
+
     Example::
 
-        provider = VideoFrameDataProvider(["train/0001.mp4", "train/0002.mp4"])
+        provider = VideoFrameDataProvider(Videos("train/*.mp4", index_cache="indices"))
         sampler = StreamingSequenceSampler(provider.sequence_lengths, seed=1)
         data_input = SamplerInputCallable(provider, sampler)
     """
@@ -676,8 +232,9 @@ class VideoFrameDataProvider(VideoProviderBase):
 
         Args:
             videos: The videos; paths, a folder or a pattern alone for those of one camera.
-            images: ``"decoded"``, or ``"encoded"`` for a small video file and the number of the frame in it, as
-                for `VideoDataProvider`.
+            images: ``"decoded"``: frames are decoded here. ``"encoded"``: instead of the frame, the sample has the
+                bytes of a small video file, ``(num_bytes,)``, and next to it the number of the frame in it,
+                ``<image_name>_to_decode``, for `VideoDecoder`.
             image_name: Name for the frame.
             label_name: Name for the label; None to leave it out.
             frame_number_name: Name for the number of the frame in its video.
@@ -686,48 +243,80 @@ class VideoFrameDataProvider(VideoProviderBase):
             path_name: Name for the path of the video.
             recording_number_name: Name for the number of the recording: of the video as listed, or of one video of
                 each camera.
-            num_kept_frames: Decoded frames that each decoder keeps, for clips that overlap: at least the frames
-                that a clip shares with the next.
+            num_kept_frames: Decoded frames that each decoder keeps, for windows that overlap or are repeated by
+                padded slots: as many as from the first to the last frame of a window.
 
         Raises:
-            As `VideoDataProvider`.
+            SettingError: PyAV is missing, or arguments are out of their range or do not fit the videos; or a line
+                of the list is wrong.
+            FileError: A folder, list or video cannot be opened. Also the builtin exception of the cause.
+            VideoError: A file is not a video, or incomplete.
+            DuplicateFieldError: Two fields have the same name.
+            NameTypeError: A name is neither ``str`` nor ``int``.
         """
+        videos = as_videos(videos)
         num_kept = whole_number(num_kept_frames, "num_kept_frames", at_least=0)
         # At least the last frame: padded slots repeat it.
         kept = KeptFrames(max(num_kept, 1), passed=num_kept > 0, pixels=num_kept > 0)
-        super().__init__(
-            as_videos(videos),
-            VideoWindows(1),
-            kept,
-            frames=image_name,
-            label=label_name,
-            recording_number=recording_number_name,
-            of_frames={"frame_numbers": frame_number_name, "timestamps": timestamp_name, "path": path_name},
-            holds_one_frame=True,
-            images=images,
-        )
+        self._tracks = tracks = tracks_of(videos, kept)
+        self._videos = tracks.indexed
+        self.num_batch_threads = videos.num_batch_threads
+        self._first = np.concatenate(([0], np.cumsum(tracks.ends - tracks.starts)))  # (S + 1,)
+        self._colors = videos.colors
+        self._is_encoded = choice(images, "images", ("decoded", "encoded")) == "encoded"
+        int32, float64 = types.DALIDataType.INT32, types.DALIDataType.FLOAT64
+        self._frame_names = frame_number_name, timestamp_name, path_name
+        further: list[rigs.OptionalField] = [
+            *zip(self._frame_names, (int32, float64, types.DALIDataType.STRING), (0, 0, None), strict=True)
+        ]
+        of_sample: list[rigs.OptionalField] = [(recording_number_name, int32, 0)]
+        label = None if tracks.labels is None else label_name
+        (of_sample if tracks.camera_names else further).insert(0, (label, int32, 1))
+        self._image_name, self._label_name, self._recording_number_name = image_name, label, recording_number_name
+        of_camera = SampleDataGroup()
+        content = _encoded_content(videos, self._videos) if self._is_encoded else DECODED_IMAGE
+        ndim = 1 if self._is_encoded else 3
+        of_camera.add_data_field(image_name, types.DALIDataType.UINT8, ndim=ndim, content=content)
+        if self._is_encoded:
+            of_camera.add_data_field(numbers_name(image_name), int32, ndim=0)
+        self._set_format(tracks.camera_names, of_camera, further, of_sample, tracks.missing)
+
+    # --- loading ----------------------------------------------------------------------------------------
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of frames of all recordings."""
+        return int(self._first[-1])
 
     @property
-    def timestamps_s(self) -> npt.NDArray[np.float64]:
-        """Time of each sample in seconds, ``(N,)`` float64, increasing in each sequence: for `Clips` by time.
+    def loads_batches(self) -> bool:
+        """Whether several samples of a batch are decoded at once."""
+        return self.num_batch_threads > 1
 
-        With ``cameras``, of the reference camera.
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Load the samples of a batch, ``num_batch_threads`` at once."""
+        with ThreadPoolExecutor(min(self.num_batch_threads, max(len(sample_indices), 1))) as threads:
+            yield from threads.map(self.get_data, sample_indices)
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Decode one frame, of all cameras.
+
+        Raises:
+            SettingError: Also an IndexError; there is no such sample.
+            FileError: A video cannot be opened. Also the builtin exception of the cause.
+            VideoError: A frame cannot be decoded.
         """
-        return self._tracks.all_times_s(self._tracks.reference)
-
-    def frame_times_s(self, path: FieldPath = ()) -> npt.NDArray[np.float64] | None:
-        """Get `timestamps_s`; of a field of one of several cameras, the times of that camera."""
-        if not path:
-            return self.timestamps_s
-        return self._tracks.all_times_s(self._tracks.camera_names.index(path[0])) if len(path) > 1 else None
+        paths = self._blueprint.format.flat_paths
+        columns = self.load_fields(dict.fromkeys(paths, (sample_index,)))
+        sample = self.new_sample()
+        sample.set_data([columns[path][0] for path in paths])
+        return sample
 
     def load_fields(self, wanted: WantedFields) -> FieldColumns:
         """Load some fields of some frames; pixels only where they are wanted, those of a video in one pass."""
-        pool = self._videos.pool
 
         @functools.cache  # for the file and the number of its frame
         def cut(track: int, camera: int, position: int) -> tuple[FileOfClip, npt.NDArray[np.int32]]:
-            return self._cut(track, camera, np.array([position]), pool)
+            return self._cut(track, camera, np.array([position]))
 
         return {
             path: self._column(path, np.array([self._checked(sample) for sample in samples], np.int64), cut)
@@ -738,21 +327,35 @@ class VideoFrameDataProvider(VideoProviderBase):
         """Cut frames of the videos of a camera out, those of each row as one file."""
         if not self._is_encoded:
             return None
-        camera = 0 if len(path) == 1 else self._tracks.camera_names.index(path[0])
-        clips = []
-        for row in samples:
-            track, _ = self._locate(int(row[0]))
-            positions = self._tracks.starts[track] + row - self._first[track]
-            clips.append(self._cut(track, camera, positions, self._videos.pool))
-        return clips
+        tracks = self._tracks_of(samples[:, 0]).tolist()
+        rows = zip(tracks, samples, strict=True)
+        return [self._cut(track, self._camera_of(path), self._positions(track, row)) for track, row in rows]
+
+    def _tracks_of(self, samples: Int64Array) -> Int64Array:
+        return self._first.searchsorted(samples, side="right") - 1
+
+    def _positions(self, track: int, samples: Int64Array) -> Int64Array:
+        positions: Int64Array = self._tracks.starts[track] + samples - self._first[track]
+        return positions
+
+    def _camera_of(self, path: FieldPath) -> int:
+        return 0 if len(path) == 1 else self._tracks.camera_names.index(str(path[0]))
+
+    def _cut(self, track: int, camera: int, positions: Int64Array) -> tuple[FileOfClip, npt.NDArray[np.int32]]:
+        """Cut the frames at positions of a track out as a file, with their numbers in it."""
+        video, frames = int(self._tracks.videos[track, camera]), self._tracks.frames(track, camera, positions)
+        clip = self._videos.cutters.cut(video, frames)
+        # Of remote videos, another decoder would request the same bytes again.
+        is_remote = self._videos.is_remote(video)
+        decoded = None if is_remote else functools.partial(self._videos.pool.read, video, frames)
+        return FileOfClip.of(clip.file, self._colors, decoded), clip.numbers
 
     def _column(self, path: FieldPath, samples: Int64Array, cut: _Cut) -> FieldColumn:
-        tracks = self._first.searchsorted(samples, side="right") - 1
+        tracks = self._tracks_of(samples)
         column: list[Any] = [None] * len(samples)
         for track in np.unique(tracks).tolist():
             places = np.flatnonzero(tracks == track)
-            positions = self._tracks.starts[track] + samples[places] - self._first[track]
-            values = self._values(path, track, positions, cut)
+            values = self._values(path, track, self._positions(track, samples[places]), cut)
             if len(places) == len(samples):
                 return values
             for place, value in zip(places.tolist(), values, strict=True):
@@ -762,20 +365,94 @@ class VideoFrameDataProvider(VideoProviderBase):
     def _values(self, path: FieldPath, track: int, positions: Int64Array, cut: _Cut) -> FieldColumn:
         """Get a field at ``(n,)`` positions of a track."""
         tracks, name, num = self._tracks, path[-1], len(positions)
-        is_of_sample = len(path) == 1
-        if is_of_sample and name == self._label_name and tracks.labels is not None:
+        if len(path) == 1 and name == self._label_name and tracks.labels is not None:
             return np.full((num, 1), tracks.labels[track])
-        if is_of_sample and name == self._recording_number_name:
+        if len(path) == 1 and name == self._recording_number_name:
             return np.full(num, tracks.numbers[track], np.int32)
-        camera = 0 if is_of_sample else tracks.camera_names.index(path[0])
+        camera = self._camera_of(path)
         video, frames = int(tracks.videos[track, camera]), tracks.frames(track, camera, positions)
-        if self._is_encoded and name in (self._frames_name, numbers_name(self._frames_name)):
+        if self._is_encoded and name in (self._image_name, numbers_name(self._image_name)):
             clips = [cut(track, camera, position) for position in positions.tolist()]
-            return [file if name == self._frames_name else found[0] for file, found in clips]
-        if name == self._frames_name:
-            return self._pixels(self._videos.pool, video, frames)
-        if name == self._names_of_frames.get("timestamps"):
+            return [file if name == self._image_name else found[0] for file, found in clips]
+        if name == self._image_name:
+            return self._videos.pool.read(video, frames)
+        frame_number_name, timestamp_name, _ = self._frame_names
+        if name == timestamp_name:
             return tracks.times_s(track, camera, frames)
-        if name == self._names_of_frames.get("frame_numbers"):
+        if name == frame_number_name:
             return frames.astype(np.int32)
         return [encoded(as_utf8(self._videos.paths[video]))] * num
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Name the file and the frame of a sample, e.g. ``"monday/front.mp4, frame 4"``; of each camera."""
+        track = int(self._tracks_of(np.array([self._checked(sample_index)]))[0])
+        positions = self._positions(track, np.array([sample_index]))
+        texts = [
+            f"{self._videos.name(video)}, frame {self._tracks.frames(track, camera, positions)[0]}"
+            for camera, video in enumerate(self._tracks.videos[track].tolist())
+        ]
+        return "; ".join(texts)
+
+    # --- what was found ---------------------------------------------------------------------------------
+
+    @property
+    def sequence_lengths(self) -> Int64Array:
+        """Number of frames of each track, ``(S,)`` int64.
+
+        A track is a video, or its range in the list; with ``cameras``, contiguous points in time of a recording.
+        """
+        return np.diff(self._first)
+
+    @property
+    def timestamps_s(self) -> npt.NDArray[np.float64]:
+        """Time of each sample in seconds, ``(N,)`` float64, increasing in each sequence.
+
+        With ``cameras``, of the reference camera.
+        """
+        return self._tracks.all_times_s(self._tracks.reference)
+
+    def frame_times_s(self, path: FieldPath = ()) -> npt.NDArray[np.float64] | None:
+        """Get `timestamps_s`; of a field of one of several cameras, the times of that camera."""
+        if not path:
+            return self.timestamps_s
+        return self._tracks.all_times_s(self._camera_of(path)) if len(path) > 1 else None
+
+    def video_index(self, recording: SupportsIndex, camera: str | None = None) -> VideoIndex:
+        """Get the index of the video of a recording, of one of its cameras."""
+        return self._videos.indices[self._tracks.video_of(recording, camera)]
+
+    @property
+    def statistics(self) -> DecodingStatistics:
+        """Decoding statistics of this object in this process."""
+        return self._videos.pool.statistics
+
+    def close(self) -> None:
+        """Close the decoders of this process; they are opened again when they are needed."""
+        self._videos.pool.close()
+        self._videos.cutters.close()
+
+    def __repr__(self) -> str:
+        """Summarise what was found."""
+        return f"{type(self).__name__}({self._first[-1]} frames, {self._tracks.describe()})"
+
+
+def _encoded_content(videos: Videos, indexed: IndexedVideos) -> ImageContent:
+    """Get the content of files that are cut out of the videos; refuse what cannot be cut out."""
+    if videos.image_type != types.DALIImageType.RGB:
+        raise SettingError(
+            f"`images='encoded'` goes with the image type RGB only, got {videos.image_type.name}: VideoDecoder "
+            f"makes RGB, and ImageColorSpaceConverter others of it."
+        )
+    if videos.upright:
+        raise SettingError("`upright=True` turns decoded frames, so it needs `images='decoded'`.")
+    names = [
+        repr(indexed.name(video)) for video, index in enumerate(indexed.indices) if not index.has_packet_per_frame
+    ]
+    if names:
+        what = f"`images='encoded'` needs videos whose frames can be cut out. Of {listed(names)}, they cannot"
+        advice = "Use `images='decoded'`, or encode them anew"
+        if len(names) == len(indexed.indices):
+            raise SettingError(f"{what}: {NOT_CUT}. {advice}.")
+        warn_user(f"{what}, so their samples fail when they are loaded: {NOT_CUT}. {advice}.")
+    able = [index for index in indexed.indices if index.has_packet_per_frame]
+    return ImageContent(is_encoded=True, codecs=tuple(sorted({index.kind_by(videos.colors) for index in able})))

@@ -22,7 +22,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from .. import errors
 from ..checks import flag, one_of, valid, whole_number
-from ..engine.dali.forked_pipelines import leave_pipeline
+from ..engine.dali.left_pipelines import leave_pipeline
 from ..engine.dali.texts import NOTHING_FED, dali_cause
 from ..errors import FieldValueError, FileError, SettingError, VideoError, error_that_is_also, reason_of
 from ..forks import left_to_parent

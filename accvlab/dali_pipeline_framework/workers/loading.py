@@ -39,7 +39,7 @@ from .process_setup import (
     use_one_thread_of_opencv,
 )
 from .reports import ReportedFailure, WorkerReport, names_its_file
-from .samples import Array, Flat, OddSampleError, SampleChecker, SampleSteps, after_steps, named_step, of_step
+from .samples import Array, Flat, OddSampleError, SampleChecker, SampleSteps, named_step, of_step
 
 _ndim_of = operator.attrgetter("ndim")
 _nbytes_of = operator.attrgetter("nbytes")
@@ -180,7 +180,7 @@ class BatchLoader:
         checks_images = plan.checks_images
         if plan.steps is not None and not plan.steps.deferred:  # all is decoded here, and fails here
             checks_images &= any(leaf.content.is_encoded for leaf in plan.steps.output_format.flat_leaves)
-        checker = SampleChecker(plan.blueprint, plan.name, plan.replayed, checks_images=checks_images)
+        checker = SampleChecker(plan.blueprint, plan.name, checks_images=checks_images)
         self._checker = self._checker_of_sent = checker
         if plan.steps is not None:
             self._checker_of_sent = SampleChecker(plan.steps.output_format, "The steps that run in the workers")
@@ -344,7 +344,7 @@ class BatchLoader:
         self, steps: SampleSteps, batch: _Batch, numbers: Sequence[int], draws: Sequence[Array]
     ) -> list[Flat]:
         """Apply the steps that run here to the samples of a batch, one by one."""
-        replayed, sent, loading, note = self.plan.replayed, batch.sent, self._loading, self._note
+        sent, loading, note = batch.sent, self._loading, self._note
         for place, number in enumerate(numbers):
             if number in sent:
                 continue
@@ -353,7 +353,7 @@ class BatchLoader:
             loading.info = batch.infos[number]
             try:
                 of_sample = [of_batch[place] for of_batch in draws]
-                sent[number] = after_steps(steps, batch.flats[number], of_sample, replayed)
+                sent[number] = [*steps(batch.flats[number], of_sample.__getitem__)]
             except BaseException as error:
                 pass_on_interrupt(error)
                 raise _FailedError(error, "steps", number) from error

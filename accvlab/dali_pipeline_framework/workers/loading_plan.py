@@ -9,9 +9,8 @@ from typing import Any
 import attrs
 
 from ..draws.keyed_draws import SampleSeeds
-from ..draws.random_draws import KeyedDraws
+from ..draws.random_draws import DrawSource
 from ..limits.file_limits import all_limits
-from ..providers.replayed_draws import ReplayedDraws
 from ..sample_data import GroupFormat
 from .packing import TransportLayout
 from .pickling import Dumps, Loads, pickle_for_worker
@@ -36,7 +35,6 @@ class LoadingPlan:
         pickler: How it is pickled.
         seeds: Of the global generators.
         draws: Random draws that travel with the samples; None where there are none.
-        replayed: Draws that were recorded; None where there are none.
         setup: What makes workers different from each other.
         steps: Steps that are applied to each sample; None for none.
         layout: Which outputs are made of a batch; set once the graph is defined.
@@ -48,8 +46,7 @@ class LoadingPlan:
     blueprint: GroupFormat
     pickler: tuple[Dumps, Loads]
     seeds: SampleSeeds
-    draws: KeyedDraws | None = None
-    replayed: ReplayedDraws | None = None
+    draws: DrawSource | None = None
     setup: WorkerSetup = attrs.field(factory=WorkerSetup)
     steps: SampleSteps | None = None
     layout: TransportLayout = attrs.field(factory=TransportLayout)

@@ -7,7 +7,7 @@ import collections
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import attrs
 import numpy as np
@@ -19,9 +19,6 @@ from ..limits.image_limits import claimed_size, jpeg_damage, too_large
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.formats import described_together
 from ..sample_data.names import format_path
-
-if TYPE_CHECKING:
-    from ..providers.replayed_draws import ReplayedDraws
 
 Array: TypeAlias = npt.NDArray[Any]
 DType: TypeAlias = np.dtype[Any]
@@ -64,7 +61,6 @@ class SampleChecker:
         self,
         blueprint: GroupFormat,
         producer: str,
-        replayed: ReplayedDraws | None = None,
         *,
         checks_images: bool = False,
     ) -> None:
@@ -73,7 +69,6 @@ class SampleChecker:
         Args:
             blueprint: Format of the samples.
             producer: Class of the input, for messages.
-            replayed: Which fields are recorded draws; None where there are none.
             checks_images: Whether the compressed data of JPEG files are checked, see `jpeg_damage`.
         """
         self._checks_images = checks_images
@@ -85,7 +80,6 @@ class SampleChecker:
             (position, leaf.ndim) for position, leaf in enumerate(blueprint.flat_leaves) if leaf.ndim is not None
         ]
         self.usual_ranks: list[int] | None = None
-        self._replayed = replayed
         self._most_pixels = IMAGE_PIXELS.most
         self._image_files = [
             position for position, leaf in enumerate(blueprint.flat_leaves) if leaf.content.is_encoded
@@ -126,9 +120,6 @@ class SampleChecker:
             damage = jpeg_damage(arrays[position]) if self._checks_images else ""
             if damage:
                 raise ValueError(f"  - {format_path(self._paths[position])}: {damage}")
-        problems = [] if self._replayed is None else self._replayed.problems(arrays)
-        if problems:
-            raise ValueError("\n".join(problems))
         return arrays
 
     def _problems(self, values: Sequence[object]) -> Iterator[tuple[FieldPath, str]]:
@@ -261,18 +252,3 @@ def named_step(error: BaseException, sample_index: int | None) -> str:
         return "Preparing the steps that run in the workers"
     of_sample = "a sample" if sample_index is None else f"sample {sample_index}"
     return f"{error.step[0].upper()}{error.step[1:]} on {of_sample}"
-
-
-def after_steps(
-    steps: SampleSteps, flat: Flat, draws: Sequence[Array], replayed: ReplayedDraws | None
-) -> list[Array]:
-    """Get the arrays of a loaded sample after steps, followed by its recorded draws if it came with them.
-
-    ``draws`` are the numbers of each draw, where they are not recorded.
-    """
-    if replayed is None:
-        return [*steps(flat, draws.__getitem__)]
-    recorded = [flat[position] for position, _, _ in replayed.fields]
-    of_draws = {position for position, _, _ in replayed.fields}
-    own = [array for position, array in enumerate(flat) if position not in of_draws]
-    return [*steps(own, recorded.__getitem__), *recorded]

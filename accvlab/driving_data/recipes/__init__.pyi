@@ -11,6 +11,7 @@ from .bevfusion import BEVFUSION as BEVFUSION
 from .bevfusion import BEVFusionFormatter as BEVFusionFormatter
 from .bevfusion import BEVFusionSettings as BEVFusionSettings
 from .bevfusion import BEVMasks as BEVMasks
+from .class_weights import class_balanced_weights as class_balanced_weights
 from .detection_2d import DETECTION_2D as DETECTION_2D
 from .detection_2d import Detection2DFormatter as Detection2DFormatter
 from .detection_2d import Detection2DSettings as Detection2DSettings

@@ -20,7 +20,7 @@ from accvlab.dali_pipeline_framework import (
     SequentialSampler,
     ShuffledSampler,
     StreamingSequenceSampler,
-    TimeWindows,
+    Windows,
 )
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -32,13 +32,13 @@ from .scene_sampler import SceneSampler, split_lengths
 
 
 def driving_provider(provider: DataProvider) -> DrivingProvider:
-    """The `DrivingProvider` that a recipe was given, or `TimeWindows` of one, which have its attributes.
+    """The `DrivingProvider` that a recipe was given, or `Windows` of one, which have its attributes.
 
     Raises:
         SettingError: It is none.
     """
     frames = provider
-    while isinstance(frames, TimeWindows):
+    while isinstance(frames, Windows):
         frames = frames.data_provider
     if not isinstance(frames, DrivingProvider):
         raise SettingError(
@@ -240,7 +240,7 @@ class Recipe:
     def _source(self, provider: DataProvider, settings: RecipeSettings, **of_samples: Any) -> DataProvider:
         if isinstance(provider, FrameQueues):
             return provider
-        windows = provider.windows if isinstance(provider, TimeWindows) else ()
+        windows = provider.windows if isinstance(provider, Windows) else ()
         taken = [path for path in windows if path[0] not in of_samples["extra_fields"]]
         if taken:
             raise SettingError(

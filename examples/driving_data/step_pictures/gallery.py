@@ -19,14 +19,9 @@ PICTURES: Mapping[str, Callable[[Scene], Image.Image]] = {
     "box_area_filter": object_pictures.area_filter,
     "conditional_element_removal": object_pictures.element_remover,
     "coordinate_cropper": object_pictures.coordinate_cropper,
-    "frame_sequence_decoder": pixel_pictures.frame_sequence,
     "grid_masker": pixel_pictures.grid_mask,
     "horizontal_flipper": plane_pictures.flip,
-    "image_brightness_contrast_jitter": pixel_pictures.jitter,
-    "image_color_space_converter": pixel_pictures.color_space,
     "image_decoder": pixel_pictures.decoder,
-    "image_gaussian_blurrer": pixel_pictures.gaussian_blur,
-    "image_jpeg_distorter": pixel_pictures.jpeg_artefacts,
     "image_mean_std_dev_normalizer": pixel_pictures.mean_std_dev,
     "image_range_01_normalizer": pixel_pictures.range_01,
     "image_resize_crop_flipper": plane_pictures.resize_crop_flip,
@@ -37,7 +32,6 @@ PICTURES: Mapping[str, Callable[[Scene], Image.Image]] = {
     "photo_metric_distorter": pixel_pictures.photo_metric,
     "point_cloud_range_filter": object_pictures.point_cloud_filter,
     "points_in_range_check": object_pictures.points_check,
-    "random_eraser": pixel_pictures.erasing,
     "visible_bbox_selector": object_pictures.visible,
 }
 

@@ -5,39 +5,25 @@ from typing import Any
 import numpy as np
 import nvidia.dali.fn as fn
 from numpy.typing import NDArray
-from nvidia.dali.types import DALIDataType, DALIImageType
+from nvidia.dali.types import DALIDataType
 from PIL import Image
 
 from accvlab.dali_pipeline_framework import (
-    DataLoader,
-    FrameSequenceDataProvider,
-    FrameSequenceDecoder,
     GridMasker,
-    ImageBrightnessContrastJitter,
-    ImageColorSpaceConverter,
     ImageDecoder,
-    ImageGaussianBlurrer,
-    ImageJpegDistorter,
     ImageMeanStdDevNormalizer,
     ImageRange01Normalizer,
     LambdaStep,
     PhotoMetricDistorter,
-    RandomEraser,
     for_each,
 )
-from step_pictures.drawing import Tile, enlarged, histogram, side_by_side
+from step_pictures.drawing import Tile, histogram, side_by_side
 from step_pictures.pipelines import decoded, draws_of, processed
 from step_pictures.scene import FRONT, IMAGE_HW, Scene
 
 __all__ = [
-    "color_space",
     "decoder",
-    "erasing",
-    "frame_sequence",
-    "gaussian_blur",
     "grid_mask",
-    "jitter",
-    "jpeg_artefacts",
     "lambda_step",
     "mean_std_dev",
     "photo_metric",
@@ -61,38 +47,10 @@ def decoder(scene: Scene) -> Image.Image:
     )
 
 
-def frame_sequence(scene: Scene) -> Image.Image:
-    """The frames of a clip."""
-    provider = FrameSequenceDataProvider(
-        scene.root / "sequence_000", sequence_length=2, recording_name="recording"
-    )
-    decode = [FrameSequenceDecoder("frames")]
-    with DataLoader(
-        provider, len(provider), steps=decode, num_workers=0, num_threads=1, output_type="numpy"
-    ) as loader:
-        [batch] = loader
-    clip = batch["frames"][batch["recording"].index("FRONT")]
-    return side_by_side(
-        [Tile(frame, f"frame {number} of {clip.shape} uint8") for number, frame in enumerate(clip)]
-    )
-
-
-def jitter(scene: Scene) -> Image.Image:
-    """Three draws."""
-    step = ImageBrightnessContrastJitter("image", brightness_range=(0.6, 1.4), contrast_range=(0.6, 1.4))
-    return _before_and_draws(scene, step, 3, seed=1)
-
-
 def photo_metric(scene: Scene) -> Image.Image:
     """Five draws."""
     step = PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5], prob_swap_channels=0.2)
     return _before_and_draws(scene, step, 5, seed=1)
-
-
-def erasing(scene: Scene) -> Image.Image:
-    """Three draws."""
-    step = RandomEraser("image", prob=1.0, scale_range=(0.02, 0.1), fill_value=[124, 116, 104], num_rectangles=3)
-    return _before_and_draws(scene, step, 3, seed=0)
 
 
 def grid_mask(scene: Scene) -> Image.Image:
@@ -106,41 +64,6 @@ def _before_and_draws(scene: Scene, step: Any, num_draws: int, seed: int) -> Ima
     drawn = draws_of(sample, step, num_draws, seed)
     tiles = [Tile(tree["image"], f"after, draw {number}") for number, tree in enumerate(drawn, start=1)]
     return side_by_side([Tile(decoded(sample)["image"], "before"), *tiles])
-
-
-def color_space(scene: Scene) -> Image.Image:
-    """The three channels of each color space, shown as if they were red, green, blue."""
-    sample = scene.camera()
-    tiles = [Tile(decoded(sample)["image"], "before: RGB")]
-    for target in (DALIImageType.BGR, DALIImageType.YCbCr, DALIImageType.GRAY):
-        [tree] = draws_of(
-            sample, ImageColorSpaceConverter("image", from_image_type=DALIImageType.RGB, to_image_type=target), 1
-        )
-        image = tree["image"]
-        is_gray = image.shape[2] == 1
-        label = f"after: {target.name}" + (", 1 channel" if is_gray else ", shown as if it were RGB")
-        tiles.append(Tile(image[..., 0] if is_gray else image, label))
-    return side_by_side(tiles)
-
-
-def gaussian_blur(scene: Scene) -> Image.Image:
-    """Three widths."""
-    sample = scene.camera()
-    tiles = [Tile(enlarged(decoded(sample)["image"]), "before")]
-    for sigma_px in (1.0, 2.0, 4.0):
-        [tree] = draws_of(sample, ImageGaussianBlurrer("image", sigma_range=(sigma_px, sigma_px), prob=1.0), 1)
-        tiles.append(Tile(enlarged(tree["image"]), f"after, sigma {sigma_px:.0f} px"))
-    return side_by_side(tiles)
-
-
-def jpeg_artefacts(scene: Scene) -> Image.Image:
-    """Three qualities."""
-    sample = scene.camera()
-    tiles = [Tile(enlarged(decoded(sample)["image"]), "before")]
-    for quality in (60, 20, 5):
-        [tree] = draws_of(sample, ImageJpegDistorter("image", quality_range=(quality, quality)), 1)
-        tiles.append(Tile(enlarged(tree["image"]), f"after, quality {quality}"))
-    return side_by_side(tiles)
 
 
 def mean_std_dev(scene: Scene) -> Image.Image:

@@ -225,7 +225,7 @@ def test_each_private_name_that_is_used_is_probed() -> None:
         module: private_names_in(SOURCES[module], private) for module in SOURCES if module.startswith("engine/")
     }
     users = sorted(module for module, names in found.items() if names)
-    in_dali = ["engine/dali/forked_pipelines.py", "engine/dali/graph_definition.py"]
+    in_dali = ["engine/dali/graph_definition.py", "engine/dali/left_pipelines.py"]
     assert users == [*in_dali, "engine/structured_pipeline.py"]
     used = {name for names in found.values() for name in names}
     probed = {part for path in NAMES for part in path.split(".") if part.startswith("_")} | NAMES_PROBED_BELOW
@@ -427,7 +427,8 @@ def test_texts_about_a_gpu_are_in_the_libraries() -> None:
     folder = Path(backend.__file__).parent
     libraries = [*folder.glob("*.so*"), *folder.parent.glob("nvimgcodec/**/lib*.so*")]
     said = b"".join(path.read_bytes() for path in libraries)
-    missing = [text for text in texts.DEVICE_FAILURES if text.partition("#")[0].encode() not in said]
+    named = (*texts.DEVICE_FAILURES, *texts.LOST_GPU[1:], texts.NO_VIDEO_LIBRARY_FOUND)
+    missing = [text for text in named if text.partition("#")[0].encode() not in said]
     assert missing == [], gone(f"{missing}", "DEVICE_FAILURES")
 
 
@@ -437,6 +438,8 @@ def test_each_text_is_probed_and_used() -> None:
         "ASKS_FOR_DECODER",
         "DEVICE_FAILURES",
         "TORCH_DEVICE_FAILURES",
+        "LOST_GPU",
+        "NO_VIDEO_LIBRARY_FOUND",
     }
     assert constants == TEXTS.keys()
     words = Counter(re.findall(r"\w+", "".join(SOURCES.values())))

@@ -24,8 +24,8 @@ from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
 from support.steps import Doubler, Renamer
 
-from accvlab.dali_pipeline_framework.engine.dali import graph_definition
-from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
+from accvlab.dali_pipeline_framework.engine.dali import gpus
+from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import DeviceError, SettingError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.loader import DataLoader
@@ -85,9 +85,9 @@ def image_provider(num_samples: int = 4) -> ArrayProvider:
 
 @pytest.fixture
 def _nothing_was_logged_yet() -> Iterator[None]:
-    graph_definition.log_cpu_fallback_once.cache_clear()
+    gpus.log_cpu_fallback_once.cache_clear()
     yield
-    graph_definition.log_cpu_fallback_once.cache_clear()
+    gpus.log_cpu_fallback_once.cache_clear()
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -529,10 +529,10 @@ _DECODING_IN_WORKERS = """
 import os
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageJpegDistorter
+from accvlab.dali_pipeline_framework.processing_steps import GridMasker, ImageDecoder
 images = [encoded_image(gradient(48, 64, phase), kind) for phase, kind in enumerate(["JPEG", "PNG"] * 4)]
 if __name__ == "__main__":
-    steps = [ImageDecoder("image", True), ImageJpegDistorter("image", quality_range=(50, 90))]
+    steps = [ImageDecoder("image", True), GridMasker("image")]
     provider = ArrayProvider({"image": (DT.UINT8, images)})
     with DataLoader(provider, 2, steps=steps, run="workers", num_workers=2, start_method="fork") as loader:
         assert len([*loader]) == 4

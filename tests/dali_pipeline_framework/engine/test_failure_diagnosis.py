@@ -17,7 +17,7 @@ from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader
-from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
+from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import DeviceError, GraphError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup, pipeline_making

@@ -22,6 +22,7 @@ from support.providers import CustomError, FaultyProvider, IndexProvider, Number
 from support.samplers import EpochSampler
 from support.start_methods import START_METHODS
 from support.steps import ImageUser, WrongTypeStep
+from support.windows import frame_clips
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import (
@@ -42,7 +43,7 @@ from accvlab.dali_pipeline_framework.inputs import (
 )
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import UnneededFieldRemover
-from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFolders, FrameSequenceDataProvider
+from accvlab.dali_pipeline_framework.providers import FrameDataProvider, FrameFolders
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 
 ADVICE = re.escape(
@@ -564,7 +565,7 @@ def test_of_a_rig_only_the_missing_image_is_named(tmp_path: Path, num_workers: i
         (tmp_path / "a" / camera).mkdir(parents=True, exist_ok=True)
         (tmp_path / "a" / camera / name).write_bytes(b"\xff\xd8\xff")
     folders = FrameFolders(tmp_path, cameras={"front": "front", "rear": "rear"})
-    for provider in (FrameDataProvider(folders), FrameSequenceDataProvider(folders, sequence_length=2)):
+    for provider in (FrameDataProvider(folders), frame_clips(folders, 2)):
         (tmp_path / "a" / "rear" / "1.jpg").unlink(missing_ok=True)
         with (
             DataLoader(provider, 1, num_workers=num_workers, start_method="fork") as loader,

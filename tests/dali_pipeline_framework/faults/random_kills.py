@@ -18,7 +18,7 @@ from support.pipelines import worker_pids
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, ImageDecoder
 from accvlab.dali_pipeline_framework.errors import WorkerDiedError
-from accvlab.dali_pipeline_framework.processing_steps import HorizontalFlipper, ImageBrightnessContrastJitter
+from accvlab.dali_pipeline_framework.processing_steps import HorizontalFlipper, PhotoMetricDistorter
 
 NUM_SAMPLES = 60
 BATCH_SIZE = 4
@@ -28,7 +28,7 @@ def loader_of(provider: Any, **arguments: Any) -> DataLoader:
     steps = [
         ImageDecoder("image", use_device_mixed=True),
         HorizontalFlipper("image", prob=0.5),
-        ImageBrightnessContrastJitter("image", brightness_range=(0.5, 1.5), contrast_range=(0.5, 1.5)),
+        PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5]),
     ]
     return DataLoader(
         provider, BATCH_SIZE, steps=steps, shuffle=True, seed=11, num_threads=1, output_type="numpy", **arguments

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.inputs import CountedCallable, NumberCallable, NumberIterable, PartialCallable
 from support.laws import each_value, some, spread
-from support.loaders import CLIPS, LENGTHS, PLANNED, by_sampler, make_loader
+from support.loaders import LENGTHS, PLANNED, by_sampler, make_loader
 from support.pipelines import indices
 from support.providers import IndexProvider, NumberProvider
 from support.samplers import EpochSampler
@@ -76,7 +76,7 @@ def epoch_of(
 # --- samplers --------------------------------------------------------------------------------------------
 
 # Those in which no two slots of an epoch hold the same sample, unless it is repeated or padded.
-DISTINCT = ["shuffled", "streams", "streams, cut", "frames of clips", "frames of clips, streamed"]
+DISTINCT = ["shuffled", "streams", "streams, cut"]
 
 
 NUM_SHARDS_AND_TOTAL = [(2, 4), (3, 6), (1, 4), (2, 10)]
@@ -92,15 +92,9 @@ ACCOUNTS = [(name, policy, *shards) for name in DISTINCT for policy in POLICIES 
 def test_samplers_deliver_what_the_account_tells(name: str, policy: Any, num_shards: int, total: int) -> None:
     got = epoch_of(planned(name), num_shards, total, policy, epoch=1)
     sample_counts = got.sample_counts
-    places = [*zip(*map(got.column, ("is_padding", "sample_index", "sequence", "clip")), strict=True)]
-    delivered = {place for place in places if not place[0]}
-    # Of the padding that a clip has at its end, and the repetitions that fill batches, the former counts.
-    num_padded = np.zeros(CLIPS.num_clips, int)
-    if "clips" in name:
-        num_padded = CLIPS.frames(CLIPS.first_frames(np.arange(CLIPS.num_clips)))[1].sum(axis=1)
-    padded = Counter(clip for is_padding, _, _, clip in places if is_padding and clip >= 0)
-    num_in_clips = sum(min(count, int(num_padded[clip])) for clip, count in padded.items())
-    assert sample_counts.num_delivered == len(delivered) + num_in_clips
+    places = [*zip(*map(got.column, ("is_padding", "sample_index")), strict=True)]
+    delivered = {index for is_padding, index in places if not is_padding}
+    assert sample_counts.num_delivered == len(delivered)
     assert sample_counts.num_samples == sample_counts.num_delivered + sample_counts.num_dropped
     num_slots = sample_counts.num_batches * total
     if policy == "partial":
@@ -115,11 +109,10 @@ def test_samplers_deliver_what_the_account_tells(name: str, policy: Any, num_sha
         assert num_slots == sample_counts.num_delivered + sample_counts.num_repeated + sample_counts.num_padded
     if policy == "wrap":
         assert sample_counts.num_padded == 0
-        assert not any(got.column("is_padding")) or "clips" in name
+        assert not any(got.column("is_padding"))
     elif policy == "pad":
         assert sample_counts.num_dropped == sample_counts.num_repeated == 0
-        if "clips" not in name:
-            assert sum(got.column("is_padding")) == sample_counts.num_padded
+        assert sum(got.column("is_padding")) == sample_counts.num_padded
     if policy == "drop":
         assert sample_counts.num_repeated == 0
     else:

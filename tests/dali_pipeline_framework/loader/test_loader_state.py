@@ -38,8 +38,6 @@ from accvlab.dali_pipeline_framework.inputs import (
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.sampling import (
-    Clips,
-    ClipSampler,
     MixedSampler,
     ShuffledSampler,
     StreamingSequenceSampler,
@@ -246,7 +244,7 @@ RESIZED: dict[str, list[Stage]] = {
     "many times": [Stage(1, 1, 2), Stage(2, 2, 1), Stage(3, 3, 1), Stage(1, 1, 1), Stage(2, 2, 1), Stage(1, 4)],
 }
 RESIZABLE = [*PLANNED, "published shuffle, padded"]
-IN_ORDER = ["shuffled", "shuffled, padded", "weighted", "clips", "mixture"]  # no slot plays anything
+IN_ORDER = ["shuffled", "shuffled, padded", "weighted", "mixture"]  # no slot plays anything
 
 
 @functools.cache
@@ -370,9 +368,9 @@ def test_a_state_is_a_small_value() -> None:
     }
 
 
-def test_a_state_is_small_also_for_a_mixture_of_clips() -> None:
+def test_a_state_is_small_also_for_a_mixture_of_streams() -> None:
     provider = IndexProvider(10**9)
-    samplers = [ClipSampler(Clips([10**6] * 100, 40, step=7, jitter=3), seed=2**60 + i) for i in range(8)]
+    samplers = [StreamingSequenceSampler([10**6] * 100, seed=2**60 + i) for i in range(8)]
     offsets = [10**8 * i for i in range(8)]
     sampler = MixedSampler(samplers, [1 / 8] * 8, offsets=offsets, last_batch="pad")
     with make_loader(by_sampler(sampler, provider), 10**4, shard=(0, 1), seed=2**62) as loader:

@@ -17,10 +17,9 @@ from accvlab.dali_pipeline_framework.loader.state import (
     require_same_run,
 )
 from accvlab.dali_pipeline_framework.sampling import (
-    Clips,
-    ClipSampler,
     MixedSampler,
     ShuffledSampler,
+    StreamingSequenceSampler,
     WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.sampling.random_access_sampler import Description, EpochSegment
@@ -50,9 +49,9 @@ def differences(saved: Description, own: Description) -> tuple[str, ...]:
     return ()
 
 
-def clip_mixture(changed: int | None = None, num_samplers: int = 8) -> Description:
+def stream_mixture(changed: int | None = None, num_samplers: int = 8) -> Description:
     samplers = [
-        ClipSampler(Clips([10**4] * 10, 40, step=7, jitter=3), seed=2**60 + number + 100 * (number == changed))
+        StreamingSequenceSampler([10**4] * 10, seed=2**60 + number + 100 * (number == changed))
         for number in range(num_samplers)
     ]
     return MixedSampler(samplers, [1 / num_samplers] * num_samplers).describe()
@@ -96,7 +95,7 @@ class TestText:
         weighted_mixture = MixedSampler(weighted, [1 / 8] * 8)
         for plan, num_samplers in [
             (weighted[0].describe(), 1),
-            (clip_mixture(), 8),
+            (stream_mixture(), 8),
             (weighted_mixture.describe(), 8),
             (nested_mixture().describe(), 94),
         ]:
@@ -107,7 +106,7 @@ class TestDifferences:
     @pytest.mark.parametrize("changed", [0, 1, 7])
     def test_the_setting_that_differs_is_named(self, changed: int) -> None:
         here, there = 2**60 + changed, 2**60 + changed + 100
-        assert differences(clip_mixture(), clip_mixture(changed)) == (
+        assert differences(stream_mixture(), stream_mixture(changed)) == (
             f"samplers[{changed}].seed: {here} in the state, {there} here",
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nvidia.dali import types
-from support.arrays import encoded_image, gradient, photograph
+from support.arrays import encoded_image, gradient
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import FormatError, SourceError
@@ -22,11 +22,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     DataGroupArrayWithNameElementsAppliedStep,
     GridMasker,
     HorizontalFlipper,
-    ImageBrightnessContrastJitter,
-    ImageColorSpaceConverter,
     ImageDecoder,
-    ImageGaussianBlurrer,
-    ImageJpegDistorter,
     ImageMeanStdDevNormalizer,
     ImageRange01Normalizer,
     ImageResizeCropFlipper,
@@ -35,11 +31,9 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     LambdaStep,
     PhotoMetricDistorter,
     PipelineStepBase,
-    RandomEraser,
     TensorSizeAdder,
 )
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
-from accvlab.dali_pipeline_framework.testing import run_step
 
 DT = types.DALIDataType
 NUM_CAMERAS = 3
@@ -85,10 +79,10 @@ def decoded_first() -> list[PipelineStepBase]:
             box_names="boxes",
             transformation_steps=[affine.Rotation(1.0, -0.1, 0.1)],
         ),
-        ImageGaussianBlurrer("image", sigma_range=(0.5, 1.0)),
+        GridMasker("image", tile_range=(10, 20), angle_range=(0, 1)),
         HorizontalFlipper("image", projection_names="matrix", box_names="boxes"),
         CoordinateCropper("boxes", [0, 0, 0, 0], [100, 60, 100, 60]),
-        RandomEraser("image"),
+        GridMasker("image", tile_range=(10, 20)),
         ImageMeanStdDevNormalizer("image", 100.0, 50.0, output_layout="CHW"),
         TensorSizeAdder("image", "_shape"),
     ]
@@ -105,10 +99,6 @@ def encoded_first() -> list[PipelineStepBase]:
             projection_names="matrix",
             box_names="boxes",
         ),
-        ImageColorSpaceConverter(
-            "image", from_image_type=types.DALIImageType.RGB, to_image_type=types.DALIImageType.BGR
-        ),
-        ImageBrightnessContrastJitter("image"),
         GridMasker("image", tile_range=(10, 20)),
         ImageResizer("image", output_hw=[32, 64], projection_names="matrix"),
         ImageToTileSizePadder("image", 24),
@@ -179,7 +169,7 @@ class TestByDefault:
         ends = "converts images to floating point"
         normalizer = "(ImageMeanStdDevNormalizer)"
         assert in_workers(decoded_first()) == (7, f"there is no GPU; step 7 {normalizer} {ends}")
-        assert in_workers(encoded_first()) == (6, f"there is no GPU; step 6 {normalizer} {ends}")
+        assert in_workers(encoded_first()) == (4, f"there is no GPU; step 4 {normalizer} {ends}")
         wrapped: list[PipelineStepBase] = [
             DataGroupArrayWithNameElementsAppliedStep(step, "cameras")
             for step in (ImageResizer("image", output_hw=[8, 8], is_encoded=True), ImageRange01Normalizer("image"))
@@ -202,7 +192,7 @@ class TestByDefault:
     def test_a_step_of_the_graph_ends_them(self) -> None:
         of_graph = LambdaStep(lambda boxes: boxes, input_names="boxes", output_types={"boxes": DT.FLOAT})
         in_cameras = DataGroupArrayWithNameElementsAppliedStep(of_graph, "cameras")
-        steps = [*decoded_first()[:5], in_cameras, RandomEraser("image")]
+        steps = [*decoded_first()[:5], in_cameras, GridMasker("image")]
         count, reason = in_workers(steps)
         assert count == 5
         assert reason.startswith(
@@ -229,11 +219,10 @@ class TestByDefault:
         )
 
     def test_a_missing_package_ends_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ImageGaussianBlurrer, "array_form_needs", ("no_such_package",))
-        missing = "no_such_package is not installed, which step {} (ImageGaussianBlurrer) needs on arrays"
+        monkeypatch.setattr(GridMasker, "array_form_needs", ("no_such_package",))
+        missing = "no_such_package is not installed, which step {} (GridMasker) needs on arrays"
         assert in_workers(decoded_first()) == (3, f"there is no GPU; {missing.format(3)}")
-        blurrer = ImageGaussianBlurrer("image", sigma_range=(0.5, 1.0))
-        assert in_workers([ImageDecoder("image", False), blurrer])[0] == 0
+        assert in_workers([ImageDecoder("image", False), GridMasker("image")])[0] == 0
 
     def test_with_a_gpu_pixels_are_changed_in_the_graph_and_all_else_in_the_workers(self) -> None:
         source = SamplerInputCallable(Cameras(), SequentialSampler(4, 2))
@@ -252,11 +241,11 @@ class TestByDefault:
 
     def test_is_that_of_loaders_not_of_definitions(self) -> None:
         with DataLoader(Cameras(), 2, steps=encoded_first(), num_workers=0, ragged={"boxes": "list"}) as loader:
-            assert loader.plan.startswith("in the workers: 6 of 8 steps (there is no GPU; ")
+            assert loader.plan.startswith("in the workers: 4 of 6 steps (there is no GPU; ")
         source = SamplerInputCallable(Cameras(), SequentialSampler(4, total_batch_size=2))
         plan = PipelineDefinition(source, encoded_first()).plan().splitlines()
         assert plan[:2] == [
-            "in the workers: 8 of 8 steps (run='graph')",
+            "in the workers: 6 of 6 steps (run='graph')",
             "step 0 (ImageResizeCropFlipper): on arrays, in the workers, but for pixels",
         ]
 
@@ -284,29 +273,3 @@ def test_a_broken_file_is_named_with_sample_and_field(decoder: PipelineStepBase,
     rule = r"on sample 3 failed .*: cameras\[1\]\.image: The JPEG file \(200 bytes\)"
     with loader, pytest.raises(SourceError, match=rule):
         list(loader)
-
-
-@pytest.mark.parametrize(
-    ("quality", "most", "of_999", "least_psnr"), [(5, 0.35, 0.2, 35), (30, 0.35, 0.2, 35), (95, 0.06, 0.03, 40)]
-)
-def test_jpeg_artefacts_after_a_step_whose_forms_differ(
-    quality: int, most: float, of_999: float, least_psnr: float
-) -> None:
-    """The documented bound; a difference of one level before becomes more than one."""
-    steps = [
-        ImageResizer("image", output_hw=[250, 440]),
-        ImageJpegDistorter("image", quality_range=(quality, quality)),
-    ]
-    differences = []
-    for seed in range(3):
-        sample = SampleDataGroup()
-        sample.add_data_field("image", DT.UINT8)
-        sample["image"] = photograph(450, 800, seed)
-        one, other = (
-            run_step(steps, sample, run=run).output["image"].astype(float) for run in ("workers", "graph")
-        )
-        differences.append(np.abs(one - other) / 255)
-        assert -20 * np.log10(np.sqrt(np.mean(differences[-1] ** 2))) >= least_psnr
-    all_of_them = np.concatenate(differences)
-    assert 2 / 255 < all_of_them.max() <= most
-    assert np.quantile(all_of_them, 0.999) <= of_999

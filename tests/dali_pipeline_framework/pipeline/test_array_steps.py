@@ -19,7 +19,6 @@ from support.providers import NumberProvider
 
 from accvlab.dali_pipeline_framework.draws import (
     FieldKey,
-    records_of_batch,
 )
 from accvlab.dali_pipeline_framework.errors import (
     GraphError,
@@ -39,7 +38,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     PipelineStepBase,
 )
 from accvlab.dali_pipeline_framework.processing_steps.wrappers.function_steps import ArrayStep
-from accvlab.dali_pipeline_framework.providers import ReplayedDrawsProvider
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 from accvlab.dali_pipeline_framework.testing import run_step
 
@@ -125,7 +123,7 @@ class TestResults:
                 made.append({"g": in_cameras(Gain()), "p": Gain("rig"), "r": Renames(), "d": InGraph()}[kind])
             return made
 
-        how = {"fold_arrays": fold, "batch_size": batch_size, "record_draws": "draws"}
+        how = {"fold_arrays": fold, "batch_size": batch_size}
         assert_same(delivered(make(), run="workers", **how), delivered(make(), **how))
 
     def test_with_the_graph_forced_for_a_step(self) -> None:
@@ -156,33 +154,17 @@ class TestResults:
 
             length = 3
 
-        how = {"record_draws": "draws", "run": "workers", "batch_size": 2}
+        how = {"run": "workers", "batch_size": 2}
         found = delivered([in_cameras(Gain()), InGraph()], source=Numbers(), **how)
-        gains = [sample[".draws.Gain[0]/cameras[0]/gain"] for sample in found]
-        assert len({float(gain) for gain in gains[:6]}) == 6
         again = delivered([in_cameras(Gain()), InGraph()], source=Numbers(), **how)
         assert_same(again, found)
-        for number, sample in enumerate(found):
-            before = NumberProvider(9).get_data(number % 6)["cameras"][1]["gain"]
-            expected = (before + np.float32(1)) * sample[".draws.Gain[0]/cameras[1]/gain"]
+        samples = [NumberProvider(9).get_data(number) for number in range(6)]
+        runs = run_step([in_cameras(Gain()), InGraph()], samples, seed=0)  # the same positions
+        gains = [run.draws["Gain[0]/cameras[1]/gain"] for run in runs]
+        assert len({float(gain) for gain in gains}) == 6
+        for before, sample, gain in zip(samples, found, gains, strict=False):
+            expected = (before["cameras"][1]["gain"] + np.float32(1)) * gain
             np.testing.assert_array_equal(sample[".cameras.1.gain"], expected)
-
-
-class TestRecords:
-    @pytest.mark.parametrize(("recorded_in", "replayed_in"), [("graph", "workers"), ("workers", "graph")])
-    def test_of_one_form_replay_in_the_other(self, recorded_in: Any, replayed_in: Any) -> None:
-        how = {"batch_size": 7, "output_type": "numpy"}
-        with loader_of(chain(), run=recorded_in, record_draws="draws", **how) as loader:
-            (batch,) = list(loader)
-        records = records_of_batch(batch.pop("draws"))
-        again = ReplayedDrawsProvider(NumberProvider(7), records)
-        with loader_of(chain(), again, run=replayed_in, replay_draws="draws", seed=5, **how) as loader:
-            (replayed,) = list(loader)
-        expected = flat(batch)
-        assert flat(replayed).keys() == expected.keys()
-        for name, values in flat(replayed).items():
-            for mine, theirs in zip(values, expected[name], strict=True):
-                np.testing.assert_array_equal(mine, theirs, err_msg=name)
 
 
 class TestPlacement:
@@ -198,8 +180,15 @@ class TestPlacement:
         assert lines[4].startswith("step 2 (InGraph): ")
         assert "run='workers'" in repr(made)
         with loader_of([in_cameras(Gain()), Renames(), InGraph(), in_cameras(Gain())], run="workers") as loader:
-            marks = [line.endswith("[on arrays, in the workers]") for line in repr(loader).splitlines()]
+            lines = loader.describe().splitlines()[:6]
+            named = repr(loader).splitlines()[2:]
+        marks = [line.endswith("[on arrays, in the workers]") for line in lines]
         assert marks == [False, False, True, True, False, False]
+        wrapped = "DataGroupArrayWithNameElementsAppliedStep"
+        assert named == [
+            f"  steps in the workers: {wrapped}, Renames",
+            f"  steps in the graph: InGraph, {wrapped}",
+        ]
 
     def test_of_array_steps_needs_no_setting(self) -> None:
         steps = [in_cameras(Gain()), Doubles(at=-1), InGraph()]

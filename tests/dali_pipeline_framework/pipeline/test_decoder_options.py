@@ -12,16 +12,15 @@ from support.frame_trees import write_frames
 from support.gpu_definitions import checked_by_dali, pretend_gpus
 from support.loaders import pipeline_of
 from support.pipelines import shuffled
+from support.windows import frame_clips
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import (
-    FrameSequenceDecoder,
     ImageDecoder,
     ImageResizeCropFlipper,
 )
-from accvlab.dali_pipeline_framework.providers import FrameSequenceDataProvider
 
 OPTIONS = {"hw_decoder_load": 0.9, "preallocate_height_hint": 900, "preallocate_width_hint": 1600}
 NONE_GIVEN = dict.fromkeys(OPTIONS)
@@ -45,7 +44,7 @@ def settings_of_decoder(pipeline: Any) -> dict[str, Any]:
 STEPS = {
     "decoder": lambda: ImageDecoder("image", True),
     "resizer": lambda: ImageResizeCropFlipper("image", output_hw=(8, 8), scale_range=None, is_encoded=True),
-    "frames": lambda: FrameSequenceDecoder(on_gpu=True),
+    "frames": lambda: ImageDecoder("frames", True),
 }
 
 
@@ -54,7 +53,7 @@ def test_all_decoders_have_them(name: str, tmp_path: Path, monkeypatch: pytest.M
     pretend_gpus(monkeypatch)
     provider: Any = images()
     if name == "frames":
-        provider = FrameSequenceDataProvider(write_frames(tmp_path, {"a": 5}), 2)
+        provider = frame_clips(write_frames(tmp_path, {"a": 5}), 2)
     definition = PipelineDefinition(shuffled(provider, 2), [STEPS[name]()])
     made = {"num_threads": 1, "py_num_workers": 0, "device_id": 0}
     assert settings_of_decoder(definition.get_dali_pipeline(**made)) == NONE_GIVEN

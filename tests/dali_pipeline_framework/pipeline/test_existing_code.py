@@ -16,7 +16,7 @@ from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider
 from support.warnings_of_product import of_product
 
-from accvlab.dali_pipeline_framework.engine.dali.graph_definition import gpu_capabilities, num_usable_gpus
+from accvlab.dali_pipeline_framework.engine.dali.gpus import gpu_facts, num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import GraphError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import (
     CallableBase,
@@ -138,7 +138,7 @@ def test_cuda_is_not_initialised_in_this_process(monkeypatch: pytest.MonkeyPatch
 
     was_initialised = backend.IsDriverInitialized()
     monkeypatch.setattr(backend, "GetCUDADeviceCount", refuse)
-    gpu_capabilities.cache_clear()
+    gpu_facts.cache_clear()
     PipelineDefinition(shuffled(IndexProvider())).get_dali_pipeline(device_id=0)
     assert backend.IsDriverInitialized() == was_initialised
 

@@ -234,6 +234,21 @@ class TestNoCopy:
         assert [batch.tolist() for batch in batches] == [[10, 11, 12, 13], [14, 15, 16, 17]]
 
 
+class CurrentDevice:
+    """Stands for ``torch.cuda.device``."""
+
+    current: int | None = None
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __enter__(self) -> None:
+        CurrentDevice.current = self.number
+
+    def __exit__(self, *exception: object) -> None:
+        CurrentDevice.current = None
+
+
 class TestStreams:
     """With tensors of PyTorch, its current stream waits for the GPU, and not the host."""
 
@@ -245,10 +260,13 @@ class TestStreams:
         self, steps: list[Any], output_type: str, expected: list[Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+        monkeypatch.setattr(torch.version, "cuda", "12.8")
+        monkeypatch.setattr(torch.cuda, "device", CurrentDevice)
         streams = []
         outputs = Pipeline.outputs
 
         def recorded(pipeline: Pipeline, cuda_stream: Any = None) -> Any:
+            assert CurrentDevice.current == (1 if output_type == "torch" else None)
             streams.append(cuda_stream)
             return outputs(pipeline)
 

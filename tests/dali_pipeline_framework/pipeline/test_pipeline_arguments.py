@@ -22,7 +22,7 @@ from support.providers import IndexProvider, NumberProvider, PidProvider
 from support.samplers import EndlessSampler, EpochSampler
 from support.steps import Doubler, Renamer
 
-from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
+from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
 from accvlab.dali_pipeline_framework.limits.control_groups import num_usable_cores

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nvidia.dali import fn
+from support.arrays import DT
 from support.inputs import NumberCallable
 from support.loaders import by_sampler, make_loader
 from support.providers import IndexProvider
@@ -11,7 +13,7 @@ from support.reader_data import numbered_files
 
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, LambdaStep
 from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.data_provider import summary
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
@@ -30,10 +32,20 @@ def test_of_a_definition_and_its_loader(tmp_path: Path) -> None:
     order = by_sampler(ShuffledSampler(6, seed=3), FileDataProvider(root), None)
     with make_loader(order, 2, steps=[step], shard=(1, 2)) as loader:
         head = "DataLoader(batch_size=2, num_workers=0, device=CPU, shard=1 of 2, epoch="
-        assert repr(loader) == f"{head}0){chain}"
+        rest = f"\n  input: {FileDataProvider(root)!r}, ShuffledSampler\n  steps in the graph: ImageDecoder"
+        assert repr(loader) == f"{head}0){rest}"
+        assert loader.describe().startswith(f"{head}0){chain}\n\n")
         loader.set_epoch(4)
-        assert repr(loader) == f"{head}4){chain}"
-    assert repr(loader) == f"{head}4, closed){chain}"
+        assert repr(loader) == f"{head}4){rest}"
+    assert repr(loader) == f"{head}4, closed){rest}"
+
+
+def test_many_steps_are_named_in_a_short_line() -> None:
+    steps = [LambdaStep(fn.copy, input_names="index", output_types={"index": DT.INT32}) for _ in range(20)]
+    with make_loader(IndexProvider(6), 2, steps=steps) as loader:
+        lines = repr(loader).splitlines()
+    assert len(lines) == 3
+    assert lines[2] == f"  steps in the graph: {', '.join(['LambdaStep'] * 8)} and 12 more"
 
 
 def test_of_inputs(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from support.child_processes import run_process
 
 import accvlab.dali_pipeline_framework as package
 from accvlab.dali_pipeline_framework.errors import GraphError
-from accvlab.dali_pipeline_framework.processing_steps import BoxFormatConverter
+from accvlab.dali_pipeline_framework.processing_steps import CoordinateCropper
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.testing import run_step
 
@@ -30,8 +30,8 @@ SCRIPT = """
     import accvlab.dali_pipeline_framework as package
     from accvlab.dali_pipeline_framework.errors import GraphError
     from accvlab.dali_pipeline_framework.processing_steps import (
-        BoxFormatConverter,
-        FrameSequenceDecoder,
+        CoordinateCropper,
+        ImageDecoder,
         ImageResizer,
         PointsInRangeCheck,
     )
@@ -49,7 +49,7 @@ SCRIPT = """
     sample = SampleDataGroup()
     sample.add_data_field("rows", types.DALIDataType.FLOAT)
     sample["rows"] = np.zeros((3, 5))
-    failure(BoxFormatConverter("rows", from_format="xyxy", to_format="xywh"), sample)
+    failure(CoordinateCropper("rows", [0], [1]), sample)
     failure(PointsInRangeCheck("rows", "is_inside", [0], [1]), sample)
     failure(ImageResizer(None, output_hw=[4, 4], hw_names="rows"), sample)
 
@@ -60,7 +60,7 @@ SCRIPT = """
     for number, height in enumerate((1, 2)):
         pixels = bytes(3 * height)
         sample["frames"]["encoded"][number] = np.frombuffer(b"P6 1 %d 255\\n" % height + pixels, np.uint8)
-    failure(FrameSequenceDecoder(), sample)
+    failure(ImageDecoder("frames", False), sample)
 """
 
 
@@ -80,11 +80,11 @@ def test_rules_are_told_without_sources(tmp_path: Path) -> None:
     too_small = "a size is below 1 pixel, or not finite (is the image decoded before?)"
     points = "points must have one number for each limit"
     assert run.stdout.splitlines() == [
-        "  - sample 0, field rows: boxes must be four numbers [in step 0: BoxFormatConverter]",
+        f"  - sample 0, field rows: {points} [in step 0: CoordinateCropper]",
         f"  - sample 0, field is_inside: {points} [in step 0: PointsInRangeCheck]",
         f"  - sample 0, field rows: {too_small} [in step 0: ImageResizer]",
-        "  - sample 0, field frames: the frames of a sequence must have the same size, and these have not "
-        "[in step 0: FrameSequenceDecoder]",
+        "  - sample 0, field frames: the frames of a window must have the same size, and these have not "
+        "[in step 0: ImageDecoder]",
     ]
 
 
@@ -92,11 +92,9 @@ def test_rules_are_told_with_conditionals() -> None:
     sample = SampleDataGroup()
     sample.add_data_field("rows", DT.FLOAT)
     sample["rows"] = np.zeros((3, 5))
-    told = r"field rows: boxes must be four numbers \[in step 0: BoxFormatConverter\]"
+    told = r"field rows: points must have one number for each limit \[in step 0: CoordinateCropper\]"
     with pytest.raises(GraphError, match=told):
-        run_step(
-            BoxFormatConverter("rows", from_format="xyxy", to_format="xywh"), sample, enable_conditionals=True
-        )
+        run_step(CoordinateCropper("rows", [0], [1]), sample, enable_conditionals=True)
 
 
 def test_rules_are_written_where_they_hold() -> None:

@@ -13,16 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from image_steps import changed, distorter
-from nvidia.dali.types import DALIImageType
 from PIL import Image, ImageEnhance, ImageOps
 from support.arrays import encoded_image
 
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import (
     HorizontalFlipper,
-    ImageColorSpaceConverter,
     ImageDecoder,
-    ImageJpegDistorter,
     ImageResizeCropFlipper,
     ImageResizer,
 )
@@ -136,21 +133,7 @@ def test_contrast(factor: float) -> None:
     assert_close(changed(distorter(contrast=factor), NOISE)["image"], expected)
 
 
-def test_gray() -> None:
-    step = ImageColorSpaceConverter("image", from_image_type=DALIImageType.RGB, to_image_type=DALIImageType.GRAY)
-    assert_close(changed(step, NOISE)["image"][..., 0], PICTURE.convert("L"))
-
-
 # --- files ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("quality", [10, 50, 90])
-def test_artefacts_of_jpeg(quality: int) -> None:
-    """The same tables and the same chroma; versions of libjpeg differ by 2 levels in their cosine transforms."""
-    buffer = io.BytesIO()
-    BLURRED.save(buffer, "JPEG", quality=quality, subsampling=2)
-    found = changed(ImageJpegDistorter("image", quality_range=(quality, quality)), np.asarray(BLURRED))["image"]
-    assert_close(found, Image.open(buffer), 2)
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,11 @@ from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.processing_steps import (
     AnnotationElementConditionEval,
     BoxAreaFilter,
-    BoxFormatConverter,
     ConditionalElementRemover,
     PipelineStepBase,
     PointCloudRangeFilter,
     PointsInRangeCheck,
     PointsPadder,
-    TimeDifferenceAdder,
     UnneededFieldRemover,
     VisibleBboxSelector,
 )
@@ -34,7 +32,6 @@ from accvlab.dali_pipeline_framework.testing import run_step
 
 DT = types.DALIDataType
 NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype != DT.BOOL]
-TIMES = [DT.INT64, DT.UINT64, DT.INT32, DT.UINT32, DT.FLOAT64]
 FORMATS = ["xyxy", "xywh", "cxcywh"]
 Draw = Callable[[Any], Any]
 
@@ -52,13 +49,6 @@ def array(rng: np.random.Generator, dtype: Any, *shape: int) -> Any:
         odd = np.array([info.min, info.max, 0, 1], numpy_type)
         values = rng.integers(max(info.min, -9), 10, shape).astype(numpy_type)
     return np.where(rng.random(shape) < 0.15, rng.choice(odd, shape), values)
-
-
-def box_format(draw: Draw, rng: np.random.Generator, n: Any) -> Any:
-    step = BoxFormatConverter(
-        "boxes", from_format=draw(st.sampled_from(FORMATS)), to_format=draw(st.sampled_from(FORMATS))
-    )
-    return step, [{"boxes": (DT.FLOAT, array(rng, DT.FLOAT, count, 4))} for count in n]
 
 
 def box_area(draw: Draw, rng: np.random.Generator, n: Any) -> Any:
@@ -141,20 +131,6 @@ def padder(draw: Draw, rng: np.random.Generator, n: Any) -> Any:
     return step, [{"points": (dtype, array(rng, dtype, count, *shape))} for count in n]
 
 
-def time_difference(draw: Draw, rng: np.random.Generator, n: Any) -> Any:
-    dtype = draw(st.sampled_from(TIMES))
-    outputs = [DT.FLOAT, DT.FLOAT64] + [DT.INT64] * (dtype != DT.FLOAT64)
-    output = draw(st.sampled_from(outputs))
-    unit = 1 if output == DT.INT64 else draw(st.sampled_from([1e-9, -0.1, 3.0]))
-    step = TimeDifferenceAdder(
-        "time", reference_path="reference", difference_name="age", unit=unit, output_type=output
-    )
-    shapes = [()] * len(n) if draw(st.booleans()) else [(count,) for count in n]
-    return step, [
-        {"time": (dtype, array(rng, dtype, *shape)), "reference": (dtype, array(rng, dtype))} for shape in shapes
-    ]
-
-
 def visibility(draw: Draw, rng: np.random.Generator, n: Any) -> Any:
     dtype, depth = draw(st.sampled_from(NUMBERS)), draw(st.sampled_from(NUMBERS))
     step = VisibleBboxSelector(
@@ -184,14 +160,12 @@ def remover(draw: Draw, rng: np.random.Generator, n: Any) -> Any:
 MAKERS: Mapping[str, Callable[[Draw, np.random.Generator, Any], Any]] = {
     made.__name__: made
     for made in (
-        box_format,
         box_area,
         removal,
         condition,
         in_range,
         range_filter,
         padder,
-        time_difference,
         visibility,
         remover,
     )
@@ -255,7 +229,6 @@ def test_both_forms_order_boxes_of_equal_depth_alike() -> None:
 
 
 FAILING = [
-    (BoxFormatConverter("a", from_format="xyxy", to_format="xywh"), (DT.FLOAT, np.zeros((2, 3))), "four numbers"),
     (PointsInRangeCheck("a", "is_in", [0], [1]), (DT.FLOAT, np.zeros((2, 3))), "one number for each limit"),
 ]
 
@@ -285,12 +258,10 @@ def test_steps_that_stand_between_image_steps_have_both_forms() -> None:
         "BEVBBoxesTransformer3D",
         "BoundingBoxToHeatmapConverter",
         "BoxAreaFilter",
-        "BoxFormatConverter",
         "ConditionalElementRemover",
         "PointCloudRangeFilter",
         "PointsInRangeCheck",
         "PointsPadder",
-        "TimeDifferenceAdder",
         "UnneededFieldRemover",
         "VisibleBboxSelector",
     }

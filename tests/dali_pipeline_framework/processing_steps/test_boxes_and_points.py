@@ -9,16 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_runs import assert_laws, assert_same, output_format, run_step
-from support.arrays import DT
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import (
     BoxAreaFilter,
-    BoxFormatConverter,
     PointCloudRangeFilter,
     PointsPadder,
-    TimeDifferenceAdder,
 )
 
 FORMATS = ["xyxy", "xywh", "cxcywh"]
@@ -32,36 +29,6 @@ def to_format(corners: np.ndarray, box_format: str) -> np.ndarray:
         "xywh": np.concatenate([first, second - first], axis=1),
         "cxcywh": np.concatenate([(first + second) / 2, second - first], axis=1),
     }[box_format]
-
-
-class TestBoxFormatConverter:
-    @pytest.mark.parametrize("source", FORMATS)
-    @pytest.mark.parametrize("target", FORMATS)
-    def test_between_all_formats(self, source: str, target: str) -> None:
-        random = np.random.default_rng(3)
-        corners = [np.sort(random.integers(0, 4000, (n, 2, 2)) / 4, axis=1).reshape(n, 4) for n in (5, 0, 1)]
-        samples = [
-            {"a": {"boxes": to_format(c, source).astype(np.float32)}, "b": np.zeros((0, 4), np.float32)}
-            for c in corners
-        ]
-        step = BoxFormatConverter(["boxes", "b"], from_format=source, to_format=target)
-        for one, c in zip(assert_laws(step, samples), corners, strict=True):
-            np.testing.assert_allclose(one["a"]["boxes"], to_format(c, target), rtol=1e-6)
-            assert one["b"].shape == (0, 4)
-
-    def test_refusals(self) -> None:
-        with pytest.raises(SettingError, match="`to_format` must be one of 'xyxy', 'xywh', 'cxcywh', got 'yxyx'"):
-            BoxFormatConverter("boxes", from_format="xyxy", to_format="yxyx")
-        sample = {"boxes": np.zeros((1, 4))}
-        with pytest.raises(ValueError, match=r"boxes: must be FLOAT .* got FLOAT64"):
-            output_format(BoxFormatConverter("boxes", from_format="xyxy", to_format="xywh"), sample)
-        with pytest.raises(KeyError, match="No occurrences of boxes found: no field has the name 'box'"):
-            output_format(BoxFormatConverter("box", from_format="xyxy", to_format="xywh"), sample)
-        with pytest.raises(RuntimeError):
-            run_step(
-                BoxFormatConverter("boxes", from_format="xyxy", to_format="xywh"),
-                [{"boxes": np.zeros((2, 5), np.float32)}],
-            )
 
 
 class TestBoxAreaFilter:
@@ -170,68 +137,3 @@ class TestPointsPadder:
 
 
 NOW = 1_700_000_000_123_456_789
-
-
-class TestTimeDifferenceAdder:
-    @pytest.mark.parametrize("dtype", ["i8", "u8"])
-    def test_nanoseconds_lose_nothing(self, dtype: str) -> None:
-        samples = [
-            {
-                "time": np.array(NOW + i, dtype),
-                "sweeps": {0: {"t": np.array(NOW - 3 * i, dtype)}, 1: {"t": np.array([NOW, NOW + 7], dtype)}},
-            }
-            for i in range(3)
-        ]
-        exact = assert_laws(
-            TimeDifferenceAdder("t", reference_path="time", difference_name="dt", unit=1, output_type=DT.INT64),
-            samples,
-        )
-        seconds = assert_laws(
-            TimeDifferenceAdder("t", reference_path=("time",), difference_name="dt", unit=-1e-9), samples
-        )
-        for i in range(3):
-            assert exact[i]["sweeps"][0]["dt"].tolist() == -4 * i
-            assert exact[i]["sweeps"][1]["dt"].tolist() == [-i, 7 - i]
-            assert_same(seconds[i]["sweeps"][1]["dt"], (np.array([-i, 7 - i]) * -1e-9).astype(np.float32))
-            assert_same(seconds[i]["sweeps"][1]["t"], samples[i]["sweeps"][1]["t"])
-
-    def test_unsigned_numbers_above_int64(self) -> None:
-        sample = {"time": np.uint64(2**64 - 1), "t": np.array([2**64 - 4], np.uint64)}
-        [one] = run_step(
-            TimeDifferenceAdder("t", reference_path="time", difference_name="dt", unit=1, output_type=DT.INT64),
-            [sample],
-        )
-        assert one["dt"].tolist() == [-3]
-
-    def test_smaller_integers_and_floats(self) -> None:
-        sample = {"time": np.uint32(5), "t": np.array([2**32 - 1, 0], np.uint32)}
-        [one] = run_step(
-            TimeDifferenceAdder(
-                "t", reference_path="time", difference_name="dt", unit=2.0, output_type=DT.FLOAT64
-            ),
-            [sample],
-        )
-        assert one["dt"].tolist() == [2.0 * (2**32 - 6), -10.0]
-        sample = {"time": np.float64(1.7e9), "t": np.array([1.7e9 + 0.25])}
-        [one] = run_step(TimeDifferenceAdder("t", reference_path="time", difference_name="dt", unit=1.0), [sample])
-        assert_same(one["dt"], np.array([0.25], np.float32))
-
-    def test_refusals(self) -> None:
-        sample = {"time": np.int64(0), "s": {"t": np.float32(0), "dt": np.int8(0)}, "r": {"t": np.int32(0)}}
-        with pytest.raises(KeyError, match="x: there is no such data field for the reference"):
-            output_format(TimeDifferenceAdder("time", reference_path="x", difference_name="dt"), sample)
-        with pytest.raises(
-            ValueError, match=r"s\.t: must be INT64 or .* got FLOAT.*\n.*r\.t: must be of the type"
-        ):
-            output_format(TimeDifferenceAdder("t", reference_path="time", difference_name="dt"), sample)
-        with pytest.raises(ValueError, match=r"s\.dt: exists already"):
-            output_format(
-                TimeDifferenceAdder("t", reference_path="time", difference_name="dt"),
-                {**sample, "s": {"t": np.int64(0), "dt": np.int8(0)}},
-            )
-        with pytest.raises(SettingError, match="`unit` must be"):
-            TimeDifferenceAdder("t", reference_path="time", difference_name="dt", unit=0)
-        with pytest.raises(SettingError, match="INT64 needs `unit` 1"):
-            TimeDifferenceAdder("t", reference_path="time", difference_name="dt", unit=1e-9, output_type=DT.INT64)
-        with pytest.raises(SettingError, match="`output_type` must be"):
-            TimeDifferenceAdder("t", reference_path="time", difference_name="dt", unit=1, output_type=DT.INT8)

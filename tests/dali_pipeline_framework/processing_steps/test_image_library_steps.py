@@ -7,10 +7,13 @@ import pickle
 import random
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
+from nvidia.dali import types
 from support.arrays import DT
 from support.optional_packages import has, import_torchvision
 from support.random_steps import filled
@@ -20,6 +23,7 @@ from accvlab.dali_pipeline_framework import (
     DataGroupArrayWithNameElementsAppliedStep,
     DataLoader,
     DataProvider,
+    MapStep,
     SampleDataGroup,
     TorchvisionStep,
 )
@@ -29,6 +33,7 @@ from accvlab.dali_pipeline_framework.testing import check_step, run_step
 
 needs_albumentations = pytest.mark.skipif(not has("albumentations"), reason="albumentations is not installed")
 H, W = 24, 36
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def scene(height: int = H, width: int = W, number: int = 0) -> SampleDataGroup:
@@ -249,6 +254,68 @@ def test_boxes_and_points_that_albumentations_drops_take_their_rows_along() -> N
     )
     found = values(run_step(gone, scene(), run="workers").output)
     assert (found["boxes"].shape, found["labels"].shape) == ((0, 4), (0,))
+
+
+@needs_albumentations
+def test_frames_of_clips_are_changed_as_the_image_next_to_them() -> None:
+    image = values(scene())["image"].astype(np.uint8)
+    sample = filled(
+        {
+            "first": (DT.UINT8, image[None]),
+            "image": (DT.UINT8, image),
+            "clip": (DT.UINT8, np.stack([image, 250 - image])),
+        }
+    )
+    names = ["first", "image", "clip"]
+    for steps in ([("GaussianBlur", {"sigma_limit": (2, 2), "p": 1.0})], [("HorizontalFlip", {"p": 0.5})]):
+        [one, *others] = run_step(AlbumentationsStep(compose(*steps), names), [sample] * 6, run="workers")
+        for run in (one, *others):
+            found = run.output
+            assert [found[name].shape for name in names] == [(1, H, W, 3), (H, W, 3), (2, H, W, 3)]
+            np.testing.assert_array_equal(found["first"][0], found["image"])
+            np.testing.assert_array_equal(found["clip"][0], found["image"])
+    blurred = run_step(
+        AlbumentationsStep(compose(("GaussianBlur", {"sigma_limit": (2, 2), "p": 1.0})), "image"), sample
+    )
+    assert (blurred.output["image"] != image).any()
+
+
+# What each line of the page makes of a sample; None: it is random, and only has to change the image.
+RESULTS_OF_LINES: Mapping[str, Any] = {
+    "GaussianBlur": ("image", None),
+    "ImageCompression": ("image", None),
+    "Erasing": ("image", None),
+    "RandomBrightnessContrast": ("image", None),
+    "ToGray": ("image", lambda sample: cv2.cvtColor(sample["image"], cv2.COLOR_RGB2GRAY)[..., None].repeat(3, 2)),
+    ".copy()": ("image", lambda sample: sample["image"][..., [2, 1, 0]]),
+    "hstack": ("boxes", lambda sample: np.array([[2, 3, 14, 12], [20, 4, 55, 24], [1, 1, 4, 3]], np.float32)),
+    "t_ns": ("age_s", lambda sample: np.array([500_000_000, -1]) * 1e-9),
+}
+
+
+@needs_albumentations
+def test_the_lines_of_the_page_replace_steps() -> None:
+    import albumentations
+
+    names = {"A": albumentations, "np": np, "types": types, "AlbumentationsStep": AlbumentationsStep}
+    page = (ROOT / "docs" / "dali_pipeline_framework" / "steps" / "library_steps.md").read_text()
+    lines = page.split("test_image_library_steps.py -->\n```py\n")[1].split("```")[0].splitlines()
+    assert len(lines) == len(RESULTS_OF_LINES)
+    sample = scene()
+    for name, value in (("now_ns", np.int64(1_700_000_000_000_000_000)), ("t_ns", None)):
+        sample.add_data_field(name, DT.INT64)
+        sample[name] = value if value is not None else sample["now_ns"] - np.array([500_000_000, -1])
+    for line, (part, (field, expected)) in zip(lines, RESULTS_OF_LINES.items(), strict=True):
+        assert part in line
+        step = eval(line, {**names, "MapStep": MapStep})
+        if expected is None:
+            found = [run.output[field] for run in run_step(step, [sample] * 8, seed=3, run="workers")]
+            assert len({image.tobytes() for image in found}) > 2, line
+            assert all(image.shape == sample["image"].shape for image in found), line
+        else:
+            found = run_step(step, sample, run="workers").output[field]
+            assert found.dtype == expected(sample).dtype, line
+            np.testing.assert_array_equal(found, expected(sample), line)
 
 
 def test_several_images_get_the_same_parameters_in_albumentations() -> None:

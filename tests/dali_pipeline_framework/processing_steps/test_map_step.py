@@ -72,8 +72,8 @@ def test_draws_come_by_name_and_are_replayed() -> None:
     run = run_step(step, sample(), run="workers", seed=4)
     gain, shift = run.draws["MapStep[0]/gain"], run.draws["MapStep[0]/shift"]
     assert run.output["a"].tolist() == [float(np.float32(2 * gain) + np.float32(shift))] * 2
-    again = run_step(step, sample(), run="workers", draws={"gain": 0.5, "shift": 7})
-    assert again.output["a"].tolist() == [8, 8]
+    again = run_step(step, sample(), run="workers", draws={"gain": 1.5, "shift": 7})
+    assert again.output["a"].tolist() == [10, 10]
 
 
 def test_fields_are_named_by_path_or_in_a_wrapper() -> None:

@@ -18,7 +18,7 @@ from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.laws import some
 from support.pipelines import make_iterator, shuffled
 
-from accvlab.dali_pipeline_framework.engine.dali.graph_definition import num_usable_gpus
+from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import DeviceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputIterable, SequenceSampler
 from accvlab.dali_pipeline_framework.internal_helpers.helper_functions import get_as_data_node

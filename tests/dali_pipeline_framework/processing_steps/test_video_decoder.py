@@ -15,6 +15,7 @@ from support.laws import each_value
 from support.loaders import pipeline_of
 from support.refusals import refusal
 from support.videos import B_FRAMES, encoded_video, make_video, read_numbers
+from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework import (
     DataLoader,
@@ -23,12 +24,14 @@ from accvlab.dali_pipeline_framework import (
     ImageDecoder,
     ImageResizer,
     SampleDataGroup,
-    VideoDataProvider,
     VideoDecoder,
     VideoFrameDataProvider,
     Videos,
+    Windows,
 )
+from accvlab.dali_pipeline_framework.engine.dali.gpus import GpuFacts
 from accvlab.dali_pipeline_framework.errors import FormatError, SettingError
+from accvlab.dali_pipeline_framework.operators import encoded_videos
 from accvlab.dali_pipeline_framework.operators.encoded_videos import DECODED_ON_GPU, why_not_in_graph
 from accvlab.dali_pipeline_framework.processing_steps import DataGroupsWithNameAppliedStep
 
@@ -104,7 +107,7 @@ def test_cameras_with_names_are_decoded_by_one_operator(is_clip: bool, tmp_path:
     }
     videos, name = Videos(cameras=paths), "frames" if is_clip else "image"
     source = (
-        VideoDataProvider(videos, sequence_length=3, images="encoded", timestamps_name="time")
+        video_clips(videos, 3, images="encoded", timestamp_name="time")
         if is_clip
         else VideoFrameDataProvider(videos, images="encoded", timestamp_name="time")
     )
@@ -128,9 +131,9 @@ def test_the_pixels_are_those_that_the_provider_decodes(name: str, run: str, tmp
     codec = "mjpeg" if "mjpeg" in name else "libvpx-vp9"
     paths = {camera: [str(make_video(tmp_path / f"{camera}_{name}", 20, codec))] for camera in ("front", "left")}
     videos = Videos(cameras=paths, colors="dali")
-    settings = {"sequence_length": 3, "step": 2, "stride": 2}
-    expected = loaded(VideoDataProvider(videos, **settings), shuffle=True, seed=3)
-    source = VideoDataProvider(videos, images="encoded", **settings)
+    settings = {"length": 3, "step": 2, "stride": 2}
+    expected = loaded(video_clips(videos, **settings), shuffle=True, seed=3)
+    source = video_clips(videos, images="encoded", **settings)
     found = loaded(source, VideoDecoder("frames", colors="dali"), run=run, shuffle=True, seed=3)
     for batch, other in zip(expected, found, strict=True):
         for camera in paths:
@@ -253,7 +256,7 @@ def test_vp8_is_decoded_in_the_graph_where_each_packet_shows_a_frame(tmp_path: P
                 copy.time_base, copy.is_keyframe = packet.time_base, packet.is_keyframe
                 target.mux(copy)
     for path, is_graph in ((plain, True), (hidden, False)):
-        source = VideoDataProvider(path, sequence_length=5, images="encoded")
+        source = video_clips(path, 5, images="encoded")
         assert source.video_index(0).hides_packets != is_graph
         settings: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "run": "graph", "shuffle": False}
         with DataLoader(source, 2, steps=[VideoDecoder("frames")], **settings) as loader:
@@ -315,12 +318,14 @@ def test_what_gpus_decode(
         number = ".".join(map(str, capability))
         assert reason == f"it is {codec}, and the GPU (compute capability {number}) does not decode it"
     assert why_not_in_graph([codec], has_gpu=True, must_use_gpu=True) == ""
+    pretend_gpus(monkeypatch, capability=capability, has_video=False)
+    for must in (False, True):
+        why = why_not_in_graph([codec], has_gpu=True, must_use_gpu=must)
+        assert "set NVIDIA_DRIVER_CAPABILITIES=compute,utility,video" in why
 
 
 def test_all_gpus_of_the_machine_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    from accvlab.dali_pipeline_framework.operators import encoded_videos
-
-    monkeypatch.setattr(encoded_videos, "gpu_capabilities", lambda: (ADA, HOPPER))
+    monkeypatch.setattr(encoded_videos, "gpu_facts", lambda: GpuFacts((ADA, HOPPER), 13000, True))
     assert "8.9, 9.0" in why_not_in_graph(["av1 yuv420p"], has_gpu=True, must_use_gpu=False)
 
 
@@ -460,14 +465,15 @@ def test_a_damaged_video_of_a_camera_with_a_name_is_named(tmp_path: Path) -> Non
         for camera in ("front", "left")
     }
 
-    class OneBad(VideoDataProvider):
-        def get_data(self, sample_index: int) -> SampleDataGroup:
-            sample = super().get_data(sample_index)
-            if sample_index == 3:
-                sample["left"]["frames"] = np.asarray(sample["left"]["frames"])[:200]
-            return sample
+    class OneBad(Windows):
+        def load_batch(self, sample_indices: Any, slots: Any) -> Any:
+            for index, sample in zip(sample_indices, super().load_batch(sample_indices, slots), strict=True):
+                if index == 3:
+                    sample["left"]["frames"] = np.asarray(sample["left"]["frames"])[:200]
+                yield sample
 
-    source = OneBad(Videos(cameras=paths), sequence_length=4, images="encoded")
+    frames = VideoFrameDataProvider(Videos(cameras=paths), image_name="frames", images="encoded")
+    source = OneBad(frames, {"frames": range(4)}, unit="frames", step=4)
     settings: dict[str, Any] = {"run": "graph", "num_workers": 0, "output_type": "numpy"}
     step = VideoDecoder("frames")
     with DataLoader(source, 2, steps=[step], shuffle=False, faults="skip", **settings) as loader:
@@ -481,7 +487,7 @@ def test_a_damaged_video_of_a_camera_with_a_name_is_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize("run", ["graph", "workers"])
 def test_the_report_counts_frames(run: str, tmp_path: Path) -> None:
     """Clips of 4 with key frames 0, 12, 24, 36: in the graph, each begins at its key frame."""
-    provider = VideoDataProvider(make_video(tmp_path / "v.webm", 40), sequence_length=4, images="encoded")
+    provider = video_clips(make_video(tmp_path / "v.webm", 40), 4, images="encoded")
     with DataLoader(provider, 2, steps=[VideoDecoder("frames")], run=run, num_workers=0) as loader:
         assert len([*loader]) == 5
         report = loader.report()

@@ -13,19 +13,19 @@ from support.frame_trees import pixels_of, samples_of, write_frame, write_frames
 from support.loaders import frozen, make_loader
 from support.reader_data import frame_folders
 from support.recordings import frame_provider
+from support.windows import frame_clips
 
 from accvlab.dali_pipeline_framework.errors import FileError, GraphError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
-from accvlab.dali_pipeline_framework.processing_steps import FrameSequenceDecoder, ImageDecoder
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 from accvlab.dali_pipeline_framework.providers import (
-    ClipDataProvider,
     ConcatDataProvider,
     FrameDataProvider,
     FrameFolders,
-    FrameSequenceDataProvider,
     MissingFrame,
+    Windows,
 )
-from accvlab.dali_pipeline_framework.sampling import Clips, ClipSampler, ShuffledSampler, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler, StreamingSequenceSampler
 
 NAMES = {
     "path_name": "path",
@@ -76,8 +76,7 @@ def test_names_need_not_be_utf_8(tmp_path):
     sample = FrameDataProvider(tmp_path, **NAMES).get_data(1)
     assert sample["recording"] == r"\xff"
     assert sample["path"].startswith(str(tmp_path) + r"/\xff/")
-    names = {"recording_name": "recording", "paths_name": "paths"}
-    sequence = FrameSequenceDataProvider(tmp_path, 2, **names).get_data(0)
+    sequence = frame_clips(tmp_path, 2, recording_name="recording").get_data(0)
     assert sequence["recording"] == r"\xff"
     assert sequence["paths"][1] == sample["path"]
 
@@ -182,9 +181,8 @@ def test_time_stamps_give_the_order_by_time_only(tmp_path):
     by_time = FrameDataProvider(FrameFolders(tmp_path, align="time"), timestamp_name="time")
     assert by_time.timestamps[:, 0].tolist() == [8.5, 9.0, 10.0]
     assert by_time.get_data(0)["time"] == 8.5
-    assert (
-        Clips(by_time.sequence_lengths, 2, timestamps=by_time.timestamps[:, 0], stride_interval=0.5).num_clips == 1
-    )
+    assert by_time.frame_times_s().tolist() == [8.5, 9.0, 10.0]
+    assert Windows(by_time, {"time": [0, 0.5]}, unit="s", tolerance_s=0.1).rows.tolist() == [0]
 
 
 def test_workers_get_providers_with_any_rule(tmp_path):
@@ -328,7 +326,7 @@ def test_a_stopped_run_goes_on_with_workers_of_a_fork_server(tmp_path):
     def make(**arguments):
         return frame_loader(
             tmp_path,
-            lambda provider: ClipSampler(Clips(provider.sequence_lengths, 2), seed=3),
+            lambda provider: StreamingSequenceSampler(provider.sequence_lengths, seed=3),
             num_workers=2,
             start_method="forkserver",
             **arguments,
@@ -344,22 +342,6 @@ def test_a_stopped_run_goes_on_with_workers_of_a_fork_server(tmp_path):
         assert [frozen(batch) for batch in loader] == whole[3:]
 
 
-def test_clips_of_frames(tmp_path):
-    write_frames(tmp_path, LENGTHS)
-    provider = FrameDataProvider(tmp_path, **NAMES)
-    clips = Clips(provider.sequence_lengths, 3, step=2)
-    sampler = ClipSampler(clips, deliver="clips", seed=5)
-    data_input = SamplerInputCallable(ClipDataProvider(provider, clips), sampler)
-    with make_loader(data_input, 2, steps=DECODE) as loader:
-        samples = [sample for batch in loader for sample in samples_of(batch)]
-    assert len(samples) == clips.num_clips // 2 * 2
-    for sample in samples:
-        frames = [sample["frames"][position] for position in range(3)]
-        assert [int(frame["number"]) - int(frames[0]["number"]) for frame in frames] == [0, 1, 2]
-        assert len({frame["recording"] for frame in frames}) == 1
-        assert all(np.array_equal(frame["image"], pixels_of(frame["path"])) for frame in frames)
-
-
 def test_data_sets_are_joined(tmp_path):
     parts = [FrameDataProvider(write_frames(tmp_path / name, {"s": 2, "t": 3}), **NAMES) for name in "xy"]
     whole = ConcatDataProvider(parts)
@@ -367,19 +349,13 @@ def test_data_sets_are_joined(tmp_path):
     assert whole.get_data(6)["path"] == str(tmp_path / "y" / "s" / "00001.png")
 
 
-def test_steps_count_forward(tmp_path):
-    root = write_frames(tmp_path / "root", {"s": 3})
-    with pytest.raises(SettingError, match=r"`step` must be .* got -1\. It counts forward; with"):
-        FrameSequenceDataProvider(root, 2, step=-1)
-
-
 def test_images_that_cannot_be_decoded_are_named(tmp_path):
     root = frame_folders(tmp_path / "root", {"0": 3, "1": 4})
     (root / "1" / "00002.png").write_bytes(b"this is no image, only some text that is long enough")
-    sequences = FrameSequenceDataProvider(root, 2, step=2)
+    sequences = frame_clips(root, 2, step=2)
     frames = FrameDataProvider(root)
     for provider, step, size, wanted in (
-        (sequences, FrameSequenceDecoder(), 3, r"sample 2 \(.*1/00002.png, .*1/00003.png\), field frames"),
+        (sequences, ImageDecoder("frames", False), 3, r"sample 2 \(.*1/00002.png\), field frames"),
         (frames, ImageDecoder("image", False), 7, r"sample 5 \(.*1/00002.png\), field image"),
     ):
         data_input = SamplerInputCallable(provider, ShuffledSampler(size, shuffle=False))
@@ -391,10 +367,10 @@ def test_images_that_cannot_be_decoded_are_named(tmp_path):
 def test_other_sizes_that_only_decoding_tells(tmp_path, name):
     write_frames(tmp_path, {"a": ["0.png", "2.png"]}, height=4, width=5)
     Image.fromarray(np.zeros((5, 4, 3), np.uint8)).save(tmp_path / "a" / name)
-    data_input = SamplerInputCallable(FrameSequenceDataProvider(tmp_path, 2), ShuffledSampler(2, shuffle=False))
-    message = rf"sample 0 \(.*0.png, .*{name}\).*: the frames of a sequence must have the same size"
+    data_input = SamplerInputCallable(frame_clips(tmp_path, 2), ShuffledSampler(2, shuffle=False))
+    message = r"sample 0 \(.*0.png\).*: the frames of a window must have the same size"
     with (
-        make_loader(data_input, 1, steps=[FrameSequenceDecoder()]) as loader,
+        make_loader(data_input, 1, steps=[ImageDecoder("frames", False)]) as loader,
         pytest.raises(GraphError, match=message),
     ):
         list(loader)

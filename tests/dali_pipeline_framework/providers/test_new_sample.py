@@ -15,10 +15,9 @@ from support.arrays import DT
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import FieldValueError
-from accvlab.dali_pipeline_framework.providers import ClipDataProvider, ConcatDataProvider, DataProvider
+from accvlab.dali_pipeline_framework.providers import ConcatDataProvider, DataProvider, Windows
 from accvlab.dali_pipeline_framework.providers.sample_loading import SampleLoader
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, SampleDataGroup
-from accvlab.dali_pipeline_framework.sampling import Clips
 
 
 class Rig(DataProvider):
@@ -174,14 +173,15 @@ class TestBlueprintThatChanges:
         rig = Rig()
         setattr(rig, attribute, 5)  # nothing was read yet
         DataLoader(rig, batch_size=2, num_workers=0).close()
-        clips = ClipDataProvider(rig, Clips([4], 2))
+        rig.sequence_lengths = [4]
+        clips = Windows(rig, {"label": [0, 1]}, unit="frames")
         pair = ConcatDataProvider([Rig(**{attribute: 5}), rig])
         rig.get_data(0)
         setattr(rig, attribute, 3)
         with pytest.raises(FieldValueError, match=f"^{self.RULE}"):
             DataLoader(rig, batch_size=2, num_workers=0)
         with pytest.raises(FieldValueError, match=f"^{self.RULE}"):
-            ClipDataProvider(rig, Clips([4], 2))
+            Windows(rig, {"label": [0, 1]}, unit="frames")
         with pytest.raises(FieldValueError, match=f"^{self.RULE}"):
             clips.get_data(0)
         with pytest.raises(FieldValueError, match=f"^{re.escape('`providers[1]`: ')}{self.RULE}"):

@@ -12,8 +12,6 @@ from support.laws import spread
 from support.loaders import LENGTHS, by_sampler, json_copy, make_loader
 
 from accvlab.dali_pipeline_framework import (
-    Clips,
-    ClipSampler,
     DataProvider,
     MixedSampler,
     SampleDataGroup,
@@ -22,12 +20,11 @@ from accvlab.dali_pipeline_framework import (
     ShuffledSampler,
     ShuffledShardedInputCallable,
     StreamingSequenceSampler,
-    TimeWindows,
     WeightedSampler,
+    Windows,
 )
 
-WINDOWS = {"number": [0.1, -0.2, 0], "place": [-0.3, 0.0, 0.3, 0.1]}
-STEPS = {"number": [1, -2, 0], "place": [-3, 0, 3, 1]}  # a frame each 0.1 s
+WINDOWS = {"number": [1, -2, 0], "place": [-3, 0, 3, 1]}
 Batch: TypeAlias = dict[str, np.ndarray]
 PUBLISHED = "published shuffle"
 NUM_TAKEN = 7  # batches of what has no end
@@ -56,10 +53,13 @@ class Frames(DataProvider):
         return sample
 
 
-def windows_of(edges: Any) -> TimeWindows:
-    # Without the sequences of the length 1, there are runs of 2, 4 and 1 moments with edges="drop".
-    windows = WINDOWS if edges == "repeat" else {"number": [0.1, -0.2, 0]}
-    return TimeWindows(Frames(), windows, fps=10, edges=edges)
+def windows_of(edges: Any, unit: Any) -> Windows:
+    # Without the sequences of the lengths 1 and 2, there are runs of 2, 4 and 1 moments with edges="drop".
+    windows = WINDOWS if edges == "repeat" else {"number": WINDOWS["number"]}
+    if unit == "frames":
+        return Windows(Frames(), windows, unit=unit, edges=edges)
+    in_seconds = {name: [offset / 10 for offset in offsets] for name, offsets in windows.items()}
+    return Windows(Frames(), in_seconds, unit=unit, edges=edges, times_s=np.arange(sum(LENGTHS)) / 10)
 
 
 def mixed(count: int, total: int) -> MixedSampler:
@@ -74,12 +74,11 @@ SAMPLERS: dict[str, Callable[[Any, int], Any]] = {
     "weighted": lambda lengths, total: WeightedSampler(np.arange(sum(lengths)) + 1.0, total, seed=3),
     "sequences": lambda lengths, total: SequenceSampler(total, lengths, 10),
     "streams": lambda lengths, total: StreamingSequenceSampler(lengths, total, seed=5),
-    "clips": lambda lengths, total: ClipSampler(Clips(lengths, 2, tail="repeat"), total, seed=9, last_batch="pad"),
     "mixed": lambda lengths, total: mixed(sum(lengths), total),
 }
 
 
-def source_of(kind: str, provider: TimeWindows, total: int, shard: tuple[int, int]) -> Any:
+def source_of(kind: str, provider: Windows, total: int, shard: tuple[int, int]) -> Any:
     if kind == PUBLISHED:
         size = total // shard[1]
         rank = {"shard_id": shard[0], "num_shards": shard[1]}
@@ -87,7 +86,7 @@ def source_of(kind: str, provider: TimeWindows, total: int, shard: tuple[int, in
     return by_sampler(SAMPLERS[kind]([*map(int, provider.sequence_lengths)], total), provider, None)
 
 
-def loader_of(kind: str, provider: TimeWindows, total: int, shard: tuple[int, int] = (0, 1)) -> Any:
+def loader_of(kind: str, provider: Windows, total: int, shard: tuple[int, int] = (0, 1)) -> Any:
     of_provider = {} if kind == PUBLISHED else {"shard": shard}
     return make_loader(source_of(kind, provider, total, shard), **of_provider)
 
@@ -117,7 +116,7 @@ def assert_windows_are_right(batch: Batch, has_masks: bool) -> None:
     sequence = np.searchsorted(ends, batch["at"], side="right")
     last, first = ends[sequence][:, None] - 1, (ends - LENGTHS)[sequence][:, None]
     for name in WINDOWS if has_masks else ["number"]:
-        wanted = batch["at"][:, None] + STEPS[name]
+        wanted = batch["at"][:, None] + WINDOWS[name]
         frames = np.clip(wanted, first, last)
         is_outside = (wanted < first) | (wanted > last)
         if has_masks:
@@ -131,14 +130,18 @@ def assert_windows_are_right(batch: Batch, has_masks: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edges", "total", "num_ranks"),
-    [("repeat", 4, 2), ("drop", 2, 2), pytest.param("repeat", 3, 3, marks=pytest.mark.wide)],
+    ("edges", "unit", "total", "num_ranks"),
+    [
+        ("repeat", "s", 4, 2),
+        ("drop", "frames", 2, 2),
+        pytest.param("repeat", "frames", 3, 3, marks=pytest.mark.wide),
+    ],
 )
 @spread("kind", [*SAMPLERS, PUBLISHED], 3)
 def test_ranks_and_every_place_to_continue_at_give_the_same_windows(
-    kind: str, edges: Any, total: int, num_ranks: int
+    kind: str, edges: Any, unit: Any, total: int, num_ranks: int
 ) -> None:
-    provider, size = windows_of(edges), total // num_ranks
+    provider, size = windows_of(edges, unit), total // num_ranks
     with loader_of(kind, provider, total) as loader:
         whole = taken(loader)
     assert len(whole) >= 3
@@ -162,3 +165,19 @@ def test_ranks_and_every_place_to_continue_at_give_the_same_windows(
             with loader_of(kind, provider, total) as loader:
                 loader.load_state_dict(state)
                 assert_equal(taken(loader, NUM_TAKEN - number), whole[number:])
+
+
+@pytest.mark.parametrize("kind", ["sequential", "shuffled, padded", "streams"])
+def test_an_epoch_has_each_window_once(kind: str) -> None:
+    provider = Windows(Frames(), {"number": range(2)}, unit="frames", step=2)
+    ends = np.cumsum(LENGTHS)
+    starts = [
+        start for end, length in zip(ends, LENGTHS, strict=True) for start in range(end - length, end - 1, 2)
+    ]
+    sampler = SAMPLERS[kind]([*map(int, provider.sequence_lengths)], 4)
+    with make_loader(by_sampler(sampler, provider)) as loader:
+        for _ in range(2):
+            batches = [*loader]
+            is_new = ~np.concatenate([batch["position"]["is_padding"] for batch in batches])
+            found = np.concatenate([batch["number"] for batch in batches])[is_new]
+            assert sorted(found.tolist()) == [[start, start + 1] for start in starts]

@@ -12,7 +12,7 @@ import pytest
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.providers import FrameFolders
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos
+from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos
 
 
 def test_values_are_frozen_equal_and_pickled() -> None:
@@ -61,12 +61,12 @@ def test_nonsense_is_refused_at_birth(arguments: dict[str, Any], rule: str) -> N
     ("make", "advice"),
     [
         (
-            lambda: VideoDataProvider("a", sequence_length=2, labels=1),
+            lambda: VideoFrameDataProvider("a", labels=1),
             "`labels` is not an argument",
         ),
         (
-            lambda: VideoDataProvider("a", enable_timestamps=True),
-            "Did you mean 'timestamps_name'",
+            lambda: VideoFrameDataProvider("a", enable_timestamp=True),
+            "Did you mean 'timestamp_name'",
         ),
         (lambda: FrameFolders("a", tolerance=1), "Did you mean 'tolerance_s'"),
     ],

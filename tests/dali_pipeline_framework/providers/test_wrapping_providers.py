@@ -20,14 +20,12 @@ from accvlab.dali_pipeline_framework.errors import GraphError, SourceError
 from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 from accvlab.dali_pipeline_framework.providers import (
-    ClipDataProvider,
     ConcatDataProvider,
     FileDataProvider,
-    ReplayedDrawsProvider,
 )
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.sample_data_group import nested_dictionary
-from accvlab.dali_pipeline_framework.sampling import Clips, ShuffledSampler
+from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 from accvlab.dali_pipeline_framework.testing import check_provider
 
 
@@ -82,41 +80,14 @@ def _concat(**settings: Any) -> ConcatDataProvider:
     return ConcatDataProvider([Source(3), Source(5, 3, **settings), Source(4, 8)])
 
 
-def _replayed(provider: DataProvider, indices: Sequence[int]) -> ReplayedDrawsProvider:
-    return ReplayedDrawsProvider(provider, [{"angle": np.float32(index)} for index in indices], indices)
-
-
-CLIPS = Clips([5, 7], 3, tail="mark")
-
 # Wrappers of twelve samples in all; the `Source` that the settings belong to has the samples 3 to 7 of them.
 WRAPPERS: dict[str, Callable[..., DataProvider]] = {
     "concat": _concat,
     "concat in concat": lambda **settings: ConcatDataProvider(
         [ConcatDataProvider([Source(3), Source(5, 3, **settings)]), Source(4, 8)]
     ),
-    "clips": lambda **settings: ClipDataProvider(_concat(**settings), CLIPS, padding_name="is_padding"),
-    "concat of clips": lambda **settings: ConcatDataProvider(
-        [
-            ClipDataProvider(ConcatDataProvider([Source(3), Source(5, 3, **settings)]), Clips([5, 3], 3)),
-            ClipDataProvider(Source(4, 8), Clips([4], 3)),
-        ]
-    ),
-    "replayed draws": lambda **settings: _replayed(_concat(**settings), range(12)),
-    "concat of replayed draws": lambda **settings: ConcatDataProvider(
-        [
-            _replayed(Source(3), range(3)),
-            _replayed(Source(5, 3, **settings), range(5)),
-            _replayed(Source(4, 8), range(4)),
-        ]
-    ),
 }
 every_wrapper = pytest.mark.parametrize("name", WRAPPERS)
-
-
-def numbers_of(sample: SampleDataGroup, field: str) -> list[int]:
-    """The indices or slots of a sample, of the frames of a clip."""
-    frames = sample["frames"].values() if sample.has_child("frames") else [sample]
-    return [int(frame[field]) for frame in frames]
 
 
 def values_of(sample: SampleDataGroup) -> str:
@@ -134,12 +105,8 @@ class TestEveryWrapper:
         wrapper = WRAPPERS[name]()
         for index in range(12):
             described = wrapper.describe_sample(index)
-            frames = [*dict.fromkeys(numbers_of(wrapper.get_data(index), "index"))]
-            prefix = f"sample {index} of the data set: " if name == "replayed draws" else ""
-            if name == "concat of replayed draws":
-                assert described.endswith(f": file {index}")
-            else:
-                assert described == prefix + ", ".join(f"file {frame}" for frame in frames)
+            frame = int(wrapper.get_data(index)["index"])
+            assert described == f"file {frame}"
 
     def test_loads_batches_where_the_wrapped_one_does(self, name: str) -> None:
         assert WRAPPERS[name]().loads_batches
@@ -153,10 +120,9 @@ class TestEveryWrapper:
         loaded = [*wrapper.load_batch(indices, slots)]
         for index, slot, sample in zip(indices, slots, loaded, strict=True):
             alone = wrapper.get_data(index)
-            assert numbers_of(sample, "index") == numbers_of(alone, "index")
+            assert sample["index"] == alone["index"]
             assert sample.format == alone.format
-            for frame, of_slot in zip(numbers_of(sample, "index"), numbers_of(sample, "slot"), strict=True):
-                assert of_slot == (-1 if 3 <= frame <= 7 else slot)
+            assert sample["slot"] == (-1 if 3 <= sample["index"] <= 7 else slot)
 
     def test_an_error_is_put_down_to_its_sample(self, name: str) -> None:
         wrapper = WRAPPERS[name](bad=2)  # file 5
@@ -173,15 +139,9 @@ class TestEveryWrapper:
         assert caught.value.sample_index == 5
 
     def test_nothing_is_loaded_in_batches_where_the_wrapped_one_does_not(self, name: str) -> None:
-        if name.startswith(("clips", "concat")):
-            source = Source(12, together=False)
-            wrapper: DataProvider = ConcatDataProvider([source])
-            if "clips" in name:
-                wrapper = ConcatDataProvider([ClipDataProvider(wrapper, CLIPS)])
-        else:
-            wrapper = _replayed(Source(12, together=False), range(12))
+        wrapper = ConcatDataProvider([Source(12, together=False)])
         assert not wrapper.loads_batches
-        assert [numbers_of(sample, "slot")[0] for sample in wrapper.load_batch([3, 0], [0, 1])] == [-1, -1]
+        assert [int(sample["slot"]) for sample in wrapper.load_batch([3, 0], [0, 1])] == [-1, -1]
 
 
 def test_one_call_for_each_part() -> None:
@@ -191,42 +151,25 @@ def test_one_call_for_each_part() -> None:
     assert [part.calls for part in parts] == [[[0, 1]], [[1, 4, 1]]]
 
 
-def test_clips_load_one_batch_for_each_position() -> None:
-    frames = Source(12)
-    loaded = [*ClipDataProvider(frames, CLIPS).load_batch([0, 10], [2, 3])]
-    assert [numbers_of(sample, "index") for sample in loaded] == [[0, 1, 2], [10, 11, 11]]
-    assert [numbers_of(sample, "slot") for sample in loaded] == [[2, 2, 2], [3, 3, 3]]
-    assert frames.calls == [[0, 10], [1, 11], [2, 11]]
-
-
-def test_many_frames_of_a_clip_are_described_by_two() -> None:
-    provider = ClipDataProvider(Source(12), Clips([12], 9))
-    assert provider.describe_sample(1) == "file 1 to file 9"
-
-
 class _Short(Source):
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         return iter([self.get_data(sample_indices[0])])
 
 
-@pytest.mark.parametrize("wrap", [lambda each: ConcatDataProvider([each]), lambda each: _replayed(each, range(5))])
-def test_too_few_samples_are_no_end_of_the_epoch(wrap: Callable[[DataProvider], DataProvider]) -> None:
+def test_too_few_samples_are_no_end_of_the_epoch() -> None:
     with pytest.raises(RuntimeError, match=r"_Short.* must deliver as many samples as .* got none for .*4"):
-        list(wrap(_Short(5)).load_batch([3, 4], [0, 1]))
+        list(ConcatDataProvider([_Short(5)]).load_batch([3, 4], [0, 1]))
 
 
-@pytest.mark.parametrize("as_clips", [False, True])
-def test_a_file_that_cannot_be_decoded_is_named(tmp_path: Any, as_clips: bool) -> None:
+def test_a_file_that_cannot_be_decoded_is_named(tmp_path: Any) -> None:
     write_frames(tmp_path, {"a/s": 3, "b/s": 3})
     bad = tmp_path / "b" / "s" / "00001.png"
     bad.write_bytes(b"no image")
     provider: DataProvider = ConcatDataProvider([FileDataProvider(tmp_path / name) for name in "ab"])
-    if as_clips:
-        provider = ClipDataProvider(provider, Clips([6], 2, tail="repeat"))
     loader = make_loader(
         SamplerInputCallable(provider, ShuffledSampler(6, shuffle=False)), 6, steps=[ImageDecoder("data", False)]
     )
     with loader, pytest.raises(GraphError) as caught:
         list(loader)
-    assert caught.value.sample_indices == ((3, 4) if as_clips else (4,))
+    assert caught.value.sample_indices == (4,)
     assert str(bad) in str(caught.value)

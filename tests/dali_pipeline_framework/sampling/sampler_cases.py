@@ -13,12 +13,9 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from support.samplers import EpochSampler
 
-from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import SequenceSampler
 from accvlab.dali_pipeline_framework.sampling import (
-    Clips,
-    ClipSampler,
     MixedSampler,
     PlannedBatch,
     RandomAccessSampler,
@@ -28,11 +25,11 @@ from accvlab.dali_pipeline_framework.sampling import (
     WeightedSampler,
 )
 from accvlab.dali_pipeline_framework.sampling.planned_sampler import PlannedSampler
-from accvlab.dali_pipeline_framework.sampling.sampler_replay import ReplayedSampler
+from accvlab.dali_pipeline_framework.sampling.played_sampler import PlayedSampler
 from accvlab.dali_pipeline_framework.sampling.samplers import ShardedPermutationSampler
 
 POLICIES = ("drop", "pad", "partial", "wrap")
-Delivery = tuple[int, int, int, int]  # sample index, sequence, frame, clip
+Delivery = tuple[int, int, int]  # sample index, sequence, frame
 
 
 class BackwardSampler(RandomAccessSampler):
@@ -74,43 +71,28 @@ def _counted(*fields: npt.NDArray[np.int64]) -> Counter[Delivery]:
 
 
 def each_once(num_samples: int) -> Callable[[int], Counter[Delivery]]:
-    return lambda epoch: Counter((index, -1, -1, -1) for index in range(num_samples))
+    return lambda epoch: Counter((index, -1, -1) for index in range(num_samples))
 
 
 def each_frame_once(lengths: list[int]) -> Callable[[int], Counter[Delivery]]:
     starts = np.cumsum([0, *lengths]).tolist()
     return lambda epoch: Counter(
-        (starts[sequence] + frame, sequence, frame, -1)
+        (starts[sequence] + frame, sequence, frame)
         for sequence, length in enumerate(lengths)
         for frame in range(length)
     )
 
 
-def each_clip_once(clips: Clips, as_one: bool) -> Callable[[int], Counter[Delivery]]:
-    """For clips that are not moved by jitter."""
-    numbers = np.arange(clips.num_clips)
-    first_frames = clips.first_frames(numbers)
-    frames = first_frames[:, None] if as_one else clips.frames(first_frames)[0]
-    sequences = clips.sequence_of(numbers).tolist()
-    starts = clips.locate_frames(np.arange(clips.num_frames))[0].searchsorted(sequences).tolist()
-    return lambda epoch: Counter(
-        (index, sequence, index - start, clip)
-        for clip, sequence, start in zip(numbers.tolist(), sequences, starts, strict=True)
-        for index in frames[clip].tolist()
-    )
-
-
 def as_ordered(sampler: PlannedSampler) -> Callable[[int], Counter[Delivery]]:
-    """The samples of the units of an order, for orders that are drawn, mixed, or moved by chance."""
+    """The samples of the units of an order, for orders that are drawn or mixed."""
 
     def contents(epoch: int) -> Counter[Delivery]:
         order = sampler.order.of_epoch(epoch)
-        units, visits = order.units(np.arange(order.num_positions))
+        units, _ = order.units(np.arange(order.num_positions))
         lengths = sampler.unit_table.lengths(units)
         offsets = np.concatenate([np.arange(length) for length in lengths])
-        key = derive_key("within the epoch", sampler.seed, epoch)
-        samples = sampler.unit_table.samples(np.repeat(units, lengths), offsets, np.repeat(visits, lengths), key)
-        return _counted(samples.indices, samples.sequence, samples.frame, samples.clip)
+        samples = sampler.unit_table.samples(np.repeat(units, lengths), offsets)
+        return _counted(samples.indices, samples.sequence, samples.frame)
 
     return contents
 
@@ -167,46 +149,6 @@ def _streamed(draw: Any, batch_size: int, last_batch: str, weighted: bool = Fals
 
 
 @st.composite
-def _any_clips(draw: Any, num_frames: int | None = None) -> Clips:
-    lengths = draw(st.lists(st.integers(1, 9), min_size=1, max_size=5))
-    length = draw(st.integers(1, 3)) if num_frames is None else num_frames
-    tail = draw(st.sampled_from(["drop", "repeat", "mark"]))
-    stride = draw(st.integers(1, 2))
-    if tail == "drop":
-        lengths = [*lengths, (length - 1) * stride + 1]
-    return Clips(
-        lengths,
-        length,
-        stride=stride,
-        step=draw(st.integers(1, 4)),
-        jitter=draw(st.sampled_from([0, 0, 2])),
-        backward=draw(st.booleans()),
-        tail=tail,
-    )
-
-
-@st.composite
-def _clips(draw: Any, batch_size: int, last_batch: str, deliver: str, arrange: str) -> Case:
-    clips = draw(_any_clips())
-    settings: dict[str, Any] = {}
-    if arrange == "streamed":
-        settings["cut_sequences"] = draw(st.booleans())
-    is_weighted = draw(st.integers(0, 3)) == 0
-    if is_weighted:
-        num_units = np.count_nonzero(clips.clips_per_sequence) if arrange == "streamed" else clips.num_clips
-        settings["weights"] = draw(_weights(int(num_units)))
-        settings["num_per_epoch"] = draw(st.none() | st.integers(1, 12))
-    else:
-        settings["shuffle"] = draw(st.booleans())
-    sampler = ClipSampler(
-        clips, batch_size, deliver=deliver, arrange=arrange, seed=draw(SEEDS), last_batch=last_batch, **settings
-    )
-    if is_weighted or clips.jitter:
-        return Case(sampler, clips.num_frames, as_ordered(sampler))
-    return Case(sampler, clips.num_frames, each_clip_once(clips, as_one=deliver == "clips"))
-
-
-@st.composite
 def _component(draw: Any, kind: str) -> PlannedSampler:
     seed, shuffle = draw(SEEDS), draw(st.booleans())
     if kind == "samples":
@@ -216,15 +158,6 @@ def _component(draw: Any, kind: str) -> PlannedSampler:
         if which < 3:
             return WeightedSampler(draw(_weights(draw(st.integers(1, 8)))), seed=seed)
         return ShuffledSampler(draw(st.integers(1, 12)), seed=seed, shuffle=shuffle)
-    if kind == "clips":
-        if draw(st.booleans()):
-            clips = draw(_any_clips(2))
-            return ClipSampler(clips, seed=seed, weights=draw(_weights(clips.num_clips)))
-        return ClipSampler(draw(_any_clips(2)), seed=seed, shuffle=shuffle)
-    if kind == "clips as samples":
-        return ClipSampler(draw(_any_clips(2)), deliver="clips", seed=seed, shuffle=shuffle)
-    if kind == "streams of clips":
-        return ClipSampler(draw(_any_clips(2)), arrange="streamed", seed=seed, shuffle=shuffle)
     return StreamingSequenceSampler(draw(LENGTHS), seed=seed, shuffle=shuffle, cut_sequences=draw(st.booleans()))
 
 
@@ -266,7 +199,7 @@ def _sequences(draw: Any, batch_size: int) -> Case:
 @st.composite
 def _replayed(draw: Any, batch_size: int) -> Case:
     size = draw(st.integers(batch_size, 20))
-    return Case(ReplayedSampler(EpochSampler(size, batch_size), size, 1, None), size)
+    return Case(PlayedSampler(EpochSampler(size, batch_size), size, 1, None), size)
 
 
 @st.composite
@@ -286,17 +219,10 @@ WITH_EPOCHS: dict[str, Callable[[int, str], st.SearchStrategy[Case]]] = {
     "streams cut": lambda size, policy: _streamed(size, policy, cut_sequences=True),
     "streams weighted": lambda size, policy: _streamed(size, policy, weighted=True),
     "streams weighted, cut": lambda size, policy: _streamed(size, policy, weighted=True, cut_sequences=True),
-    "frames of clips": lambda size, policy: _clips(size, policy, "frames", "shuffled"),
-    "frames of clips, streamed": lambda size, policy: _clips(size, policy, "frames", "streamed"),
-    "clips": lambda size, policy: _clips(size, policy, "clips", "shuffled"),
-    "clips, streamed": lambda size, policy: _clips(size, policy, "clips", "streamed"),
     "mixed samples": lambda size, policy: _mixed(size, policy, "samples"),
     "mixed samples, nested": lambda size, policy: _mixed(size, policy, "samples", nested=True),
-    "mixed clips": lambda size, policy: _mixed(size, policy, "clips"),
-    "mixed clips as samples": lambda size, policy: _mixed(size, policy, "clips as samples"),
     "mixed streams": lambda size, policy: _mixed(size, policy, "streams"),
     "mixed streams, nested": lambda size, policy: _mixed(size, policy, "streams", nested=True),
-    "mixed streams of clips": lambda size, policy: _mixed(size, policy, "streams of clips"),
     "sharded permutation": _sharded,
 }
 OTHERS: dict[str, Callable[[int], st.SearchStrategy[Case]]] = {
@@ -354,6 +280,6 @@ def delivered(batches: Iterator[PlannedBatch] | list[PlannedBatch]) -> Counter[D
     found: Counter[Delivery] = Counter()
     for batch in batches:
         counts = ~batch.is_over & (batch.visit >= 0)
-        fields = (batch.indices, batch.sequence, batch.frame, batch.clip)
+        fields = (batch.indices, batch.sequence, batch.frame)
         found.update(_counted(*(field[counts] for field in fields)))
     return found

@@ -16,8 +16,6 @@ from support.providers import IndexProvider
 from accvlab.dali_pipeline_framework.draws import SamplePlace
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.sampling import (
-    Clips,
-    ClipSampler,
     PlannedBatch,
     RandomAccessSampler,
     StreamingSequenceSampler,
@@ -67,8 +65,7 @@ def test_what_a_model_with_a_state_is_told(kind: str, data: Any) -> None:
             for place in in_slot:
                 assert place.is_first or not place.is_padding
                 assert place.is_last or not place.is_padding
-        # Padding is what `"pad"` adds, and what clips with tail="mark" have at their ends.
-        if sampler.last_batch != "pad" and "clips" not in kind:
+        if sampler.last_batch != "pad":
             assert not any(place.is_padding for in_slot in slots.values() for place in in_slot)
 
 
@@ -76,7 +73,7 @@ def assert_slot(places: list[SamplePlace]) -> None:
     """In one slot, over an epoch."""
     assert places[0].is_first
     for before, after in itertools.pairwise(places):
-        # Nothing is carried over from what has ended, to or from padding, nor to another sequence or clip.
+        # Nothing is carried over from what has ended, to or from padding, nor to another sequence.
         if before.is_padding or after.is_padding or before.is_last:
             assert after.is_first
         if before.sequence != after.sequence:
@@ -117,14 +114,6 @@ def test_streams() -> None:
     assert flags_of(dropped) == ["<0 1 2", "<4 5> <6>"]  # frame 3, the last one of the longer slot, is dropped
     wrapped = StreamingSequenceSampler(lengths, 2, shuffle=False, last_batch="wrap")
     assert flags_of(wrapped) == ["<0 1 2 3>", "<4 5> <6> <4"]
-
-
-def test_clips() -> None:
-    clips = Clips([4, 5], 3, step=3, tail="mark")  # 0 1 2 | 3 3 3 | 4 5 6 | 7 8 8
-    sampler = ClipSampler(clips, 3, shuffle=False, last_batch="pad")
-    assert flags_of(sampler) == ["<0 1 2> <7 8> <8*>", "<3> <3*> <3*> <7*> <8*> <8*>", "<4 5 6> <7*> <8*> <8*>"]
-    streamed = ClipSampler(clips, 2, shuffle=False, arrange="streamed")
-    assert flags_of(streamed) == ["<0 1 2> <3> <3*> <3*>", "<4 5 6> <7 8> <8*>"]
 
 
 def test_planned_batches_of_users() -> None:

@@ -186,6 +186,27 @@ class TestSequenceSampler:
         ]
 
 
+class UncopiedSampler(SamplerBase):
+    """Delivers batches of one sample, without end; cannot be copied."""
+
+    is_epoch_based, length = False, None
+
+    def __init__(self, fails_at: int | None = None, error: type[BaseException] = ZeroDivisionError) -> None:
+        self.next, self.fails_at, self.error = 0, fails_at, error
+
+    def get_next_batch_indices(self) -> list[int]:
+        self.next += 1
+        if self.next - 1 == self.fails_at:
+            raise self.error
+        return [(self.next - 1) % 10]
+
+    def reset(self) -> None:
+        raise NotImplementedError
+
+    def __deepcopy__(self, memo: object) -> SamplerBase:
+        raise TypeError
+
+
 def batch_of(data_input: SamplerInputCallable, batch: int, epoch: int = 0) -> list[int]:
     size = data_input.batch_size
     return [int(data_input(SampleInfo(batch * size + slot, slot, batch, epoch))[0]) for slot in range(size)]
@@ -256,6 +277,33 @@ class TestSamplerInputCallable:
         assert [batch_of(copy, batch) for batch in (1, 0)] == [[4, 5, 6, 7], [0, 1, 2, 3]]
         assert copy.length == data_input.length
 
+    def test_what_cannot_be_pickled_is_played_here_without_a_limit(self) -> None:
+        data_input = SamplerInputCallable(IndexProvider(10), GeneratorSampler())
+        assert [batch_of(data_input, batch) for batch in (1, 0)] == [[4, 5, 6, 7], [0, 1, 2, 3]]
+        with pytest.raises(SettingError, match=r"GeneratorSampler cannot be pickled.*give `max_num_iterations`"):
+            pickle.dumps(data_input)
+
+    def test_batches_are_played_once_and_not_before_they_are_requested(self) -> None:
+        sampler = UncopiedSampler()
+        data_input = SamplerInputCallable(IndexProvider(10), sampler)
+        assert sampler.next == 1
+        first = [batch_of(data_input, batch) for batch in (5, 0, 2)]
+        assert sampler.next == 6
+        assert [batch_of(data_input, batch) for batch in (5, 0, 2)] == first == [[5], [0], [2]]
+        assert sampler.next == 6
+
+    def test_a_sampler_that_has_failed_does_not_skip_a_batch(self) -> None:
+        data_input = SamplerInputCallable(IndexProvider(10), UncopiedSampler(fails_at=3))
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                batch_of(data_input, 3)
+        assert batch_of(data_input, 2) == [2]
+        data_input = SamplerInputCallable(IndexProvider(10), UncopiedSampler(fails_at=1, error=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            batch_of(data_input, 1)
+        with pytest.raises(RuntimeError, match="UncopiedSampler was interrupted"):
+            batch_of(data_input, 1)
+
     @pytest.mark.parametrize(
         ("sampler", "arguments", "message"),
         [
@@ -263,7 +311,6 @@ class TestSamplerInputCallable:
             (ExhaustedSampler(), {}, "ended epoch 0 without a single batch"),
             (SequenceSampler(2, [5, 6], 0), {}, "set up for 11 samples, but the data set has only 10"),
             (EpochSampler(30, 4), {}, "chose sample 10, but the data set has the samples 0 .. 9"),
-            (GeneratorSampler(), {"max_num_iterations": None}, "can neither be copied nor"),
             (EpochSampler(), {"max_num_iterations": 0}, "`max_num_iterations` must be .* at least 1"),
         ],
     )

@@ -1,4 +1,4 @@
-"""Samplers, clips and planned batches are values: equal ones are alike in all that they do."""
+"""Samplers and planned batches are values: equal ones are alike in all that they do."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from support.samplers import EpochSampler
 
 from accvlab.dali_pipeline_framework.inputs import SequenceSampler
 from accvlab.dali_pipeline_framework.sampling import (
-    Clips,
-    ClipSampler,
     MixedSampler,
     PlannedBatch,
     SequentialSampler,
@@ -28,23 +26,11 @@ from accvlab.dali_pipeline_framework.sampling import (
     StreamingSequenceSampler,
     WeightedSampler,
 )
+from accvlab.dali_pipeline_framework.sampling.played_sampler import PlayedSampler
 from accvlab.dali_pipeline_framework.sampling.random_access_sampler import EpochSegment
-from accvlab.dali_pipeline_framework.sampling.sampler_replay import ReplayedSampler
 
 # Makers of values, all of which differ.
 MAKERS: list[Callable[[], Any]] = [
-    lambda: Clips([5], 2),
-    lambda: Clips([5], 3),
-    lambda: Clips([5, 5], 2),
-    lambda: Clips([5], 2, stride=2),
-    lambda: Clips([5], 2, step=2),
-    lambda: Clips([5], 2, jitter=1),
-    lambda: Clips([5], 2, backward=True),
-    lambda: Clips([5], 2, tail="repeat"),
-    lambda: Clips([5], 2, tail="mark"),
-    lambda: Clips([5], 2, timestamps=[0, 1, 2, 3, 4], stride_interval=1),
-    lambda: Clips([5], 2, timestamps=[0, 1, 2, 3, 5], stride_interval=1),
-    lambda: Clips([5], 2, timestamps=[0, 1, 2, 3, 4], stride_interval=1, tolerance=0.1),
     lambda: SequentialSampler(10),
     lambda: SequentialSampler(11),
     lambda: SequentialSampler(10, 2),
@@ -62,9 +48,6 @@ MAKERS: list[Callable[[], Any]] = [
     lambda: StreamingSequenceSampler([3, 4], cut_sequences=True),
     lambda: SequenceSampler(2, [3, 4], 1),
     lambda: SequenceSampler(2, [3, 4], 2),
-    lambda: ClipSampler(Clips([5], 2)),
-    lambda: ClipSampler(Clips([5], 2), deliver="clips"),
-    lambda: ClipSampler(Clips([5], 3)),
     lambda: MixedSampler([ShuffledSampler(4), ShuffledSampler(5)], [0.5, 0.5]),
     lambda: MixedSampler([ShuffledSampler(4), ShuffledSampler(5, seed=1)], [0.5, 0.5]),
     lambda: MixedSampler(
@@ -110,7 +93,7 @@ def test_how_far_a_sampler_was_stepped_does_not_count() -> None:
 
 
 def test_samplers_that_do_not_describe_themselves_equal_themselves_only() -> None:
-    for make in (lambda: BackwardSampler(6), lambda: ReplayedSampler(EpochSampler(6, 2), 6, 1, None)):
+    for make in (lambda: BackwardSampler(6), lambda: PlayedSampler(EpochSampler(6, 2), 6, 1, None)):
         sampler = make()
         assert sampler == sampler
         assert sampler != make()

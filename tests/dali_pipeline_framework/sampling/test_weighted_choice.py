@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 import math
 import pickle
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from support.split_mix import key_with_first_number
 from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key, random_uniform
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.sampling.arithmetic import weights as weighted_choice
-from accvlab.dali_pipeline_framework.sampling.arithmetic.weights import WeightedChoice
+from accvlab.dali_pipeline_framework.sampling.arithmetic.weights import WeightedChoice, checked_weights
 
 WEIGHTS = st.lists(st.just(0.0) | st.floats(0, 1) | st.floats(0, 1.7e308), min_size=1, max_size=30).filter(any)
 
@@ -161,5 +163,54 @@ def test_bad_weights_are_refused(weights: Any, message: str) -> None:
         WeightedChoice(weights)
 
 
+class TestCheckedWeights:
+    @pytest.mark.parametrize(
+        "weights",
+        [
+            [1, 0, 3],
+            (1.0, 0.0, 3.0),
+            np.array([1, 0, 3], dtype=np.uint8),
+            np.array([1, 0, 3], dtype=np.float32),
+            [Fraction(1), Decimal(0), 3],
+        ],
+        ids=repr,
+    )
+    def test_numbers_of_any_kind(self, weights: Any) -> None:
+        for expected_count in (3, None):
+            checked = checked_weights(weights, expected_count)
+            assert checked.dtype == np.float64
+            assert checked.tolist() == [1.0, 0.0, 3.0]
+
+    def test_is_a_copy(self) -> None:
+        weights = np.array([1.0, 2.0])
+        checked = checked_weights(weights, 2)
+        weights[0] = 5
+        assert checked.tolist() == [1.0, 2.0]
+
+    @pytest.mark.parametrize(
+        ("weights", "message"),
+        [
+            ([1, 2], "`weights` must have 3 weights, one per item, got 2"),
+            ([1, -2, 3], r"but weights\[1\] is -2\.0\."),
+            ([1, math.nan, -1], r"but weights\[1\] is nan \(and 1 more are wrong\)"),
+            ([1, 2, math.inf], r"but weights\[2\] is inf"),
+            ([1, None, 2], r"but weights\[1\] is nan"),
+            ([0, 0, 0.0], "`weights` must not all be 0: with these 3 weights"),
+            ([[1, 2, 3]], r"shape \(N,\) with N > 0, got shape \(1, 3\)"),
+            ([], r"shape \(N,\) with N > 0, got shape \(0,\)"),
+            (3.0, r"shape \(N,\) with N > 0, got shape \(\)"),
+            (["1", "2", "3"], r"`weights` must be a sequence of numbers, got \['1', '2', '3'\]"),
+            ([1, [2], 3], "`weights` must be a sequence of numbers"),
+            ([1, 2j, 3], "`weights` must be a sequence of numbers"),
+            ([1, 10**400, 3], "`weights` must be a sequence of numbers"),
+            ({"a": 1}, "`weights` must be a sequence of numbers"),
+            (None, "`weights` must be"),
+        ],
+    )
+    def test_bad_weights_are_refused(self, weights: Any, message: str) -> None:
+        with pytest.raises(SettingError, match=message):
+            checked_weights(weights, 3)
+
+
 def test_the_example_in_the_docstring() -> None:
-    assert doctest.testmod(weighted_choice) == (0, 3)
+    assert doctest.testmod(weighted_choice) == (0, 1)

@@ -15,11 +15,11 @@ from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.providers import (
     FileDataProvider,
     FrameDataProvider,
-    FrameSequenceDataProvider,
+    Windows,
 )
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 from accvlab.dali_pipeline_framework.video import (
-    VideoDataProvider,
+    VideoFrameDataProvider,
     Videos,
     VideoStreamInput,
 )
@@ -30,10 +30,9 @@ from accvlab.dali_pipeline_framework.video import (
     [
         (FileDataProvider, {"files": ["a.jpg"]}, "fiel_root", " Did you mean 'file_root'?"),
         (FrameDataProvider, {"folders": "x"}, "zzz", ""),
-        (FrameSequenceDataProvider, {"folders": "x", "sequence_length": 2}, "stribe", " Did you mean 'stride'?"),
-        (VideoDataProvider, {"videos": "x", "sequence_length": 2}, "zzz", ""),
-        (VideoDataProvider, {"videos": "x"}, "timestamp_name", " Did you mean 'timestamps_name'?"),
-        (FrameSequenceDataProvider, {"folders": "x"}, "timestamp_name", ""),  # not frames_name
+        (Windows, {"data_provider": "x", "windows": {}}, "tolerance", " Did you mean 'tolerance_s'?"),
+        (VideoFrameDataProvider, {"videos": "x"}, "zzz", ""),
+        (VideoFrameDataProvider, {"videos": "x"}, "timestamps_name", " Did you mean 'timestamp_name'?"),
         (FileDataProvider, {"files": ["a.jpg"]}, "timestamp_name", ""),  # not data_name
         (FrameDataProvider, {"folders": "x"}, "image", " Did you mean 'image_name'?"),
         (Videos, {"filenames": "x"}, "file_filter", " Did you mean 'file_filters'?"),
@@ -70,5 +69,5 @@ def test_a_class_of_ones_own_is_named() -> None:
 
 
 def test_a_missing_argument_is_told_by_python() -> None:
-    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'sequence_length'"):
-        VideoDataProvider("x")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'unit'"):
+        Windows(IndexProvider(4), {"index": [0]})  # type: ignore[call-arg]

@@ -15,7 +15,6 @@ from support.start_methods import START_METHODS
 from accvlab.dali_pipeline_framework.errors import ContractError
 from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.providers import ReplayedDrawsProvider
 from accvlab.dali_pipeline_framework.testing import check_provider
 
 
@@ -189,10 +188,6 @@ BREAKERS: dict[type[DataProvider], str] = {
 def test_good_providers_pass() -> None:
     check_provider(Frames(), num_workers=0, refuses_other_indices=True)
     check_provider(IndexProvider(1), num_samples=9, num_workers=0)
-    records = [{"Step[0]/a": np.float32(number)} for number in range(4)]
-    check_provider(
-        ReplayedDrawsProvider(Frames(), records, [3, 1, 1, 7]), num_workers=0, refuses_other_indices=True
-    )
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)

@@ -13,9 +13,10 @@ from damaged_videos import without_packets, zeroed
 from support.laws import examples, spread
 from support.videos import B_FRAMES, OPTIONS, make_video, read_numbers
 from support.warnings_of_product import of_product
+from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework.errors import VideoError
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos, index_video
+from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos, index_video
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, KeptFrames
 from accvlab.dali_pipeline_framework.video.video_index import cached_video_index, find_gaps
 
@@ -113,7 +114,7 @@ def test_a_gap_in_time_is_a_warning_with_its_place(tmp_path: Path) -> None:
         assert index_video(cut).num_frames == 34
     for arguments in ({}, {"index_cache": tmp_path / "cache"}, {"index_cache": tmp_path / "cache"}):
         with pytest.warns(UserWarning, match=message) as caught:
-            VideoDataProvider(Videos([cut], **arguments), sequence_length=2)
+            VideoFrameDataProvider(Videos([cut], **arguments))
         assert [warning.filename for warning in of_product(caught)] == [__file__]
     assert cached_video_index(tmp_path / "cache", cut).doubts
 
@@ -230,7 +231,7 @@ class TestSizes:
         reader = FrameReader(path, index)
         for wanted in ([25], [3], [*range(30)]):
             assert read_numbers(reader.frames(wanted)) == wanted
-        provider = VideoDataProvider([path], sequence_length=10)
+        provider = video_clips([path], 10)
         assert provider.get_data(2)["frames"].shape == (10, frames[1], frames[0], 3)
 
     def test_that_change_are_refused_from_where_they_change(self, tmp_path: Path) -> None:

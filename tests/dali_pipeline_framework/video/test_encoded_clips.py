@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from support.laws import examples, spread
 from support.refusals import refusal
 from support.videos import OPEN_GOP, damage, make_video, read_numbers
+from support.windows import video_clips
 from video_kinds import KINDS, without_its_start
 
 from accvlab.dali_pipeline_framework import (
     DataLoader,
-    VideoDataProvider,
     VideoDecoder,
     VideoFrameDataProvider,
     Videos,
@@ -111,9 +111,9 @@ def test_what_cannot_be_cut_out_is_refused(kind: str, video: Callable[[str], Pat
 def test_one_video_that_cannot_be_cut_out_fails_only_its_samples(video: Callable[[str], Path]) -> None:
     good, bad = str(video("h264_b.mp4")), str(video("h264_fields.mkv"))
     with pytest.warns(UserWarning, match=r"Of '.*h264_fields\.mkv', they cannot, so their samples fail when"):
-        provider = VideoDataProvider([bad, good], sequence_length=4, images="encoded")
+        provider = video_clips([bad, good], 4, images="encoded")
     assert provider.sample_data_structure.format.at(("frames",)).content.codecs == ("h264 yuv420p",)
-    num_bad = int(provider.samples_per_recording[0])
+    num_bad = int(provider.sequence_lengths[0])
     with pytest.raises(VideoError) as caught:
         provider.get_data(1)
     message = str(caught.value)
@@ -154,8 +154,8 @@ def test_edit_lists_rotation_and_times_are_left_behind(video: Callable[[str], Pa
 def test_clips_of_remote_videos(video: Callable[[str], Path]) -> None:
     store = fsspec.filesystem("memory")
     store.pipe_file("/encoded/b.mp4", video("h264_b.mp4").read_bytes())
-    remote = VideoDataProvider("memory://encoded/b.mp4", sequence_length=4, images="encoded")
-    local = VideoDataProvider(video("h264_b.mp4"), sequence_length=4, images="encoded")
+    remote = video_clips("memory://encoded/b.mp4", 4, images="encoded")
+    local = video_clips(video("h264_b.mp4"), 4, images="encoded")
     for number in (7, 2):
         assert np.array_equal(remote.get_data(number)["frames"], local.get_data(number)["frames"])
 
@@ -181,11 +181,11 @@ def test_settings_of_the_codec_that_change(tmp_path: Path) -> None:
 
 def test_the_provider_delivers_files_and_numbers(video: Callable[[str], Path]) -> None:
     videos = Videos([str(video("vp9.webm")), str(video("h264_b.mp4"))])
-    provider = VideoDataProvider(videos, sequence_length=3, stride=2, images="encoded", tail="repeat")
+    provider = video_clips(videos, 3, stride=2, images="encoded")
     blueprint = provider.sample_data_structure.format
     assert blueprint.at(("frames",)).content.codecs == ("h264 yuv420p", "vp9 yuv420p")
     assert repr(provider.sample_data_structure) == "SampleDataGroup(frames: UINT8, frames_to_decode: INT32)"
-    sample = provider.get_data(9)  # frames 12, 14, 16 of the second video
+    sample = provider.get_data(8)  # frames 12, 14, 16 of the second video
     assert sample["frames_to_decode"].tolist() == [0, 1, 2]
     assert read_numbers(decoded_clip(sample["frames"].copy(), sample["frames_to_decode"])) == [12, 14, 16]
     single = VideoFrameDataProvider(videos, images="encoded").get_data(53)
@@ -195,16 +195,10 @@ def test_the_provider_delivers_files_and_numbers(video: Callable[[str], Path]) -
 
 def test_settings_that_do_not_go_with_files(video: Callable[[str], Path]) -> None:
     path = video("vp9.webm")
-    constant = refusal(
-        lambda: VideoDataProvider(path, sequence_length=3, tail="constant", images="encoded"), SettingError
-    )
-    assert "`tail='constant'` has frames that are in no video" in constant
     from nvidia.dali.types import DALIImageType
 
     bgr = Videos(path, image_type=DALIImageType.BGR)
-    assert "RGB only, got BGR" in refusal(
-        lambda: VideoDataProvider(bgr, sequence_length=3, images="encoded"), SettingError
-    )
+    assert "RGB only, got BGR" in refusal(lambda: video_clips(bgr, 3, images="encoded"), SettingError)
     unknown = refusal(lambda: VideoFrameDataProvider(path, images="jpeg"), SettingError)  # type: ignore[arg-type]
     assert "`images` must be" in unknown
 
@@ -212,18 +206,18 @@ def test_settings_that_do_not_go_with_files(video: Callable[[str], Path]) -> Non
 def test_frames_that_clips_of_a_batch_share_are_decoded_once(video: Callable[[str], Path]) -> None:
     """Windows 16..19, 2..5, 14..17 and 0..3 of a video whose key frames are 0, 12, 24."""
     order = [8, 1, 7, 0]
-    provider = VideoDataProvider(video("vp9.webm"), sequence_length=4, step=2)
+    provider = video_clips(video("vp9.webm"), 4, step=2)
     samples = [*provider.load_batch(order, [0, 1, 2, 3])]
     assert [read_numbers(sample["frames"])[0] for sample in samples] == [16, 2, 14, 0]
     assert provider.statistics.num_decoded == 8 + 6  # 12..19 and 0..5
-    alone = VideoDataProvider(video("vp9.webm"), sequence_length=4, step=2)
+    alone = video_clips(video("vp9.webm"), 4, step=2)
     assert [read_numbers(alone.get_data(number)["frames"])[0] for number in order] == [16, 2, 14, 0]
     assert alone.statistics.num_decoded == 8 + 6 + 6 + 4
 
 
 def test_a_video_that_fails_fails_only_its_samples(tmp_path: Path) -> None:
     paths = [make_video(tmp_path / f"{name}.mp4", 24, "libx264") for name in ("good", "bad")]
-    provider = VideoDataProvider(paths, sequence_length=4, step=2, images="encoded")
+    provider = video_clips(paths, 4, step=2, images="encoded")
     paths[1].write_bytes(paths[1].read_bytes()[:-40])
     with pytest.raises(VideoError, match=r"bad\.mp4' was changed after it was indexed"):
         provider.get_data(13)

@@ -14,6 +14,7 @@ import pytest
 from nvidia.dali import types
 from support.laws import each_value, spread
 from support.videos import OPTIONS
+from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework import (
     DALIStructuredOutputIterator,
@@ -23,7 +24,7 @@ from accvlab.dali_pipeline_framework import (
     VideoStreamInput,
 )
 from accvlab.dali_pipeline_framework.errors import SettingError, VideoError
-from accvlab.dali_pipeline_framework.video import FrameReader, VideoDataProvider, index_video
+from accvlab.dali_pipeline_framework.video import FrameReader, index_video
 from accvlab.dali_pipeline_framework.video.frame_converter import Colors, FrameConverter
 from accvlab.dali_pipeline_framework.video.frame_reader import KeptFrames
 from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
@@ -407,7 +408,7 @@ def test_unknown_matrices(tmp_path: Path) -> None:
     with pytest.raises(VideoError, match=rule):
         VideoFrameDataProvider(path).get_data(2)
     with pytest.raises(VideoError, match=rule):
-        VideoDataProvider(path, sequence_length=2).get_data(1)
+        video_clips(path, 2).get_data(1)
     as_dali = VideoFrameDataProvider(Videos(path, colors="dali")).get_data(2)["image"]
     np.testing.assert_array_equal(as_dali, decoded(path, "dali")[2])
     stream = VideoStreamInput(5)

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from support.child_processes import run_process
 from support.laws import each_value, examples, some
 from support.videos import B_FRAMES, damage, make_video, read_numbers
+from support.windows import video_clips
 from video_kinds import KINDS
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, index_video
+from accvlab.dali_pipeline_framework.video import index_video
 from accvlab.dali_pipeline_framework.video.frame_converter import FrameConverter
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, FrameReaderPool, KeptFrames
 from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
@@ -304,7 +305,7 @@ class TestPool:
         assert (done.returncode, done.stdout) == (0, "same in both\n"), done.stderr
 
     def test_pickle_has_no_decoders(self, video: Callable[[str], Path]) -> None:
-        provider = VideoDataProvider(video("h264_b.mp4"), sequence_length=4)
+        provider = video_clips(video("h264_b.mp4"), 4)
         provider.new_sample()  # keeps its blueprint
         size = len(pickle.dumps(provider))
         frames = provider.get_data(3)["frames"]
@@ -318,10 +319,10 @@ class TestPool:
 _FORKING = """
 import gc, os, signal, sys
 import numpy as np
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos
+from accvlab.dali_pipeline_framework import VideoFrameDataProvider, Videos, Windows
 
-videos = Videos(sys.argv[1], num_decoder_threads=int(sys.argv[2]))
-provider = VideoDataProvider(videos, sequence_length=4)
+videos = VideoFrameDataProvider(Videos(sys.argv[1], num_decoder_threads=int(sys.argv[2])), image_name="frames")
+provider = Windows(videos, {"frames": range(4)}, unit="frames", step=4)
 expected = [provider.get_data(sample)["frames"] for sample in range(10)]
 provider.get_data(0)
 child = os.fork()

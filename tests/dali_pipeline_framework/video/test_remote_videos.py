@@ -20,10 +20,11 @@ import numpy as np
 import pytest
 from support.file_server import FileServer
 from support.videos import make_video, read_numbers
+from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, VideoDecoder
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, SourceError, VideoError
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos, index_video
+from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos, index_video
 from accvlab.dali_pipeline_framework.video.files.stored_videos import located
 from accvlab.dali_pipeline_framework.video.files.video_file import is_empty, missing_bytes
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
@@ -61,7 +62,7 @@ def remote(url: str, *, storage_options: Any = FAST, **settings: Any) -> Videos:
 
 
 def frames_of(videos: Videos) -> list[Any]:
-    provider = VideoDataProvider(videos, sequence_length=7, step=5)
+    provider = video_clips(videos, 7, step=5)
     try:
         return [provider.get_data(sample)["frames"] for sample in range(provider.get_number_of_samples())]
     finally:
@@ -124,9 +125,7 @@ def test_lists_folders_and_patterns(server: FileServer, video: Callable[[str], P
     memory.pipe_file("/drives/list.txt", b"bus/9.mp4 4 8 12\nmemory://drives/car/1.MKV 5\n")
 
     def found(**settings: Any) -> list[tuple[str, Any]]:
-        provider = VideoDataProvider(
-            Videos(**settings, storage_options=FAST), sequence_length=4, tail="repeat", path_name="path"
-        )
+        provider = video_clips(Videos(**settings, storage_options=FAST), 4, edges="repeat", path_name="path")
         starts = np.cumsum([0, *provider.sequence_lengths[:-1]]).tolist()
         return [
             (sample["path"], int(sample["label"][0] if "label" in sample else read_numbers(sample["frames"])[0]))
@@ -160,7 +159,7 @@ def test_lists_folders_and_patterns(server: FileServer, video: Callable[[str], P
 def test_cameras(server: FileServer, video: Callable[[str], Path]) -> None:
     front, left = (served(server, video("h264_b.mp4"), name) for name in ("front.mp4", "left.mp4"))
     rig = Videos(cameras={"front": front, "left": [left]}, storage_options=FAST)
-    sample = VideoDataProvider(rig, sequence_length=2).get_data(3)
+    sample = video_clips(rig, 2).get_data(3)
     assert read_numbers(sample["front"]["frames"]) == read_numbers(sample["left"]["frames"]) == [6, 7]
 
 
@@ -173,13 +172,13 @@ def test_what_is_read_of_a_long_video(long_videos: Path, server: FileServer, tmp
     size = (server.folder / name).stat().st_size
     assert size > 5 * MIB
     videos = remote(url, index_cache=tmp_path / "indices")
-    provider = VideoDataProvider(videos, sequence_length=8)
+    provider = video_clips(videos, 8)
     assert server.num_bytes < (1.25 * MIB if name == "a.mp4" else 1.1 * size)  # its tables; else all, once
     assert server.num_reads <= (4 if name == "a.mp4" else 9)
     assert len(server.requests) == server.num_reads + 2
     assert provider.video_index(0) == index_video(long_videos / name)
     server.forget()
-    provider = VideoDataProvider(videos, sequence_length=8)
+    provider = video_clips(videos, 8)
     assert server.requests == [("HEAD", f"/{name}")]  # the index is there
     server.forget()
     assert read_numbers(provider.get_data(9)["frames"]) == [*range(72, 80)]
@@ -254,7 +253,7 @@ def test_encoded_clips_are_requested_once(
     long_videos: Path, server: FileServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     videos = remote(served(server, long_videos / "a.mp4"), index_cache=tmp_path / "indices")
-    provider = VideoDataProvider(videos, sequence_length=4, step=30, images="encoded")
+    provider = video_clips(videos, 4, step=30, images="encoded")
     server.forget()
     steps = [VideoDecoder("frames")]
     with DataLoader(provider, 1, steps=steps, shuffle=False, num_workers=0, output_type="numpy") as loader:
@@ -276,7 +275,7 @@ def test_members_of_archives_are_read_in_parts(long_videos: Path, server: FileSe
     else:
         with tarfile.open(packed, "w") as tar:
             tar.add(long_videos / "a.mkv", "clips/a.mkv")
-    provider = VideoDataProvider(remote(f"{kind}://clips/a.mkv::{server.url}/all.pack"), sequence_length=8)
+    provider = video_clips(remote(f"{kind}://clips/a.mkv::{server.url}/all.pack"), 8)
     provider.get_data(0)  # the list of members
     provider.close()
     server.forget()
@@ -394,7 +393,7 @@ def test_what_does_not_pass_is_the_error_that_it_was(
 ) -> None:
     url = served(server, video(kind))
     hasty = {"reading": attrs.evolve(FAST["reading"], attempts=2, timeout_s=0.3 if fault == "stall" else 30)}
-    provider = VideoDataProvider(remote(url, storage_options=hasty), sequence_length=5)
+    provider = video_clips(remote(url, storage_options=hasty), 5)
     server.lasting_fault = fault
     begin_s = time.monotonic()
     with pytest.raises(FileError, match=rf"Cannot read '{url}' after 0 decoded frames: .*({reason})") as failed:
@@ -533,6 +532,4 @@ def test_settings(server: FileServer, video: Callable[[str], Path]) -> None:
     with pytest.raises(SettingError, match="`storage_options` must be a dict, got str"):
         Videos("s3://drives/a.mp4", storage_options="key")
     with pytest.raises(SettingError, match="`index_cache` must be a local folder, got 's3://drives'"):
-        VideoDataProvider(
-            remote(served(server, video("h264_b.mp4")), index_cache="s3://drives"), sequence_length=1
-        )
+        video_clips(remote(served(server, video("h264_b.mp4")), index_cache="s3://drives"), 1)

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, index_video
+from accvlab.dali_pipeline_framework.video import index_video
 from accvlab.dali_pipeline_framework.video.files.video_file import missing_bytes
 
 KINDS = [
@@ -56,7 +57,7 @@ def test_without_pyav(video: Callable[[str], Path], monkeypatch: pytest.MonkeyPa
         r"pip install 'accvlab.dali_pipeline_framework\[video\]'.*VP8, VP9 and MJPEG"
     )
     with pytest.raises(SettingError, match=rule):
-        VideoDataProvider(path, sequence_length=2)
+        video_clips(path, 2)
     with pytest.raises(SettingError, match=rule):
         index_video(path)
 

@@ -1,4 +1,4 @@
-"""Sequences of videos: those of DALI's reader, in its order, with its pixels."""
+"""Frames of videos, and clips of them: those of DALI's reader, in its order, with its pixels."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from nvidia.dali.pipeline import pipeline_def
 from support.laws import examples
 from support.recordings import video_provider
 from support.videos import make_video, read_numbers
+from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework.errors import DuplicateFieldError, FileError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos
+from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos
 
 LENGTHS = {"a.webm": 10, "b.webm": 7, "irregular.webm": 8, "late.webm": 8, "thirds.webm": 12, "c.avi": 9}
 
@@ -47,41 +48,47 @@ def from_dali(**arguments: Any) -> list[list[np.ndarray]]:
     return [[np.array(output[0]) for output in made.run()] for _ in range(made.epoch_size("reader"))]
 
 
-TAILS = {
-    "none": "drop",
-    "edge": "repeat",
-    "repeat": "repeat",
-    "constant": "constant",
-    "reflect_1001": "reflect_1001",
-    "symmetric": "reflect_1001",
-    "reflect_101": "reflect_101",
-    "reflect": "reflect_101",
-}
-
-
-def renamed(
-    pad_mode: str = "none", enable_frame_num: Any = False, enable_timestamps: bool = False, **others: Any
-) -> Any:
-    """The arguments of the provider that are those of DALI's reader."""
-    names = {
-        True: "first_frame_number_name",
-        "scalar": "first_frame_number_name",
-        "sequence": "frame_numbers_name",
-    }
-    if enable_frame_num in names:
-        others[names[enable_frame_num]] = "frame_num"
-    if enable_timestamps:
-        others["timestamps_name"] = "timestamps"
-    return {**others, "tail": TAILS[pad_mode]}
-
-
-def from_provider(**arguments: Any) -> list[list[np.ndarray]]:
-    provider = video_provider(**arguments)
-    return [list(provider.get_data(n).get_data()) for n in range(provider.get_number_of_samples())]
+def from_clips(
+    sequence_length: int,
+    stride: int = 1,
+    step: int | None = None,
+    pad_mode: str = "none",
+    enable_frame_num: Any = False,
+    enable_timestamps: bool = False,
+    **videos: Any,
+) -> list[list[np.ndarray]]:
+    """The outputs of the reader, made of clips; of those that are not complete it has one per video, or none."""
+    step, span = step or sequence_length * stride, sequence_length * stride
+    provider = video_clips(
+        Videos(**videos),
+        sequence_length,
+        stride=stride,
+        step=step,
+        edges="drop" if pad_mode == "none" else "repeat",
+        frame_number_name="frame_num",
+        timestamp_name="timestamps",
+    )
+    lengths = provider.data_provider.sequence_lengths
+    ends = np.cumsum(lengths)
+    samples = []
+    for number, row in enumerate(provider.rows.tolist()):
+        sequence = ends.searchsorted(row, side="right")
+        frame = row - (ends - lengths)[sequence]
+        is_first_padded = pad_mode != "none" and (frame < step or frame - step + span <= lengths[sequence])
+        if frame + span > lengths[sequence] and not is_first_padded:
+            continue
+        sample = provider.get_data(number)
+        outputs = [sample["frames"]]
+        outputs += [sample["label"]] if "label" in provider.sample_data_structure.field_names_flat else []
+        outputs += [sample["frame_num"][:1]] if enable_frame_num in (True, "scalar") else []
+        outputs += [sample["frame_num"]] if enable_frame_num == "sequence" else []
+        outputs += [sample["timestamps"]] * enable_timestamps
+        samples.append(outputs)
+    return samples
 
 
 def check_equal(**arguments: Any) -> int:
-    expected, got = from_dali(**arguments), from_provider(**renamed(**arguments), colors="dali")
+    expected, got = from_dali(**arguments), from_clips(**arguments, colors="dali")
     assert len(got) == len(expected)
     for sample, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
         assert [array.shape for array in ours] == [array.shape for array in theirs], sample
@@ -99,14 +106,12 @@ def windows(draw: st.DrawFn) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "sequence_length": draw(st.integers(1, 7)),
         "stride": draw(st.integers(1, 3)),
-        "pad_mode": draw(st.sampled_from([*TAILS])),
+        "pad_mode": draw(st.sampled_from(["none", "edge", "repeat"])),
         "enable_frame_num": draw(st.sampled_from(["none", "scalar", "sequence", True, False])),
         "enable_timestamps": draw(st.booleans()),
     }
     if draw(st.booleans()):
         arguments["step"] = draw(st.integers(1, 6))
-    if arguments["pad_mode"] == "constant":
-        arguments["fill_value"] = draw(st.sampled_from([0, 9, [1, 2, 3]]))
     return arguments
 
 
@@ -163,40 +168,31 @@ def test_label_folders(folder: Path, tmp_path: Path) -> None:
         )
     assert check_equal(file_root=str(tmp_path), sequence_length=3, enable_frame_num=True) == 3 + 2 + 3 + 3
     (tmp_path / "a" / "notes.txt").write_text("not a video")
-    provider = VideoDataProvider(Videos(file_root=tmp_path), sequence_length=3, path_name="path")
+    provider = video_clips(Videos(file_root=tmp_path), 3, path_name="path")
     paths = [provider.get_data(n)["path"] for n in range(provider.get_number_of_samples())]
     assert list(dict.fromkeys(Path(path).name for path in paths)) == ["10.webm", "2.webm", "x.WEBM", "a.avi"]
 
 
 def test_fields(folder: Path) -> None:
     files = [folder / "b.webm", folder / "c.avi"]
-    provider = VideoDataProvider(
+    provider = VideoFrameDataProvider(
         Videos(files, labels=[5, 6]),
-        sequence_length=3,
-        frame_numbers_name="n",
-        timestamps_name="t",
-        frames_name="clip",
+        frame_number_name="n",
+        timestamp_name="t",
+        image_name="picture",
         label_name="class",
         path_name="path",
         recording_number_name="video",
     )
-    assert list(provider.sample_data_structure.contained_top_level_field_names) == [
-        "clip",
-        "class",
-        "n",
-        "t",
-        "path",
-        "video",
-    ]
-    sample = provider.get_data(3)
-    assert sample["clip"].shape == (3, 48, 64, 3)
+    names = ("picture", "class", "n", "t", "path", "video")
+    assert provider.sample_data_structure.contained_top_level_field_names == names
+    sample = provider.get_data(10)
+    assert sample["picture"].shape == (48, 64, 3)
     assert sample["class"].tolist() == [6]
-    assert sample["n"].tolist() == [3, 4, 5]
-    assert sample["t"].tolist() == pytest.approx([0.12, 0.16, 0.2])
+    assert (sample["n"], sample["video"]) == (3, 1)
+    assert sample["t"] == pytest.approx(0.12)
     assert sample["path"] == str(folder / "c.avi")
-    assert sample["video"] == 1
-    assert provider.sequence_lengths.tolist() == [2, 3]
-    assert provider.samples_per_recording.tolist() == [2, 3]
+    assert provider.sequence_lengths.tolist() == [7, 9]
     assert provider.video_index(1).codec_name == "mjpeg"
 
 
@@ -212,7 +208,7 @@ def test_folders_and_patterns(folder: Path, tmp_path: Path) -> None:
         ([tmp_path / "sub", tmp_path / "9*"], ["sub/x.webm", "9.WEBM"]),
         (tmp_path / "**" / "*.webm", ["10.webm", "[1].webm", "sub/x.webm"]),
     ):
-        provider = VideoDataProvider(source, sequence_length=7, path_name="path")
+        provider = video_clips(source, 7, path_name="path")
         paths = [provider.get_data(n)["path"] for n in range(provider.get_number_of_samples())]
         assert paths == [str(tmp_path / name) for name in names]
     rig = Videos(cameras={"front": tmp_path / "[19]*", "left": [folder / "a.webm"] * 2}, labels=[4, 5])
@@ -220,8 +216,7 @@ def test_folders_and_patterns(folder: Path, tmp_path: Path) -> None:
 
 
 def test_short_videos_have_no_samples(folder: Path) -> None:
-    provider = VideoDataProvider([folder / name for name in ("b.webm", "a.webm", "c.avi")], sequence_length=9)
-    assert provider.samples_per_recording.tolist() == [0, 1, 1]
+    provider = video_clips([folder / name for name in ("b.webm", "a.webm", "c.avi")], 9)
     assert provider.sequence_lengths.tolist() == [1, 1]
     assert read_numbers(provider.get_data(0)["frames"]) == [*range(9)]
 
@@ -230,13 +225,13 @@ def test_ends_of_ranges_are_not_part_of_them(folder: Path, tmp_path: Path) -> No
     (tmp_path / "list").write_text(
         f"{folder / 'a.webm'} 0 2 5\n{folder / 'a.webm'} 0 7 9\n{folder / 'a.webm'} 0 8\n"
     )
-    samples = from_provider(file_list=tmp_path / "list", sequence_length=1, file_list_format="frames")
+    samples = from_clips(1, file_list=tmp_path / "list", file_list_format="frames")
     assert [read_numbers(sample[0])[0] for sample in samples] == [2, 3, 4, 7, 8, 8, 9]
 
 
 @pytest.mark.parametrize("image_type", [types.DALIImageType.BGR, types.DALIImageType.GRAY])
 def test_image_types(folder: Path, image_type: types.DALIImageType) -> None:
-    provider = VideoDataProvider(Videos(folder / "a.webm", image_type=image_type), sequence_length=4)
+    provider = video_clips(Videos(folder / "a.webm", image_type=image_type), 4)
     frames = provider.get_data(1)["frames"]
     assert frames.shape[3] == (1 if image_type == types.DALIImageType.GRAY else 3)
     assert read_numbers(frames) == [4, 5, 6, 7]
@@ -245,7 +240,7 @@ def test_image_types(folder: Path, image_type: types.DALIImageType) -> None:
 @pytest.mark.filterwarnings("ignore:.*several video streams")
 @pytest.mark.parametrize("kind", ["h264_b.mp4", "hevc_open.mkv", "h264_irregular.mp4", "two_streams.mkv"])
 def test_codecs_beyond_those_of_dali(video: Callable[[str], Path], kind: str) -> None:
-    provider = VideoDataProvider(video(kind), sequence_length=3, step=2, timestamps_name="timestamps")
+    provider = video_clips(video(kind), 3, step=2, timestamp_name="timestamps")
     times_s = provider.video_index(0).times_s
     for sample in reversed(range(provider.get_number_of_samples())):
         data = provider.get_data(sample)
@@ -254,7 +249,7 @@ def test_codecs_beyond_those_of_dali(video: Callable[[str], Path], kind: str) ->
 
 
 def test_stream_of_the_container(video: Callable[[str], Path]) -> None:
-    provider = VideoDataProvider(Videos(video("two_streams.mkv"), stream=1), sequence_length=2)
+    provider = video_clips(Videos(video("two_streams.mkv"), stream=1), 2)
     assert read_numbers(provider.get_data(5)["frames"]) == [1010, 1011]
 
 
@@ -265,9 +260,7 @@ def test_names(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "list").write_text(
         "".join(f"{tmp_path / name} {n}\n" for n, name in enumerate(names)), encoding="utf-8"
     )
-    provider = VideoDataProvider(
-        Videos(file_list=tmp_path / "list", index_cache=tmp_path / "i"), sequence_length=7, path_name="path"
-    )
+    provider = video_clips(Videos(file_list=tmp_path / "list", index_cache=tmp_path / "i"), 7, path_name="path")
     for number, name in enumerate(names):
         sample = provider.get_data(number)
         assert (sample["path"], sample["label"].tolist()) == (str(tmp_path / name), [number])
@@ -279,9 +272,7 @@ def test_name_that_is_no_utf8(folder: Path, tmp_path: Path) -> None:
 
     path = os.fsencode(tmp_path) + b"/\xff\xfe.webm"
     shutil.copy(folder / "b.webm", path)
-    provider = VideoDataProvider(
-        Videos(os.fsdecode(path), index_cache=tmp_path / "i"), sequence_length=2, path_name="path"
-    )
+    provider = video_clips(Videos(os.fsdecode(path), index_cache=tmp_path / "i"), 2, path_name="path")
     sample = provider.get_data(0)
     assert sample["path"] == f"{tmp_path}/\\xff\\xfe.webm"
     assert read_numbers(sample["frames"]) == [100, 101]
@@ -289,8 +280,8 @@ def test_name_that_is_no_utf8(folder: Path, tmp_path: Path) -> None:
 
 def test_cache_serves_many(folder: Path, tmp_path: Path) -> None:
     files = [folder / name for name in LENGTHS]
-    first = VideoDataProvider(Videos(files, index_cache=tmp_path), sequence_length=2)
-    again = VideoDataProvider(Videos(files, index_cache=tmp_path), sequence_length=2)
+    first = video_clips(Videos(files, index_cache=tmp_path), 2)
+    again = video_clips(Videos(files, index_cache=tmp_path), 2)
     assert len(list(tmp_path.iterdir())) == len(LENGTHS)
     for video in range(len(files)):
         assert again.video_index(video) == first.video_index(video)
@@ -298,9 +289,9 @@ def test_cache_serves_many(folder: Path, tmp_path: Path) -> None:
 
 def test_whole_batches_in_threads(folder: Path) -> None:
     files = [folder / name for name in LENGTHS]
-    alone = VideoDataProvider(files, sequence_length=2)
-    together = VideoDataProvider(Videos(files, num_batch_threads=3), sequence_length=2)
-    assert (alone.loads_batches, together.loads_batches) == (False, True)
+    alone = video_clips(files, 2)
+    together = video_clips(Videos(files, num_batch_threads=3), 2)
+    assert (alone.num_batch_threads, together.num_batch_threads) == (1, 3)
     order = [3, 0, 3, 11, 7, 1, 14]
     for sample, loaded in zip(order, together.load_batch(order, range(7)), strict=True):
         np.testing.assert_array_equal(loaded["frames"], alone.get_data(sample)["frames"])
@@ -308,15 +299,7 @@ def test_whole_batches_in_threads(folder: Path) -> None:
 
 def test_samples_are_described_by_file_and_frames(folder: Path) -> None:
     files = [folder / name for name in LENGTHS]
-    short = VideoDataProvider(files, sequence_length=3, stride=2)
-    assert short.describe_sample(0) == f"{files[0]}, frames 0, 2, 4"
-    made_up = VideoDataProvider(
-        files[0], sequence_length=4, step=4, tail="constant", frame_numbers_name="frame_num"
-    )
-    assert made_up.get_data(2)["frame_num"].tolist() == [8, 9, -1, -1]
-    assert made_up.describe_sample(2) == f"{files[0]}, frames 8, 9"
-    long = VideoDataProvider(files[0], sequence_length=9)
-    assert long.describe_sample(0) == f"{files[0]}, frames 0 to 8"
+    assert video_clips(files, 3, stride=2).describe_sample(0) == f"{files[0]}, frame 0"
     frames = VideoFrameDataProvider(files)
     assert frames.describe_sample(frames.sequence_lengths[0] + 1) == f"{files[1]}, frame 1"
     for index in (-1, frames.get_number_of_samples()):
@@ -328,12 +311,6 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("arguments", "rule"),
         [
-            ({"sequence_length": 0}, "`sequence_length` must be a whole number of at least 1, got 0"),
-            ({"stride": 0}, "`stride` must be a whole number of at least 1"),
-            ({"step": -1}, "`step` must be a whole number of at least 1"),
-            ({"tail": "zero"}, "`tail` must be one of 'drop', 'repeat', 'constant'.* got 'zero'"),
-            ({"fill_value": 256}, r"`fill_value` must be at most 255, got 256"),
-            ({"fill_value": [1, 2]}, r"one for each of 3 channel\(s\), got \[1, 2\]"),
             ({"image_type": types.DALIImageType.YCbCr}, "`image_type` must be RGB, BGR or GRAY"),
             ({"stream": 1}, "`stream` must be the number of a video stream, 0 to 0"),
             ({"stream": {"front": 0}}, "`stream` must be a whole number of at least 0"),
@@ -351,12 +328,6 @@ class TestRefused:
             ({"num_batch_threads": 0}, "`num_batch_threads` must be"),
             ({"max_open_decoders": 0}, "`max_open_decoders` must be"),
             ({"cameras": {"front": ["x"]}}, "exactly one way.* Got `filenames` and `cameras`"),
-            ({"step": -1}, "`step` must be a whole number of at least 1, got -1. .* leave it out, or give None"),
-            (
-                {"sequence_length": 11},
-                "at least 11 contiguous frames .* the longest of 1 videos has 10, in '.*/a.webm'",
-            ),
-            ({"sequence_length": 4, "stride": 3}, "at least 12 contiguous frames"),
         ],
     )
     def test_setting(self, folder: Path, arguments: dict[str, Any], rule: str) -> None:
@@ -391,32 +362,32 @@ class TestRefused:
         (tmp_path / "list").write_text(f"{a} 0\n\n{line.format(a=a)}\n")
         file_format = "timestamps" if "0.1" in line else "frames"
         with pytest.raises((SettingError, FileError), match=rule):
-            VideoDataProvider(Videos(file_list=tmp_path / "list", file_list_format=file_format), sequence_length=1)
+            video_clips(Videos(file_list=tmp_path / "list", file_list_format=file_format), 1)
 
     def test_times(self, folder: Path, tmp_path: Path) -> None:
         (tmp_path / "list").write_text(f"{folder / 'a.webm'} 0 0.5 0.6\n")
         with pytest.raises(SettingError, match=r"line 1 .* has 0.5 to 0.6 s of .* 10 frames, at 0 to 0.36 s"):
-            VideoDataProvider(Videos(file_list=tmp_path / "list"), sequence_length=1)
+            video_clips(Videos(file_list=tmp_path / "list"), 1)
         (tmp_path / "list").write_text(f"{folder / 'a.webm'} 0 -0.5\n")
         with pytest.raises(SettingError, match="times of at least 0 s"):
-            VideoDataProvider(Videos(file_list=tmp_path / "list"), sequence_length=1)
+            video_clips(Videos(file_list=tmp_path / "list"), 1)
 
     def test_lists(self, tmp_path: Path) -> None:
         with pytest.raises(FileError, match=r"Cannot read the list of videos '.*none': No such file") as caught:
-            VideoDataProvider(Videos(file_list=tmp_path / "none"), sequence_length=1)
+            video_clips(Videos(file_list=tmp_path / "none"), 1)
         assert isinstance(caught.value, FileNotFoundError)
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(FileError, match=r"list of videos '.*pipe': it is no regular file"):
-            VideoDataProvider(Videos(file_list=tmp_path / "pipe"), sequence_length=1)
+            video_clips(Videos(file_list=tmp_path / "pipe"), 1)
         (tmp_path / "list").write_text("\n \n")
         with pytest.raises(SettingError, match=r"The list of videos '.*list' is empty"):
-            VideoDataProvider(Videos(file_list=tmp_path / "list"), sequence_length=1)
+            video_clips(Videos(file_list=tmp_path / "list"), 1)
 
     def test_roots(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(FileError, match="none"):
-            VideoDataProvider(Videos(file_root=tmp_path / "none"), sequence_length=1)
+            video_clips(Videos(file_root=tmp_path / "none"), 1)
         with pytest.raises(SettingError):
-            VideoDataProvider(Videos(file_root=tmp_path), sequence_length=1)
+            video_clips(Videos(file_root=tmp_path), 1)
 
     @pytest.mark.parametrize("argument", ["filenames", "file_root", "file_list"])
     def test_urls_of_unknown_stores(self, argument: str) -> None:
@@ -428,37 +399,37 @@ class TestRefused:
         with pytest.raises(
             SettingError, match=r"no video in the folder '.*': no name in it matches `file_filters`"
         ):
-            VideoDataProvider(tmp_path, sequence_length=1)
+            video_clips(tmp_path, 1)
         with pytest.raises(FileNotFoundError, match=r"No file matches the pattern '.*/\*.mp4'\."):
-            VideoDataProvider(tmp_path / "*.mp4", sequence_length=1)
+            video_clips(tmp_path / "*.mp4", 1)
 
     def test_empty_file(self, tmp_path: Path) -> None:
         (tmp_path / "a.mp4").touch()
         for cache in (None, tmp_path / "cache"):
             with pytest.raises(VideoError, match=r"The video '.*a\.mp4' is empty: it has 0 bytes\."):
-                VideoDataProvider(Videos(tmp_path / "a.mp4", index_cache=cache), sequence_length=1)
+                video_clips(Videos(tmp_path / "a.mp4", index_cache=cache), 1)
 
     def test_all_bad_files_are_named(self, folder: Path, tmp_path: Path) -> None:
         (tmp_path / "text.mp4").write_text("no video")
         files = [folder / "a.webm", tmp_path / "text.mp4", tmp_path / "none.mp4"]
         with pytest.raises(VideoError, match=r"(?s)2 of 3 videos cannot be used:.*text.mp4.*none.mp4"):
-            VideoDataProvider(files, sequence_length=1)
+            video_clips(files, 1)
         with pytest.raises(FileNotFoundError, match=r"none\.mp4"):
-            VideoDataProvider([folder / "a.webm", tmp_path / "none.mp4"], sequence_length=1)
+            video_clips([folder / "a.webm", tmp_path / "none.mp4"], 1)
 
     def test_vanished_file(self, folder: Path, tmp_path: Path) -> None:
         shutil.copy(folder / "a.webm", tmp_path / "a.webm")
-        provider = VideoDataProvider(tmp_path / "a.webm", sequence_length=1)
+        provider = video_clips(tmp_path / "a.webm", 1)
         (tmp_path / "a.webm").unlink()
         with pytest.raises(FileNotFoundError, match=r"a\.webm"):
             provider.get_data(0)
 
     @pytest.mark.parametrize("sample", [-1, 5])
     def test_sample(self, folder: Path, sample: int) -> None:
-        provider = VideoDataProvider(folder / "a.webm", sequence_length=2)
+        provider = video_clips(folder / "a.webm", 2)
         with pytest.raises(IndexError, match=rf"`sample_index` must be in \[0, 4\], got {sample}"):
             provider.get_data(sample)
 
     def test_names(self, folder: Path) -> None:
         with pytest.raises(DuplicateFieldError):
-            VideoDataProvider(folder / "a.webm", sequence_length=2, timestamps_name="frames")
+            VideoFrameDataProvider(folder / "a.webm", timestamp_name="image")

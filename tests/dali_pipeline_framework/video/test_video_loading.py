@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from support.loaders import make_loader
 from support.videos import B_FRAMES, OPEN_GOP, damage, make_video, read_numbers
+from support.windows import video_clips
 from video_counting import CountingProvider
 
 from accvlab.dali_pipeline_framework.errors import FileError, SourceError, VideoError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, ShuffledShardedInputCallable
-from accvlab.dali_pipeline_framework.providers import ClipDataProvider
-from accvlab.dali_pipeline_framework.sampling import Clips, ClipSampler, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework.providers import Windows
+from accvlab.dali_pipeline_framework.sampling import StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.video import (
     DecodingStatistics,
-    VideoDataProvider,
     VideoFrameDataProvider,
     Videos,
 )
@@ -54,7 +54,7 @@ def expected_clip(sample: int, length: int, step: int) -> list[int]:
 
 
 def test_shuffled(files: list[Path], tmp_path: Path) -> None:
-    provider = VideoDataProvider(Videos(files, labels=range(NUM_VIDEOS), index_cache=tmp_path), sequence_length=5)
+    provider = video_clips(Videos(files, labels=range(NUM_VIDEOS), index_cache=tmp_path), 5)
     source = ShuffledShardedInputCallable(provider, 4, shuffle=True, seed=3)
     order = np.random.default_rng(3).permutation(36)
     with make_loader(source, **UNRELATED) as loader:
@@ -65,7 +65,7 @@ def test_shuffled(files: list[Path], tmp_path: Path) -> None:
 @pytest.mark.parametrize("num_batch_threads", [1, 3])
 def test_continued_in_the_middle(files: list[Path], num_batch_threads: int) -> None:
     def loader(num_workers: int) -> Any:
-        provider = VideoDataProvider(Videos(files, num_batch_threads=num_batch_threads), sequence_length=5)
+        provider = video_clips(Videos(files, num_batch_threads=num_batch_threads), 5)
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=5)
         source = SamplerInputCallable(provider, sampler)
         return make_loader(source, num_workers=num_workers, start_method="forkserver")
@@ -87,7 +87,7 @@ class TestStreaming:
     """A pass decodes each frame once."""
 
     def counts_of_stream(
-        self, provider: VideoDataProvider, batch_size: int, num_workers: int, meeting: Path | None = None
+        self, provider: Windows, batch_size: int, num_workers: int, meeting: Path | None = None
     ) -> list[list[int]]:
         sampler = StreamingSequenceSampler(provider.sequence_lengths, batch_size, seed=1)
         source = SamplerInputCallable(CountingProvider(provider, meeting, num_workers), sampler)
@@ -97,12 +97,12 @@ class TestStreaming:
         return list(last.values())
 
     def test_one_worker(self, files: list[Path]) -> None:
-        provider = VideoDataProvider(files, sequence_length=5)
+        provider = video_clips(files, 5)
         ((num_delivered, num_decoded, num_seeks),) = self.counts_of_stream(provider, 3, num_workers=1)
         assert (num_delivered, num_decoded, num_seeks) == (NUM_VIDEOS * NUM_FRAMES, NUM_VIDEOS * NUM_FRAMES, 0)
 
     def test_overlapping_sequences(self, files: list[Path]) -> None:
-        provider = VideoDataProvider(files, sequence_length=8, step=2)
+        provider = video_clips(files, 8, step=2)
         ((num_delivered, num_decoded, num_seeks),) = self.counts_of_stream(provider, 2, num_workers=1)
         assert num_delivered == NUM_VIDEOS * 12 * 8
         assert (num_decoded, num_seeks) == (NUM_VIDEOS * NUM_FRAMES, 0)
@@ -110,23 +110,23 @@ class TestStreaming:
     @pytest.mark.parametrize("step", [1, 3, 4, 5, 9])
     def test_slots_that_are_padded_decode_nothing(self, files: list[Path], tmp_path: Path, step: int) -> None:
         short = make_video(tmp_path / "short.mp4", 15, "libx264", options=B_FRAMES["libx264"])
-        provider = VideoDataProvider([files[0], short], sequence_length=3, stride=2, step=step)
+        provider = video_clips([files[0], short], 3, stride=2, step=step)
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 2, shuffle=False)
         with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
             assert sum(1 for _ in loader) == provider.sequence_lengths.max() > provider.sequence_lengths.min()
-        last_frames = [(count - 1) * step + 4 for count in provider.samples_per_recording.tolist()]
+        last_frames = [(count - 1) * step + 4 for count in provider.sequence_lengths.tolist()]
         assert provider.statistics.num_decoded == sum(last_frames) + 2
         assert provider.statistics.num_opened == 2
 
     def test_several_workers_decode_what_the_others_got(self, files: list[Path], tmp_path: Path) -> None:
-        provider = VideoDataProvider(files, sequence_length=5)
+        provider = video_clips(files, 5)
         counts = np.array(self.counts_of_stream(provider, 3, num_workers=2, meeting=tmp_path))
         assert len(counts) == 2
         assert counts[:, 0].sum() == NUM_VIDEOS * NUM_FRAMES
         assert counts[:, 1].sum() > NUM_VIDEOS * NUM_FRAMES
 
     def test_slots_in_the_same_video(self, files: list[Path]) -> None:
-        provider = VideoDataProvider(files[0], sequence_length=3)
+        provider = video_clips(files[0], 3)
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 2, cut_sequences=True, shuffle=False)
         with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
             batches = [numbers_of(batch) for batch in loader]
@@ -143,7 +143,7 @@ class TestStreaming:
         assert provider.statistics == DecodingStatistics(180, 180, 0, 6)
 
     def test_slots_in_threads(self, files: list[Path]) -> None:
-        provider = VideoDataProvider(Videos(files, num_batch_threads=3), sequence_length=5)
+        provider = video_clips(Videos(files, num_batch_threads=3), 5)
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=1)
         with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
             seen = [clip for batch in loader for clip in numbers_of(batch)]
@@ -151,9 +151,7 @@ class TestStreaming:
         assert provider.statistics == DecodingStatistics(180, 180, 0, 6)
 
     def test_cameras(self, files: list[Path]) -> None:
-        provider = VideoDataProvider(
-            Videos(cameras={"front": files[:3], "left": files[3:]}, tolerance_s=0.01), sequence_length=5
-        )
+        provider = video_clips(Videos(cameras={"front": files[:3], "left": files[3:]}, tolerance_s=0.01), 5)
         sampler = StreamingSequenceSampler(provider.sequence_lengths, 3, seed=1)
         with make_loader(SamplerInputCallable(provider, sampler), num_workers=0) as loader:
             for batch in loader:
@@ -164,25 +162,19 @@ class TestStreaming:
 
 def test_clips_of_frames(files: list[Path]) -> None:
     provider = VideoFrameDataProvider(files, num_kept_frames=4)
-    clips = Clips(provider.sequence_lengths, 4, step=3, tail="mark")
-    source = SamplerInputCallable(
-        ClipDataProvider(provider, clips),
-        ClipSampler(clips, 2, deliver="clips", arrange="streamed", shuffle=False),
-    )
-    with make_loader(source, num_workers=0) as loader:
-        seen = []
-        for batch in loader:
-            clip = [read_numbers(np.asarray(batch["frames"][k]["image"])) for k in range(4)]
-            seen += np.transpose(clip).tolist()
+    clips = Windows(provider, {"image": range(4)}, unit="frames", step=3, edges="repeat")
+    sampler = StreamingSequenceSampler(clips.sequence_lengths, 2, shuffle=False)
+    with make_loader(SamplerInputCallable(clips, sampler), num_workers=0) as loader:
+        seen = [clip for batch in loader for clip in numbers_of(batch, "image")]
     assert {tuple(clip) for clip in seen} == {
-        tuple(100 * v + min(start + k, 29) for k in range(4)) for v in range(6) for start in range(0, 28, 3)
+        tuple(100 * v + min(start + k, 29) for k in range(4)) for v in range(6) for start in range(0, 30, 3)
     }
     assert provider.statistics.num_decoded == 180
 
 
 def test_failure_names_video_and_frame(tmp_path: Path) -> None:
     path = damage(make_video(tmp_path / "bad.mp4", 30, "libx264", size=(192, 128)), 15)
-    provider = VideoDataProvider(path, sequence_length=3)
+    provider = video_clips(path, 3)
     source = SamplerInputCallable(provider, StreamingSequenceSampler(provider.sequence_lengths, 1, shuffle=False))
     with make_loader(source, num_workers=1, start_method="forkserver") as loader:
         batches = iter(loader)
@@ -200,10 +192,10 @@ def test_failure_names_video_and_frame(tmp_path: Path) -> None:
 def test_a_video_that_was_replaced_is_refused_by_workers(tmp_path: Path, is_cached: bool) -> None:
     path = make_video(tmp_path / "a.avi", 10, "mjpeg")
     videos = Videos(path, index_cache=tmp_path / "cache" if is_cached else None)
-    source = ShuffledShardedInputCallable(VideoDataProvider(videos, sequence_length=2), 2, shuffle=False)
+    source = ShuffledShardedInputCallable(video_clips(videos, 2), 2, shuffle=False)
     with make_loader(source, num_workers=1, start_method="forkserver") as loader:
         make_video(path, 10, "mjpeg", first_number=100)
-        VideoDataProvider(videos, sequence_length=2)  # another run, which makes the index anew
+        video_clips(videos, 2)  # another run, which makes the index anew
         message = "index of the video '.*/a.avi' .* was made anew" if is_cached else "'.*/a.avi' was changed after"
         with pytest.raises(SourceError, match=message) as caught:
             next(iter(loader))

@@ -13,12 +13,12 @@ import pytest
 from support.loaders import make_loader
 from support.recordings import video_frame_provider, video_provider
 from support.videos import B_FRAMES, make_video, read_numbers
+from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
-from accvlab.dali_pipeline_framework.providers import ClipDataProvider
-from accvlab.dali_pipeline_framework.sampling import Clips
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider, Videos
+from accvlab.dali_pipeline_framework.providers import Windows
+from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos
 
 EVERY_40_MS = [40 * n for n in range(20)]
 
@@ -54,11 +54,12 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
 
 
 def test_repr(rig: dict[str, list[Path]]) -> None:
-    assert repr(VideoDataProvider(rig["front"], sequence_length=7)) == (
-        "VideoDataProvider(3 sequences of 7 frames, 2 videos)"
+    assert repr(video_clips(rig["front"], 7)) == (
+        "Windows(3 moments of VideoFrameDataProvider(28 frames, 2 videos): frames at 0, 1, 2, 3, 4, 5, 6 frames; "
+        "step=7, edges='drop', 2 moments left out)"
     )
-    assert repr(VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01), sequence_length=3)) == (
-        "VideoDataProvider(6 sequences of 3 frames, 2 recordings of 2 cameras in 4 files)"
+    assert repr(VideoFrameDataProvider(Videos(cameras=rig, tolerance_s=0.01))) == (
+        "VideoFrameDataProvider(25 frames, 2 recordings of 2 cameras in 4 files)"
     )
     same = {"front": rig["front"][0], "left": rig["front"][0]}
     assert repr(VideoFrameDataProvider(Videos(cameras=same))) == (
@@ -70,7 +71,7 @@ def test_all_fields_in_a_loader(rig: dict[str, list[Path]]) -> None:
     settings = {"cameras": rig, "tolerance_s": 0.01, "labels": [7, 8], "path_name": "path"}
     settings["recording_number_name"] = "number"
     sequences = video_provider(
-        sequence_length=4, first_frame_number_name="frame_num", timestamps_name="timestamps", **settings
+        sequence_length=4, frame_number_name="frame_num", timestamp_name="timestamps", **settings
     )
     frames = video_frame_provider(frame_number_name="frame", timestamp_name="time", **settings)
     for provider, sample in ((sequences, 4), (frames, 17)):
@@ -84,18 +85,17 @@ def test_all_fields_in_a_loader(rig: dict[str, list[Path]]) -> None:
 
 
 def test_groups_of_cameras(rig: dict[str, list[Path]]) -> None:
-    provider = VideoDataProvider(
+    provider = video_clips(
         Videos(cameras=rig, tolerance_s=0.01, labels=[8, 9]),
-        sequence_length=3,
-        frame_numbers_name="frame_num",
-        timestamps_name="timestamps",
+        3,
+        frame_number_name="frame_num",
+        timestamp_name="timestamps",
         path_name="path",
         recording_number_name="drive",
     )
     assert provider.sample_data_structure.contained_top_level_field_names == ("front", "left", "label", "drive")
     # Recording 0 has three tracks: frames 0 to 4, 7 to 14, and 16 to 19.
     assert provider.sequence_lengths.tolist() == [1, 2, 1, 2]
-    assert provider.samples_per_recording.tolist() == [4, 2]
     sample = provider.get_data(1)
     assert read_numbers(sample["front"]["frames"]) == [7, 8, 9]
     assert sample["front"]["frame_num"].tolist() == [7, 8, 9]
@@ -114,7 +114,7 @@ def test_groups_of_cameras(rig: dict[str, list[Path]]) -> None:
 
 def test_missing_frames_are_reported(rig: dict[str, list[Path]], caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        provider = VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01), sequence_length=1)
+        provider = video_clips(Videos(cameras=rig, tolerance_s=0.01), 1)
     assert [tuple(frame) for frame in provider.missing_frames] == [
         (0, "left", 5, pytest.approx(0.2)),
         (0, "left", 6, pytest.approx(0.24)),
@@ -122,11 +122,11 @@ def test_missing_frames_are_reported(rig: dict[str, list[Path]], caplog: pytest.
     ]
     assert "recording 0: 3 frame(s) of left missing" in caplog.text
     with pytest.raises(SettingError, match=r"(?s)recording 0: 3 frame\(s\) of left missing.*missing='drop'"):
-        VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01, missing="raise"), sequence_length=1)
+        video_clips(Videos(cameras=rig, tolerance_s=0.01, missing="raise"), 1)
 
 
 def test_sequences_may_bridge_gaps(rig: dict[str, list[Path]]) -> None:
-    provider = VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01, missing="bridge"), sequence_length=17)
+    provider = video_clips(Videos(cameras=rig, tolerance_s=0.01, missing="bridge"), 17)
     assert provider.sequence_lengths.tolist() == [1]
     sample = provider.get_data(0)
     complete = [n for n in range(20) if n not in (5, 6, 15)]
@@ -136,49 +136,37 @@ def test_sequences_may_bridge_gaps(rig: dict[str, list[Path]]) -> None:
 
 def test_usual_tolerance_is_half_an_interval(rig: dict[str, list[Path]]) -> None:
     # Now the frame at 225 ms stands for 240 ms.
-    provider = VideoDataProvider(Videos(cameras=rig), sequence_length=1)
+    provider = video_clips(Videos(cameras=rig), 1)
     assert [frame.frame_number for frame in provider.missing_frames] == [5, 15]
 
 
 def test_reference_camera(rig: dict[str, list[Path]]) -> None:
-    provider = VideoDataProvider(Videos(cameras=rig, tolerance_s=0.01, reference_camera="left"), sequence_length=1)
+    provider = video_clips(Videos(cameras=rig, tolerance_s=0.01, reference_camera="left"), 1)
     assert [tuple(frame)[:3] for frame in provider.missing_frames] == [(0, "front", 5)]
     assert read_numbers(provider.get_data(5)["left"]["frames"]) == [206]
 
 
 def test_clocks_with_offsets(rig: dict[str, list[Path]]) -> None:
-    provider = VideoDataProvider(
+    provider = video_clips(
         Videos(cameras=rig, tolerance_s=0.001, time_offsets_s={"left": [-0.007, 0.08]}),
-        sequence_length=2,
-        timestamps_name="timestamps",
+        2,
+        timestamp_name="timestamps",
+        recording_number_name="drive",
     )
     assert {frame.recording for frame in provider.missing_frames if frame.frame_number in (0, 1)} == {1}
-    first = provider.get_data(int(provider.samples_per_recording[0]))
+    first = next(sample for sample in map(provider.get_data, range(len(provider))) if sample["drive"] == 1)
     assert read_numbers(first["front"]["frames"]) == [102, 103]
     assert read_numbers(first["left"]["frames"]) == [300, 301]
     assert first["left"]["timestamps"].tolist() == pytest.approx([0.08, 0.12])
 
 
-@pytest.mark.parametrize("tail", ["constant", "repeat", "reflect_101"])
-def test_padding(rig: dict[str, list[Path]], tail: Any) -> None:
-    provider = VideoDataProvider(
-        Videos(cameras={name: files[1] for name, files in rig.items()}),
-        sequence_length=6,
-        tail=tail,
-        fill_value=7,
-        frame_numbers_name="frame_num",
-    )
+def test_padding(rig: dict[str, list[Path]]) -> None:
+    videos = Videos(cameras={name: files[1] for name, files in rig.items()})
+    provider = video_clips(videos, 6, edges="repeat", frame_number_name="frame_num")
     sample = provider.get_data(1)["left"]
-    numbers = {
-        "constant": [6, 7, -1, -1, -1, -1],
-        "repeat": [6, 7, 7, 7, 7, 7],
-        "reflect_101": [6, 7, 6, 5, 4, 3],
-    }[tail]
-    assert sample["frame_num"].tolist() == numbers
-    if tail == "constant":
-        assert (sample["frames"][2:] == 7).all()
-    else:
-        assert read_numbers(sample["frames"]) == [300 + n for n in numbers]
+    assert sample["frame_num"].tolist() == [6, 7, 7, 7, 7, 7]
+    assert sample["frames_is_pad"].tolist() == [False, False, True, True, True, True]
+    assert read_numbers(sample["frames"]) == [300 + n for n in sample["frame_num"].tolist()]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +187,7 @@ def test_padding(rig: dict[str, list[Path]], tail: Any) -> None:
             {"time_offsets_s": {"left": 100}},
             "(?s)At no point in time all of the cameras .'front', 'left'. have .*time_offsets_s",
         ),
-        ({"sequence_length": 9, "tolerance_s": 0.01}, "at least 9 contiguous frames .* has 8"),
+        ({"sequence_length": 9, "tolerance_s": 0.01}, r"longest of 4 sequence\(s\) has 8 frame"),
     ],
 )
 def test_settings(rig: dict[str, list[Path]], arguments: dict[str, Any], rule: str) -> None:
@@ -235,7 +223,7 @@ def test_frames_exactly_as_far_apart_as_the_tolerance_match(
 
 def test_lists_of_different_length(rig: dict[str, list[Path]]) -> None:
     with pytest.raises(SettingError, match=r"equally long, got {'front': 2, 'left': 1}"):
-        VideoDataProvider(Videos(cameras={"front": rig["front"], "left": rig["left"][:1]}), sequence_length=1)
+        video_clips(Videos(cameras={"front": rig["front"], "left": rig["left"][:1]}), 1)
 
 
 class TestFramesAsSamples:
@@ -271,9 +259,8 @@ class TestFramesAsSamples:
     def test_clips_by_time(self, rig: dict[str, list[Path]]) -> None:
         provider = VideoFrameDataProvider(rig["front"], frame_number_name="number", num_kept_frames=20)
         np.testing.assert_allclose(provider.timestamps_s[:20], np.arange(20) * 0.04)
-        clips = Clips(provider.sequence_lengths, 3, timestamps=provider.timestamps_s, stride_interval=0.08, step=3)
-        sample = ClipDataProvider(provider, clips).get_data(3)
-        assert [int(sample["frames"][k]["number"]) for k in range(3)] == [3, 5, 7]
+        clips = Windows(provider, {"number": [0, 0.08, 0.16]}, unit="s", step=3)
+        assert [clips.get_data(sample)["number"].tolist() for sample in (1, 6)] == [[3, 5, 7], [0, 2, 4]]
 
     def test_ranges(self, rig: dict[str, list[Path]], tmp_path: Path) -> None:
         (tmp_path / "list").write_text(f"{rig['front'][0]} 3 2 5\n{rig['front'][1]} 4 -2 -1\n")

@@ -15,11 +15,10 @@ from accvlab.dali_pipeline_framework import (
     ConcatDataProvider,
     DataLoader,
     SampleDataGroup,
-    TimeWindows,
-    VideoDataProvider,
     VideoDecoder,
     VideoFrameDataProvider,
     Videos,
+    Windows,
 )
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
@@ -51,7 +50,7 @@ def expected(row: int) -> list[int]:
 def test_the_frames_of_a_window_are_one_file(rig: Videos, is_joined: bool) -> None:
     source = VideoFrameDataProvider(rig, images="encoded", frame_number_name="number")
     first: Any = ConcatDataProvider([source, source]) if is_joined else source
-    provider = TimeWindows(first, {"image": OFFSETS, ("left", "image"): [0]})
+    provider = Windows(first, {"image": OFFSETS, ("left", "image"): [0]}, unit="s", edges="repeat")
     assert repr(provider.sample_data_structure["front"]) == (
         "SampleDataGroup(image: UINT8, image_to_decode: INT32, number: INT32, image_is_pad: BOOL)"
     )
@@ -78,20 +77,22 @@ def test_both_ways_to_decode_give_the_frames_of_the_decoded_provider(rig: Videos
             return [batch[camera]["image"] for batch in loader for camera in ("front", "left")]
 
     windows = {"image": OFFSETS}
-    source = TimeWindows(VideoFrameDataProvider(rig, images="encoded"), windows)
+    source = Windows(VideoFrameDataProvider(rig, images="encoded"), windows, unit="s", edges="repeat")
     for run in ("graph", "workers"):
         found = loaded(source, [VideoDecoder("image", colors="dali")], run)
-        plain = TimeWindows(VideoFrameDataProvider(Videos(cameras=rig.cameras, colors="dali")), windows)
+        plain = Windows(
+            VideoFrameDataProvider(Videos(cameras=rig.cameras, colors="dali")), windows, unit="s", edges="repeat"
+        )
         assert all(map(np.array_equal, found, loaded(plain, [], "workers")))
 
 
 def test_a_file_begins_at_the_key_frame_and_frames_without_windows_stay_single(tmp_path: Path) -> None:
     path = make_video(tmp_path / "a.webm", 24)  # key frames 0 and 12
     source = VideoFrameDataProvider(path, images="encoded", timestamp_name="time")
-    provider = TimeWindows(source, {"image": [-0.08, 0]})
+    provider = Windows(source, {"image": [-0.08, 0]}, unit="s", edges="repeat")
     assert provider.get_data(15)["image_to_decode"].tolist() == [1, 3]
     assert provider.get_data(13)["image_to_decode"].tolist() == [11, 13]
-    only_times = TimeWindows(source, {"time": [-0.04, 0]}).get_data(15)
+    only_times = Windows(source, {"time": [-0.04, 0]}, unit="s", edges="repeat").get_data(15)
     assert only_times["image_to_decode"] == 3
     assert only_times["image_to_decode"].shape == ()
     assert read_numbers(decoded_clip(only_times["image"], only_times["image_to_decode"])) == [15]
@@ -106,14 +107,11 @@ class Own(VideoFrameDataProvider):
 
 def test_what_cannot_be_cut_out_together_is_refused(tmp_path: Path) -> None:
     path = make_video(tmp_path / "a.webm", 24)
-    clips = VideoDataProvider(path, sequence_length=4, images="encoded")
-    for source, name in ((clips, "frames"), (Own(path, images="encoded"), "image")):
-        with pytest.raises(SettingError) as caught:
-            TimeWindows(source, {name: [0]}, fps=25)
-        assert str(caught.value) == (
-            f"Windows of encoded videos are clips, and {type(source).__name__} cannot cut single frames of {name} "
-            "out as clips. Let the provider decode them (`images='decoded'`), or define `load_clips` in one of "
-            "your own."
-        )
+    with pytest.raises(SettingError) as caught:
+        Windows(Own(path, images="encoded"), {"image": [0]}, unit="frames")
+    assert str(caught.value) == (
+        "Windows of encoded videos are clips, and Own cannot cut single frames of image out as clips. Let the "
+        "provider decode them (`images='decoded'`), or define `load_clips` in one of your own."
+    )
     with pytest.raises(SettingError, match=r"image_to_decode has the windows of image: name that in `windows`"):
-        TimeWindows(VideoFrameDataProvider(path, images="encoded"), {"image_to_decode": [0]})
+        Windows(VideoFrameDataProvider(path, images="encoded"), {"image_to_decode": [0]}, unit="s", edges="repeat")

@@ -11,7 +11,8 @@ from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, VideoFrameDataProvider
+from accvlab.dali_pipeline_framework.providers import Windows
+from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider
 
 
 class CountingProvider(DataProvider):
@@ -22,7 +23,7 @@ class CountingProvider(DataProvider):
 
     def __init__(
         self,
-        provider: VideoDataProvider | VideoFrameDataProvider,
+        provider: Windows | VideoFrameDataProvider,
         meeting: Path | None = None,
         num_processes: int = 1,
     ) -> None:

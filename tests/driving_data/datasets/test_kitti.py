@@ -20,7 +20,7 @@ from driving_support.kitti import (
 )
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.dali_pipeline_framework.providers import TimeWindows
+from accvlab.dali_pipeline_framework.providers import Windows
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import KittiOdometryProvider, KittiTrackingProvider
 
@@ -150,7 +150,7 @@ class TestTracking:
         provider = KittiTrackingProvider(tmp_path, lidar=True)
         times_s = provider.frame_times_s(("lidar", "points"))
         np.testing.assert_array_equal(times_s, np.where([True, True, False, True], provider.timestamps, np.nan))
-        windows = TimeWindows(provider, {"lidar.points": [0]}, edges="drop")
+        windows = Windows(provider, {"lidar.points": [0]}, edges="drop", unit="s")
         assert windows.rows.tolist() == [0, 1, 3]
         assert [windows.get_data(number)["lidar"]["points"].shape for number in range(3)] == [
             (1, count, 4) for count in (5, 6, 8)

@@ -25,7 +25,7 @@ from support.videos import draw_number, make_video, read_numbers
 from accvlab.dali_pipeline_framework import DataLoader, RemoteReading, StreamingSequenceSampler, VideoDecoder
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageMeanStdDevNormalizer
-from accvlab.dali_pipeline_framework.providers import Storage, TimeWindows
+from accvlab.dali_pipeline_framework.providers import Storage, Windows
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.dali_pipeline_framework.video.encoded_clips import decoded_clip
 from accvlab.driving_data.datasets import LeRobotProvider
@@ -184,7 +184,7 @@ def test_reach_a_loader_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
 def test_workers_that_are_fresh_processes_deliver_the_same(tmp_path: Path, start_method: str) -> None:
     provider = LeRobotProvider(write_lerobot(tmp_path / "set"))
-    windows = TimeWindows(provider, {FEATURE: [-1 / FPS, 0], "action": [0, 1 / FPS]})
+    windows = Windows(provider, {FEATURE: [-1 / FPS, 0], "action": [0, 1 / FPS]}, unit="s", edges="repeat")
     options: dict[str, Any] = {"steps": [provider.normalizer("action")], "seed": 3, "output_type": "numpy"}
     with DataLoader(windows, 4, shuffle=True, num_workers=0, **options) as loader:
         expected = [*loader]
@@ -200,7 +200,7 @@ def test_workers_that_are_fresh_processes_deliver_the_same(tmp_path: Path, start
 @pytest.mark.parametrize("by", ["mean_std", "min_max"])
 def test_numbers_are_normalized_by_the_statistics(tmp_path: Path, by: Any) -> None:
     provider = LeRobotProvider(write_lerobot(tmp_path), fields=["action", "index", "observation.state"])
-    windows = TimeWindows(provider, {"action": [0, 1 / FPS]})
+    windows = Windows(provider, {"action": [0, 1 / FPS]}, unit="s", edges="repeat")
     steps = [provider.normalizer("action", by), provider.normalizer("observation.state", by)]
     with DataLoader(windows, 12, shuffle=False, steps=steps, output_type="numpy", num_workers=0) as loader:
         batch = next(iter(loader))
@@ -250,7 +250,9 @@ def test_a_remote_window_takes_one_request_per_camera(
         if images == "decoded":  # of encoded ones, one of each camera tells its codec
             assert not [path for _, path in server.requests if path.endswith(".mp4")]  # only tables
         offsets = [-0.08, -0.04, 0]
-        windows = TimeWindows(provider, {FEATURE: offsets, REAR: offsets, "action": [0, 0.04]})
+        windows = Windows(
+            provider, {FEATURE: offsets, REAR: offsets, "action": [0, 0.04]}, unit="s", edges="repeat"
+        )
         for row in (2, 5, 10):
             windows.get_data(row)  # indices of the videos
         provider.close()
@@ -298,7 +300,7 @@ def test_windows_of_encoded_videos_are_clips(
     options = {"preset": "ultrafast", "x264-params": "keyint=4:bframes=0:scenecut=0"}
     root = placed(write_lerobot(tmp_path / "set", options=options), place)
     provider = LeRobotProvider(root, images="encoded", storage_options=FAST)
-    windows = TimeWindows(provider, {REAR: [-2 / FPS, 0, 1 / FPS], "action": [0, 0.04]})
+    windows = Windows(provider, {REAR: [-2 / FPS, 0, 1 / FPS], "action": [0, 0.04]}, unit="s", edges="repeat")
     sample = windows.get_data(5)  # rows 4, 5 and 6 of an episode of rows 4 to 6: the first is repeated
     assert sample[f"{REAR}_to_decode"].tolist() == [0, 1, 2]
     assert sample[f"{REAR}_is_pad"].tolist() == [True, False, False]
@@ -318,7 +320,7 @@ def test_an_encoded_video_that_is_bad_names_camera_episode_and_time(tmp_path: Pa
     bad = next(iter(sorted(root.rglob(f"*{REAR}*/episode_000001.mp4"))))
     bad.write_bytes(b"no video")
     with pytest.raises(VideoError) as failed:
-        TimeWindows(provider, {REAR: [0, 0.04]}).get_data(4)
+        Windows(provider, {REAR: [0, 0.04]}, unit="s", edges="repeat").get_data(4)
     assert str(failed.value) == (
         f"'{REAR}' of episode 1, frame 0, at 0.000 s: Cannot open '{bad}' as a video: Invalid data found when "
         "processing input. Is it a video? Copy the file again, or leave the episode (`episodes`) or the camera "
@@ -344,7 +346,12 @@ def test_a_picture_has_the_cameras_of_all_times_and_what_is_padded(tmp_path: Pat
         "action": [[1, -1, 1]],
     }
     past = [-2 / FPS, -1 / FPS, 0]
-    windows = TimeWindows(provider, {FEATURE: past, REAR: past, "action": past, "observation.state": [-1, -0.8]})
+    windows = Windows(
+        provider,
+        {FEATURE: past, REAR: past, "action": past, "observation.state": [-1, -0.8]},
+        unit="s",
+        edges="repeat",
+    )
     with DataLoader(windows, 6, shuffle=False, output_type="numpy", num_workers=0) as loader:
         batch = next(iter(loader))
     for data, sample in ((windows.get_data(5), 0), (batch, 5)):
@@ -724,7 +731,7 @@ def test_depth_is_delivered_as_its_codes(tmp_path: Path, key: str, images: Any) 
     _add_depth(root, **{key: True, "video.depth_min": 0.01, "depth_max": 10.0})
     provider = LeRobotProvider(root, images=images)
     assert provider.depth_cameras == {REAR: {"is_depth_map": True, "depth_min": 0.01, "depth_max": 10.0}}
-    windows = TimeWindows(provider, {REAR: [-1 / FPS, 0], "action": [0]})
+    windows = Windows(provider, {REAR: [-1 / FPS, 0], "action": [0]}, unit="s", edges="repeat")
     for source, rows in (
         (provider, [[row] for row in range(12)]),
         (windows, [[max(row - 1, 4), row] for row in (4, 5)]),
@@ -918,7 +925,7 @@ def test_episodes_without_rows_are_left_out(tmp_path: Path, version: str) -> Non
         )
     provider = LeRobotProvider(root)
     assert provider.episode_numbers == (0, 1, 2)
-    windows = TimeWindows(provider, {"action": [0, 1 / FPS]})
+    windows = Windows(provider, {"action": [0, 1 / FPS]}, unit="s", edges="repeat")
     assert windows.sequence_lengths.tolist() == [*LENGTHS]
     assert windows.get_data(11)["action_is_pad"].tolist() == [False, True]
     assert LeRobotProvider(root, episodes=[1, 3]).episode_numbers == (1,)
@@ -1133,7 +1140,7 @@ def test_a_video_that_is_changed_after_it_was_indexed_is_refused(
 
 def test_pictures_of_windows_are_normalized_in_the_graph(tmp_path: Path) -> None:
     provider = LeRobotProvider(write_lerobot(tmp_path), fields=[FEATURE, REAR])
-    windows = TimeWindows(provider, {FEATURE: [-1 / FPS, 0], REAR: [0]})
+    windows = Windows(provider, {FEATURE: [-1 / FPS, 0], REAR: [0]}, unit="s", edges="repeat")
     steps = [
         ImageMeanStdDevNormalizer(camera, mean=0, std_dev=255, output_layout="FCHW") for camera in (FEATURE, REAR)
     ]

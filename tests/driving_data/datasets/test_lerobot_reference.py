@@ -11,7 +11,7 @@ import pytest
 from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.providers import TimeWindows
+from accvlab.dali_pipeline_framework.providers import Windows
 from accvlab.driving_data.datasets import LeRobotProvider
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -47,7 +47,7 @@ def psnr_db(image: np.ndarray, expected: np.ndarray) -> float:
 
 def test_windows_masks_and_pictures_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
     provider, expected, folder = opened(name, tmp_path)
-    windows = TimeWindows(provider, expected["delta_timestamps"])
+    windows = Windows(provider, expected["delta_timestamps"], unit="s", edges="repeat")
     items, images = np.load(folder / "items.npz"), np.load(folder / "images.npz")
     num_codes = num_compared = 0
     for item in expected["items"]:
@@ -102,7 +102,7 @@ def test_subsets_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
         shared_data("golden/lerobot") / name, episodes=subset["episodes"], index_cache=tmp_path / "indices"
     )
     assert len(provider) == subset["num_frames"]
-    windows = TimeWindows(provider, {"index": [step / 10 for step in range(-15, 64)]})
+    windows = Windows(provider, {"index": [step / 10 for step in range(-15, 64)]}, unit="s", edges="repeat")
     for item in subset["items"]:
         loaded = windows.get_data(item["idx"])
         np.testing.assert_array_equal(loaded["index"], item["index_window"])
@@ -125,8 +125,8 @@ def test_offsets_between_frames_are_refused(name: str, tmp_path: Path) -> None:
     provider, expected, _ = opened(name, tmp_path)
     edges = expected["edge_cases"]
     with pytest.raises(SettingError, match=r"must be multiples of the 0\.1 s from frame to frame"):
-        TimeWindows(provider, edges["not_on_grid"]["delta_timestamps"])
-    near = TimeWindows(provider, edges["within_tolerance"]["delta_timestamps"])
+        Windows(provider, edges["not_on_grid"]["delta_timestamps"], unit="s", edges="repeat")
+    near = Windows(provider, edges["within_tolerance"]["delta_timestamps"], unit="s", edges="repeat")
     np.testing.assert_array_equal(near.get_data(0)["action"], [provider.get_data(1)["action"]])
     with pytest.raises(IndexError):
         provider.get_data(len(provider))

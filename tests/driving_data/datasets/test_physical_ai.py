@@ -26,7 +26,7 @@ from support.file_server import FileServer
 from support.optional_packages import has
 from support.videos import make_video, read_numbers
 
-from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, SequentialSampler, TimeWindows, VideoDecoder
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, SequentialSampler, VideoDecoder, Windows
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import ClipLayout, Moments, PhysicalAiProvider
@@ -143,9 +143,9 @@ class TestLayout:
         assert any(problem in text for text in problems), problems
 
     def test_frames_have_windows_of_their_own_camera(self, published):
-        """`TimeWindows` takes frames by the times of each camera."""
+        """`Windows` takes frames by the times of each camera."""
         frames = PhysicalAiProvider(published, cameras=[TELE, FRONT], chunks=[0], reference_camera=FRONT)
-        provider = TimeWindows(frames, {"cameras.image": [-0.11, 0]}, take="last", edges="drop")
+        provider = Windows(frames, {"cameras.image": [-0.11, 0]}, take="last", edges="drop", unit="s")
         sample = provider.get_data(3)
         t0 = round(float(sample["timestamp"]) * 1e6)
         for camera, name in zip(sample["cameras"].values(), (TELE, FRONT), strict=True):
@@ -156,8 +156,8 @@ class TestLayout:
     def test_windows_of_encoded_videos_are_those_of_decoded_ones(self, published):
         settings = {"cameras": [TELE, FRONT], "chunks": [0], "reference_camera": FRONT}
         windows, rules = {"cameras.image": [-0.11, 0]}, {"take": "last", "edges": "drop"}
-        decoded = TimeWindows(PhysicalAiProvider(published, **settings), windows, **rules)
-        encoded = TimeWindows(PhysicalAiProvider(published, images="encoded", **settings), windows, **rules)
+        decoded = Windows(PhysicalAiProvider(published, **settings), windows, **rules, unit="s")
+        encoded = Windows(PhysicalAiProvider(published, images="encoded", **settings), windows, **rules, unit="s")
         with DataLoader(
             encoded, 4, steps=[VideoDecoder("image")], shuffle=False, num_workers=0, output_type="numpy"
         ) as loader:

@@ -10,7 +10,7 @@ from driving_support.physical_ai import CAMERAS, FRONT, LEFT, LENS, TELE, VEHICL
 from nvidia.dali.types import DALIDataType
 from support.videos import read_numbers
 
-from accvlab.dali_pipeline_framework import FaultPolicy, ImageGaussianBlurrer, SampleDataGroup
+from accvlab.dali_pipeline_framework import AlbumentationsStep, FaultPolicy, SampleDataGroup
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
 from accvlab.driving_data.datasets import Moments, PhysicalAiProvider
 from accvlab.driving_data.recipes import ALPAMAYO, ALPAMAYO_RL, AlpamayoSettings, ExtraSteps, batch_view
@@ -118,7 +118,10 @@ def test_a_view_shows_the_way_through_the_lenses(root: Any) -> None:
 
 
 def test_size_horizon_fields_and_steps_are_changed_by_an_argument_each(root: Any) -> None:
-    blurred = ExtraSteps(after=[ImageGaussianBlurrer("image", prob=1.0, sigma_range=(2.0, 2.0))])
+    albumentations = pytest.importorskip("albumentations", reason="albumentations is not installed")
+    blurred = ExtraSteps(
+        after=[AlbumentationsStep(albumentations.GaussianBlur((0, 0), (2.0, 2.0), p=1.0), "image")]
+    )
     batch = first_batch(
         root,
         options={"extra_fields": ["is_rainy"], "extra_steps": blurred},

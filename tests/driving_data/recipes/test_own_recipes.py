@@ -12,7 +12,7 @@ from driving_support.driving_data import write_driving_data
 from nvidia.dali.types import DALIDataType
 from support.arrays import encoded_image, gradient
 
-from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup, TimeWindows
+from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup, Windows
 from accvlab.dali_pipeline_framework.errors import FieldNotFoundError, SettingError
 from accvlab.driving_data.datasets import DrivingIndex, DrivingProvider
 from accvlab.driving_data.recipes import (
@@ -104,7 +104,7 @@ def evaluated(data: Any, name: str, windows: Any = None, **options: Any) -> list
     recipe, settings = CASES[name]
     provider: Any = provider_of(data, settings, is_training=False)
     if windows is not None:
-        provider = TimeWindows(provider, windows, tolerance_s=0.1)
+        provider = Windows(provider, windows, tolerance_s=0.1, unit="s", edges="repeat")
     options = {"is_training": False, "num_workers": 0, "output_type": "numpy", **options}
     with recipe.loader(provider, 1, settings, **options) as loader:
         return [batch for batch in loader if not batch["place"]["is_padding"][0]]

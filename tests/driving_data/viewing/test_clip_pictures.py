@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driving_support.driving_data import SCENES, write_driving_data
+from driving_support.driving_data import write_driving_data
 from support.laws import spread
 from support.videos import make_video, read_numbers
+from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework import (
-    ClipDataProvider,
-    Clips,
     DataLoader,
     DataProvider,
     ImageDecoder,
-    VideoDataProvider,
+    SampleDataGroup,
     VideoFrameDataProvider,
     Videos,
 )
@@ -35,14 +34,35 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
+class Queues(DataProvider):
+    """Clips of some frames side by side, each frame a group."""
+
+    def __init__(self, frames: DataProvider, length: int) -> None:
+        self.frames, self.length = frames, length
+
+    def get_number_of_samples(self) -> int:
+        return self.frames.get_number_of_samples() // self.length
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        sample = SampleDataGroup()
+        sample.add_data_group_field_array("frames", self.frames.sample_data_structure, self.length)
+        return sample
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample = self.new_sample()
+        for number in range(self.length):
+            sample["frames"][number] = self.frames.get_data(sample_index * self.length + number)
+        return sample
+
+
 def provider_of(videos: dict[str, Path], kind: str) -> DataProvider:
     cameras = Videos(cameras=videos)
     if kind == "stacked, of cameras":
-        return VideoDataProvider(cameras, sequence_length=4)
+        return video_clips(cameras, 4)
     if kind == "stacked":
-        return VideoDataProvider(videos["front"], sequence_length=4)
-    frames = VideoFrameDataProvider(cameras if kind == "groups, of cameras" else videos["front"])
-    return ClipDataProvider(frames, Clips(frames.sequence_lengths, 4, step=4, tail="drop"))
+        return video_clips(videos["front"], 4)
+    return Queues(VideoFrameDataProvider(cameras if kind == "groups, of cameras" else videos["front"]), 4)
 
 
 KINDS = ["stacked, of cameras", "stacked", "groups, of cameras", "groups"]
@@ -97,7 +117,7 @@ def test_stacked_frames_of_stacked_cameras_with_their_matrices() -> None:
 
 def test_boxes_are_those_of_each_frame(tmp_path: Path) -> None:
     frames = DrivingProvider(write_driving_data(tmp_path), tmp_path)
-    clips = ClipDataProvider(frames, Clips([*SCENES.values()], 2, tail="drop"))
+    clips = Queues(frames, 2)
     with DataLoader(
         clips, 1, steps=[ImageDecoder("image", use_device_mixed=True)], num_workers=0, shuffle=False, ragged="list"
     ) as loader:

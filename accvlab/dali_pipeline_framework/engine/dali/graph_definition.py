@@ -9,10 +9,6 @@ way.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
-import logging
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -332,7 +328,7 @@ class GraphInspection:
     Attributes:
         gpu_users: Names of steps, each with what it does on a GPU, in order.
         to_cpu_users: Names of steps, each with what brings data from a GPU to the CPU, in order.
-        random_users: Names of steps, each with its random operators, in order: a record of the draws lacks them.
+        random_users: Names of steps, each with its random operators, in order.
     """
 
     def __init__(self) -> None:
@@ -392,19 +388,6 @@ class GraphInspection:
             "number, or pass device_id=None.",
         )
 
-    def require_declared_draws(self) -> None:
-        """Refuse random operators next to the declared draws.
-
-        Raises:
-            SettingError: There are some; lists them.
-        """
-        _refuse(
-            self.random_users,
-            "The draws cannot be recorded, since these steps use random operators of DALI directly, whose numbers "
-            "nobody can replay",
-            "Let the steps declare what they draw (`declare_draws`), and get it from `draw`.",
-        )
-
 
 def _refuse(users: Mapping[str, Iterable[str]], problem: str, advice: str) -> None:
     if users:
@@ -429,54 +412,6 @@ def _is_random(operator: Any) -> bool:
         return bool(settings.get("crop_shape") != settings.get("input_shape"))
     schema = cast(Any, backend).TryGetSchema(name)
     return schema is not None and bool(schema.HasRandomSeedArg())
-
-
-_logger = logging.getLogger(__name__)
-
-
-_LIST_DEVICES = """
-import ctypes
-cuda = ctypes.CDLL("libcuda.so.1")
-number = ctypes.c_int()
-is_usable = cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(number)) == 0
-for device in range(number.value if is_usable else 0):
-    for attribute in (75, 76):  # the major and the minor number of the compute capability
-        cuda.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
-        print(number.value)
-"""
-
-
-@functools.cache
-def gpu_capabilities() -> tuple[tuple[int, int], ...]:
-    """Compute capability of each CUDA device that can be used here, major and minor number; none without a driver.
-
-    They are listed in a process of its own: that initialises CUDA, and after that DALI refuses to fork its
-    workers.
-    """
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return ()
-    import subprocess  # seldom needed, and long to import
-
-    listed = subprocess.run([sys.executable, "-c", _LIST_DEVICES], capture_output=True, text=True, check=False)
-    numbers = [*map(int, listed.stdout.split())] if listed.returncode == 0 else []
-    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
-
-
-def num_usable_gpus() -> int:
-    """Number of CUDA devices that can be used here; 0 without a driver."""
-    return len(gpu_capabilities())
-
-
-@functools.cache
-def log_cpu_fallback_once(device_id: int) -> None:
-    """Say once per process that a pipeline asked for a GPU runs on the CPU."""
-    _logger.warning(
-        "device_id=%d was given, but no GPU is usable. No step needs one, so everything runs on the CPU. "
-        "Pass device_id=None to choose the CPU.",
-        device_id,
-    )
 
 
 def move_to_cpu(pipeline: Any) -> None:

@@ -14,6 +14,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import do_not_convert
 
 from ...errors import DeviceError, causes_of, text_of
+from . import gpus
 
 RULE_PREFIX = "ERROR: "  # our own, see `failing_with`
 ASKS_FOR_DECODER = "is it decoded before? If not, put ImageDecoder before this step"  # our own
@@ -60,7 +61,18 @@ DEVICE_FAILURES = (
     "nvImageCodec failure: '#21'",
 )
 
+NO_VIDEO_LIBRARY_FOUND = "CUDA_ERROR_SHARED_OBJECT"  # 302 and 303: a library, or a symbol in it
+
 TORCH_DEVICE_FAILURES = ("CUDA out of memory", "CUDA error: ", "cuDNN error: ")  # in steps and providers
+
+# Of these, those after which each call of CUDA fails, by PyTorch and by DALI.
+LOST_GPU = (
+    "CUDA error: ",
+    "cudaErrorAssert",
+    "cudaErrorIllegalAddress",
+    "cudaErrorLaunchFailure",
+    "CUDA_ERROR_ASSERT",
+)
 
 # Errors while a graph is defined.
 NO_CONDITIONALS = "conditional"
@@ -92,6 +104,13 @@ def is_about_device(error: BaseException | None) -> bool:
     """Whether an error, or one that it was raised from, is that a GPU or its libraries have failed."""
     failures = (*DEVICE_FAILURES, *TORCH_DEVICE_FAILURES)
     return any(text in cause for cause in map(dali_cause, causes_of(error)) for text in failures)
+
+
+def is_about_lost_gpu(error: BaseException | None) -> bool:
+    """Whether an error is one of CUDA after which a process can use no GPU any more: not one of memory."""
+    causes = [*map(text_of, causes_of(error))]
+    ran_out = any("out of memory" in cause for cause in causes)
+    return not ran_out and any(text in cause for cause in causes for text in LOST_GPU)
 
 
 def number_in_batch(error: BaseException) -> int | None:
@@ -133,8 +152,13 @@ def failing_with(rule: str, define: Callable[..., Any], /, *arguments: Any, **se
 
 def device_error(where: str, error: Exception) -> DeviceError:
     """Make the error for a GPU that has failed; ``where``: ``"Batch 3 of epoch 0"``."""
+    cause = dali_cause(error)
+    if NO_VIDEO_LIBRARY_FOUND in cause:
+        return DeviceError(
+            f"{where} failed, since no video can be decoded on the GPU: {cause}\n{gpus.NO_VIDEO_LIBRARY}."
+        )
     return DeviceError(
-        f"{where} failed because of the GPU, and not of samples: {dali_cause(error)}\n"
+        f"{where} failed because of the GPU, and not of samples: {cause}\n"
         f"Where memory ran out: take a smaller `batch_size`, a queue depth of 1 or fewer `num_threads` (each "
         f"has buffers for decoding). After another error of CUDA: start a new process."
     )

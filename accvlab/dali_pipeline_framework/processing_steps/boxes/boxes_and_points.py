@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ...checks import choice, field_name, flag, number, number_list, number_range, whole_number
@@ -69,7 +66,8 @@ class BoxAreaFilter(FieldStep):
             box_names: Name or names of the boxes.
             area_range: Least and greatest area, at least 0; may be infinite.
             further_names: Name or names of further fields to filter, next to the boxes.
-            box_format: ``"xyxy"``, ``"xywh"`` or ``"cxcywh"``, as in `BoxFormatConverter`.
+            box_format: ``"xyxy"`` (two corners, the least and the greatest coordinates), ``"xywh"`` (least
+                corner, width and height) or ``"cxcywh"`` (center, width and height).
 
         Raises:
             SettingError: The areas are no range, or the format is none of the three.
@@ -100,76 +98,6 @@ class BoxAreaFilter(FieldStep):
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         search.check_rows_beside(path, self._further_names)
-
-
-# A format is a linear function of the corners x1, y1, x2, y2: one row per number, for x; y is alike.
-_FROM_CORNERS = {
-    "xyxy": ((1.0, 0.0), (0.0, 1.0)),
-    "xywh": ((1.0, 0.0), (-1.0, 1.0)),
-    "cxcywh": ((0.5, 0.5), (-1.0, 1.0)),
-}
-
-
-@functools.cache
-def _conversion(from_format: str, to_format: str) -> npt.NDArray[np.float32]:
-    of_axis = np.array(_FROM_CORNERS[to_format]) @ np.linalg.inv(_FROM_CORNERS[from_format])
-    return np.kron(of_axis, np.eye(2)).astype(np.float32)  # the numbers of x and y take turns
-
-
-class BoxFormatConverter(FieldStep):
-    """Converts every field of boxes of some names, anywhere in the sample, from one format to another.
-
-    Input and output: ``(N, 4)`` float32, with any N in each sample, also 0, on the CPU or the GPU. The formats:
-
-    - ``"xyxy"``: two corners ``x1, y1, x2, y2``, the least and the greatest coordinates;
-    - ``"xywh"``: the least corner, width and height;
-    - ``"cxcywh"``: the center, width and height.
-
-    Computed in float32; the unit stays as it is (pixels, or shares of the image). A box with NaN or infinity
-    becomes NaN. The format of the sample does not change. Boxes of another shape than ``(N, 4)`` make the graph
-    fail.
-
-    Example::
-
-        BoxFormatConverter("boxes", from_format="xywh", to_format="xyxy")     # as COCO stores them -> corners
-    """
-
-    _cannot = "convert"
-    _what, _dtypes = "boxes", (_DT.FLOAT,)
-
-    def __init__(self, box_names: Names, *, from_format: str, to_format: str) -> None:
-        """Create the step.
-
-        Args:
-            box_names: Name or names of the fields.
-            from_format: Format of the input.
-            to_format: Format of the output.
-
-        Raises:
-            SettingError: A format is none of the three, or something else than names was given.
-        """
-        self._box_names = required_names(box_names, "box_names")
-        self._from_format = choice(from_format, "from_format", _FROM_CORNERS)
-        self._to_format = choice(to_format, "to_format", _FROM_CORNERS)
-
-    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        matrix = _conversion(self._from_format, self._to_format)
-        boxes = data.get_item_in_path(path)
-        # Fails where boxes have other numbers.
-        converted = functions.failing_with("boxes must be four numbers", _transformed, boxes, matrix)
-        # Of a batch without any boxes, DALI forgets the number of columns.
-        data.set_item_in_path(path, functions.reshape(converted, functions.shape_of(boxes)))
-
-    def _names(self) -> Sequence[Name]:
-        return self._box_names
-
-
-@do_not_convert
-def _transformed(boxes: Value, matrix: npt.NDArray[np.float32]) -> Value:
-    if functions.is_node(boxes):
-        return fn.coord_transform(boxes, M=matrix.ravel().tolist())
-    with np.errstate(invalid="ignore", over="ignore"):
-        return functions.coord_transform(boxes, np.pad(matrix, ((0, 0), (0, 1))))
 
 
 class VisibleBboxSelector(PipelineStepBase):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that change the colors of images."""
+"""Photometric distortion."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -15,13 +15,11 @@ import nvidia.dali.fn as fn
 import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
-from nvidia.dali.types import DALIDataType, DALIImageType
 
-from ...checks import choice, field_name, flag, number_range, probability
+from ...checks import field_name, flag, number_range, probability
 from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
 from ...operators import functions as f
 from ...operators import image_pixels as pixels
-from ...operators.array_packages import needed_package
 from ...operators.functions import Value
 from ...operators.image_pixels import Image, looked_up, recolored, scaled, scaling_table
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
@@ -29,106 +27,7 @@ from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
 from ..field_steps import Parameters, PixelStep
 from ..image_use import as_pixels, white_at_full_scale
-from ..named_fields import FieldSearch, Key, Names, required_names
-
-IMAGE_TYPES = (DALIImageType.RGB, DALIImageType.BGR, DALIImageType.YCbCr, DALIImageType.GRAY)
-_RGB, _BGR, _YCBCR, _GRAY = IMAGE_TYPES
-
-# ITU-R BT.601, with offsets in the last column.
-_YCBCR_FROM_RGB = np.array(
-    [
-        [0.25678824, 0.50412941, 0.09790588, 16],
-        [-0.1482229, -0.29099279, 0.43921569, 128],
-        [0.43921569, -0.36778831, -0.07142737, 128],
-    ]
-)
-_RGB_FROM_YCBCR = np.array(
-    [
-        [255 / 219, 0, 1.59602679, -16 * 255 / 219 - 128 * 1.59602679],
-        [255 / 219, -0.39176229, -0.81296765, -16 * 255 / 219 + 128 * (0.39176229 + 0.81296765)],
-        [255 / 219, 2.01723214, 0, -16 * 255 / 219 - 128 * 2.01723214],
-    ]
-)
-_MATRICES: Mapping[tuple[DALIImageType, DALIImageType], npt.NDArray[np.float64]] = {
-    (_RGB, _YCBCR): _YCBCR_FROM_RGB,
-    (_BGR, _YCBCR): _YCBCR_FROM_RGB[:, [2, 1, 0, 3]],
-    (_YCBCR, _RGB): _RGB_FROM_YCBCR,
-    (_YCBCR, _BGR): _RGB_FROM_YCBCR[::-1],
-}
-_OPENCV_CODES: Mapping[tuple[DALIImageType, DALIImageType], str] = {
-    (_RGB, _BGR): "COLOR_RGB2BGR",
-    (_BGR, _RGB): "COLOR_RGB2BGR",
-    (_RGB, _GRAY): "COLOR_RGB2GRAY",
-    (_BGR, _GRAY): "COLOR_BGR2GRAY",
-    (_GRAY, _RGB): "COLOR_GRAY2RGB",
-    (_GRAY, _BGR): "COLOR_GRAY2RGB",
-}
-
-
-class ImageColorSpaceConverter(PixelStep):
-    """Converts every image of a name, anywhere in the sample, to another color space.
-
-    Input: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, uint8 in
-    [0, 255], on the CPU or the GPU; one channel if gray, else three. Images that are known to be otherwise are
-    refused. Output, in the same field: the same with the channels of the other space. YCbCr is defined by ITU-R
-    BT.601 with levels from 16 to 235 (chroma: 240), gray is the luma of full range. An image without a layout gets
-    one, one without pixels makes the graph fail.
-
-    Example:
-        >>> step = ImageColorSpaceConverter(
-        ...     "image", from_image_type=DALIImageType.RGB, to_image_type=DALIImageType.BGR
-        ... )
-    """
-
-    _dtypes = (DALIDataType.UINT8,)
-    _needs = staticmethod(white_at_full_scale)
-
-    array_form_needs = ("cv2",)
-    image_tolerance = 1 / 255  # one level, from and to YCbCr
-
-    def __init__(
-        self, image_names: Names, *, from_image_type: DALIImageType, to_image_type: DALIImageType
-    ) -> None:
-        """Create the step.
-
-        Args:
-            image_names: Name or names of the images.
-            from_image_type: Color space of the images: ``RGB``, ``BGR``, ``YCbCr`` or ``GRAY``.
-            to_image_type: Color space that they get.
-
-        Raises:
-            SettingError: A color space is none of these.
-        """
-        self._image_names = required_names(image_names, "image_names")
-        self._from_image_type = choice(from_image_type, "from_image_type", IMAGE_TYPES)
-        self._to_image_type = choice(to_image_type, "to_image_type", IMAGE_TYPES)
-
-    def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
-        before, after = self._from_image_type, self._to_image_type
-        if before == after:  # which DALI refuses
-            return image
-        return fn.color_space_conversion(pixels.with_pixels(image), image_type=before, output_type=after)
-
-    def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat) -> tuple[int, ...]:
-        return (*shape[:-1], 1 if self._to_image_type == _GRAY else 3)
-
-    def _on_array(self, image: Image, leaf: LeafFormat) -> Image:
-        spaces = self._from_image_type, self._to_image_type
-        if spaces[0] == spaces[1]:
-            return pixels.checked_image(image, needs_pixels=False)
-        pixels.checked_image(image, needs_pixels=True, num_channels=[1 if spaces[0] == _GRAY else 3])
-        if spaces in _MATRICES:
-            return recolored(image, _MATRICES[spaces])
-        if spaces in _OPENCV_CODES:
-            cv2 = needed_package("cv2")
-            code = getattr(cv2, _OPENCV_CODES[spaces])
-            return pixels.by_frame(image, lambda frame: cv2.cvtColor(frame, code))
-        if spaces == (_YCBCR, _GRAY):
-            return looked_up(image[..., :1], scaling_table(np.float32(255 / 219), np.float32(-16 * 255 / 219)))
-        result = np.full((*image.shape[:-1], 3), 128, np.uint8)
-        result[..., :1] = looked_up(image, scaling_table(np.float32(219 / 255), np.float32(16)))
-        return result
-
+from ..named_fields import FieldSearch, Key
 
 _DT = types.DALIDataType
 

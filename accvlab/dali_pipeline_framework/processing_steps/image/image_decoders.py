@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoders of images, and of sequences of frames."""
+"""Decoder of images, and of the frames of windows."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Mapping, Sequence
 
@@ -12,22 +11,22 @@ import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
+from nvidia.dali.types import DALIImageType
 
-from ...checks import choice, field_name, flag, listed, probability
+from ...checks import field_name, flag, listed, probability
 from ...engine.dali.texts import failing_with
 from ...errors import FieldValueError
 from ...operators import image_arrays
 from ...operators.deferred_images import DeferredImage
 from ...operators.functions import Value
 from ...operators.image_pixels import decoded_in_graph, decoded_in_one_batch
-from ...sample_data import FieldPath, FieldValue, GroupFormat, ImageContent, LeafFormat, SampleDataGroup, formats
+from ...sample_data import FieldPath, FieldValue, ImageContent, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import Decoding, do_not_convert
 from ...sample_data.names import Name, format_path
 from ..field_steps import PixelStep
-from ..image_use import ImageUse, no_images
-from ..named_fields import FieldSearch, Names, find_paths, required_names
-from ..pipeline_step_base import PipelineStepBase, PixelChanges, naming_field
-from .image_colors import IMAGE_TYPES
+from ..image_use import ImageUse
+from ..named_fields import FieldSearch, find_paths
+from ..pipeline_step_base import PixelChanges, naming_field
 
 
 class ImageDecoder(PixelStep):
@@ -38,12 +37,12 @@ class ImageDecoder(PixelStep):
     [0, 255], layout ``HWC``, on the GPU or on the CPU. Gray images get three equal channels, an alpha channel is
     dropped.
 
-    A group of this name that holds the encoded frames of a window (`TimeWindows`) or sequence becomes a field
-    ``(T, height, width, 3)``, layout ``FHWC``, see `FrameSequenceDecoder`. With a GPU, the step and those after
-    it run in the graph as a whole then.
+    A group of this name that holds the encoded frames of a window (`Windows`) becomes a field
+    ``(T, height, width, 3)``, layout ``FHWC``. The frames of a window must have the same size. With a GPU, the
+    step and those after it run in the graph as a whole then.
 
-    Where a region is resized afterwards, `ImageResizer` and `ImageResizeCropFlipper` with ``is_encoded`` decode
-    only that in a graph.
+    Where a region of a single image is resized afterwards, `ImageResizer` and `ImageResizeCropFlipper` with
+    ``is_encoded`` decode only that in a graph. They take no windows.
     """
 
     treats_elements_alike = True
@@ -83,10 +82,16 @@ class ImageDecoder(PixelStep):
         """Declare that images are decoded in the graph; None where there are frames of sequences."""
         return None if self._sequences(data_empty) else super().declare_pixel_changes(data_empty)
 
+    def num_in_one_batch(self, data_empty: SampleDataGroup) -> int:
+        """Number of files of all windows, which one operator decodes."""
+        return sum(
+            len(data_empty.get_item_in_path(path)[formats.ENCODED_NAME]) for path in self._sequences(data_empty)
+        )
+
     def _sequences(self, data: SampleDataGroup) -> list[FieldPath]:
         """Get the paths of groups of encoded frames."""
         paths = find_paths(data, self._names())
-        return [path for path in paths if not formats.why_no_frames(data.format.at(path))]
+        return [path for path in paths if formats.holds_encoded_frames(data.format.at(path))]
 
     def _image_paths(self, data: SampleDataGroup) -> list[FieldPath]:
         sequences = self._sequences(data)
@@ -110,7 +115,7 @@ class ImageDecoder(PixelStep):
         data = super()._process(data)
         if not sequences:
             return data
-        return _with_clips(data, _decoded_clips(data, sequences, self._decoded, 3))
+        return _with_clips(data, _decoded_clips(data, sequences, self._decoded))
 
     @do_not_convert
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
@@ -148,83 +153,11 @@ class ImageDecoder(PixelStep):
         return image.decoded()
 
 
-_SAME_SIZE = "the frames of a sequence must have the same size, and these have not"
+_SAME_SIZE = "the frames of a window must have the same size, and these have not"
 # Added to the extent of a region to make it larger than any image, so that DALI refuses it.
 _FAR_OUTSIDE = 1 << 24
+_IMAGE_TYPES = (DALIImageType.RGB, DALIImageType.BGR, DALIImageType.YCbCr, DALIImageType.GRAY)
 _MOST_TO_PASTE = 64  # images that DALI puts on a canvas at once
-
-
-class FrameSequenceDecoder(PipelineStepBase):
-    """Decodes every group of encoded frames of a name, anywhere in the sample, into one field.
-
-    Input: the groups of a `FrameSequenceDataProvider`, one per camera: ``encoded``, an array of ``F`` image files,
-    ``(num_bytes,)`` uint8 each. Output, in place of each group: a field of the same name,
-    ``(F, height, width, channels)`` uint8 in [0, 255], layout ``FHWC``.
-
-    The frames of a sequence must have the same size; sequences of a batch may differ.
-
-    One operator decodes the frames of all cameras, up to 64 per sample. More are decoded in parts, and frames that
-    an earlier step of the graph has changed one by one.
-    """
-
-    def __init__(
-        self,
-        frame_names: Names = "frames",
-        *,
-        on_gpu: bool = False,
-        image_type: types.DALIImageType = types.DALIImageType.RGB,
-        hw_decoder_load: float = 0.65,
-    ) -> None:
-        """Create the step.
-
-        Args:
-            frame_names: Name or names of the groups.
-            on_gpu: Whether to decode on the GPU, in a pipeline that has one. In a pipeline without one
-                (``device_id=None``) the CPU decodes in any case.
-            image_type: Channels of the output: ``RGB``, ``BGR``, ``YCbCr`` (3 channels) or ``GRAY`` (1). On the
-                CPU, ``BGR`` and ``YCbCr`` take several times as long to decode as the others.
-            hw_decoder_load: Share of the images, in [0, 1], for the hardware JPEG decoder of GPUs that have one;
-                as for `ImageDecoder`.
-
-        Raises:
-            SettingError: ``image_type`` is none of these, or ``hw_decoder_load`` is not in [0, 1].
-        """
-        self._frame_names = required_names(frame_names, "frame_names")
-        self._on_gpu = flag(on_gpu, "on_gpu")
-        self._image_type = choice(image_type, "image_type", IMAGE_TYPES)
-        self._hw_decoder_load = probability(hw_decoder_load, "hw_decoder_load")
-
-    declare_images = no_images
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        decode = functools.partial(
-            decoded_in_graph,
-            on_gpu=self._on_gpu,
-            image_type=self._image_type,
-            hw_decoder_load=self._hw_decoder_load,
-        )
-        num_channels = 1 if self._image_type == types.DALIImageType.GRAY else 3
-        paths = find_paths(data, self._frame_names)
-        return _with_clips(data, _decoded_clips(data, paths, decode, num_channels))
-
-    def num_in_one_batch(self, data_empty: SampleDataGroup) -> int:
-        """Number of frames of all groups."""
-        groups = [data_empty.format.at(path) for path in find_paths(data_empty, self._frame_names)]
-        encoded = [each.get((formats.ENCODED_NAME,)) for each in groups if isinstance(each, GroupFormat)]
-        return sum(len(each.names) for each in encoded if isinstance(each, GroupFormat))
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        search = FieldSearch(data_empty, self, "decode")
-        paths = find_paths(data_empty, self._frame_names)
-        for name in self._frame_names:
-            if not data_empty.find_all_occurrences(name):
-                search.add_missing(name, "encoded frames")
-        for path in paths:
-            why = formats.why_no_frames(data_empty.format.at(path))
-            if why:
-                search.add(f"must be a group of encoded frames, {why}", path)
-        search.raise_problems()
-        return _with_clips(data_empty, dict.fromkeys(paths))
 
 
 @do_not_convert
@@ -243,15 +176,15 @@ def _with_clips(data: SampleDataGroup, clips: Mapping[FieldPath, FieldValue]) ->
 
 @do_not_convert
 def _decoded_clips(
-    data: SampleDataGroup, paths: Sequence[FieldPath], decode: Decoding, num_channels: int
+    data: SampleDataGroup, paths: Sequence[FieldPath], decode: Decoding
 ) -> Mapping[FieldPath, DataNode]:
     files = {path: [*data.get_item_in_path((*path, formats.ENCODED_NAME)).values()] for path in paths}
     images = iter(decoded_in_one_batch(decode, [*itertools.chain(*files.values())]))
-    return {path: _joined([*itertools.islice(images, len(each))], num_channels) for path, each in files.items()}
+    return {path: _joined([*itertools.islice(images, len(each))]) for path, each in files.items()}
 
 
-def _joined(images: Sequence[DataNode], num_channels: int) -> DataNode:
-    """Join the images of sequences, ``F`` batches of ``(H, W, C)``, to ``(F, H, W, C)``."""
+def _joined(images: Sequence[DataNode]) -> DataNode:
+    """Join the images of windows, ``F`` batches of ``(H, W, 3)``, to ``(F, H, W, 3)``."""
     if len(images) > _MOST_TO_PASTE or images[0].device == "gpu":
         return fn.reshape(failing_with(_SAME_SIZE, fn.stack, *images), layout="FHWC")
     # On the CPU, `fn.stack` takes four times the processor time of `fn.multi_paste`, which puts the images one
@@ -268,5 +201,5 @@ def _joined(images: Sequence[DataNode], num_channels: int) -> DataNode:
         shapes=sizes + fn.cast(sizes != size, dtype=types.DALIDataType.INT32) * _FAR_OUTSIDE,
         output_size=fn.stack(size[0] * len(images), size[1]),
     )
-    shape = fn.cat(np.array([len(images)], np.int32), size, np.array([num_channels], np.int32))
+    shape = fn.cat(np.array([len(images)], np.int32), size, np.array([3], np.int32))
     return fn.reshape(canvas, shape=shape, layout="FHWC")

@@ -395,8 +395,13 @@ def _compose(transform: Any) -> Any:
 
 
 def _named(arrays: Any, target: str) -> dict[str, Array]:
-    """Arrays by the names under which a ``Compose`` takes them: image, image_1, image_2 ..."""
-    return {f"{target}_{number}" if number else target: array for number, array in enumerate(arrays)}
+    """Arrays by the names under which a ``Compose`` takes them: image, image_1, ...; clips: images, ..."""
+    targets = [f"{target}s" if array.ndim == 4 else target for array in arrays]
+    counts = [targets[:number].count(each) for number, each in enumerate(targets)]
+    return {
+        f"{each}_{count}" if count else each: array
+        for each, count, array in zip(targets, counts, arrays, strict=True)
+    }
 
 
 def _numbers_apart(found: Any, before: Rows | None) -> Rows | None:

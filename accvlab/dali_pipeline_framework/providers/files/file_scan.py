@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import elements, index_in, setting_error, shown, whole_number
+from ...draws.keyed_draws import Int64Array
 from ...errors import SettingError
 from .storage import Storage, StoragePath, checked_path
 
 UInt8Array = npt.NDArray[np.uint8]
-Int64Array = npt.NDArray[np.int64]
 LabelArray = npt.NDArray[np.int32]
 FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 

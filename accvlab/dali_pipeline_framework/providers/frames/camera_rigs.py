@@ -20,13 +20,13 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from ...checks import bullets, index_in, listed, number, one_of, setting_error, shown
+from ...draws.keyed_draws import Int64Array
 from ...errors import SettingError
 from ...sample_data import SampleDataGroup
 from ...sample_data.names import Name
 from ...sampling.arithmetic.times import nearest
 from ..data_provider import BlueprintProvider
 
-Int64Array = npt.NDArray[np.int64]
 TimeArray = npt.NDArray[np.int64] | npt.NDArray[np.float64] | npt.NDArray[np.object_]
 CameraTimes: TypeAlias = TimeArray | tuple[npt.NDArray[np.int64], Fraction, Fraction]
 """``(n,)`` times; or ``(n,)`` numbers, their unit, and an offset that is added to the product."""

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import listed, number, one_of, setting_error, valid
+from ...draws.keyed_draws import Int64Array
 from ...errors import SettingError
 from ...sample_data.conversion import FieldValue, encoded
 from ...unknown_arguments import explains_unknown_arguments
-from ...url_secrets import repr_without_secrets, without_secrets
+from ...url_secrets import repr_without_secrets
 from ..files.file_scan import FileTable, FileTableBuilder
 from ..files.remote_reading import StorageOptions
 from ..files.storage import Storage, StoragePath, as_utf8
@@ -267,9 +268,9 @@ class FrameIndex:
     storage: Storage
     camera_names: tuple[str, ...]
     recording_names: tuple[str, ...]
-    edges: rigs.Int64Array
+    edges: Int64Array
     recordings: npt.NDArray[np.int32]
-    numbers: rigs.Int64Array
+    numbers: Int64Array
     timestamps: rigs.TimeArray | None
     missing: tuple[rigs.MissingFrame, ...]
     unused: dict[tuple[str, str], int]
@@ -286,13 +287,9 @@ class FrameIndex:
         return int(self.edges[-1])
 
     @property
-    def sequence_lengths(self) -> rigs.Int64Array:
+    def sequence_lengths(self) -> Int64Array:
         """Number of frames of each sequence: ``(S,)`` int64."""
         return np.diff(self.edges)
-
-    def recording_of(self, frame: int) -> int:
-        """Get the number of the recording of a frame."""
-        return int(self.recordings[int(self.edges.searchsorted(frame, side="right")) - 1])
 
     def path(self, frame: int, camera: int) -> str:
         """Get the path or URL of a file."""
@@ -302,20 +299,11 @@ class FrameIndex:
         """Get the path or URL of a file as the value of a field."""
         return encoded(as_utf8(self.path(frame, camera)))
 
-    def places(self, frame: int, has: Sequence[bool]) -> list[FieldValue]:
-        """Get name and number of the recording of a frame, and its number there, where ``has`` is True."""
-        recording = self.recording_of(frame)
-        values = (
-            encoded(as_utf8(self.recording_names[recording])),
-            np.int32(recording),
-            self.numbers[frame].astype(np.int32),
-        )
-        return [value for value, is_there in zip(values, has, strict=True) if is_there]
-
-    def describe(self, frames: Sequence[int]) -> str:
-        """List the paths of frames, of the first camera; of many the first and the last."""
-        paths = [without_secrets(self.path(frame, 0)) for frame in dict.fromkeys(frames)]
-        return ", ".join(paths) if len(paths) <= 8 else f"{paths[0]} to {paths[-1]}"
+    def place(self, frame: int) -> tuple[FieldValue, FieldValue, FieldValue]:
+        """Get name and number of the recording of a frame, and its number there."""
+        recording = int(self.recordings[int(self.edges.searchsorted(frame, side="right")) - 1])
+        name = encoded(as_utf8(self.recording_names[recording]))
+        return name, np.int32(recording), self.numbers[frame].astype(np.int32)
 
     def summary(self, samples: str) -> str:
         """Summarise the index: ``'train': 9 frames of 2 cameras in 3 recording(s)``."""

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import MOST_SAMPLES, whole_number
-from ...draws.keyed_draws import derive_key
+from ...draws.keyed_draws import Int64Array, derive_key
 from ...errors import SettingError
 from ..arithmetic.keyed_permutation import KeyedPermutation
 from ..arithmetic.last_batch import LastBatch, SampleCounts
 from ..arithmetic.weights import WeightedChoice, checked_weights
-from .tracks import Int64Array, PlannedBatch, UnitTable
+from .tracks import PlannedBatch, UnitTable
 
 Weights = Sequence[float] | npt.NDArray[np.float64]
 
@@ -161,7 +161,7 @@ class StreamPlan(EpochPlan):
     epochs have the same number of batches.
 
     Cut (``cut=True``, or fewer segments than slots): the segments are concatenated in the order of the epoch, and
-    the whole is cut into equal pieces: the loads differ by at most one sample (or grain), and at most ``B - 1``
+    the whole is cut into equal pieces: the loads differ by at most one sample, and at most ``B - 1``
     segments are cut::
 
         | A A A A A B B B|C C C D D D D D|D E E F F F F F|
@@ -170,7 +170,7 @@ class StreamPlan(EpochPlan):
     Attributes:
         segments: The segments to deliver, in the order of the epoch; then slot by slot.
         unit_table: The samples of the units.
-        epoch_key: Key of the random values of the epoch.
+        epoch_key: Key of the random choice of slots.
         num_slots: Total batch size.
         last_batch: Policy for slots that are done before others.
         cut: Whether segments may be cut although there are enough of them.
@@ -189,9 +189,7 @@ class StreamPlan(EpochPlan):
         segments, num_slots = self.segments, self.num_slots
         num_segments = len(segments.units)
         is_cut = self.cut or num_segments < num_slots
-        slots, positions, parts = (_cut_evenly if is_cut else _assign_whole)(
-            segments, num_slots, self.unit_table.grain
-        )
+        slots, positions, parts = (_cut_evenly if is_cut else _assign_whole)(segments, num_slots)
         self.num_cuts = len(positions) - num_segments
         if self.shuffle_slots:
             slots = KeyedPermutation(num_slots, self.epoch_key)[slots]
@@ -223,9 +221,7 @@ class StreamPlan(EpochPlan):
         found = np.searchsorted(self._keys, keys, side="right") - 1
         offsets = keys - self._keys[found]
         segments = self.segments.select(found)
-        samples = self.unit_table.samples(
-            segments.units, segments.first_offsets + offsets, segments.visits, self.epoch_key
-        )
+        samples = self.unit_table.samples(segments.units, segments.first_offsets + offsets)
         ends = offsets == segments.lengths - 1
         return samples.to_batch(offsets == 0, ends, segments.visits, beyond, self.last_batch)
 
@@ -255,7 +251,7 @@ class StreamPlan(EpochPlan):
         return SampleCounts.of_slots(self.last_batch, *counts)
 
 
-def _assign_whole(segments: Segments, num_slots: int, grain: int) -> tuple[Int64Array, Int64Array, Segments]:
+def _assign_whole(segments: Segments, num_slots: int) -> tuple[Int64Array, Int64Array, Segments]:
     """Assign whole segments: ``(n,)`` slots, ``(n,)`` positions in the order, and the segments themselves."""
     num_segments = len(segments.units)
     by_length = np.argsort(-segments.lengths, kind="stable")
@@ -273,21 +269,19 @@ def _assign_whole(segments: Segments, num_slots: int, grain: int) -> tuple[Int64
     return slots, np.arange(num_segments), segments
 
 
-def _cut_evenly(segments: Segments, num_slots: int, grain: int) -> tuple[Int64Array, Int64Array, Segments]:
+def _cut_evenly(segments: Segments, num_slots: int) -> tuple[Int64Array, Int64Array, Segments]:
     """Cut segments into equal parts: slots, positions in the order, and the ``(n + cuts,)`` segments then."""
-    heads = segments.first_offsets % grain  # one can begin within a grain; its first grain is shorter then
-    grains = -(-(heads + segments.lengths) // grain)
-    segment_starts = np.cumsum(grains) - grains  # in grains, of all segments concatenated
-    num_grains = int(grains.sum())
-    slot_starts = np.arange(num_slots) * num_grains // num_slots
-    cuts = np.unique(slot_starts[slot_starts < num_grains])
+    segment_starts = np.cumsum(segments.lengths) - segments.lengths  # of all segments concatenated
+    num_samples = int(segments.lengths.sum())
+    slot_starts = np.arange(num_slots) * num_samples // num_slots
+    cuts = np.unique(slot_starts[slot_starts < num_samples])
     cut_segments = np.searchsorted(segment_starts, cuts, side="right") - 1
     is_inside = segment_starts[cut_segments] != cuts
     cuts, cut_segments = cuts[is_inside], cut_segments[is_inside]
     starts = np.insert(segment_starts, cut_segments + 1, cuts)
     positions = np.insert(np.arange(len(segments.units)), cut_segments + 1, cut_segments)
-    slots = np.repeat(np.arange(num_slots), np.diff(np.searchsorted(starts, [*slot_starts, num_grains])))
-    begins = np.maximum((starts - segment_starts[positions]) * grain - heads[positions], 0)  # in the segment
+    slots = np.repeat(np.arange(num_slots), np.diff(np.searchsorted(starts, [*slot_starts, num_samples])))
+    begins = starts - segment_starts[positions]  # in the segment
     ends = np.where(
         np.append(positions[1:] != positions[:-1], True), segments.lengths[positions], np.append(begins[1:], 0)
     )
@@ -297,42 +291,31 @@ def _cut_evenly(segments: Segments, num_slots: int, grain: int) -> tuple[Int64Ar
 
 @attrs.define(eq=False, slots=False)
 class FlatPlan(EpochPlan):
-    """Each group of ``B`` units fills the ``B`` slots for as many batches as a unit has samples.
-
-    Units of two samples in three slots (``A0`` is the first sample of the first unit of the order)::
-
-        slot 0 | A0 A1 | D0 D1 | G0 G1
-        slot 1 | B0 B1 | E0 E1 |  -  -    the last group is dropped, padded, smaller, or wrapped
-        slot 2 | C0 C1 | F0 F1 |  -  -
+    """The samples of an order, ``B`` in each batch.
 
     Attributes:
-        order: The units of the epoch.
-        unit_table: Their samples.
-        epoch_key: Key of the random values of the epoch.
-        num_slots: Total batch size.
-        last_batch: Policy for a last group that is not full.
+        order: The samples of the epoch, as units.
+        unit_table: The samples that the units are.
+        num_slots: Total batch size, ``B``.
+        last_batch: Policy for a last batch that is not full.
         first_position: Position of the order at which the plan begins.
     """
 
     order: EpochOrder
     unit_table: UnitTable
-    epoch_key: int
     num_slots: int
     last_batch: LastBatch
     first_position: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self._length = self.unit_table.uniform_length or 1
-        self._num_units = self.order.num_positions - self.first_position
-        self._num_groups = self._num_units // self.num_slots
-        if self.last_batch != "drop" and self._num_units % self.num_slots:
-            self._num_groups += 1
-        self.num_batches = self._num_groups * self._length
+        self._num_samples = self.order.num_positions - self.first_position
+        self.num_batches = self._num_samples // self.num_slots
+        if self.last_batch != "drop" and self._num_samples % self.num_slots:
+            self.num_batches += 1
 
     def batch(self, number: int) -> PlannedBatch:
         """Get a batch."""
-        group, offset = divmod(number, self._length)
-        first = self.first_position + group * self.num_slots
+        first = self.first_position + number * self.num_slots
         positions = np.arange(first, first + self.num_slots)
         beyond = positions >= self.order.num_positions
         if self.last_batch == "wrap":
@@ -340,29 +323,20 @@ class FlatPlan(EpochPlan):
         else:
             positions[beyond] = self.order.num_positions - 1
         units, visits = self.order.units(positions)
-        samples = self.unit_table.samples(units, np.full(self.num_slots, offset), visits, self.epoch_key)
-        return samples.to_batch(offset == 0, offset == self._length - 1, visits, beyond, self.last_batch)
+        samples = self.unit_table.samples(units, np.zeros_like(units))
+        return samples.to_batch(True, True, visits, beyond, self.last_batch)
 
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
-        """Plan the rest for other batches.
-
-        In the middle of a group, the begun units are finished in the new slots, as segments of their own. For
-        that the remaining units are listed: memory grows with their number.
-        """
-        group, offset = divmod(num_delivered, self._length)
-        # The last group may be padded: after it the order has no positions.
-        position = min(self.first_position + group * self.num_slots, self.order.num_positions)
-        if offset == 0:
-            return FlatPlan(self.order, self.unit_table, self.epoch_key, total_batch_size, last_batch, position)
-        positions = np.arange(position, self.order.num_positions)
-        units, visits = self.order.units(positions)
-        first_offsets = np.where(np.arange(len(positions)) < self.num_slots, offset, 0)
-        segments = Segments(units, first_offsets, self._length - first_offsets, visits)
-        return StreamPlan(segments, self.unit_table, self.epoch_key, total_batch_size, last_batch, cut=False)
+        """Plan the rest for other batches."""
+        # The last batch may be padded: after it the order has no positions.
+        position = min(self.first_position + num_delivered * self.num_slots, self.order.num_positions)
+        return FlatPlan(self.order, self.unit_table, total_batch_size, last_batch, position)
 
     @property
     def sample_counts(self) -> SampleCounts:
         """Number of samples delivered, dropped, repeated and padded."""
-        num_slots, num_samples = self.num_batches * self.num_slots, self._num_units * self._length
-        num_delivered = min(num_slots, num_samples)
-        return SampleCounts.of_slots(self.last_batch, self.num_batches, num_slots, num_samples, num_delivered)
+        num_slots = self.num_batches * self.num_slots
+        num_delivered = min(num_slots, self._num_samples)
+        return SampleCounts.of_slots(
+            self.last_batch, self.num_batches, num_slots, self._num_samples, num_delivered
+        )

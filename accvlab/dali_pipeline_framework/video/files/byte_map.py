@@ -6,12 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import attrs
-import numpy as np
-import numpy.typing as npt
 
+from ...draws.keyed_draws import Int64Array
 from ...providers.files.remote_file import KnownFile
-
-Int64Array = npt.NDArray[np.int64]
 
 _BEFORE = 1 << 16  # bytes that containers read before a key frame: the start of a cluster, sound of that time
 _LEAST_GAP = 1 << 20  # bytes between two clips, for which a further request pays

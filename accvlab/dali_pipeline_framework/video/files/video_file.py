@@ -72,7 +72,7 @@ def path_advice(path: Any) -> str:
     if not isinstance(path, (str, os.PathLike)):
         return ""
     if "://" in str(path):
-        advice = "download it, or mount its storage as a folder. (The videos of VideoDataProvider can be remote.)"
+        advice = "download it, or mount its storage as a folder. (VideoFrameDataProvider reads remote videos.)"
         return f" Only local files are read here, and this is a URL: {advice}"
     if os.path.isdir(path):
         return f" Name the videos in the folder, e.g. sorted(Path({os.fspath(path)!r}).glob('*.mp4'))."

@@ -91,7 +91,7 @@ class DrivingFields:
         map_lines: Whether there are lines of a map.
         image_times: At which times relative to the frame there are images of each camera: seconds, ascending; of
             each time the last image at or before it. They are stacked. Empty: one image, that of the frame. Of
-            videos whose times are known; of others, `TimeWindows` takes the images of other frames.
+            videos whose times are known; of others, `Windows` takes the images of other frames.
         ego_history: At which times before the frame the places of the vehicle are given: seconds, ascending, at
             most 0, such as ``(-1, -0.5, 0)``. From the motion of the vehicle, at any time, not of frames.
         ego_future: At which times after the frame: seconds, ascending, above 0.

@@ -247,7 +247,7 @@ class DrivingProvider(DataProvider):
 
     @property
     def timestamps(self) -> Float64:
-        """Time of each frame, ``(num_samples,)`` float64, seconds: what `Clips` needs."""
+        """Time of each frame, ``(num_samples,)`` float64, seconds."""
         return np.asarray(self._index.frames.time)[self._frames]
 
     def frame_times_s(self, path: FieldPath = ()) -> Float64 | None:

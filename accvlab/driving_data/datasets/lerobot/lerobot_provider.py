@@ -78,7 +78,7 @@ class LeRobotProvider(BlueprintProvider):
         index, task_index            INT64 ()            number of the row in the whole data set; of the task
         task                         STRING              text of the task
 
-    Windows in seconds (``delta_timestamps``) are `TimeWindows`, for which numbers are read without pictures, and
+    Windows in seconds (``delta_timestamps``) are `Windows`, for which numbers are read without pictures, and
     the frames of a camera in one pass. Each episode is a sequence for samplers.
 
     **What is read.** Tables are read once, and the fields that are wanted kept in ``index_cache``: all processes
@@ -96,7 +96,8 @@ class LeRobotProvider(BlueprintProvider):
     Example::
 
         provider = LeRobotProvider("s3://drives/l2d", episodes=range(100), index_cache="/scratch/indices")
-        windows = TimeWindows(provider, {"observation.images.front": [-0.2, 0], "action": [0, 0.1, 0.2]})
+        windows = {"observation.images.front": [-0.2, 0], "action": [0, 0.1, 0.2]}
+        policy = Windows(provider, windows, unit="s", edges="repeat")
     """
 
     @explains_unknown_arguments

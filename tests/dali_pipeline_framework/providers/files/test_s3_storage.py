@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from support.videos import make_video
+from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework import DataLoader, RemoteReading
 from accvlab.dali_pipeline_framework.errors import FileError, SourceError, VideoError
 from accvlab.dali_pipeline_framework.providers import FileDataProvider
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
-from accvlab.dali_pipeline_framework.video import VideoDataProvider, Videos
+from accvlab.dali_pipeline_framework.video import Videos
 
 pytest.importorskip("s3fs")
 pytest.importorskip("moto.server")
@@ -122,7 +123,7 @@ def test_videos_are_read_by_parts(server: S3Server, options: dict[str, Any], tmp
     make_video(path, 150, "libx264", options={"preset": "ultrafast", "x264-params": bitrate})
     server.put("drives/a.mp4", path.read_bytes())
     videos = Videos("s3://bucket/drives/*.mp4", storage_options=options, index_cache=tmp_path / "indices")
-    remote, local = (VideoDataProvider(each, sequence_length=8, step=8) for each in (videos, Videos(path)))
+    remote, local = (video_clips(each, 8, step=8) for each in (videos, Videos(path)))
     server.ranges = []
     assert np.array_equal(remote.get_data(9)["frames"], local.get_data(9)["frames"])
     parts = [[*map(int, each.removeprefix("bytes=").split("-"))] for each in server.ranges]
@@ -132,7 +133,7 @@ def test_videos_are_read_by_parts(server: S3Server, options: dict[str, Any], tmp
         assert np.array_equal(remote.get_data(sample)["frames"], local.get_data(sample)["frames"])
     assert not server.faults
     server.put("drives/a.mp4", path.read_bytes()[::-1])
-    message = refusal(lambda: VideoDataProvider(videos, sequence_length=8).get_data(0), (FileError, VideoError))
+    message = refusal(lambda: video_clips(videos, 8).get_data(0), (FileError, VideoError))
     assert "s3://bucket/drives/a.mp4" in message
 
 
@@ -148,7 +149,7 @@ def test_a_clip_takes_few_requests_of_its_own_bytes(
         server.put(f"drives/{name}.mp4", path.read_bytes())
         cameras[name] = [f"s3://bucket/drives/{name}.mp4"]
     videos = Videos(cameras=cameras, storage_options=options, index_cache=tmp_path / "indices")
-    provider = VideoDataProvider(videos, sequence_length=4, step=10, images=images)
+    provider = video_clips(videos, 4, step=10, images=images)
     size = path.stat().st_size
     for sample in range(15):
         if sample == 1:  # the index was made, and kept

@@ -9,7 +9,7 @@ import pytest
 from nvidia.dali import types
 from support.shared_data import shared_data
 
-from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup, TimeWindows
+from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup, Windows
 from accvlab.dali_pipeline_framework.errors import SettingError
 
 _DT = types.DALIDataType
@@ -49,15 +49,17 @@ class Rows(DataProvider):
         return None if path else np.float32(self.columns["timestamp"])
 
 
-@pytest.mark.parametrize("how", [{}, {"fps": 10}, {"take": "last"}], ids=str)
+@pytest.mark.parametrize("how", [{}, {"unit": "frames"}, {"take": "last"}], ids=str)
 @pytest.mark.parametrize("name", ["l2d_like_h264", "l2d_like_av1_split", "l2d_like_v21"])
 def test_windows_and_masks_are_those_of_lerobot(name, how):
     root = shared_data("golden/lerobot")
     expected = np.load(root / "expected" / name / "items.npz")
     indices = sorted({int(key[1:4]) for key in expected if key.endswith(".action")})
     rows = [step / 10 for step in range(-15, 64)]
+    if how.get("unit") == "frames":
+        rows = [*range(-15, 64)]
     windows = {"observation.state": rows[:16], "action": rows[15:], "index": rows, "frame_index": rows}
-    provider = TimeWindows(Rows(root / name), windows, **how)
+    provider = Windows(Rows(root / name), windows, **{"unit": "s", "edges": "repeat", **how})
     num_compared = 0
     for index in indices:
         sample = provider.get_data(index)
@@ -75,7 +77,7 @@ def test_offsets_are_accepted_and_refused_as_by_lerobot():
     rows = Rows(root / "l2d_like_h264")
     cases = json.loads((root / "expected/l2d_like_h264/expected.json").read_text())["edge_cases"]
     with pytest.raises(SettingError, match=r"must be multiples of the 0.1 s .* got 0.05 s"):
-        TimeWindows(rows, cases["not_on_grid"]["delta_timestamps"])
+        Windows(rows, cases["not_on_grid"]["delta_timestamps"], unit="s")
     accepted = cases["within_tolerance"]["delta_timestamps"]["action"]
-    sample = TimeWindows(rows, {"index": accepted}).get_data(3)
+    sample = Windows(rows, {"index": accepted}, unit="s", edges="repeat").get_data(3)
     assert sample["index"].tolist() == [3 + step for step in cases["within_tolerance"]["frame_steps"]["action"]]

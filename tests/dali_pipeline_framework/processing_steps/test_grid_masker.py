@@ -1,4 +1,4 @@
-"""Random erasing and grid masks, against references in NumPy that get the same draws."""
+"""Grid masks, against a reference in NumPy that gets the same draws."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.processing_steps import GridMasker, PipelineStepBase, RandomEraser
+from accvlab.dali_pipeline_framework.processing_steps import GridMasker
 
-MAKE: dict[str, Callable[..., PipelineStepBase]] = {
-    "erase": lambda name, **other: RandomEraser(name, **{"prob": 1.0, "scale_range": (0.1, 0.3), **other}),
-    "grid": lambda name, **other: GridMasker(name, **{"prob": 1.0, "tile_range": (4, 7), **other}),
-}
+
+def masker(name: Any, **other: Any) -> GridMasker:
+    return GridMasker(name, **{"prob": 1.0, "tile_range": (4, 7), **other})
 
 
 class Draws:
@@ -44,67 +43,6 @@ class Draws:
 def noise(shape: tuple[int, ...], dtype: DT) -> np.ndarray:
     pixels = np.random.default_rng(sum(shape)).integers(1, 256, shape, dtype=np.uint8)
     return pixels if dtype == DT.UINT8 else pixels.astype(np.float32) / 7
-
-
-def torchvision_rectangle(
-    hw: tuple[int, int], areas: np.ndarray, log_aspects: np.ndarray, place: np.ndarray
-) -> tuple[int, int, int, int]:
-    """Top, left, height and width as `torchvision.transforms.RandomErasing.get_params` finds them."""
-    height, width = hw
-    for share, log_aspect in zip(areas.astype(float), log_aspects.astype(float), strict=True):
-        area, aspect = height * width * share, math.exp(log_aspect)
-        h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-        if h < height and w < width:
-            return int(place[0] * (height - h + 1)), int(place[1] * (width - w + 1)), h, w
-    return 0, 0, 0, 0
-
-
-@settings(max_examples=examples(7, 15), deadline=None)
-@given(
-    sizes=st.lists(st.tuples(st.integers(1, 24), st.integers(1, 24)), min_size=1, max_size=4),
-    scale=st.sampled_from([(0.02, 0.33), (0.1, 0.1), (0.4, 1.0)]),
-    ratio=st.sampled_from([(0.3, 3.3), (1.0, 1.0), (0.05, 20.0)]),
-    count=st.integers(1, 3),
-    value=st.sampled_from([0.0, 77, [3, 0, 200]]),
-    kind=st.sampled_from([(DT.UINT8, 0), (DT.FLOAT, 0), (DT.UINT8, 2)]),
-    prob=st.sampled_from([1.0, 0.5]),
-    seed=st.integers(0, 99),
-)
-def test_rectangles_as_those_of_torchvision(
-    sizes: Any, scale: Any, ratio: Any, count: int, value: Any, kind: Any, prob: float, seed: int
-) -> None:
-    dtype, frames = kind
-    images = [noise((frames, *hw, 3) if frames else (*hw, 3), dtype) for hw in sizes]
-    step = RandomEraser(
-        "image", prob=prob, scale_range=scale, ratio_range=ratio, fill_value=value, num_rectangles=count
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        draws = Draws(patch, len(images), seed)
-        found = run_steps(step, {"image": (dtype, images)})["image"]
-    calls = iter(draws.calls)
-
-    def numbers(low: float, high: float, shape: tuple[int, ...]) -> np.ndarray:
-        if np.float32(low) == np.float32(high):  # is not drawn
-            return np.full((len(images), *shape), low, np.float32)
-        limits, drawn = next(calls)
-        np.testing.assert_allclose(limits, [low, high])
-        assert drawn.shape[1:] == shape
-        return drawn
-
-    decisions = numbers(0, 0 < prob < 1, ())
-    areas = numbers(*scale, (count, 10))
-    logs = numbers(*np.log(ratio), (count, 10))
-    places = numbers(0, 1, (count, 2))
-    for index, (image, hw) in enumerate(zip(images, sizes, strict=True)):
-        expected = image.copy()
-        if decisions[index] < prob:
-            for rectangle in range(count):
-                top, left, h, w = torchvision_rectangle(
-                    hw, areas[index, rectangle], logs[index, rectangle], places[index, rectangle]
-                )
-                expected[..., top : top + h, left : left + w, :] = value
-        assert found[index].dtype == image.dtype
-        np.testing.assert_array_equal(found[index], expected)
 
 
 @settings(max_examples=examples(7, 15), deadline=None)
@@ -152,27 +90,23 @@ def test_a_grid_of_squares(
         np.testing.assert_array_equal(found[i][..., is_clear, :], expected[..., is_clear, :])
 
 
-@pytest.mark.parametrize("kind", MAKE)
-def test_what_is_not_changed_is_identical_in_a_mixed_batch(kind: str) -> None:
+def test_what_is_not_changed_is_identical_in_a_mixed_batch() -> None:
     image = noise((12, 16, 3), DT.UINT8)
-    found = run_steps(MAKE[kind]("image", prob=0.5), {"image": (DT.UINT8, [image] * 20)})["image"]
+    found = run_steps(masker("image", prob=0.5), {"image": (DT.UINT8, [image] * 20)})["image"]
     same = [bool((each == image).all()) for each in found]
     assert 3 <= sum(same) <= 17
     assert len({each.tobytes() for each in found}) == 21 - sum(same)
-    never = run_steps(MAKE[kind]("image", prob=0), {"image": (DT.UINT8, [image] * 3)})["image"]
+    never = run_steps(masker("image", prob=0), {"image": (DT.UINT8, [image] * 3)})["image"]
     assert all((each == image).all() for each in never)
 
 
-@pytest.mark.parametrize("kind", MAKE)
 @pytest.mark.parametrize("layout", ["FHWC", ""])
 @pytest.mark.parametrize("conditionals", [False, True])
-def test_all_images_and_frames_alike_and_other_fields_untouched(
-    kind: str, layout: str, conditionals: bool
-) -> None:
+def test_all_images_and_frames_alike_and_other_fields_untouched(layout: str, conditionals: bool) -> None:
     clips = [np.stack([noise((12, 16, 3), DT.UINT8)] * frames) for frames in (2, 3)]
     fields = {str(camera): {"image": (DT.UINT8, clips)} for camera in range(2)}
     run = run_steps(
-        MAKE[kind]("image"),
+        masker("image"),
         {**fields, "mask": (DT.UINT8, clips)},
         layouts={"0.image": layout, "1.image": layout},
         conditionals=conditionals,
@@ -185,22 +119,20 @@ def test_all_images_and_frames_alike_and_other_fields_untouched(
         assert (mask == clip).all()
 
 
-@pytest.mark.parametrize("kind", MAKE)
 @pytest.mark.parametrize("layout", ["CHW", "HW"])
-def test_other_layouts_are_refused(kind: str, layout: str) -> None:
+def test_other_layouts_are_refused(layout: str) -> None:
     values = np.full((3, 12, 16)[-len(layout) :], 9, np.uint8)
     with pytest.raises(ValueError, match=f'The layout "{layout}" does not match'):
-        run_steps(MAKE[kind]("image"), {"image": (DT.UINT8, [values])}, layouts={"image": layout})
+        run_steps(masker("image"), {"image": (DT.UINT8, [values])}, layouts={"image": layout})
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("kind", MAKE)
-def test_keyed_draws_do_not_depend_on_the_batch(kind: str) -> None:
+def test_keyed_draws_do_not_depend_on_the_batch() -> None:
     images = [noise((12, 16, 3), DT.UINT8)] * 6
 
     def changed(batch_size: int) -> list[bytes]:
         source = shuffled(ArrayProvider({"image": (DT.UINT8, images)}), batch_size)
-        with make_iterator(source, [MAKE[kind]("image")], py_num_workers=0, num_threads=1) as iterator:
+        with make_iterator(source, [masker("image")], py_num_workers=0, num_threads=1) as iterator:
             return [np.asarray(each).tobytes() for batch in iterator for each in batch["image"]]
 
     assert changed(1) == changed(3) == changed(6)
@@ -210,21 +142,6 @@ def test_keyed_draws_do_not_depend_on_the_batch(kind: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RandomEraser("image", prob=2), r"`prob` must be in \[0, 1\]"),
-        (
-            lambda: RandomEraser("image", scale_range=(0.5, 0.2)),
-            "`scale_range`.* two numbers, 0 <= least <= greatest <= 1",
-        ),
-        (
-            lambda: RandomEraser("image", scale_range=(0.5, 1.2)),
-            "`scale_range`.* two numbers, 0 <= least <= greatest <= 1",
-        ),
-        (lambda: RandomEraser("image", ratio_range=(0, 1)), "`ratio_range`.* 0 < least <= greatest"),
-        (lambda: RandomEraser("image", ratio_range=(1, math.inf)), "`ratio_range`.* 0 < least <= greatest"),
-        (lambda: RandomEraser("image", fill_value="random"), "`fill_value` must be a number, or a list"),  # type: ignore[arg-type]
-        (lambda: RandomEraser("image", fill_value=[]), "`fill_value` must be a number, or a list"),
-        (lambda: RandomEraser("image", num_rectangles=0), "`num_rectangles` must be a whole number"),
-        (lambda: RandomEraser("image", key="camera"), "The `key` of a draw"),
         (lambda: GridMasker("image", prob=-0.1), r"`prob` must be in \[0, 1\]"),
         (lambda: GridMasker("image", tile_range=(0, 5)), "`tile_range` must be two numbers, 1 <= least"),
         (lambda: GridMasker("image", tile_range=(1.5, 5)), "`tile_range` must be two whole numbers"),  # type: ignore[arg-type]
@@ -248,29 +165,25 @@ def test_settings_are_checked(make: Callable[[], Any], message: str) -> None:
         make()
 
 
-@pytest.mark.parametrize("kind", MAKE)
-def test_format_pickle_and_repr(kind: str) -> None:
-    assert_format_pickle_and_repr(MAKE[kind])
+def test_format_pickle_and_repr() -> None:
+    assert_format_pickle_and_repr(masker)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", MAKE)
 @pytest.mark.parametrize("shape", [(12, 16, 3), (2, 12, 16, 3)])
-def test_on_the_gpu_as_on_the_cpu(kind: str, shape: tuple[int, ...]) -> None:
+def test_on_the_gpu_as_on_the_cpu(shape: tuple[int, ...]) -> None:
     for dtype in (DT.UINT8, DT.FLOAT):
         fields = {"image": (dtype, [noise(shape, dtype)] * 4)}
         expected, found = (
-            run_steps(MAKE[kind]("image", prob=0.7), fields, device_id=device, gpu_fields=where)["image"]
+            run_steps(masker("image", prob=0.7), fields, device_id=device, gpu_fields=where)["image"]
             for device, where in ((None, ()), (0, ["image"]))
         )
         for one, other in zip(expected, found, strict=True):
             assert (other.dtype, other.shape) == (one.dtype, one.shape)
             # Rounding decides on the border of a square, and devices round differently.
-            assert (other != one).mean() <= (0.02 if kind == "grid" else 0)
+            assert (other != one).mean() <= 0.02
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    eraser = RandomEraser("image", prob=np.float32(0.5), num_rectangles=np.int64(2))  # type: ignore[arg-type]
-    assert repr(eraser) == repr(RandomEraser("image", prob=0.5, num_rectangles=2))
-    masker = GridMasker("image", prob=np.float32(0.5), tile_range=np.array([4, 9]))  # type: ignore[arg-type]
-    assert repr(masker) == repr(GridMasker("image", prob=0.5, tile_range=(4, 9)))
+    step = GridMasker("image", prob=np.float32(0.5), tile_range=np.array([4, 9]))  # type: ignore[arg-type]
+    assert repr(step) == repr(GridMasker("image", prob=0.5, tile_range=(4, 9)))

@@ -1,4 +1,4 @@
-"""`TimeWindows`: samples with the values of fields at several times around a moment."""
+"""`Windows`: samples with the values of fields at several times around a moment."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
     SamplerInputCallable,
     SequentialSampler,
-    TimeWindows,
     VideoFrameDataProvider,
     Videos,
+    Windows,
 )
 from accvlab.dali_pipeline_framework.errors import (
     ContractError,
@@ -108,7 +108,9 @@ class Drive(DataProvider):
 
 
 def test_the_values_are_those_of_the_frames_in_the_order_asked_for():
-    provider = TimeWindows(Drive((5, 3)), {"number": [0.1, -0.2, 0], "state": [0, 0.1], "kind": [-0.1]})
+    provider = Windows(
+        Drive((5, 3)), {"number": [0.1, -0.2, 0], "state": [0, 0.1], "kind": [-0.1]}, unit="s", edges="repeat"
+    )
     sample = provider.get_data(1)
     assert sample["number"].tolist() == [2, 0, 1]
     assert sample["number_is_pad"].tolist() == [False, True, False]  # -0.2 is before the start
@@ -122,7 +124,9 @@ def test_the_values_are_those_of_the_frames_in_the_order_asked_for():
 
 
 def test_the_format_has_an_axis_more_and_masks_next_to_the_fields():
-    provider = TimeWindows(Drive(), {"number": [-0.1, 0], "image": [-0.1, 0], "task": [0, 0.1], "gain": [0]})
+    provider = Windows(
+        Drive(), {"number": [-0.1, 0], "image": [-0.1, 0], "task": [0, 0.1], "gain": [0]}, unit="s", edges="repeat"
+    )
     assert PipelineDefinition(SamplerInputCallable(provider, SequentialSampler(8, 1))).describe().splitlines() == [
         "input",
         *(
@@ -159,24 +163,26 @@ def test_the_format_has_an_axis_more_and_masks_next_to_the_fields():
     ],
 )
 def test_fields_are_named_as_elsewhere_and_the_most_exact_name_counts(windows, expected):
-    sample = TimeWindows(Drive(), windows).get_data(1)
+    sample = Windows(Drive(), windows, unit="s", edges="repeat").get_data(1)
     assert [camera["gain"].shape[0] for camera in sample["cameras"].values()] == expected
 
 
 def test_the_layout_of_pictures_gets_an_axis_of_frames(tmp_path):
     make_video(tmp_path / "a.mp4", 5)
-    provider = TimeWindows(VideoFrameDataProvider(str(tmp_path)), {"image": [-0.04, 0]})
+    provider = Windows(VideoFrameDataProvider(str(tmp_path)), {"image": [-0.04, 0]}, unit="s", edges="repeat")
     leaf = provider.sample_data_structure.format.at(("image",))
     assert (leaf.ndim, leaf.content.layout, leaf.content.value_range) == (4, "FHWC", (0, 255))
 
 
 def test_a_description_shows_offsets_and_rules():
-    provider = TimeWindows(Drive(), {"image": [-0.1, 0], "state": [k / 10 for k in range(9)]}, take="last")
+    provider = Windows(
+        Drive(), {"image": [-0.1, 0], "state": [k / 10 for k in range(9)]}, take="last", unit="s", edges="repeat"
+    )
     assert repr(provider) == (
-        "TimeWindows(8 moments of Drive(8 samples): state at 0, 0.1, ..., 0.8 s (within 0.0001 s); "
+        "Windows(8 moments of Drive(8 samples): state at 0, 0.1, ..., 0.8 s (within 0.0001 s); "
         "cameras[0..1].image at -0.1, 0 s (within 0.0001 s); take='last', edges='repeat')"
     )
-    dropped = TimeWindows(Drive(), {"state": [-0.2, 0]}, edges="drop")
+    dropped = Windows(Drive(), {"state": [-0.2, 0]}, edges="drop", unit="s")
     assert repr(dropped).endswith("take='nearest', edges='drop', 4 moments left out)")
 
 
@@ -186,8 +192,8 @@ def test_a_description_shows_offsets_and_rules():
 def test_the_last_frame_not_after_the_time_may_be_taken_in_place_of_the_nearest():
     times = [0.0, 0.1, 0.26, 0.3]
     windows = {"number": [-0.1, 0.0, 0.06, 0.1]}
-    nearest = TimeWindows(Drive((4,), times), windows, tolerance_s=0.1).get_data(1)
-    last = TimeWindows(Drive((4,), times), windows, tolerance_s=0.1, take="last").get_data(1)
+    nearest = Windows(Drive((4,), times), windows, tolerance_s=0.1, unit="s", edges="repeat").get_data(1)
+    last = Windows(Drive((4,), times), windows, tolerance_s=0.1, take="last", unit="s", edges="repeat").get_data(1)
     assert nearest["number"].tolist() == [0, 1, 1, 2]  # 0.16 is nearer to 0.1, 0.2 to 0.26
     assert last["number"].tolist() == [0, 1, 1, 1]
     assert not last["number_is_pad"].any()
@@ -196,23 +202,27 @@ def test_the_last_frame_not_after_the_time_may_be_taken_in_place_of_the_nearest(
 def test_cameras_are_searched_by_their_own_times():
     # The second camera is 40 ms behind the moments, and has no frame at the third.
     times = {1: [0.04, 0.14, np.nan, 0.34, 0.44]}
-    provider = TimeWindows(Drive((5,), camera_times_s=times), {"gain": [-0.1, 0]}, tolerance_s=0.05)
+    provider = Windows(
+        Drive((5,), camera_times_s=times), {"gain": [-0.1, 0]}, tolerance_s=0.05, unit="s", edges="repeat"
+    )
     gains = [[camera["gain"].tolist() for camera in provider.get_data(i)["cameras"].values()] for i in (1, 4)]
     assert gains == [[[0, 1], [0.5, 1.5]], [[3, 4], [3.5, 4.5]]]
     with pytest.raises(FieldValueError) as caught:
         provider.get_data(2)
     assert str(caught.value) == (
-        "cameras[1].gain: at 0.2 s of sequence 0, 0 s from its frame 2, there is no frame: the nearest, 1, is "
-        "0.06 s off, and `tolerance_s` is 0.05. Use a larger one, or edges='drop' to leave out such moments."
+        "cameras[1].gain: no frame near 0.2 s of sequence 0 (frame 2): the nearest, frame 1, is 0.06 s away; "
+        "`tolerance_s` is 0.05. Raise it, or use edges='drop', which leaves such moments out."
     )
-    in_time = TimeWindows(Drive((5,), camera_times_s=times), {"gain": [0]}, fps=10)
+    in_time = Windows(Drive((5,), camera_times_s=times), {"gain": [0]}, unit="frames", edges="repeat")
     assert in_time.get_data(2)["cameras"][1]["gain"].tolist() == [2.5]
 
 
 @pytest.mark.parametrize("take", ["nearest", "last"])
 def test_a_slow_camera_may_have_a_frame_at_several_moments(take):
     times = {1: [0, 0, 0, 0.3, 0.3, 0.3, 0.6]}
-    provider = TimeWindows(Drive((7,), camera_times_s=times), {"cameras[1].gain": [-0.3, 0]}, take=take)
+    provider = Windows(
+        Drive((7,), camera_times_s=times), {"cameras[1].gain": [-0.3, 0]}, take=take, unit="s", edges="repeat"
+    )
     assert provider.get_data(4)["cameras"][1]["gain"].tolist() == [2.5, 5.5]
     assert provider.get_data(5)["cameras"][1]["gain"].tolist() == ([3.5, 6.5] if take == "nearest" else [2.5, 5.5])
 
@@ -222,18 +232,18 @@ def test_float32_times_and_times_since_1970_are_no_obstacle():
     windows = {"number": [-0.2, -0.1, 0, 0.1]}
     for times in (np.float32(steps / 10), 1.7e9 + steps / 10):
         for take in ("nearest", "last"):
-            provider = TimeWindows(Drive((2000,), times), windows, take=take)
+            provider = Windows(Drive((2000,), times), windows, take=take, unit="s", edges="repeat")
             assert provider.get_data(1997)["number"].tolist() == [1995, 1996, 1997, 1998]
 
 
 def test_frames_are_equally_spaced_only_where_no_difference_adds_up():
     # 30 and 29.97 frames per second: 0.03 ms from frame to frame, 2 ms in two seconds.
     times = np.concatenate([np.arange(90) / 30, np.arange(90) / 29.97])
-    provider = TimeWindows(Drive((90, 90), times), {"number": [-2, 0]})
+    provider = Windows(Drive((90, 90), times), {"number": [-2, 0]}, unit="s", edges="repeat")
     assert provider.get_data(175)["number"].tolist() == [115, 175]
     assert "(within 0.0166" in repr(provider)
     with pytest.raises(SettingError, match=r"must be multiples of the 0.0333667 s from frame to frame, got -2 s"):
-        TimeWindows(Drive((90,), np.arange(90) / 29.97), {"number": [-2, 0]})
+        Windows(Drive((90,), np.arange(90) / 29.97), {"number": [-2, 0]}, unit="s", edges="repeat")
 
 
 @st.composite
@@ -263,58 +273,129 @@ def expected_frames(times: np.ndarray, t0: int, offset: int, tolerance: int, tak
     return frame, is_pad, not is_pad and distances[frame] > tolerance
 
 
-@settings(max_examples=examples(60, 1000), deadline=None)
-@given(drives(), OFFSETS_MS, st.sampled_from([0, 25, 60, 400]), st.sampled_from(["nearest", "last"]))
-def test_each_frame_is_the_one_that_the_rule_says_and_of_the_same_sequence(drive, offsets, tolerance, take):
-    lengths, times = drive
-    windows, how = (
-        {"number": [offset / 1000 for offset in offsets]},
-        {"tolerance_s": tolerance / 1000, "take": take},
-    )
+def repeats_one_frame(of_moments: list[list[tuple[int, bool, bool]]], own: list[int], offsets: list[int]) -> bool:
+    """Whether no offset but 0 has another frame at any moment; ``own`` has the frames at the offset 0."""
+    others = [place for place, offset in enumerate(offsets) if offset]
+    is_other = [
+        is_missing or (not is_pad and (len({*offsets}) == 1 or frame != own[moment]))
+        for moment, expected in enumerate(of_moments)
+        for frame, is_pad, is_missing in (expected[place] for place in others)
+    ]
+    return bool(others) and not any(is_other)
+
+
+def assert_windows_follow_the_rule(lengths, times, offsets, tolerance, take, step, make):
+    """Compare with whole milliseconds, or whole frames; ``make`` makes the windows with the rule for edges."""
     edges = np.concatenate([[0], np.cumsum(lengths)])
+    rows, of_moments, own = [], [], []
+    for start, end in itertools.pairwise(edges.tolist()):
+        for row in range(start, end, step):
+            rows.append(row)
+            args = times[start:end], times[row]
+            of_moments.append([expected_frames(*args, offset, tolerance, take) for offset in offsets])
+            own.append(expected_frames(*args, 0, tolerance, take)[0])
+    if repeats_one_frame(of_moments, own, offsets):
+        for rule in ("repeat", "drop"):
+            with pytest.raises(SettingError, match="would repeat the frame of the moment"):
+                make(rule)
+        return
+    provider, full, found = make("repeat"), [], {}
+    assert provider.rows.tolist() == rows
+    assert provider.sequence_lengths.tolist() == [-(-length // step) for length in lengths]
+    for number, (row, expected) in enumerate(zip(rows, of_moments, strict=True)):
+        start = edges[edges.searchsorted(row, side="right") - 1]
+        if any(is_missing for _, _, is_missing in expected):
+            with pytest.raises(FieldValueError, match="no frame near"):
+                provider.get_data(number)
+            continue
+        found[row] = sample = provider.get_data(number)
+        assert sample["number"].tolist() == [start + frame for frame, _, _ in expected]
+        assert sample["number_is_pad"].tolist() == [is_pad for _, is_pad, _ in expected]
+        full += [row] * (not sample["number_is_pad"].any())
+    if not full:
+        with pytest.raises(SettingError, match="No moment has a full window"):
+            make("drop")
+        return
+    # Where windows are complete, both rules for edges agree.
+    dropped = make("drop")
+    assert dropped.rows.tolist() == full
+    for sample, row in zip(dropped.load_batch(range(len(full)), range(len(full))), full, strict=True):
+        assert sample["number"].tolist() == found[row]["number"].tolist()
+        assert "number_is_pad" not in sample.keys()  # noqa: SIM118 - iterating gives the names, too
+    runs = np.split(dropped.rows, np.cumsum(dropped.sequence_lengths)[:-1])
+    assert all((np.diff(run) == step).all() for run in runs)
+    of_runs = [{*edges.searchsorted(run, side="right").tolist()} for run in runs]
+    assert all(len(of_run) == 1 for of_run in of_runs)
+    pairs = itertools.pairwise(zip(runs, of_runs, strict=True))  # no run could be longer
+    assert all(run[-1] + step != after[0] or of_run != of_after for (run, of_run), (after, of_after) in pairs)
+
+
+@settings(max_examples=examples(60, 1000), deadline=None)
+@given(
+    drives(),
+    OFFSETS_MS,
+    st.sampled_from([0, 25, 60, 400]),
+    st.sampled_from(["nearest", "last"]),
+    st.integers(1, 3),
+)
+def test_each_frame_is_the_one_that_the_rule_says_and_of_the_same_sequence(drive, offsets, tolerance, take, step):
+    lengths, times = drive
+    edges = np.concatenate([[0], np.cumsum(lengths)])
+
+    def make(rule: Any) -> Windows:
+        windows, how = {"number": [offset / 1000 for offset in offsets]}, {"edges": rule, "step": step}
+        how |= {"tolerance_s": tolerance / 1000, "take": take}
+        return Windows(Drive(lengths, times / 1000), windows, unit="s", **how)
+
     intervals = np.concatenate([np.diff(times[start:end]) for start, end in itertools.pairwise(edges)])
     if len(set(intervals.tolist())) == 1:  # equally spaced
         period = int(intervals[0])
         off = [offset % period if take == "last" else min(offset % period, -offset % period) for offset in offsets]
         if max(off) > tolerance:
             with pytest.raises(SettingError, match="must be multiples of"):
-                TimeWindows(Drive(lengths, times / 1000), windows, **how)
+                make("repeat")
             return
-    provider = TimeWindows(Drive(lengths, times / 1000), windows, **how)
-    full, found = [], {}
-    for sequence, row in ((s, row) for s in range(len(lengths)) for row in range(*edges[s : s + 2])):
-        start, end = edges[sequence : sequence + 2]
-        expected = [expected_frames(times[start:end], times[row], offset, tolerance, take) for offset in offsets]
-        if any(is_missing for _, _, is_missing in expected):
-            with pytest.raises(FieldValueError, match="there is no frame"):
-                provider.get_data(row)
-            continue
-        found[row] = sample = provider.get_data(row)
-        assert sample["number"].tolist() == [start + frame for frame, _, _ in expected]
-        assert sample["number_is_pad"].tolist() == [is_pad for _, is_pad, _ in expected]
-        full += [row] * (not sample["number_is_pad"].any())
-    if not full:
-        with pytest.raises(SettingError, match="No moment has a full window"):
-            TimeWindows(Drive(lengths, times / 1000), windows, edges="drop", **how)
-        return
-    # Where windows are complete, both rules for edges agree.
-    dropped = TimeWindows(Drive(lengths, times / 1000), windows, edges="drop", **how)
-    assert dropped.rows.tolist() == full
-    for number, row in enumerate(full):
-        sample = dropped.get_data(number)
-        assert sample["number"].tolist() == found[row]["number"].tolist()
-        assert "number_is_pad" not in sample.keys()  # noqa: SIM118 - iterating gives the names, too
-    runs = np.split(dropped.rows, np.cumsum(dropped.sequence_lengths)[:-1])
-    assert all((np.diff(run) == 1).all() for run in runs)
-    assert [edges.searchsorted(run, side="right").tolist() for run in runs] == [
-        [edges.searchsorted(run[0], side="right")] * len(run) for run in runs
-    ]
+    assert_windows_follow_the_rule(lengths, times, offsets, tolerance, take, step, make)
+
+
+@settings(max_examples=examples(60, 1000), deadline=None)
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    st.lists(st.integers(-5, 5), min_size=1, max_size=4),
+    st.integers(1, 6),
+)
+def test_windows_in_frames_never_leave_their_sequence(lengths, offsets, step):
+    def make(rule: Any) -> Windows:
+        return Windows(Drive(lengths), {"number": offsets}, unit="frames", step=step, edges=rule)
+
+    positions = np.concatenate([np.arange(length) for length in lengths])
+    assert_windows_follow_the_rule(lengths, positions, offsets, 0, "nearest", step, make)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"windows": range(3), "step": 3}, [[0, 1, 2], [3, 4, 5], [8, 9, 10]]),
+        ({"windows": range(3), "step": 2}, [[0, 1, 2], [2, 3, 4], [4, 5, 6], [8, 9, 10]]),
+        ({"windows": [0, 2, 4], "step": 3}, [[0, 2, 4], [3, 5, 7]]),
+        ({"windows": [2, 1, 0], "step": 3}, [[2, 1, 0], [5, 4, 3], [10, 9, 8]]),
+        ({"windows": range(3), "step": 3, "edges": "repeat"}, [[0, 1, 2], [3, 4, 5], [6, 7, 7], [8, 9, 10]]),
+        ({"windows": [-2, -1, 0], "step": 2}, [[0, 1, 2], [2, 3, 4], [4, 5, 6], [8, 9, 10]]),
+    ],
+)
+def test_clips_side_by_side_overlapping_with_a_stride_and_backward(settings, expected):
+    windows = {"number": settings.pop("windows")}
+    provider = Windows(Drive((8, 3)), windows, unit="frames", **settings)
+    samples = [provider.get_data(index) for index in range(len(provider))]
+    assert [sample["number"].tolist() for sample in samples] == expected
+    if "edges" in settings:
+        assert [sample["number_is_pad"].tolist() for sample in samples][2] == [False, False, True]
 
 
 def test_sequences_end_where_moments_are_left_out_and_names_and_times_go_with_them():
     source = Drive((5, 1, 4), [0, 0.1, 0.2, 0.4, 0.5, 0, 0, 0.1, 0.2, 0.3])
     source.scene_names, source.timestamps, source.class_names = ("a", "b", "c"), np.arange(10.0), ("car",)
-    provider = TimeWindows(source, {"number": [-0.1, 0]}, edges="drop", tolerance_s=0.01)
+    provider = Windows(source, {"number": [-0.1, 0]}, edges="drop", tolerance_s=0.01, unit="s")
     assert provider.rows.tolist() == [1, 2, 4, 7, 8, 9]
     assert provider.sequence_lengths.tolist() == [2, 1, 3]
     assert provider.scene_names == ("a", "a", "c")
@@ -330,7 +411,7 @@ def test_sequences_end_where_moments_are_left_out_and_names_and_times_go_with_th
 
 def test_frames_that_samples_of_a_batch_share_are_loaded_once():
     source = Drive(LENGTHS)
-    provider = TimeWindows(source, {"number": [-0.2, -0.1, 0]})
+    provider = Windows(source, {"number": [-0.2, -0.1, 0]}, unit="s", edges="repeat")
     samples = [*provider.load_batch([3, 8, 2, 4, 3], range(5))]
     assert [sample["number"].tolist() for sample in samples] == [
         [1, 2, 3], [7, 7, 8], [0, 1, 2], [2, 3, 4], [1, 2, 3],
@@ -352,7 +433,9 @@ def test_pictures_of_a_batch_are_held_only_while_windows_overlap():
     source = OwnFields((20, 5))
     source.get_data = functools.partial(Drive.get_data, Drive((20, 5)))
     # The pictures of 9 and 10 overlap, those of 9 and 3 do not; states of all of them do.
-    provider = TimeWindows(source, {"image": [-0.2, -0.1, 0], "state": [k / 10 for k in range(20)]})
+    provider = Windows(
+        source, {"image": [-0.2, -0.1, 0], "state": [k / 10 for k in range(20)]}, unit="s", edges="repeat"
+    )
     samples = provider.load_batch([9, 3, 10, 24], range(4))
     held = []
     for _ in range(4):
@@ -370,24 +453,31 @@ def test_several_data_sets_are_searched_by_their_own_times_and_load_by_their_own
         *sources[0].camera_times_s[1],
         *sources[1].times_s,
     ]
-    provider = TimeWindows(joined, {"state": [-0.2, 0], "gain": [0]}, tolerance_s=0.05)
+    provider = Windows(joined, {"state": [-0.2, 0], "gain": [0]}, tolerance_s=0.05, unit="s", edges="repeat")
     sample = provider.get_data(7)
     assert sample["state"].tolist() == [[1, -1], [2, -2]]
     assert (sources[0].loaded, sources[1].loaded) == ({}, {1: 1, 2: 1})
-    own = TimeWindows(ConcatDataProvider([Own(), Changed()]), {"index": [-0.1, 0]}, fps=10)
+    own = Windows(ConcatDataProvider([Own(), Changed()]), {"index": [-1, 0]}, unit="frames", edges="repeat")
     assert own.get_data(3)["index"].tolist() == [102, 103]
     assert own.get_data(25)["index"].tolist() == [3, 4]
     assert ConcatDataProvider([Own(), Own()]).frame_times_s() is None
     faulty = FaultyProvider("missing_field", bad_sample=6)
     faulty.sequence_lengths = [16]
     with pytest.raises(ValueError, match="another format") as caught:
-        TimeWindows(ConcatDataProvider([faulty, faulty]), {"index": [-0.2, 0]}, fps=10).get_data(24)
+        Windows(ConcatDataProvider([faulty, faulty]), {"index": [-2, 0]}, unit="frames", edges="repeat").get_data(
+            24
+        )
     assert caught.value.sample_index_in_data_set == 24
 
 
 def test_windows_of_windows():
     joined = ConcatDataProvider([Drive((5,)), Drive((4,))])
-    provider = TimeWindows(TimeWindows(joined, {"number": [-0.1, 0]}, fps=10), {"state": [0, 0.1]})
+    provider = Windows(
+        Windows(joined, {"number": [-1, 0]}, unit="frames", edges="repeat"),
+        {"state": [0, 0.1]},
+        unit="s",
+        edges="repeat",
+    )
     sample = provider.get_data(5)  # of the second data set
     assert (sample["number"].tolist(), sample["state"].tolist()) == ([0, 0], [[0, 0], [1, -1]])
 
@@ -398,13 +488,13 @@ def test_windows_of_windows():
 def test_numbers_need_no_pictures_and_a_window_of_a_video_one_pass(tmp_path):
     make_video(tmp_path / "a.mp4", 30, "libx264")
     videos = VideoFrameDataProvider(Videos(str(tmp_path)), timestamp_name="time", frame_number_name="frame")
-    numbers = TimeWindows(videos, {"time": [-0.4, -0.08, 0], "frame": [-0.04, 0]})
+    numbers = Windows(videos, {"time": [-0.4, -0.08, 0], "frame": [-0.04, 0]}, unit="s", edges="repeat")
     sample = numbers.get_data(20)
     assert (sample["time"] * 25).round().tolist() == [10, 18, 20]
     assert sample["frame"].tolist() == [19, 20]
     assert videos.statistics.num_delivered == 1  # the picture of the moment
     videos.close()
-    pictures = TimeWindows(videos, {"image": [0, -0.12, -0.04]})
+    pictures = Windows(videos, {"image": [0, -0.12, -0.04]}, unit="s", edges="repeat")
     assert read_numbers(pictures.get_data(20)["image"]) == [20, 17, 19]
     assert videos.statistics.num_delivered == 4
     assert videos.statistics.num_seeks <= 2  # to the key frame 12, once in each of the two decoders
@@ -419,7 +509,9 @@ def test_numbers_need_no_pictures_and_a_window_of_a_video_one_pass(tmp_path):
 def test_files_are_read_only_for_the_moments_that_need_them(tmp_path, monkeypatch):
     write_frames(tmp_path, {"a": 6, "b": 3})
     frames = FrameDataProvider(tmp_path, recording_name="recording", frame_number_name="frame")
-    provider = TimeWindows(frames, {"image": [-0.2, 0], "frame": [-0.1, 0, 0.1], "recording": [0]}, fps=10)
+    provider = Windows(
+        frames, {"image": [-2, 0], "frame": [-1, 0, 1], "recording": [0]}, unit="frames", edges="repeat"
+    )
     read = []
     monkeypatch.setattr(
         "accvlab.dali_pipeline_framework.providers.files.storage.Storage.read_bytes",
@@ -450,9 +542,9 @@ class Changed(Own):
 
 
 def test_a_class_that_overrides_get_data_alone_has_whole_samples_loaded():
-    windows = {"index": [-0.1, 0]}
-    assert TimeWindows(Own(), windows, fps=10).get_data(2)["index"].tolist() == [101, 102]
-    assert TimeWindows(Changed(), windows, fps=10).get_data(2)["index"].tolist() == [2, 3]
+    windows = {"index": [-1, 0]}
+    assert Windows(Own(), windows, unit="frames", edges="repeat").get_data(2)["index"].tolist() == [101, 102]
+    assert Windows(Changed(), windows, unit="frames", edges="repeat").get_data(2)["index"].tolist() == [2, 3]
     with pytest.raises(ContractError, match="load_fields must deliver what get_data delivers"):
         check_provider(Own(), num_workers=0)
 
@@ -465,7 +557,12 @@ def test_a_class_that_overrides_get_data_alone_has_whole_samples_loaded():
 def test_a_window_of_files_is_decoded_to_a_clip(tmp_path, run, num_workers):
     write_frames(tmp_path, {f"drive/{camera}": [f"00{frame}.png" for frame in range(4)] for camera in ("l", "r")})
     folders = FrameFolders(tmp_path, cameras={"left": "l", "right": "r"})
-    provider = TimeWindows(FrameDataProvider(folders), {"left.image": [-0.2, -0.1, 0], "right.image": [0]}, fps=10)
+    provider = Windows(
+        FrameDataProvider(folders),
+        {"left.image": [-2, -1, 0], "right.image": [0]},
+        unit="frames",
+        edges="repeat",
+    )
     steps = [ImageDecoder("image", False)]
     with make_loader(provider, 2, steps=steps, run=run, num_workers=num_workers) as loader:
         batches = [*loader]
@@ -480,7 +577,7 @@ def test_a_window_of_files_is_decoded_to_a_clip(tmp_path, run, num_workers):
 
 @pytest.mark.parametrize("run", ["workers", "graph"])
 def test_steps_on_images_work_on_the_windows_of_all_cameras(run):
-    provider = TimeWindows(Drive((6,)), {"image": [-0.1, 0], "number": [0]})
+    provider = Windows(Drive((6,)), {"image": [-0.1, 0], "number": [0]}, unit="s", edges="repeat")
     steps = [
         ImageDecoder("image", False),
         ImageResizer("image", output_hw=(2, 3)),
@@ -499,11 +596,11 @@ def test_steps_on_images_work_on_the_windows_of_all_cameras(run):
 
 
 def test_frames_of_other_sizes_are_refused_by_the_decoder():
-    provider = TimeWindows(Drive((6,), heights=(4, 5)), {"image": [-0.1, 0]})
+    provider = Windows(Drive((6,), heights=(4, 5)), {"image": [-0.1, 0]}, unit="s", edges="repeat")
     with pytest.raises(FieldValueError) as caught:
         ImageDecoder("image", False)(provider.get_data(2))
     assert str(caught.value) == (
-        "cameras[0].image: the frames of a sequence must have the same size, and these have "
+        "cameras[0].image: the frames of a window must have the same size, and these have "
         "not: (5, 6, 3), (4, 6, 3)"
     )
 
@@ -563,10 +660,44 @@ class Plain(IndexProvider):
         ({"windows": {"number": [0]}, "take": "next"}, "`take` must be one of 'nearest', 'last', got 'next'."),
         ({"windows": {"number": [0]}, "tolerance_s": -1}, "`tolerance_s` must be a number of at least 0, got -1."),
         (
-            {"windows": {"number": [0]}, "fps": 10, "times_s": [0.0] * 8},
-            "`fps` and `times_s` both say when frames were taken: give one of them.",
+            {"windows": {"number": [0.5]}, "unit": "frames"},
+            (
+                "`windows['number']` must be a list of offsets in frames, whole numbers, got [0.5]. "
+                "Offsets in seconds need unit='s'."
+            ),
         ),
-        ({"windows": {"number": [0]}, "fps": 0}, "`fps` must be a number above 0, got 0."),
+        (
+            {"windows": {"number": [0]}, "unit": "frames", "tolerance_s": 0.1, "take": "last"},
+            "`take`, `tolerance_s` goes with unit='s', got unit='frames'. Leave it out.",
+        ),
+        (
+            {"windows": {"number": [0]}, "unit": "ms"},
+            "`unit` must be 'frames' or 's', got 'ms'. Milliseconds are seconds * 1000: divide them.",
+        ),
+        ({"windows": {"number": [0]}, "step": 0}, "`step` must be a whole number of at least 1, got 0."),
+        (
+            {"windows": {"number": [0]}, "listed": ["points"]},
+            "`listed` must name fields that have windows, got points.",
+        ),
+        (
+            {"windows": {"camera.image": [0]}},
+            (
+                "`windows` names 'camera.image', which is no field. Did you mean 'cameras.image'? "
+                "Fields: number, state, task, kind, points, cameras[0..1].image, cameras[0..1].gain."
+            ),
+        ),
+        *[
+            (
+                {"windows": {"cameras.image": [-100, 0]}, "edges": rule},  # milliseconds
+                (
+                    "The window of cameras[0..1].image at -100, 0 s would repeat the frame of the moment, "
+                    "everywhere: at no other offset there is another frame of the sequence. The longest "
+                    "of 2 sequence(s) lasts 0.4 s. Offsets are in seconds: are they in another unit, or "
+                    "too long or short?"
+                ),
+            )
+            for rule in ("repeat", "drop")
+        ],
         (
             {"windows": {"number": [0]}, "times_s": [0.0, 1, 2]},
             "`times_s` must be 8 finite numbers, one per sample, got shape (3,).",
@@ -583,64 +714,71 @@ class Plain(IndexProvider):
             "`times_s` must be finite, got nan for sample 2.",
         ),
         (
-            {"windows": {"number": [-5, 0]}, "edges": "drop"},
+            {"windows": {"number": [-5, -0.1, 0]}, "edges": "drop"},
             (
                 "No moment has a full window, as edges='drop' needs. The longest of 2 sequence(s) "
-                "lasts 0.4 s; 0 of 8 moments have a time without a frame within the tolerance. The "
-                "windows: number at -5, 0 s. Use shorter ones, a larger `tolerance_s`, or "
-                "edges='repeat'."
+                "lasts 0.4 s. The windows: number at -5, -0.1, 0 s. Use shorter ones, a larger "
+                "`tolerance_s`, or edges='repeat'."
             ),
         ),
     ],
 )
 def test_wrong_settings_are_refused_with_the_rule(arguments, message):
     with pytest.raises(SettingError) as caught:
-        TimeWindows(Drive(), **arguments)
+        Windows(Drive(), **{"unit": "s", "edges": "repeat", **arguments})
     assert str(caught.value) == message
 
 
 def test_what_a_provider_lacks_is_named(tmp_path):
     make_video(tmp_path / "a.mp4", 5, "libx264")
     with pytest.raises(SettingError) as caught:
-        TimeWindows(Plain(), {"index": [0]}, fps=10)
+        Windows(Plain(), {"index": [0]}, unit="frames", edges="repeat")
     assert str(caught.value) == (
         "Windows are within sequences, and Plain has no attribute `sequence_lengths` (the "
         "number of frames of each). Give it one; `[number of samples]` if all are one "
         "sequence."
     )
     with pytest.raises(SettingError) as caught:
-        TimeWindows(Own(), {"index": [0]})
+        Windows(Own(), {"index": [0]}, unit="s", edges="repeat")
     assert str(caught.value) == (
-        "Windows are in seconds, and Own does not know the times of its samples. Give `fps` "
-        "where frames are equally spaced, or `times_s`; a provider of your own defines "
+        "Offsets in seconds need the times of the samples, which Own does not know. Give "
+        "`times_s`, or offsets in frames (unit='frames'); a provider of your own defines "
         "`frame_times_s`."
     )
     source = Plain()
     source.sequence_lengths = [4]
     with pytest.raises(SettingError, match="add up to 4 and there are 22 samples"):
-        TimeWindows(source, {"index": [0]}, fps=10)
+        Windows(source, {"index": [0]}, unit="frames", edges="repeat")
     with pytest.raises(SettingError, match="An array of data fields can have no windows"):
-        TimeWindows(TimeWindows(Drive(), {"task": [0, 0.1]}), {("task", 0): [0]})
+        Windows(Windows(Drive(), {"task": [0, 0.1]}, unit="s", edges="repeat"), {("task", 0): [0]}, unit="s")
     with pytest.raises(DuplicateFieldError, match="number_is_pad"):
-        TimeWindows(TimeWindows(Drive(), {"number": [0]}), {"number": [0]})
-    pictures = TimeWindows(VideoFrameDataProvider(tmp_path / "a.mp4"), {"image": [0]}, edges="drop")
+        Windows(
+            Windows(Drive(), {"number": [0]}, unit="s", edges="repeat"), {"number": [0]}, unit="s", edges="repeat"
+        )
+    pictures = Windows(VideoFrameDataProvider(tmp_path / "a.mp4"), {"image": [0]}, edges="drop", unit="s")
     with pytest.raises(SettingError) as caught:
-        TimeWindows(pictures, {"image": [0]})
+        Windows(pictures, {"image": [0]}, unit="s", edges="repeat")
     assert str(caught.value) == (
-        "Windows are of single frames, and there are several already in each image. Leave it out of `windows`, or "
-        "deliver single frames."
+        "A window needs single frames, and image holds several already. Leave it out of `windows`, or have the "
+        "provider deliver single frames."
     )
 
 
 def test_a_gap_is_named_when_a_sample_needs_it_and_check_finds_all():
-    provider = TimeWindows(Drive((4, 3), [0, 0.1, 0.5, 0.6, 3, 3.1, 3.2]), {"state": [-0.1, 0]}, tolerance_s=0.02)
+    provider = Windows(
+        Drive((4, 3), [0, 0.1, 0.5, 0.6, 3, 3.1, 3.2]),
+        {"state": [-0.1, 0]},
+        tolerance_s=0.02,
+        unit="s",
+        edges="repeat",
+    )
     assert provider.get_data(1)["state"].tolist() == [[0, 0], [1, -1]]
     with pytest.raises(FieldValueError) as caught:
         provider.get_data(2)
     assert str(caught.value) == (
-        "state: at 0.4 s of sequence 0, -0.1 s from its frame 2, there is no frame: the "
-        "nearest, 2, is 0.1 s off, and `tolerance_s` is 0.02. Use a larger one, or "
-        "edges='drop' to leave out such moments."
+        "state: no frame near 0.4 s of sequence 0 (frame 2 - 0.1 s): the nearest, frame 2, is "
+        "0.1 s away; `tolerance_s` is 0.02. Raise it, or use edges='drop', which leaves such "
+        "moments out."
     )
     assert caught.value.sample_index_in_data_set == 2
     with pytest.raises(ContractError) as broken:
@@ -648,18 +786,26 @@ def test_a_gap_is_named_when_a_sample_needs_it_and_check_finds_all():
     lines = str(broken.value).splitlines()
     assert lines[1] == "    windows: 14 times, 2 padded, 1 without a frame; frames are at most 0 s off"
     assert f"there must be a frame for each time of a window: {caught.value}" in str(broken.value)
-    report = check_provider(TimeWindows(Drive(), {"state": [-0.1, 0]}), num_workers=0)
+    report = check_provider(Windows(Drive(), {"state": [-0.1, 0]}, unit="s", edges="repeat"), num_workers=0)
     assert report == "windows: 16 times, 2 padded, 0 without a frame; frames are at most 0 s off"
 
 
 def test_frames_of_other_shapes_are_named():
-    provider = TimeWindows(Drive(), {"points": [-0.1, 0]})
+    provider = Windows(Drive(), {"points": [-0.1, 0]}, unit="s", edges="repeat")
     with pytest.raises(FieldValueError) as caught:
         provider.get_data(2)
     assert str(caught.value) == (
         "points: the frames of a window must have one shape, to be stacked, got (1, 4), (2, "
-        "4). Leave it out of `windows`, or bring it to one shape in the provider."
+        "4). Name it in `listed`, to have a field for each frame (points[0], ...)."
     )
+    listed = Windows(Drive(), {"points": [-0.1, 0]}, unit="s", listed=["points"])
+    assert [points.shape for points in listed.get_data(1)["points"].values()] == [(1, 4), (2, 4)]
+    with make_loader(listed, 2, ragged="list") as loader:
+        batch = next(iter(loader))
+    assert [[points.shape for points in batch["points"][frame]] for frame in range(2)] == [
+        [(0, 4), (1, 4)],
+        [(1, 4), (2, 4)],
+    ]
 
 
 def test_files_that_are_not_declared_as_such_are_named():
@@ -668,13 +814,13 @@ def test_files_that_are_not_declared_as_such_are_named():
     with pytest.raises(
         FieldValueError, match=r"Declare image files as such: .*content=ImageContent\(is_encoded=True"
     ):
-        TimeWindows(source, {"image": [-0.1, 0]}, fps=10).get_data(1)
+        Windows(source, {"image": [-1, 0]}, unit="frames", edges="repeat").get_data(1)
 
 
 def test_an_error_of_the_provider_names_the_sample_whose_window_needs_the_frame():
     source = FaultyProvider("missing_field", bad_sample=6)
     source.sequence_lengths = [16]
-    provider = TimeWindows(source, {"index": [-0.2, 0]}, fps=10)
+    provider = Windows(source, {"index": [-2, 0]}, unit="frames", edges="repeat")
     for indices, expected in (([8], 8), ([3, 8, 6], 8), ([6, 8], 6)):
         with pytest.raises(ValueError, match="another format") as caught:
             [*provider.load_batch(indices, range(len(indices)))]

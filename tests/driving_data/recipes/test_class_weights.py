@@ -5,8 +5,6 @@ from __future__ import annotations
 import doctest
 import math
 from collections import Counter
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.sampling.arithmetic import weights as class_weights
-from accvlab.dali_pipeline_framework.sampling.arithmetic.weights import checked_weights, class_balanced_weights
+from accvlab.driving_data.recipes import class_balanced_weights, class_weights
 
 SINGLE = st.lists(st.integers(-3, 3), min_size=1, max_size=60)
 POWERS = st.floats(0, 3)
@@ -142,54 +139,5 @@ class TestBadLabels:
             class_balanced_weights([1, 2], power=None)  # type: ignore[arg-type]
 
 
-class TestCheckedWeights:
-    @pytest.mark.parametrize(
-        "weights",
-        [
-            [1, 0, 3],
-            (1.0, 0.0, 3.0),
-            np.array([1, 0, 3], dtype=np.uint8),
-            np.array([1, 0, 3], dtype=np.float32),
-            [Fraction(1), Decimal(0), 3],
-        ],
-        ids=repr,
-    )
-    def test_numbers_of_any_kind(self, weights: Any) -> None:
-        for expected_count in (3, None):
-            checked = checked_weights(weights, expected_count)
-            assert checked.dtype == np.float64
-            assert checked.tolist() == [1.0, 0.0, 3.0]
-
-    def test_is_a_copy(self) -> None:
-        weights = np.array([1.0, 2.0])
-        checked = checked_weights(weights, 2)
-        weights[0] = 5
-        assert checked.tolist() == [1.0, 2.0]
-
-    @pytest.mark.parametrize(
-        ("weights", "message"),
-        [
-            ([1, 2], "`weights` must have 3 weights, one per item, got 2"),
-            ([1, -2, 3], r"but weights\[1\] is -2\.0\."),
-            ([1, math.nan, -1], r"but weights\[1\] is nan \(and 1 more are wrong\)"),
-            ([1, 2, math.inf], r"but weights\[2\] is inf"),
-            ([1, None, 2], r"but weights\[1\] is nan"),
-            ([0, 0, 0.0], "`weights` must not all be 0: with these 3 weights"),
-            ([[1, 2, 3]], r"shape \(N,\) with N > 0, got shape \(1, 3\)"),
-            ([], r"shape \(N,\) with N > 0, got shape \(0,\)"),
-            (3.0, r"shape \(N,\) with N > 0, got shape \(\)"),
-            (["1", "2", "3"], r"`weights` must be a sequence of numbers, got \['1', '2', '3'\]"),
-            ([1, [2], 3], "`weights` must be a sequence of numbers"),
-            ([1, 2j, 3], "`weights` must be a sequence of numbers"),
-            ([1, 10**400, 3], "`weights` must be a sequence of numbers"),
-            ({"a": 1}, "`weights` must be a sequence of numbers"),
-            (None, "`weights` must be"),
-        ],
-    )
-    def test_bad_weights_are_refused(self, weights: Any, message: str) -> None:
-        with pytest.raises(SettingError, match=message):
-            checked_weights(weights, 3)
-
-
 def test_the_example_in_the_docstring() -> None:
-    assert doctest.testmod(class_weights) == (0, 3)
+    assert doctest.testmod(class_weights) == (0, 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipelines of DALI in forked children."""
+"""Pipelines of DALI that are not destroyed, since that would wait indefinitely or end the process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from ...forks import keep_forever
 
 
 def leave_pipeline(pipeline: Any) -> None:
-    """In a forked child, leave a pipeline to the parent, which has its threads."""
+    """Leave a pipeline to the parent, in a forked child or to the end of the process once the GPU has failed."""
     keep_forever(pipeline._pipe)
     pipeline._pipe = None  # else DALI shuts it down at exit

@@ -1,0 +1,289 @@
+"""GPUs that are there and cannot be used, and what becomes of tensors and pipelines on one."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import nvidia.dali
+import pytest
+import torch
+from nvidia.dali import types
+from nvidia.dali.pipeline import Pipeline
+from support.gpu_definitions import pretend_gpus
+from support.loaders import pipeline_of
+from support.pipelines import shuffled
+from support.providers import IndexProvider
+
+from accvlab.dali_pipeline_framework.engine.dali import gpus
+from accvlab.dali_pipeline_framework.engine.dali.gpus import GpuFacts, why_gpu_is_unusable
+from accvlab.dali_pipeline_framework.engine.transport import Delivery
+from accvlab.dali_pipeline_framework.errors import DeviceError
+from accvlab.dali_pipeline_framework.loader import DataLoader
+from accvlab.dali_pipeline_framework.pipeline import (
+    DALIStructuredOutputIterator,
+    PipelineDefinition,
+    SampleDataGroup,
+    output_conversion,
+)
+from accvlab.dali_pipeline_framework.pipeline.pipeline_arguments import checked_device
+
+DT = types.DALIDataType
+
+
+# --- why one cannot be used --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "machine", "capability", "expected"),
+    [
+        (12986, "x86_64", (7, 0), ""),
+        (12986, "x86_64", (8, 9), ""),
+        (12986, "x86_64", (12, 1), ""),
+        (12986, "x86_64", (13, 0), ""),  # translated
+        (12986, "aarch64", (11, 0), "and this GPU has 11.0: install nvidia-dali-cuda130 instead"),
+        (13048, "x86_64", (7, 0), "and this GPU has 7.0: install nvidia-dali-cuda120 instead"),
+        (13048, "aarch64", (11, 0), ""),
+        (12986, "x86_64", (3, 5), "and this GPU has 3.5"),
+        (12986, "riscv64", (3, 5), ""),  # nothing is known
+    ],
+)
+def test_wheels_are_for_some_gpus(
+    version: int, machine: str, capability: tuple[int, int], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch, capability=capability)
+    monkeypatch.setattr(nvidia.dali, "__cuda_version__", version)
+    monkeypatch.setattr(gpus.platform, "machine", lambda: machine)
+    why = why_gpu_is_unusable(0)
+    assert why.endswith(expected)
+    assert bool(why) == bool(expected)
+    for make in (
+        lambda: DataLoader(IndexProvider(8), 4, num_workers=0, device_id=0),
+        lambda: PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(device_id=0),
+    ):
+        if why:
+            with pytest.raises(DeviceError, match=r"^device_id=0 was given, but this GPU cannot be used: nvidia-"):
+                make()
+        else:
+            make()
+
+
+def test_an_old_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch, driver_cuda=11080)
+    assert why_gpu_is_unusable(0) == (
+        "nvidia-dali-cuda120 needs a driver for CUDA 12, and this one is for 11.8: update it"
+    )
+
+
+def test_a_pytorch_that_cannot_use_the_gpu_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch, driver_cuda=12040)
+    for cuda, why in (
+        (None, "without CUDA: install one with it, or take output_type='numpy'"),
+        ("13.0", "for CUDA 13.0, and the driver is for 12.4: update it, or install another PyTorch"),
+    ):
+        expected = f"PyTorch {torch.__version__} is built {why}"
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        assert why_gpu_is_unusable(0) == ""
+        assert why_gpu_is_unusable(0, uses_torch=True) == expected
+        with pytest.raises(DeviceError) as error:
+            DataLoader(IndexProvider(8), 4, num_workers=0, device_id=0)
+        assert str(error.value) == f"device_id=0 was given, but this GPU cannot be used: {expected}."
+        pipeline = PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(device_id=0)
+        with pytest.raises(DeviceError, match="PyTorch"):
+            DALIStructuredOutputIterator(None, pipeline)
+        DataLoader(IndexProvider(8), 4, num_workers=0, device_id=0, output_type="numpy")
+    monkeypatch.setattr(torch.version, "cuda", "12.8")  # of the same major version as the driver
+    assert why_gpu_is_unusable(0, uses_torch=True) == ""
+
+
+def test_what_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(monkeypatch, 2, has_video=False)
+    assert why_gpu_is_unusable(1) == ""
+    assert why_gpu_is_unusable(2) == "2 GPUs can be used here (counted from 0)"
+    assert why_gpu_is_unusable(1, decodes_videos=True).startswith("libnvcuvid, with which a GPU decodes videos,")
+    pretend_gpus(monkeypatch, 0)
+    assert why_gpu_is_unusable(0) == "no CUDA driver, or no GPU, is here"
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ("hello\naccvlab-gpus: [[[8, 9], [9, 0]], 12080, true]\n", GpuFacts(((8, 9), (9, 0)), 12080, True)),
+        ("12\n\naccvlab-gpus: [[], 12080, false]\nbye", GpuFacts((), 12080, False)),
+        ("", GpuFacts()),
+    ],
+)
+def test_what_else_is_printed_does_not_matter(
+    printed: str, expected: GpuFacts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
+    done = subprocess.CompletedProcess([], 1, printed, "Segmentation fault")
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **settings: done)
+    assert gpus.gpu_facts.__wrapped__() == expected
+    warned = ["The GPUs could not be listed, so none is used: Segmentation fault"]
+    assert [record.getMessage() for record in caplog.records] == (warned if not printed else [])
+
+
+# --- defaults ----------------------------------------------------------------------------------------------
+
+
+def test_threads_and_start_method_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from accvlab.dali_pipeline_framework.pipeline import pipeline_arguments
+
+    monkeypatch.setattr(pipeline_arguments, "num_cores_of_rank", lambda: 128)
+    definition = PipelineDefinition(shuffled(IndexProvider(8)))
+    on_cpu = definition.get_dali_pipeline(py_num_workers=2)
+    pretend_gpus(monkeypatch)
+    on_gpu = definition.get_dali_pipeline(py_num_workers=2, device_id=0)
+    assert (on_cpu.num_threads, on_cpu._py_start_method) == (128, "fork")
+    assert (on_gpu.num_threads, on_gpu._py_start_method) == (8, "spawn")
+    given = definition.get_dali_pipeline(py_num_workers=2, device_id=0, num_threads=20, py_start_method="fork")
+    assert (given.num_threads, given._py_start_method) == (20, "fork")
+
+
+def test_auto_is_the_gpu_of_pytorch_where_no_launcher_says_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    from accvlab.dali_pipeline_framework.pipeline import pipeline_arguments
+
+    for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pipeline_arguments, "detected_rank", lambda: 3)
+    pretend_gpus(monkeypatch, 1)
+    assert checked_device("auto") == 0
+    pretend_gpus(monkeypatch, 4)
+    with pytest.raises(DeviceError, match=r"its launcher has not set one \(LOCAL_RANK\)\. Give it: device_id="):
+        checked_device("auto")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    assert checked_device("auto") == 2
+
+
+# --- tensors ------------------------------------------------------------------------------------------------
+
+
+class StandIn:
+    """A tensor as DALI has it on a GPU."""
+
+    def __init__(self, array: np.ndarray, dtype: Any) -> None:
+        self.array, self.dtype, self.copied = array, dtype, []
+
+    def device_id(self) -> int:
+        return 1
+
+    def shape(self) -> list[int]:
+        return [*self.array.shape]
+
+    def copy_to_external(self, pointer: Any, stream: Any, non_blocking: bool) -> None:
+        self.copied.append((stream.value, non_blocking))
+        ctypes.memmove(pointer.value, self.array.ctypes.data, self.array.nbytes)
+
+
+def converted(tensor: Any, **settings: Any) -> list[Any]:
+    """A batch of one field."""
+    blueprint = SampleDataGroup()
+    blueprint.add_data_field("field", tensor.dtype)
+    delivery = Delivery.of_plain_outputs([tensor.array.dtype])
+    convert = output_conversion.OutputConverter("torch", blueprint.format, delivery, **settings)
+    outputs: Any = [SimpleNamespace(as_tensor=lambda: tensor)]
+    return convert(outputs)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numpy_type"),
+    [(DT.FLOAT, "f4"), (DT.UINT8, "u1"), (DT.UINT16, "u2"), (DT.UINT32, "u4"), (DT.UINT64, "u8"), (DT.BOOL, "?")],
+)
+def test_tensors_on_a_gpu_are_copies_in_the_memory_of_pytorch(
+    dtype: Any, numpy_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[torch.device] = []
+
+    def empty(shape: list[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        made.append(device)
+        return torch.zeros(shape, dtype=dtype)
+
+    monkeypatch.setattr(output_conversion, "TensorGPU", StandIn)
+    monkeypatch.setattr(torch, "empty", empty)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=70 + device))
+    array = np.arange(6).reshape(2, 3).astype(numpy_type)
+    tensor: Any = StandIn(array, dtype)
+    [copy] = converted(tensor)
+    np.testing.assert_array_equal(copy.numpy(), array, strict=True)
+    assert made == [torch.device("cuda", 1)]
+    assert tensor.copied == [(71, True)]
+    monkeypatch.setattr(torch, "from_dlpack", lambda given: ("view of", given))
+    assert converted(tensor, gpu_views=True) == [("view of", tensor)]
+
+
+# --- errors of the model ------------------------------------------------------------------------------------
+
+
+class Backend:
+    """What DALI destroys."""
+
+    def Shutdown(self) -> None:
+        raise AssertionError("here the process would end")
+
+
+LOST = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported"
+
+
+@pytest.mark.parametrize("makes", ["loader", "iterator"])
+@pytest.mark.parametrize(
+    ("error", "is_left"),
+    [
+        (RuntimeError(LOST), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), True),
+        (RuntimeError("CUDA error: out of memory"), False),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), False),
+        (RuntimeError("something else"), False),
+        (KeyboardInterrupt(), False),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_after_an_error_of_cuda_the_pipeline_is_not_destroyed(
+    makes: str,
+    error: BaseException,
+    is_left: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    definition = PipelineDefinition(shuffled(IndexProvider(8)))
+    made: Any
+    if makes == "loader":
+        made = DataLoader(IndexProvider(8), 4, num_workers=1, start_method="fork")
+        pipeline: Any = pipeline_of(made)
+    else:
+        pipeline = definition.get_dali_pipeline(py_num_workers=0)
+        made = DALIStructuredOutputIterator(None, pipeline)
+    backend = Backend()
+    destroyed: list[object] = []
+    monkeypatch.setattr(Pipeline, "_shutdown", lambda self: destroyed.append(self._pipe))
+    released: list[object] = []
+    monkeypatch.setattr(nvidia.dali.backend, "ReleaseUnusedMemory", lambda: released.append(True))
+    assert next(iter(made))["index"].tolist()
+    whole, pipeline._pipe, pipeline._device_id = pipeline._pipe, backend, 0
+    made.__exit__(type(error), error, None)
+    assert destroyed == [None if is_left else backend]
+    assert released == ([] if is_left else [True])
+    assert pipeline.is_closed
+    logged = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert [record.getMessage().partition(";")[0] for record in logged] == ["A call of CUDA has failed"] * is_left
+    assert [record.exc_info[1] for record in logged if record.exc_info] == [error] * is_left
+    pipeline._pipe = None
+    whole.Shutdown()
+
+
+def test_the_memory_of_a_gpu_is_given_back_only_where_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvidia.dali.backend, "ReleaseUnusedMemory", lambda: pytest.fail("there is none"))
+    with DataLoader(IndexProvider(8), 4, num_workers=0) as loader:
+        next(iter(loader))
+
+
+def test_the_modules_of_gpus_do_not_import_pytorch() -> None:
+    code = "import sys, accvlab.dali_pipeline_framework.engine.dali.gpus; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
