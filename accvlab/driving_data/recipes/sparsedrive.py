@@ -129,13 +129,14 @@ class SparseDriveFormatter(parts.AugmentedFrameFormatter):
         return fields, {**parts.IMAGE_PLAN, "depth_projection": (DT.FLOAT64, 2)}
 
     def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
-        plan = self._plans(cameras)[0]
+        plans = self._plans(cameras)
+        pairs = list(zip(cameras, plans, strict=True))
         angle = float(self.draw("rotation_3d")) if self._is_training else 0.0
         scene = parts.turn_about_z(angle)
         reference_from_scene = np.linalg.inv(scene)
         projections = [
             parts.four_by_four(plan.matrix @ camera["intrinsics"]) @ camera["camera_from_reference"]
-            for camera in cameras
+            for camera, plan in pairs
         ]
         world_from_scene = data["ego"]["world_from_reference"] @ reference_from_scene
         height, width = self.images.output_hw
@@ -151,16 +152,19 @@ class SparseDriveFormatter(parts.AugmentedFrameFormatter):
             values["ego_status"] = np.zeros(10, np.float32) if is_zero else data["ego"]["status"]
             values["gt_ego_fut_cmd"] = data["ego"]["command"]
         if self._is_training:
-            values["focal"] = [camera["intrinsics"][0, 0] * plan.scale for camera in cameras]
+            values["focal"] = [camera["intrinsics"][0, 0] * plan.scale for camera, plan in pairs]
             values |= self._boxes(data["boxes"], scene, angle)
             if self._settings.has_planning:
                 values["gt_ego_fut_trajs"] = data["ego"]["offsets"]
                 values["gt_ego_fut_masks"] = data["ego"]["mask"]
                 values |= self._lines(data)
         if not self._has_depth:
-            return values, [{"image_plan": plan.values}] * len(cameras)
+            return values, [{"image_plan": plan.values} for plan in plans]
         values["lidar"] = data["lidar"]
-        return values, [{"image_plan": plan.values, "depth_projection": matrix} for matrix in projections]
+        return values, [
+            {"image_plan": plan.values, "depth_projection": matrix}
+            for plan, matrix in zip(plans, projections, strict=True)
+        ]
 
     def _lines(self, data: SampleDataGroup) -> dict[str, Any]:
         if self._settings.has_map:

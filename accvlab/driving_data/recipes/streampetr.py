@@ -247,7 +247,7 @@ class StreamPETRFormatter(parts.AugmentedFrameFormatter):
         return _FIELDS, parts.IMAGE_PLAN
 
     def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
-        plan = self._plans(cameras)[0]
+        plans = self._plans(cameras)
         scene, angle, scale = np.eye(4), 0.0, 1.0
         if self._is_training:
             # The published code turns by the negative angle (``reverse_angle=True``).
@@ -256,7 +256,8 @@ class StreamPETRFormatter(parts.AugmentedFrameFormatter):
             scene[:3] *= scale
             scene[:3, 3] = [float(self.draw(f"bev_translation_{axis}")) for axis in "xyz"]
         reference_from_scene = np.linalg.inv(scene)
-        intrinsics = np.stack([parts.four_by_four(plan.matrix @ camera["intrinsics"]) for camera in cameras])
+        pairs = list(zip(cameras, plans, strict=True))
+        intrinsics = np.stack([parts.four_by_four(plan.matrix @ camera["intrinsics"]) for camera, plan in pairs])
         extrinsics = np.stack([camera["camera_from_reference"] for camera in cameras])
         ego_pose = data["ego"]["world_from_reference"] @ reference_from_scene
         values: dict[str, Any] = {
@@ -275,8 +276,10 @@ class StreamPETRFormatter(parts.AugmentedFrameFormatter):
             kept = parts.is_in_range(boxes["centers"], limits) & (boxes["categories"] >= 0)
             values["gt_bboxes_3d"] = parts.scene_boxes(boxes, kept, scene, angle, scale=scale, z="bottom")
             values["gt_labels_3d"] = self._label_of[boxes["categories"][kept]]
-        labels = [self._labels(camera, plan) if self._is_training else {} for camera in cameras]
-        return values, [{"image_plan": plan.values, **of_camera} for of_camera in labels]
+        labels = [self._labels(camera, plan) if self._is_training else {} for camera, plan in pairs]
+        return values, [
+            {"image_plan": plan.values, **of_camera} for plan, of_camera in zip(plans, labels, strict=True)
+        ]
 
     @functools.cached_property
     def _image_label_of(self) -> Int64:

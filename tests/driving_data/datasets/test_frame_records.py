@@ -143,6 +143,10 @@ def test_streampetr_of_cameras_alone_of_two_sizes(tmp_path: Path, ego_from_lidar
             x, y = point[:2] / point[2]
             assert x1 < x < x2
             assert y1 < y < y2
+            # Focal lengths are scaled as the images are: the smaller one by 1.5 times as much.
+            large, small = (SIZES[name][1] / 2 for name in ("front", "rear"))
+            factors = batch["intrinsics"][0, 0, :, 0, 0] / [large, small]
+            np.testing.assert_allclose(np.abs(factors[1] / factors[0]), 60 / 40, rtol=1e-6)
     if ego_from_lidar is not None:
         of_ego = DrivingProvider(index, tmp_path, reference="ego", **settings.provider_fields())
         with pytest.raises(SettingError, match="reference: must be 'lidar', as in the data set, is 'ego'"):
