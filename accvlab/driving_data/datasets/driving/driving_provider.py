@@ -590,7 +590,7 @@ class DrivingProvider(DataProvider):
             so with another pose of the vehicle (its inverse, or that of another frame) or other axes of the boxes.
         *   Velocities are those by which tracked objects move over ground, and vehicles move along their heading.
         """
-        from ...testing.driving_contract import contract_findings
+        from ...contract.driving_contract import contract_findings
 
         return contract_findings(self, samples, seed)
 

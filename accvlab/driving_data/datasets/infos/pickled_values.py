@@ -12,6 +12,7 @@ import io
 import math
 import pickle
 import re
+from abc import ABC
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +24,7 @@ class NotPlainError(Exception):
     """A pickle holds something other than plain values; the message names it."""
 
 
-class _State:
+class _State(ABC):
     """A class whose attributes no pickle can set."""
 
     __slots__ = ()

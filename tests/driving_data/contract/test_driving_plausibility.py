@@ -18,8 +18,8 @@ from support.shared_data import shared_data
 from accvlab.dali_pipeline_framework.errors import ContractError
 from accvlab.dali_pipeline_framework.testing import check_provider, provider_contract
 from accvlab.driving_data.command_line import main
+from accvlab.driving_data.contract.driving_contract import plausibility, unit_problems
 from accvlab.driving_data.datasets import DrivingProvider, InfosProvider, NuScenesProvider
-from accvlab.driving_data.testing.driving_contract import plausibility, unit_problems
 
 KINDS = {"nuscenes": NUSCENES, "kitti": KITTI, "argoverse": ARGOVERSE}
 # A pair of cameras that look ahead is the same mirrored, or by another order of their quaternion.
