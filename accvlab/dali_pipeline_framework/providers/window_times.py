@@ -90,6 +90,12 @@ def _keys(sequences: Int64Array, times: Float64Array) -> npt.NDArray[np.complex1
     return keys
 
 
+def positions(bounds: Int64Array) -> Int64Array:
+    """Number the frames of each sequence, ``(N,)``, from 0."""
+    numbers: Int64Array = np.arange(bounds[-1]) - np.repeat(bounds[:-1], np.diff(bounds))
+    return numbers
+
+
 def checked_times(given: npt.ArrayLike, bounds: Int64Array, what: str) -> Float64Array:
     """Check the ``(N,)`` times of frames, which must ascend in each sequence; NaN where there is none."""
     try:
@@ -119,7 +125,7 @@ def _interval(times: Float64Array, bounds: Int64Array) -> tuple[float, bool]:
     longest = int(lengths.argmax())
     first, last = times[bounds[longest]], times[bounds[longest + 1] - 1]
     period = float(last - first) / max(int(lengths[longest]) - 1, 1)
-    steps = np.arange(len(times)) - np.repeat(bounds[:-1], lengths)
+    steps = positions(bounds)
     off = np.abs(times - np.repeat(times[bounds[:-1]], lengths) - steps * period)
     if period > 2 * SAME and (off <= SAME / 2).all():  # any two of them are within `SAME`
         return period, True

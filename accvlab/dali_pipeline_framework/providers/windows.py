@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +41,17 @@ from .window_fields import (
     offsets_by_path,
     videos_of,
 )
-from .window_times import ROUNDING, SAME, Float64Array, FrameRule, Frames, Int64Array, Times, checked_times
+from .window_times import (
+    ROUNDING,
+    SAME,
+    Float64Array,
+    FrameRule,
+    Frames,
+    Int64Array,
+    Times,
+    checked_times,
+    positions,
+)
 
 EdgeRule: TypeAlias = Literal["drop", "repeat"]
 
@@ -190,11 +201,10 @@ class Windows(BlueprintProvider):
         self._videos = videos_of(self.windows, format)
         taken = {*self.windows, *map(numbers_path, self._videos)}
         self._others = [path for path in format.flat_paths if path not in taken]
-        leaves, has_own_fields = leaves_by_path(format), self._loader.has_own_fields
-        large = [offset for path, offsets in self.windows.items() for offset in offsets]
-        if has_own_fields:  # else whole samples are loaded, with pictures
-            large = [each for path, found in self.windows.items() if not is_small(leaves[path]) for each in found]
-        self._span = max([0.0, *large]) - min([0.0, *large])  # of the pictures
+        leaves, loads_all = leaves_by_path(format), not self._loader.has_own_fields
+        large = [found for path, found in self.windows.items() if loads_all or not is_small(leaves[path])]
+        span = [0.0, *itertools.chain(*large)]
+        self._span = max(span) - min(span)  # of offsets at which pictures are loaded
         self._require_clips()
         self.rows = self._found_moments()
         is_apart = (np.diff(self.rows) != self._step) | (np.diff(self._sequences_of(self.rows)) != 0)
@@ -228,8 +238,7 @@ class Windows(BlueprintProvider):
             wrong = [f"`{name}`" for name, is_given in given.items() if is_given]
             if wrong:
                 raise SettingError(f"{', '.join(wrong)} goes with unit='s', got unit='frames'. Leave it out.")
-            positions = np.arange(self._bounds[-1]) - np.repeat(self._bounds[:-1], np.diff(self._bounds))
-            self._moments = Times(positions.astype(np.float64), self._bounds)
+            self._moments = Times(positions(self._bounds).astype(np.float64), self._bounds)
             tolerance_s, own = 0.0, {}
         else:
             self._moments = Times(_moments_s(self.data_provider, self._bounds, times_s), self._bounds)
@@ -293,8 +302,7 @@ class Windows(BlueprintProvider):
 
     def _found_moments(self) -> Int64Array:
         """Find the moments that are samples, ``(n,)``, ascending."""
-        positions = np.arange(self._bounds[-1]) - np.repeat(self._bounds[:-1], np.diff(self._bounds))
-        rows = np.flatnonzero(positions % self._step == 0)
+        rows = np.flatnonzero(positions(self._bounds) % self._step == 0)
         for window in self._windows:
             self._require_other_frames(window, rows)
         if self._edges == "repeat":
@@ -330,10 +338,11 @@ class Windows(BlueprintProvider):
             if (is_other | frames.is_missing).any():
                 return
         if len(others.offsets):
+            unit = "seconds" if self.unit == "s" else "frames"
             raise SettingError(
-                f"The window of {window} {self._unit_name()} would repeat the frame of the moment, everywhere: at "
-                f"no other offset there is another frame of the sequence. {self._longest()}. Offsets are in "
-                f"{'seconds' if self.unit == 's' else 'frames'}: are they in another unit, or too long or short?"
+                f"The window of {window} {self.unit} would repeat the frame of the moment: no other offset has "
+                f"another frame of its sequence. {self._longest()}. Offsets are in {unit}: are these in another "
+                f"unit, too long, or too short?"
             )
 
     def _longest(self) -> str:
@@ -343,11 +352,8 @@ class Windows(BlueprintProvider):
         spans_s = self._moments.values[self._bounds[1:] - 1] - self._moments.values[self._bounds[:-1]]
         return f"The longest of {len(lengths)} sequence(s) lasts {spans_s.max():g} s"
 
-    def _unit_name(self) -> str:
-        return "s" if self.unit == "s" else "frames"
-
     def _described(self) -> str:
-        return "; ".join(f"{window} {self._unit_name()}" for window in self._windows)
+        return "; ".join(f"{window} {self.unit}" for window in self._windows)
 
     def _problems(self, window: _Window, rows: Int64Array, frames: Frames) -> Iterator[str]:
         """Say what is wrong at each time for which there is no frame."""

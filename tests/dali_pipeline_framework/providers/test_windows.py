@@ -392,11 +392,13 @@ def test_clips_side_by_side_overlapping_with_a_stride_and_backward(settings, exp
         assert [sample["number_is_pad"].tolist() for sample in samples][2] == [False, False, True]
 
 
-def test_sequences_end_where_moments_are_left_out_and_names_and_times_go_with_them():
+def test_sequences_end_where_moments_are_left_out_and_names_and_times_go_with_them(caplog):
     source = Drive((5, 1, 4), [0, 0.1, 0.2, 0.4, 0.5, 0, 0, 0.1, 0.2, 0.3])
     source.scene_names, source.timestamps, source.class_names = ("a", "b", "c"), np.arange(10.0), ("car",)
     provider = Windows(source, {"number": [-0.1, 0]}, edges="drop", tolerance_s=0.01, unit="s")
     assert provider.rows.tolist() == [1, 2, 4, 7, 8, 9]
+    gaps = "1 of 10 moments have a time without a frame within the tolerance, and are left out."
+    assert [record.getMessage() for record in caplog.records] == [f"Windows: {gaps}"]
     assert provider.sequence_lengths.tolist() == [2, 1, 3]
     assert provider.scene_names == ("a", "a", "c")
     assert provider.timestamps.tolist() == [1, 2, 4, 7, 8, 9]
@@ -690,10 +692,9 @@ class Plain(IndexProvider):
             (
                 {"windows": {"cameras.image": [-100, 0]}, "edges": rule},  # milliseconds
                 (
-                    "The window of cameras[0..1].image at -100, 0 s would repeat the frame of the moment, "
-                    "everywhere: at no other offset there is another frame of the sequence. The longest "
-                    "of 2 sequence(s) lasts 0.4 s. Offsets are in seconds: are they in another unit, or "
-                    "too long or short?"
+                    "The window of cameras[0..1].image at -100, 0 s would repeat the frame of the moment: no "
+                    "other offset has another frame of its sequence. The longest of 2 sequence(s) lasts "
+                    "0.4 s. Offsets are in seconds: are these in another unit, too long, or too short?"
                 ),
             )
             for rule in ("repeat", "drop")

@@ -17,9 +17,11 @@ from accvlab.driving_data.datasets import (
     InfosProvider,
     KittiTrackingProvider,
     LeRobotProvider,
+    Moments,
     NavsimProvider,
     NuScenesProvider,
     PhysicalAiProvider,
+    SceneFilter,
 )
 from accvlab.driving_data.testing import made_drive
 
@@ -30,7 +32,7 @@ OPENED: dict[str, tuple[int, Callable[[Path], Any]]] = {
     "navsim": (
         3,
         lambda root: NavsimProvider(
-            root, "trainval", SceneFilter.of_file(root / "navtrain.yaml"), sensors={"CAM_F0": [-1]}
+            root, "trainval", SceneFilter.from_yaml(root / "navtrain.yaml"), sensors={"CAM_F0": [-1]}
         ),
     ),
     "argoverse": (2, lambda root: ArgoverseProvider(root / "train")),
