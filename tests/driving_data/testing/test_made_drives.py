@@ -32,13 +32,13 @@ OPENED: dict[str, tuple[int, Callable[[Path], Any]]] = {
     "navsim": (
         3,
         lambda root: NavsimProvider(
-            root, "trainval", SceneFilter.from_yaml(root / "navtrain.yaml"), sensors={"CAM_F0": [-1]}
+            root, "trainval", SceneFilter.from_yaml(root / "navtrain.yaml"), sensors={"CAM_F0": [3]}
         ),
     ),
     "argoverse": (2, lambda root: ArgoverseProvider(root / "train")),
     "kitti": (2, lambda root: KittiTrackingProvider(root / "training", cameras=["image_02"])),
     "py123d": (3, lambda root: ArrowLogProvider(root / "logs/made_train")),
-    "physical_ai": (3, lambda root: PhysicalAiProvider(root, moments=Moments(at=[2.0]))),
+    "physical_ai": (2, lambda root: PhysicalAiProvider(root, moments=Moments(at=[2.0]))),
     "lerobot": (45, LeRobotProvider),
 }
 
@@ -54,6 +54,8 @@ def test_each_layout_is_opened(layout: str, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_an_unknown_layout_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"`layout` must be one of 'index', 'nuscenes', .*Did you mean 'nuscenes'"):
+    with pytest.raises(
+        SettingError, match=r"`layout` must be one of 'index', 'nuscenes', .*Did you mean 'nuscenes'"
+    ):
         made_drive(tmp_path, "nuscene")
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ import io
 import math
 import pickle
 import re
-from abc import ABC
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -24,16 +24,13 @@ class NotPlainError(Exception):
     """A pickle holds something other than plain values; the message names it."""
 
 
-class _State(ABC):
-    """A class whose attributes no pickle can set."""
-
-    __slots__ = ()
-
-    def __setstate__(self, state: object) -> None:
-        raise NotPlainError(f"a state for `{type(self).__name__}`")
+def _sealed(function: Callable[..., Any]) -> type:
+    """Make a class that if called calls a function, and whose attributes no pickle can set."""
+    members = {"__new__": lambda _, *arguments: function(*arguments), "__setstate__": None, "__slots__": ()}
+    return type(function.__name__, (), members)
 
 
-class _Dtype(_State):
+class _Dtype:
     __slots__ = ("dtype", "itemsize")
 
     def __init__(self, code: object, _align: object = False, _copy: object = False) -> None:
@@ -77,41 +74,40 @@ _reconstruct: Final = np.empty(0).__reduce__()[0]
 _Array.__name__ = "array"  # as in the representation of arrays of NumPy
 
 
-class _FromBuffer(_State):
-    def __new__(cls, buffer: Any, dtype: Any, shape: Any, order: Any) -> Any:
-        # Of another array, the memory could be freed while this one uses it.
-        if type(buffer) not in (bytes, bytearray) or type(dtype) is not _Dtype or dtype.dtype.hasobject:
-            raise NotPlainError("an array that is not made of its content")
-        return np.frombuffer(buffer, dtype.dtype).reshape(shape, order=order)
+@_sealed
+def _from_buffer(buffer: Any, dtype: Any, shape: Any, order: Any) -> Any:
+    # Of another array, the memory could be freed while this one uses it.
+    if type(buffer) not in (bytes, bytearray) or type(dtype) is not _Dtype or dtype.dtype.hasobject:
+        raise NotPlainError("an array that is not made of its content")
+    return np.frombuffer(buffer, dtype.dtype).reshape(shape, order=order)
 
 
-class _Scalar(_State):
-    def __new__(cls, dtype: Any, content: Any) -> Any:
-        if type(dtype) is not _Dtype or dtype.dtype.hasobject:
-            raise NotPlainError("a scalar that is not made of its content")
-        if type(content) is str:
-            content = content.encode("latin1")
-        if type(content) is not bytes or len(content) != dtype.dtype.itemsize:
-            raise ValueError(f"a scalar of the dtype {dtype.dtype} with other content")
-        return np.ndarray((), dtype.dtype, content)[()]
+@_sealed
+def _scalar(dtype: Any, content: Any) -> Any:
+    if type(dtype) is not _Dtype or dtype.dtype.hasobject:
+        raise NotPlainError("a scalar that is not made of its content")
+    if type(content) is str:
+        content = content.encode("latin1")
+    if type(content) is not bytes or len(content) != dtype.dtype.itemsize:
+        raise ValueError(f"a scalar of the dtype {dtype.dtype} with other content")
+    return np.ndarray((), dtype.dtype, content)[()]
 
 
-class _Bytes(_State):
+@_sealed
+def _bytes(text: object = "", encoding: object = "latin1") -> Any:
     """What protocols before 3 write for bytes: text, or nothing for ``b""``."""
-
-    def __new__(cls, text: object = "", encoding: object = "latin1") -> Any:
-        if type(text) is not str or encoding != "latin1":
-            raise NotPlainError(f"bytes as {encoding!r}")
-        return text.encode("latin1")
+    if type(text) is not str or encoding != "latin1":
+        raise NotPlainError(f"bytes as {encoding!r}")
+    return text.encode("latin1")
 
 
 _NAMES: Final[dict[tuple[str, str], Any]] = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Dtype,
     **{(f"numpy.{core}.multiarray", "_reconstruct"): _reconstruct for core in ("core", "_core")},
-    **{(f"numpy.{core}.multiarray", "scalar"): _Scalar for core in ("core", "_core")},
-    **{(f"numpy.{core}.numeric", "_frombuffer"): _FromBuffer for core in ("core", "_core")},
-    **dict.fromkeys((("_codecs", "encode"), ("__builtin__", "bytes"), ("builtins", "bytes")), _Bytes),
+    **{(f"numpy.{core}.multiarray", "scalar"): _scalar for core in ("core", "_core")},
+    **{(f"numpy.{core}.numeric", "_frombuffer"): _from_buffer for core in ("core", "_core")},
+    **dict.fromkeys((("_codecs", "encode"), ("__builtin__", "bytes"), ("builtins", "bytes")), _bytes),
 }
 
 
