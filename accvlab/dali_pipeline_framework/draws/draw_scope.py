@@ -313,12 +313,23 @@ class ArrayDraws(DrawSupply):
         """Set up for the draws of a plan; None outside of a pipeline."""
         super().__init__(plan, None if plan is None else self._number_of)
         self._numbers: Callable[[int], Any]  # of a sample
+        self._given: Mapping[str, Any] | None = None
 
     def begin_sample(self, numbers: Callable[[int], Any]) -> None:
         """Begin with a sample, for which ``numbers`` gives the array of each draw of the plan."""
         self.position = 0
         self._made.clear()
         self._numbers = numbers
+
+    def begin_with(self, numbers: Mapping[str, Any]) -> None:
+        """Begin with a sample of one step; ``numbers`` has the array of each of its draws, by name."""
+        self._made.clear()
+        self._given = numbers
+
+    def _make(self, step: DrawingStep, draw: RandomDraw, place: _Place) -> Any:
+        if self._given is None:
+            return super()._make(step, draw, place)
+        return np.asarray(self._given[draw.name], draw.numpy_dtype)[()]
 
     def _number_of(self, indices: tuple[int, ...]) -> Any:
         return self._numbers(indices[0])[()]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The language of conditions on annotations: ``is_kept = is_visible and not (category == -1 or area < 4)``.
 
-`Lexer` makes tokens of the text, `Parser` makes a tree of the tokens, `ConditionEvaluation` evaluates it.
+`Lexer` makes tokens of the text, `Parser` makes a tree of the tokens, `condition_of` evaluates it.
 
 ::
 
@@ -28,15 +28,11 @@ from typing import Any, ClassVar, TypeAlias, cast
 
 import attrs
 import numpy as np
-import nvidia.dali.fn as fn
-from nvidia.dali import types
+import numpy.typing as npt
 
 from ..errors import SettingError
-from ..sample_data.dtypes import NUMPY_TYPES
-from ..sample_data.graph_mode import methods_not_converted
 from . import functions
-from .element_selection import exact_constant_like, reinterpret
-from .functions import Value
+from .functions import Array, Value
 
 _OPERATORS: Mapping[str, Callable[[Value, Value], Value]] = {
     "==": operator.eq,
@@ -277,7 +273,7 @@ _MOST_LEVELS = 250  # of the tree; those who walk it call themselves for each
 
 
 class Parser:
-    """Parses ``<variable> = <expression>``; see the package for the grammar.
+    """Parses ``<variable> = <expression>``; see this module for the grammar.
 
     Example:
         >>> print(Parser("r = a and not b == -1").parse())
@@ -388,30 +384,6 @@ def _has_fewer_levels(expression: AST, most: int) -> bool:
     return False
 
 
-_DT = types.DALIDataType
-_MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-_UNSIGNED = (_DT.UINT8, _DT.UINT16, _DT.UINT32, _DT.UINT64)
-_FLOATS = (_DT.FLOAT16, _DT.FLOAT, _DT.FLOAT64)
-_EXACT_IN_FLOAT32 = (_DT.INT8, _DT.INT16, _DT.UINT8, _DT.UINT16, _DT.FLOAT16, _DT.FLOAT)
-
-
-@attrs.frozen
-class TypedNode:
-    """Values of one type, ``(N,)``.
-
-    Attributes:
-        node: The values; float16 as float32, since DALI does not compute with it.
-        dtype: Their type.
-    """
-
-    node: Value
-    dtype: types.DALIDataType
-
-
-# A literal (of any size, exact), or values.
-_Value: TypeAlias = Fraction | TypedNode
-
-
 def variables_of(expression: AST) -> list[str]:
     """Get the names of all variables, each once, in the order in which they occur."""
     if isinstance(expression, Variable):
@@ -419,128 +391,79 @@ def variables_of(expression: AST) -> list[str]:
     return list(dict.fromkeys(name for child in expression.children for name in variables_of(child)))
 
 
-@methods_not_converted
-@attrs.frozen
-class ConditionEvaluation:
-    """Evaluates an expression over variables of equal length.
+# An exact number, or values ``(N,)``.
+_Value: TypeAlias = Fraction | Array
 
-    Attributes:
-        variables: The values of each variable.
+
+def condition_of(expression: AST, variables: Mapping[str, Array]) -> npt.NDArray[np.bool_]:
+    """Evaluate an expression as a condition: ``(N,)`` bool.
+
+    Args:
+        expression: The expression, with at least one variable.
+        variables: The values of each variable, ``(N,)`` of any number type or bool.
     """
-
-    variables: Mapping[str, TypedNode]
-
-    def condition(self, expression: AST) -> Value:
-        """Evaluate an expression with at least one variable as a condition: ``(N,)`` bool."""
-        value = self._value(expression)
-        if isinstance(value, Fraction):  # e.g. `1 or a`: of the length of the variables
-            return self._constant(value != 0)
-        return value.node if value.dtype == _DT.BOOL else value.node != 0
-
-    def _constant(self, truth: bool) -> Value:
-        return _constant_condition(next(iter(self.variables.values())), truth)
-
-    def _value(self, expression: AST) -> _Value:
-        if isinstance(expression, Literal):
-            return Fraction(expression.value)
-        if isinstance(expression, Variable):
-            return self.variables[expression.name]
-        if isinstance(expression, UnaryMinus):
-            return _negated(self._value(expression.value))
-        if isinstance(expression, Comparison):
-            truth = self._compared(
-                self._value(expression.val1), expression.comparison_type, self._value(expression.val2)
-            )
-        elif isinstance(expression, Not):
-            truth = self.condition(expression.condition) != True  # noqa: E712
-        elif isinstance(expression, And | Or):
-            join = operator.and_ if isinstance(expression, And) else operator.or_
-            truth = functools.reduce(join, map(self.condition, expression.conditions))
-        else:
-            raise TypeError(f"no expression: {expression!r}")
-        return TypedNode(truth, _DT.BOOL)
-
-    def _compared(self, left: _Value, comparison: str, right: _Value) -> Value:
-        if isinstance(left, TypedNode) and isinstance(right, TypedNode):
-            return _compared_nodes(_number(left), comparison, _number(right))
-        if isinstance(left, TypedNode):
-            return _compared_with_literal(_number(left), comparison, cast(Fraction, right))
-        if isinstance(right, TypedNode):
-            return _compared_with_literal(_number(right), _MIRRORED[comparison], left)
-        return self._constant(bool(_OPERATORS[comparison](left, right)))
+    truth = _truth(_evaluated(expression, variables))
+    return np.broadcast_to(truth, next(iter(variables.values())).shape).copy()
 
 
-def _negated(value: _Value) -> _Value:
-    if not isinstance(value, TypedNode):
-        return -value
-    if value.dtype in _FLOATS:
-        return TypedNode(-value.node, value.dtype)
-    return TypedNode(-functions.cast(value.node, _DT.INT64), _DT.INT64)
+def _truth(value: _Value) -> Any:
+    return value != 0
 
 
-def _number(value: TypedNode) -> TypedNode:
-    if value.dtype == _DT.BOOL:
-        return TypedNode(functions.cast(value.node, _DT.UINT8), _DT.UINT8)
-    return value
-
-
-def _compared_with_literal(value: TypedNode, comparison: str, literal: Fraction) -> Value:
-    numpy_type = np.dtype(NUMPY_TYPES[value.dtype])
-    if numpy_type.kind == "f":
-        with np.errstate(over="ignore"):  # a literal beyond the type is infinite there
-            rounded = np.array(_as_float(literal), numpy_type)
-        if value.dtype == _DT.FLOAT16:
-            rounded = rounded.astype(np.float32)
-        return _OPERATORS[comparison](value.node, exact_constant_like(rounded, value.node))
-    if literal.denominator != 1:
-        if comparison in ("==", "!="):
-            return _constant_condition(value, comparison == "!=")
-        is_below = "<" in comparison
-        comparison = "<=" if is_below else ">="
-        literal = Fraction(math.floor(literal) if is_below else math.ceil(literal))
-    info = np.iinfo(numpy_type)
-    if not info.min <= literal <= info.max:
-        return _constant_condition(value, bool(_OPERATORS[comparison](0, literal)))
-    limit = np.array(int(literal), numpy_type)
-    return _OPERATORS[comparison](value.node, exact_constant_like(limit, value.node))
-
-
-def _as_float(literal: Fraction) -> float:
-    try:
-        return float(literal)
-    except OverflowError:
-        return math.inf if literal > 0 else -math.inf
-
-
-def _compared_nodes(left: TypedNode, comparison: str, right: TypedNode) -> Value:
-    if left.dtype == right.dtype:
-        return _OPERATORS[comparison](left.node, right.node)
-    both = (left.dtype, right.dtype)
-    if any(dtype in _FLOATS for dtype in both):
-        common = _DT.FLOAT if all(dtype in _EXACT_IN_FLOAT32 for dtype in both) else _DT.FLOAT64
-    elif _DT.UINT64 not in both:
-        common = _DT.INT64
-    elif all(dtype in _UNSIGNED for dtype in both):
-        common = _DT.UINT64
-    elif left.dtype == _DT.UINT64:
-        return _unsigned_with_signed(left.node, comparison, right.node)
+def _evaluated(expression: AST, variables: Mapping[str, Array]) -> _Value:
+    if isinstance(expression, Literal):
+        return Fraction(expression.value)
+    if isinstance(expression, Variable):
+        return variables[expression.name]
+    if isinstance(expression, UnaryMinus):
+        value = _evaluated(expression.value, variables)
+        is_whole = isinstance(value, np.ndarray) and value.dtype.kind in "biu"
+        return -(functions.cast_array(value, np.int64) if is_whole else value)
+    if isinstance(expression, Comparison):
+        sides = (_evaluated(side, variables) for side in (expression.val1, expression.val2))
+        truth = _compared(expression.comparison_type, *sides)
+    elif isinstance(expression, Not):
+        truth = np.logical_not(_truth(_evaluated(expression.condition, variables)))
     else:
-        return _unsigned_with_signed(right.node, _MIRRORED[comparison], left.node)
-    return _OPERATORS[comparison](*(functions.cast(side.node, common) for side in (left, right)))
+        join = operator.and_ if isinstance(expression, And) else operator.or_
+        conditions = cast(_Joined, expression).conditions
+        truth = functools.reduce(join, (_truth(_evaluated(each, variables)) for each in conditions))
+    return np.asarray(truth)
 
 
-def _unsigned_with_signed(unsigned: Value, comparison: str, signed: Value) -> Value:
-    """Compare uint64 with a signed type: a negative number is below all of them."""
-    is_negative = signed < 0
-    # The bits of a negative number, taken for uint64, do not matter.
-    bits = reinterpret(functions.cast(signed, _DT.INT64), _DT.UINT64)
-    if_not_negative = _OPERATORS[comparison](unsigned, bits)
-    is_above = comparison in (">", ">=", "!=")
-    return is_negative | if_not_negative if is_above else if_not_negative & (signed >= 0)
+def _compared(comparison: str, left: _Value, right: _Value) -> Any:
+    left, right = _in_type_of(right, left), _in_type_of(left, right)
+    if isinstance(left, Fraction) and isinstance(right, np.ndarray):
+        return _compared_with_fraction(right, comparison, left, is_less=">" in comparison)
+    if isinstance(right, Fraction) and isinstance(left, np.ndarray):
+        return _compared_with_fraction(left, comparison, right, is_less="<" in comparison)
+    if (
+        isinstance(left, np.ndarray)
+        and isinstance(right, np.ndarray)
+        and "f" in left.dtype.kind + right.dtype.kind
+    ):
+        is_single = all(np.can_cast(side.dtype, np.float32) for side in (left, right))
+        left, right = (side.astype(np.float32 if is_single else np.float64) for side in (left, right))
+    return _OPERATORS[comparison](left, right)  # NumPy compares whole numbers of any types exactly
 
 
-def _constant_condition(like: TypedNode, truth: bool) -> Value:
-    if not functions.is_node(like.node):
-        return np.full(np.shape(like.node), truth)
-    fill = fn.ones_like if truth else fn.zeros_like
-    return fill(like.node, dtype=_DT.BOOL)
+def _in_type_of(values: _Value, number: _Value) -> Any:
+    """Convert a number to an int, or to the type of reals that it is compared with; others stay as they are."""
+    if not isinstance(number, Fraction) or not isinstance(values, np.ndarray):
+        return number
+    if values.dtype.kind != "f":
+        return int(number) if number.denominator == 1 else number
+    try:
+        real = float(number)
+    except OverflowError:
+        real = math.inf if number > 0 else -math.inf
+    with np.errstate(over="ignore"):  # a number beyond the type is infinite there
+        return np.array(real).astype(values.dtype)
+
+
+def _compared_with_fraction(values: Array, comparison: str, fraction: Fraction, *, is_less: bool) -> Array:
+    """Compare whole numbers with a number between two of them."""
+    if comparison in ("==", "!="):
+        return np.full(values.shape, comparison == "!=")
+    is_below: Array = values <= math.floor(fraction)
+    return is_below if is_less else ~is_below

@@ -21,7 +21,6 @@ from ..engine.dali.texts import ASKS_FOR_DECODER, failing_with
 from ..errors import FieldValueError
 from ..sample_data.graph_mode import Decoding, do_not_convert, graph_context
 from .array_packages import needed_package
-from .element_selection import with_row_before
 from .functions import Array, Value, cast_array
 
 _OTHER_CHANNELS = f"an image has another number of channels than there are means ({ASKS_FOR_DECODER})"
@@ -66,7 +65,9 @@ def with_layout(image: DataNode, known: str | None = None) -> DataNode:
         return fn.reshape(image, layout=known)
     if image.device == "gpu":
         return _guessed_layout(image)
-    letters: Value = with_row_before(fn.get_property(image, key="layout"))
+    letters: Value = fn.get_property(image, key="layout")
+    # A byte before, so that there is one.
+    letters = fn.slice(letters, start=[-1], rel_end=[1.0], axes=[0], out_of_bounds_policy="pad")
     is_known = letters[-1] == ord("C")
     return branched(is_known, [image], lambda known: known, _guessed_layout)
 

@@ -7,19 +7,17 @@ image is the rectangle from ``(0, 0)`` to ``(width, height)``, and pixel ``(row,
 
 A transformation is one matrix per sample, ``(2, 3)`` float32 on the CPU: ``p_out = matrix @ [x, y, 1]``.
 
-All works on nodes of a graph and on arrays. Sizes, matrices, points and the like are the same in both, bit by bit.
+Only images are changed in a graph, too (`Resampler`), by numbers that were computed on arrays.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
@@ -28,15 +26,12 @@ from ..engine.dali.texts import ASKS_FOR_DECODER
 from ..errors import FieldValueError, SettingError
 from ..sample_data.graph_mode import graph_context
 from . import functions, image_arrays
-from .functions import Array, Value, constant, failing_with, is_node, transforms
+from .functions import Array, Value, failing_with
 
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32
-_TWO = np.array([2], np.int32)
 _NO_PIXELS = f"an image has no pixels or no channels ({ASKS_FOR_DECODER})"
 _SIZES_DIFFER = "the images or size fields of a sample differ in size; wrap the step"
-# Added to an index to put it out of bounds, so that DALI refuses it.
-_FAR_OUTSIDE = 1 << 24
 # Margin decoded around a region: neighbors for the interpolation and for the chroma upsampling of JPEG.
 _MARGIN_PX = 4
 _WIDE_MARGIN_PX = 16  # for filters of up to eight pixels of the output
@@ -79,82 +74,25 @@ class Resampling(Enum):
 
 
 def image_hw(image: Value) -> Value:
-    """Get the size of ``(H, W, C)`` or ``(F, H, W, C)``: ``(2,)`` int32 on the CPU, float32 of an array."""
-    if is_node(image):
-        return image.shape(dtype=_INT32)[-3:-1]
+    """Get the size of ``(H, W, C)`` or ``(F, H, W, C)``: ``(2,)`` float32."""
     if image.ndim < 3:
         raise FieldValueError(f"An image has height, width, channels; got {image.shape} ({ASKS_FOR_DECODER}).")
     return np.array(image.shape[-3:-1], np.float32)
 
 
-def sizes_of_encoded(images: Sequence[DataNode]) -> DataNode:
-    """Get the size of image files from their headers, ``(num_images, 2)``, or ``(2,)``; int32 on the CPU."""
-    shapes: list[DataNode] = [fn.peek_image_shape(encoded, dtype=_INT32) for encoded in images]
-    sizes: DataNode = shapes[0][0:2] if len(shapes) == 1 else fn.stack(*shapes)[:, 0:2]
-    return sizes
+def one_size(sizes: Sequence[Value], *, are_of_images: bool) -> Value:
+    """Get the size that all images, or images and size fields, of a sample have, ``(2,)`` float32.
 
-
-def one_size_of_all(sizes: Value, num_sizes: int) -> Value:
-    """Get the size that all images of a sample have, ``(2,)`` int32, or float32 of arrays.
-
-    A sample where sizes differ, or are not at least one pixel, is an error of the graph.
-
-    Args:
-        sizes: ``(num_sizes, 2)``; a node of one size ``(2,)``.
-        num_sizes: How many.
+    Raises:
+        FieldValueError: Sizes differ, or are not at least one pixel and finite.
     """
-    if not is_node(sizes):
-        return _one_size_of_arrays(sizes, _NO_PIXELS)
-    least: Value = sizes if num_sizes == 1 else fn.reductions.min(sizes, axes=[0])
-    most = sizes if num_sizes == 1 else fn.reductions.max(sizes, axes=[0])
-    # Two additional axes of length 1 change nothing and cost nothing; any other lengths do not fit the data.
-    ones = fn.cat(functions.minimum(least, 1), _TWO)
-    hw = failing_with(_NO_PIXELS, fn.reshape, most, shape=ones)
-    if num_sizes > 1:
-        ones = fn.cat(most - least + 1, _TWO)
-        hw = failing_with(_SIZES_DIFFER, fn.reshape, hw, shape=ones)
-    size: DataNode = fn.reshape(hw, shape=[2])
-    return size
-
-
-def one_size_of_fields(sizes: Sequence[Value]) -> Value:
-    """Get the size that all images and size fields have, ``(2,)`` float32.
-
-    A sample where sizes differ, or are not at least one pixel and finite, is an error of the graph.
-    """
-    on_cpu = map(functions.on_cpu, sizes)
-    stacked: Value = functions.stack(*[functions.cast(size, _FLOAT) for size in on_cpu])  # (num_sizes, 2)
-    if not is_node(stacked):
-        return _one_size_of_arrays(
-            stacked, "a size is below 1 pixel, or not finite (is the image decoded before?)"
-        )
-    are_sizes = fn.cast((stacked >= 1) & (stacked < np.float32(np.inf)), dtype=_INT32)
-    no_size = (1 - fn.reductions.min(are_sizes)) * _FAR_OUTSIDE
-    size: Value = failing_with(
-        "a size is below 1 pixel, or not finite (is the image decoded before?)", operator.getitem, stacked, no_size
-    )
-    if len(sizes) > 1:
-        differ = fn.cast(fn.reductions.max(fn.cast(stacked != size, dtype=_FLOAT)), dtype=_INT32) * _FAR_OUTSIDE
-        size = failing_with(_SIZES_DIFFER, operator.getitem, stacked, differ)
-    return size
-
-
-def _one_size_of_arrays(sizes: npt.NDArray[np.float32], rule: str) -> npt.NDArray[np.float32]:
-    rows = sizes.tolist()
-    if not all(1 <= length < np.inf for row in rows for length in row):
+    rows = [np.ravel(functions.cast(size, _FLOAT)).tolist() for size in sizes]
+    rule = _NO_PIXELS if are_of_images else "a size is below 1 pixel, or not finite (is the image decoded before?)"
+    if not all(len(row) == 2 and 1 <= length < np.inf for row in rows for length in row):
         raise FieldValueError(f"{rule[0].upper()}{rule[1:]}. Sizes: {rows}.")
     if any(row != rows[0] for row in rows):
         raise FieldValueError(f"{_SIZES_DIFFER[0].upper()}{_SIZES_DIFFER[1:]}. Sizes: {rows}.")
-    size: npt.NDArray[np.float32] = sizes[0]
-    return size
-
-
-def swapped(pair: Value) -> Value:
-    """Swap height and width, ``(2,)`` float32."""
-    if not is_node(pair):
-        return pair[::-1]
-    reverse = fn.coord_transform(fn.reshape(pair, shape=[1, 2]), M=[0.0, 1.0, 1.0, 0.0])
-    return fn.reshape(reverse, shape=[2])
+    return np.array(rows[0], np.float32)
 
 
 # --- matrices -------------------------------------------------------------------------------------------
@@ -204,21 +142,19 @@ class AxisScaling:
     @classmethod
     def of_matrix(cls, matrix: Value, output_hw: tuple[int, int]) -> AxisScaling:
         """Make the scaling of a matrix without rotation and shearing, ``(2, 3)``."""
-        rows: Value = transforms.combine(matrix, _swapping(matrix))  # of row and column
-        scale, offset = functions.reductions.sum(rows[:, 0:2], axes=[1]), rows[:, 2]
-        return cls(scale, offset, -offset / scale, (constant(output_hw, matrix) - offset) / scale, output_hw)
+        rows: Value = functions.combined(matrix, _SWAPPING)  # of row and column
+        scale, offset = rows[:, 0:2].sum(axis=1), rows[:, 2]
+        return cls(scale, offset, -offset / scale, (np.array(output_hw, np.float32) - offset) / scale, output_hw)
 
     def matrix_after(self, matrix: Value = None) -> Value:
         """Get the matrix of this transformation after another one, ``(2, 3)``."""
         before = () if matrix is None else (matrix,)
-        swapping = _swapping(self.scale)
-        scaling = transforms.translation(transforms.scale(scale=self.scale), offset=self.offset)
-        return transforms.combine(*before, swapping, scaling, swapping)
+        scaling = functions.combined(functions.scaling(self.scale), functions.translation(self.offset))
+        return functions.combined(*before, _SWAPPING, scaling, _SWAPPING)
 
 
-def _swapping(like: Value) -> Value:
-    """Make the matrix that swaps rows and columns."""
-    return constant([[0, 1, 0], [1, 0, 0]], like)
+# Swaps rows and columns.
+_SWAPPING = np.array([[0, 1, 0], [1, 0, 0]], np.float32)
 
 
 def resizing(
@@ -232,13 +168,12 @@ def resizing(
         mode: What happens where aspect ratios differ.
         anchor: What stays in place; None with ``STRETCH``.
     """
-    size, origin = constant(output_hw, hw), constant([0, 0], hw)
+    size, origin = np.array(output_hw, np.float32), np.zeros(2, np.float32)
     ratio = size / hw
     if mode == ResizingMode.STRETCH or anchor is None:
         return AxisScaling(ratio, origin, origin, hw * np.float32(1), output_hw)
-    reductions = functions.reductions
-    factor = reductions.min(ratio) if mode == ResizingMode.PAD else reductions.max(ratio)
-    scale, extent = functions.stack(factor, factor), size / factor
+    factor = ratio.min() if mode == ResizingMode.PAD else ratio.max()
+    scale, extent = np.array([factor, factor]), size / factor
     share = _SHARE_BEFORE[anchor]
     if share == 0:
         return AxisScaling(scale, origin, origin, extent, output_hw)
@@ -255,11 +190,13 @@ def transformed_points(points: Value, matrix: Value, dtype: types.DALIDataType) 
 
     The arithmetic is float32. Whole numbers are rounded.
     """
-    shape: Value = functions.shape_of(points, _INT32)
-    in_pairs = functions.cat(shape[:-1], shape[-1:] // 2, _TWO)
-    pairs = failing_with("points must be x, y pairs", functions.reshape, points, shape=in_pairs, layout="")
-    moved = functions.coord_transform(_as_float(pairs, dtype), MT=matrix)
-    return _as_type(functions.reshape(moved, shape=shape), dtype)
+    pairs = failing_with("points must be x, y pairs", _in_pairs, points)
+    moved = functions.coord_transform(_as_float(pairs, dtype), matrix)
+    return _as_type(np.reshape(moved, points.shape), dtype)
+
+
+def _in_pairs(points: Array) -> Array:
+    return np.reshape(points, (*points.shape[:-1], points.shape[-1] // 2, 2))
 
 
 def boxes_matrix(matrix: Value) -> Value:
@@ -270,45 +207,29 @@ def boxes_matrix(matrix: Value) -> Value:
         low' = P @ low + N @ high + t        high' = N @ low + P @ high + t
     """
     linear, offset = matrix[:, 0:2], matrix[:, 2:3]
-    positive, negative = (of(linear, np.float32(0)) for of in (functions.maximum, functions.minimum))
-    rows = functions.cat(positive, negative, offset, axis=1), functions.cat(negative, positive, offset, axis=1)
-    return functions.cat(*rows)
+    positive, negative = (of(linear, np.float32(0)) for of in (np.maximum, np.minimum))
+    return np.block([[positive, negative, offset], [negative, positive, offset]])
 
 
 def transformed_boxes(boxes: Value, matrix_of_boxes: Value, dtype: types.DALIDataType) -> Value:
     """Transform boxes, ``(..., 4)`` with ``x1 <= x2`` and ``y1 <= y2``, by a matrix of `boxes_matrix`."""
-    shape = functions.shape_of(boxes, _INT32)
-    moved = failing_with(
-        "boxes must be x1, y1, x2, y2", functions.coord_transform, _as_float(boxes, dtype), MT=matrix_of_boxes
-    )
-    # DALI forgets the number of columns where no sample of a batch has boxes.
-    return _as_type(functions.reshape(moved, shape=shape), dtype)
+    rule, given = "boxes must be x1, y1, x2, y2", _as_float(boxes, dtype)
+    return _as_type(failing_with(rule, functions.coord_transform, given, matrix_of_boxes), dtype)
 
 
-def projections_rows(matrix: Value) -> tuple[Value, Value]:
-    """Get the two rows of a matrix as columns, ``(3, 1)`` each, for `transformed_projections`."""
-    columns = functions.reshape(matrix, [2, 3, 1])
-    return columns[0], columns[1]
-
-
-def transformed_projections(projections: Value, rows: tuple[Value, Value], dtype: types.DALIDataType) -> Value:
+def transformed_projections(projections: Value, matrix: Value, dtype: types.DALIDataType) -> Value:
     """Multiply projections by a transformation from the left, ``(..., 3 or 4, num_columns)``.
 
     The first three rows give ``x * z``, ``y * z`` and ``z``; so the third and a fourth row stay as they are.
 
-    Args:
-        projections: The projections.
-        rows: The transformation, from `projections_rows`.
-        dtype: Type of the projections.
+    Raises:
+        FieldValueError: They have another number of rows.
     """
     given = _as_float(projections, dtype)
-    rule = "projection matrices must have 3 or 4 rows"
-    upper = failing_with(rule, functions.slice, given, start=[0], shape=[3], axes=[-2])
-    changed = [functions.reductions.sum(upper * row, axes=[-2], keep_dims=True) for row in rows]
-    unchanged = functions.slice(given, start=[2], shape=[2], axes=[-2], out_of_bounds_policy="trim_to_shape")
-    product = functions.cat(*changed, unchanged, axis=-2)
-    product = failing_with(rule, functions.reshape, product, shape=functions.shape_of(projections))
-    return _as_type(product, dtype)
+    if given.ndim < 2 or given.shape[-2] not in (3, 4):
+        raise FieldValueError(f"Projection matrices must have 3 or 4 rows, got the shape {given.shape}.")
+    changed = [(given[..., :3, :] * row[:, None]).sum(axis=-2, keepdims=True) for row in matrix]
+    return _as_type(np.concatenate([*changed, given[..., 2:, :]], axis=-2), dtype)
 
 
 def _as_float(values: Value, dtype: types.DALIDataType) -> Value:
@@ -361,12 +282,12 @@ class Resampler:
             return cls(resampling, output_hw, {"roi_start": scaling.start, "roi_end": scaling.end})
         # Output pixels whose center lies in the image: [first, end). Where there are none, one pixel of an empty
         # region is computed (DALI reads out of bounds if a region lies outside), and pasted outside of the output.
-        size, zero, half, one = constant(output_hw, hw), np.float32(0), np.float32(0.5), np.float32(1)
+        size, zero, half, one = np.array(output_hw, np.float32), np.float32(0), np.float32(0.5), np.float32(1)
         near, scale = scaling.offset, scaling.scale
         far = near + scale * hw
         least, most = functions.minimum(near, far), functions.maximum(near, far)
-        first = functions.clamp(functions.ceil(least - half), zero, size)
-        end = functions.clamp(functions.floor(most - half) + one, zero, size)
+        first = functions.clamp(np.ceil(least - half), zero, size)
+        end = functions.clamp(np.floor(most - half) + one, zero, size)
         is_visible = end > first
         part = {
             "roi_start": (first - near) / scale * is_visible,
@@ -444,7 +365,7 @@ class Resampler:
             is_mask: Whether the values are labels, which takes nearest-neighbor instead of bilinear interpolation.
             decoded: Where the image comes from, if that is a file; not for `WARP`, and not in a graph.
         """
-        if not is_node(image):
+        if isinstance(image, np.ndarray):
             return self._of_array(image, fill_value, is_mask, decoded)
         is_antialiased = self.is_antialiased and not is_mask
         smooth = types.DALIInterpType.INTERP_CUBIC if is_antialiased else types.DALIInterpType.INTERP_LINEAR

@@ -9,15 +9,10 @@ from typing import Any
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nvidia.dali import types
 
 from ..checks import number_list, shown
 from ..errors import FieldValueError, SettingError
-from ..sample_data.dtypes import get_numpy_type_for_dali_type
-from ..sample_data.graph_mode import do_not_convert
-from . import functions
-from .element_selection import computable, constant_like
-from .functions import Array, Value
+from .functions import Array, clamp
 
 
 @attrs.frozen
@@ -74,35 +69,31 @@ class PointLimits:
             )
         return cls(minimum, maximum)
 
-    @do_not_convert
-    def nodes(self, points: Value, dtype: types.DALIDataType, *, inner: bool) -> tuple[Value, Value]:
-        """Make constants of the limits, ``(D,)`` each, for points ``(N, D)``: nodes on their device, or arrays.
-
-        If the points of a sample have another number of axes than there are limits, the graph fails.
+    def arrays(self, points: Array, *, inner: bool) -> tuple[Array, Array]:
+        """Get the limits in the type of points ``(N, D)``, ``(D,)`` each.
 
         Args:
             points: The points.
-            dtype: Type of the field that they are from.
             inner: For integers, whether fractions are rounded towards the inside of the box, so that comparisons
                 are exact. Otherwise they are cut off.
-        """
-        numpy_type = np.dtype(get_numpy_type_for_dali_type(dtype))
-        converted: Value = self._converted(numpy_type, inner=inner)
-        if dtype == types.DALIDataType.FLOAT16:
-            converted = converted[0].astype(np.float32), converted[1].astype(np.float32)
-        row_shape = functions.shape_of(points)[1:]
-        low, high = (constant_like(limits, points) for limits in converted)
-        rule = "points must have one number for each limit"
-        # The other one has as many.
-        return functions.failing_with(rule, functions.reshape, low, shape=row_shape), high
 
-    @do_not_convert
-    def contain(self, points: Value, dtype: types.DALIDataType) -> Value:
-        """Find the points ``(N, D)`` within the limits: ``(N,)`` bool, on the points' device."""
-        points = computable(points, dtype)
-        low, high = self.nodes(points, dtype, inner=True)
-        is_inside = functions.cast((points >= low) & (points <= high), types.DALIDataType.UINT8)
-        return functions.reductions.min(is_inside, axes=[1]) == 1
+        Raises:
+            FieldValueError: The points have another number of axes than there are limits.
+        """
+        if points.shape[1:] != (len(self.minimum),):
+            wanted = f"(N, {len(self.minimum)})"
+            raise FieldValueError(f"Points must have one number for each limit, {wanted}, got {points.shape}.")
+        return self._converted(points.dtype, inner=inner)
+
+    def contain(self, points: Array) -> npt.NDArray[np.bool_]:
+        """Find the points ``(N, D)`` within the limits: ``(N,)`` bool."""
+        low, high = self.arrays(points, inner=True)
+        is_inside: npt.NDArray[np.bool_] = ((points >= low) & (points <= high)).all(axis=1)
+        return is_inside
+
+    def cropped(self, points: Array) -> Array:
+        """Clamp points ``(N, D)`` to the limits; NaN stays."""
+        return np.asarray(clamp(points, *self.arrays(points, inner=False)))
 
     def _converted(self, dtype: np.dtype[Any], *, inner: bool) -> tuple[Array, Array]:
         low, high = np.array(self.minimum), np.array(self.maximum)

@@ -344,6 +344,10 @@ def _without_gpu(
         return Placement.of(most, "there is no GPU" + (f"; {obstacle}" if most < len(steps) else ""))
     if at_least or most == 0:
         return Placement.of(at_least, asker or obstacle)
+    reason = "there is no GPU; images are at most decoded, which the graph does"
+    placement = _with_deferred_pixels(steps, 0, most, reason, blueprint, ())
+    if {each.position for each in placement.pixels} != {*range(placement.num_in_workers)}:
+        return placement
     return Placement.of(0, "in the workers, steps would at most decode images")
 
 

@@ -180,7 +180,7 @@ class Graph:
         inspection: Which steps have operators on a GPU, or random ones.
         last_changed_by: Filled while the graph is defined: per output field, what set it last.
         delivery: Places of the fields in the outputs; known once the graph is defined.
-        applied: For each step how it was applied, for people.
+        applied: By the name of each step how it was applied, for people.
         not_folded: For steps that treat elements alike, and were not applied to folded arrays: why.
     """
 
@@ -200,7 +200,7 @@ class Graph:
     inspection: GraphInspection = attrs.field(factory=GraphInspection, init=False)
     last_changed_by: list[str] = attrs.field(factory=list)
     delivery: Delivery = attrs.field(init=False)
-    applied: list[str] = attrs.field(factory=list, init=False)
+    applied: dict[str, str] = attrs.field(factory=dict, init=False)
     not_folded: dict[int, str] = attrs.field(factory=dict, init=False)
     _num_steps_done: int | None = attrs.field(default=None, init=False)
     _supply: GraphDraws = attrs.field(factory=GraphDraws, init=False)
@@ -265,7 +265,7 @@ class Graph:
     @property
     def plan_text(self) -> str:
         """What is folded and what is packed, in lines for people."""
-        lines = [*self.applied]
+        lines = [f"{step}: {how}{self.inspection.describe_python(step)}" for step, how in self.applied.items()]
         layout = self.delivery.layout
         if layout is None:
             return "\n".join([*lines, "each field has an output of its own"])
@@ -367,7 +367,7 @@ class Graph:
                         elements[element] = self._changed(elements[element], (index,), WHOLE_SAMPLE)
                 fields.append(FieldNodes(leaf.level, name, None, elements))
                 how["element by element, since their changes differ"] = None
-        self.applied.append(f"{name}: pixels, {', '.join(how)}")
+        self.applied[name] = f"pixels, {', '.join(how)}"
         return FoldedSample(sample.format, fields)
 
     def _decoded_together(
@@ -442,7 +442,7 @@ class Graph:
             self.not_folded.pop(number, None)
             levels = dict.fromkeys(field.level for field in result.fields if field.changed_by == name)
             how = ", ".join(f"once for all elements of {level}" for level in levels if level.arrays) or "as it is"
-        self.applied.append(f"{name}: {how}")
+        self.applied[name] = how
         return result
 
     def _applied_at(

@@ -1,3 +1,5 @@
+from .array_step import ArrayStep as ArrayStep
+from .array_step import FieldUse as FieldUse
 from .boxes.bounding_box_to_heatmap_converter import BoundingBoxToHeatmapConverter as BoundingBoxToHeatmapConverter
 from .boxes.boxes_and_points import BoxAreaFilter as BoxAreaFilter
 from .boxes.boxes_and_points import CoordinateCropper as CoordinateCropper
@@ -27,7 +29,6 @@ from .structure_steps import AxesLayoutSetter as AxesLayoutSetter
 from .structure_steps import PaddingToUniform as PaddingToUniform
 from .structure_steps import TensorSizeAdder as TensorSizeAdder
 from .structure_steps import UnneededFieldRemover as UnneededFieldRemover
-from .wrappers.function_steps import ArrayStep as ArrayStep
 from .wrappers.function_steps import LambdaStep as LambdaStep
 from .wrappers.function_steps import MapStep as MapStep
 from .wrappers.group_steps import (

@@ -12,23 +12,24 @@ from nvidia.dali.data_node import DataNode
 
 from ..operators.deferred_images import DeferredImage
 from ..operators.element_selection import leaf_at
-from ..operators.functions import Array, Value, is_node
+from ..operators.functions import Array, Value
 from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
-from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name
-from .image_use import PIXELS, ContentRule, ImageUse, as_pixels, is_overridden, no_images
+from .array_step import ArrayStep, FieldUse
+from .image_use import PIXELS, ContentRule, ImageUse, as_pixels, no_images
 from .named_fields import FieldSearch, change_type, find_paths
-from .pipeline_step_base import PipelineStepBase, PixelChanges, naming_field, no_pixels
+from .pipeline_step_base import PixelChanges, naming_field
 
 Parameters: TypeAlias = Callable[[Value, LeafFormat], Sequence[Value]]
 """Function that gives the parameters of the change of an image: a node, an array or a `DeferredImage`."""
 
 
-class FieldStep(PipelineStepBase):
+class FieldStep(ArrayStep):
     """Does the same to each field of some names, anywhere in the sample, in a graph or on arrays."""
 
     treats_elements_alike = True
+    only_in_workers = False
 
     _cannot = "be applied"
     _what = ""
@@ -37,7 +38,7 @@ class FieldStep(PipelineStepBase):
     _dtypes: Sequence[types.DALIDataType] | None = (*NUMPY_TYPES,)
 
     declare_images = no_images
-    declare_pixel_changes = no_pixels
+    reads_pixels = False
 
     @abstractmethod
     def _names(self) -> Sequence[Name]:
@@ -58,13 +59,14 @@ class FieldStep(PipelineStepBase):
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
         """Adjust the format of a field; called where there are no problems."""
 
-    @do_not_convert
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in find_paths(data, self._names()):
             self._change_field(data, path)
         return data
 
-    _process_arrays = _process
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """The fields of these names, and those that a derived class adds."""
+        return FieldUse(find_paths(data_empty, self._names()))
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, self._cannot)
@@ -92,6 +94,7 @@ class PixelStep(FieldStep):
     _what, _plural = "an image", "images"
     _needs: ContentRule = PIXELS
     _output_type: types.DALIDataType | None = None
+    _reads_shapes = False
 
     @property
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
@@ -125,11 +128,6 @@ class PixelStep(FieldStep):
     def _change_others(self, data: SampleDataGroup) -> None:
         """Change other fields."""
 
-    @property
-    def has_array_form(self) -> bool:
-        """Whether the step has one that gives what the graph gives."""
-        return super().has_array_form and not is_overridden(type(self), "_on_array", ["_in_graph", "_parameters"])
-
     def _names(self) -> Sequence[Name]:
         return self._image_names if self._image_name is None else (self._image_name,)
 
@@ -153,8 +151,11 @@ class PixelStep(FieldStep):
         changed: DataNode = self._in_graph(image, leaf, *parameters.values())
         return changed
 
-    @do_not_convert
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """The shapes of the images, if the parameters depend on them."""
+        return FieldUse(shapes=self._image_paths(data_empty) if self._reads_shapes else ())
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         paths = self._image_paths(data)
         if not paths:
             return data
@@ -167,11 +168,8 @@ class PixelStep(FieldStep):
         self._change_others(data)
         return data
 
-    _process_arrays = _process
-
     def _changed(self, image: Value, leaf: LeafFormat, parameters: Parameters) -> Value:
-        is_deferred = isinstance(image, DeferredImage)
-        change = self._in_graph if is_node(image) else self._deferred if is_deferred else self._on_array
+        change = self._deferred if isinstance(image, DeferredImage) else self._on_array
         return change(image, leaf, *parameters(image, leaf))
 
     def _deferred(self, image: DeferredImage, leaf: LeafFormat, *parameters: Value) -> DeferredImage:

@@ -67,13 +67,9 @@ def find_paths(data: SampleDataGroup, names: Sequence[Name]) -> list[FieldPath]:
     return [path for name in names for path in data.find_all_occurrences(name)]
 
 
-def fields_of_elements(paths: Iterable[FieldPath]) -> list[list[FieldPath]]:
-    """Group paths that are equal except for the indices of array elements."""
-    alike: dict[tuple[object, ...], list[FieldPath]] = {}
-    for path in paths:
-        *groups, name = path
-        alike.setdefault((*(int if isinstance(group, int) else group for group in groups), name), []).append(path)
-    return list(alike.values())
+def with_fields_beside(paths: Iterable[FieldPath], names: Sequence[Name]) -> list[FieldPath]:
+    """Get paths, each with those of fields of some names next to it."""
+    return [(*path[:-1], name) for path in paths for name in (path[-1], *names)]
 
 
 class FieldSearch:

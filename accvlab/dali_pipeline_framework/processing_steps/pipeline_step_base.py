@@ -16,7 +16,14 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline
 
 from ..checks import choice
-from ..draws.draw_scope import ArrayDraws, RunningStep, declared_draws, draw_of, path_in_sample, step_context
+from ..draws.draw_scope import (
+    ArrayDraws,
+    RunningStep,
+    declared_draws,
+    draw_of,
+    path_in_sample,
+    step_context,
+)
 from ..draws.random_draws import RandomDraw
 from ..errors import FieldValueError, FormatError, NotSupportedError, StepOutputError, text_of
 from ..operators.deferred_images import DeferredImage
@@ -39,7 +46,7 @@ from ..sample_data.names import Name, format_path
 from ..sample_data.sample_data_group import replace_contents
 from ..threads import one_thread_of_opencv
 from ..unknown_arguments import explains_unknown_arguments
-from .image_use import WHAT_A_STEP_DOES, ImageUse, contents_after, declared_images, image_problems, is_overridden
+from .image_use import ImageUse, contents_after, declared_images, image_problems
 
 _MOST_REMEMBERED = 10_000
 
@@ -107,9 +114,9 @@ class ArrayApplication:
             is_about_pixels = "DeferredImage" in text or "not a numpy array" in text
             if self.defers_pixels and is_about_pixels and not isinstance(error, StepOutputError):
                 raise StepOutputError(
-                    f"{type(step).__name__} reads the pixels of an image that the graph makes, though it declares "
-                    f"by `declare_pixel_changes` that it does not. Return None there, or run it with "
-                    f"`.with_run('graph')`. ({type(error).__name__}: {text})"
+                    f"{type(step).__name__} reads a value that stays in the graph: pixels, though "
+                    f"`declare_pixel_changes` says that it does not, or a field that `fields_used` does not name. "
+                    f"Return None in the former, or name it in the latter. ({type(error).__name__}: {text})"
                 ) from error
             if isinstance(error, StepOutputError) or not _is_about_read_only(error):
                 raise
@@ -132,7 +139,7 @@ class ArrayApplication:
             blueprint.set_apply_mapping(False)
             after = step.check_input_data_format_and_set_output_data_format(blueprint).format
             draws = declared_draws(step, blueprint.get_empty_like_self())
-            deferred = [*(step._pixel_changes(blueprint.get_empty_like_self()) or ())]
+            deferred = [*(step.declare_pixel_changes(blueprint.get_empty_like_self()) or ())]
             if len(self._declared) >= _MOST_REMEMBERED:  # a step makes a new format for each sample
                 self._declared.clear()
             self._declared[key] = _Declared(step, format, after, draws, deferred)
@@ -297,11 +304,6 @@ PixelChanges: TypeAlias = Mapping[FieldPath, Mapping[str, types.DALIDataType]]
 """By the path of an image: names and types of the parameters of its change."""
 
 
-def no_pixels(step: object, data_empty: SampleDataGroup) -> PixelChanges | None:
-    """Serve as `PipelineStepBase.declare_pixel_changes` of a step that reads no pixels."""
-    return {}
-
-
 RunWhere: TypeAlias = Literal["auto", "workers", "graph"]
 RUN_CHOICES: tuple[RunWhere, ...] = ("auto", "workers", "graph")
 
@@ -312,14 +314,14 @@ _Step = TypeVar("_Step", bound="PipelineStepBase")
 class PipelineStepBase(ABC):
     """Step of a pipeline: a group of DALI nodes goes in, a group of DALI nodes comes out.
 
-    It may also have a form for *one sample of NumPy arrays* (``_process_arrays``, its *array form*): then it
-    can run in the worker processes, before the graph, and ``step(sample)`` applies it to a sample of arrays.
-    A step with an array form only is an `ArrayStep`. A step with both that defines how it changes pixels
-    (`declare_pixel_changes`, `change_pixels`) can be divided: pixels in the graph, all else in the workers.
+    A step on *one sample of NumPy arrays* (``_process_arrays``, the *array form*) is an `ArrayStep`: it can run in
+    the worker processes, before the graph, and ``step(sample)`` applies it to a sample of arrays. Where it defines
+    how the graph changes pixels (`declare_pixel_changes`, `change_pixels`) it can be divided: pixels in the graph,
+    all else in the workers.
 
-    A step has two methods. ``_check_and_adjust_data_format_input_to_output`` gives the output format of an input
-    format before anything is built; it refuses a format with an error for each problem. ``_process`` runs once,
-    while the graph is defined: the values are DALI ``DataNode`` objects then, not data.
+    A step of operators has two methods. ``_check_and_adjust_data_format_input_to_output`` gives the output format
+    of an input format before anything is built; it refuses a format with an error for each problem. ``_process``
+    runs once, while the graph is defined: the values are DALI ``DataNode`` objects then, not data.
 
     Example::
 
@@ -347,13 +349,15 @@ class PipelineStepBase(ABC):
             looks at no other element and at nothing outside of the array meanwhile, and does not depend on how
             many samples a batch has. Then it may be applied to all elements at once: it sees an array of one
             element whose nodes hold a batch of ``samples x elements``. `check_step` finds a step that
-            claims so wrongly. A class that overrides ``_process`` or the format method has to set it itself.
+            claims so wrongly. A class that derives from such a step and works otherwise sets it to False.
         run: Where the step runs as a whole: in the ``"workers"``, in the ``"graph"``, or ``"auto"`` to let the
             chain decide, divided or not.
-        image_tolerance: Largest difference of a pixel between the two forms, as a share of the range of the image
-            (from black to white). All else is the same in both forms.
+        image_tolerance: Largest difference of a pixel between graph and arrays, as a share of the range of the
+            image (from black to white). All else is the same in both.
         array_form_needs: Packages that the array form imports.
         prefers_arrays: Whether the array form is much faster without a GPU, even for floating-point images.
+        reads_pixels: Whether the step may look at pixels. False for a step that needs at most the shapes of
+            images, which may stay in the graph then.
     """
 
     random_name: str | None = None
@@ -362,15 +366,11 @@ class PipelineStepBase(ABC):
     image_tolerance: float = 0.0
     array_form_needs: tuple[str, ...] = ()
     prefers_arrays: bool = False
+    reads_pixels: bool = True
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Let the error for an argument that a step does not have name a similar one.
-
-        ``treats_elements_alike`` of a base class does not hold for a class that overrides what it is about.
-        """
+        """Let the error for an argument that a step does not have name a similar one."""
         super().__init_subclass__(**arguments)
-        if is_overridden(cls, "treats_elements_alike", WHAT_A_STEP_DOES):
-            cls.treats_elements_alike = False
         own = inspect.signature(cls.__init__).parameters.values() if "__init__" in vars(cls) else ()
         if own and all(one.kind is not one.VAR_KEYWORD for one in own):
             cls.__init__ = explains_unknown_arguments(cls.__init__)  # type: ignore[method-assign]
@@ -380,11 +380,7 @@ class PipelineStepBase(ABC):
         """Define the operators of this step. ``data`` may be changed and returned."""
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        """Apply the step to a sample of arrays, which must give what the graph gives.
-
-        ``data`` may be changed and returned; the arrays in it are read-only. A class that overrides ``_process``
-        has no array form unless it overrides this method, too.
-        """
+        """Apply the step to a sample of arrays, see `ArrayStep`."""
         raise NotImplementedError
 
     @property
@@ -394,9 +390,8 @@ class PipelineStepBase(ABC):
 
     @property
     def has_array_form(self) -> bool:
-        """Whether the step can be applied to samples of arrays."""
-        has_one = type(self)._process_arrays is not PipelineStepBase._process_arrays
-        return has_one and not is_overridden(type(self), "_process_arrays", ["_process"])
+        """Whether the step can be applied to samples of arrays: whether it defines ``_process_arrays``."""
+        return type(self)._process_arrays is not PipelineStepBase._process_arrays
 
     @property
     def has_graph_form(self) -> bool:
@@ -459,11 +454,11 @@ class PipelineStepBase(ABC):
             data_empty: Format of what the step is applied to, before the step.
 
         Returns:
-            For the path of each image whose pixels the step changes, the names and types of the parameters.
-            Nothing for a step that looks at no pixels, which may be given deferred images. None (the default): the
-            step may look at pixels, so that its images cannot be deferred.
+            For the path of each image whose pixels the step changes, the names and types of the parameters. None
+            for a step that may look at pixels, so that its images cannot be deferred. By default as
+            ``reads_pixels`` says.
         """
-        return None
+        return None if self.reads_pixels else {}
 
     def change_pixels(
         self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
@@ -538,15 +533,9 @@ class PipelineStepBase(ABC):
         plan = step_context.get().plan
         if plan is not None:
             plan.collect(self, declared_draws(self, given))
-            plan.collect_pixels(self, self._pixel_changes(given), before)
+            plan.collect_pixels(self, self.declare_pixel_changes(given), before)
         replace_contents(output, contents_after(self, uses, before, output.format))
         return output
-
-    def _pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
-        """Get the declared changes; None where a derived class overrides what the step does."""
-        if is_overridden(type(self), "declare_pixel_changes", (*WHAT_A_STEP_DOES, "_process_arrays")):
-            return None
-        return self.declare_pixel_changes(data_empty)
 
     def _advice_on_types(self, after: GroupFormat, found: Mapping[FieldPath, types.DALIDataType | None]) -> str:
         """Get the advice for a step on arrays that returns other types than it declares.

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import attrs
+import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
@@ -19,10 +20,11 @@ from ..operators.functions import Array, Value
 from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.formats import UNKNOWN_CONTENT
 from ..sample_data.names import Name
+from .array_step import ArrayStep, FieldUse
 from .field_steps import FieldStep, Parameters, PixelStep
 from .image_use import ImageUse, axis_of_height, known_ndim, no_images, with_height_and_width
 from .named_fields import FieldSearch, as_names, find_paths, put_beside, required_names
-from .pipeline_step_base import PipelineStepBase, no_pixels
+from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
 
@@ -36,7 +38,7 @@ class TensorSizeAdder(FieldStep):
     is known to hold an encoded image is refused.
 
     The new field has the name ``tensor_name + size_postfix`` and is the last of its group. A tensor of fewer than
-    three axes makes the operator of DALI fail when the pipeline runs.
+    three axes is an error when the pipeline runs.
 
     Example:
         >>> sample = SampleDataGroup()
@@ -75,18 +77,20 @@ class TensorSizeAdder(FieldStep):
         """Declare that images must be decoded, of whatever layout."""
         return [ImageUse(self._tensor_name, with_height_and_width)]
 
-    declare_pixel_changes = no_pixels  # a shape is all that is needed
+    reads_pixels = False  # a shape is all that is needed
+
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """The shapes of the tensors."""
+        return FieldUse(shapes=find_paths(data_empty, self._names()))
 
     def _names(self) -> Sequence[Name]:
         return (self._tensor_name,)
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        shape = functions.shape_of(data.get_item_in_path(path))
-        first = axis_of_height(leaf_at(data, path))
-        # The range is cut where there are fewer axes; then there are no two numbers, and the graph fails.
-        height_width = shape[first : first + 2 or None]
+        shape, first = data.get_item_in_path(path).shape, axis_of_height(leaf_at(data, path))
+        # The range is cut where there are fewer axes.
         rule = "an image is (..., height, width, channels)"
-        size = functions.failing_with(rule, functions.reshape, height_width, shape=[2])
+        size = functions.failing_with(rule, np.reshape, shape[first : first + 2 or None], 2)
         size = functions.cast(size, self._store_size_as_type)
         put_beside(data, path, self._tensor_name + self._size_postfix, self._store_size_as_type, size)
 
@@ -138,7 +142,7 @@ class AxesLayoutSetter(PixelStep):
 
     def _changed(self, image: Value, leaf: LeafFormat, parameters: Parameters) -> Value:
         layout = self._layout_to_set
-        if layout and not functions.is_node(image) and image.ndim != len(layout):
+        if layout and image.ndim != len(layout):
             raise FieldValueError(f"has the shape {image.shape}, so it cannot have the layout {layout}")
         return super()._changed(image, leaf, parameters)
 
@@ -253,7 +257,7 @@ class PaddingToUniform(PipelineStepBase):
 _SIMILARITY_OF_MISSPELT = 0.8  # as `difflib` measures it: one letter of five swapped, or one of ten wrong
 
 
-class UnneededFieldRemover(PipelineStepBase):
+class UnneededFieldRemover(ArrayStep):
     """Removes all data fields and groups of some names, anywhere in the sample.
 
     A removed group takes everything below it along. What only a removed field needs is not computed either: DALI
@@ -273,6 +277,7 @@ class UnneededFieldRemover(PipelineStepBase):
         ('image',)
     """
 
+    only_in_workers = False
     treats_elements_alike = True
 
     def __init__(self, unneeded_field_names: Sequence[Name]) -> None:
@@ -291,14 +296,16 @@ class UnneededFieldRemover(PipelineStepBase):
         self._unneeded_field_names = as_names(unneeded_field_names, "unneeded_field_names")
 
     declare_images = no_images
-    declare_pixel_changes = no_pixels
+    reads_pixels = False
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         for name in self._unneeded_field_names:
             data.remove_all_occurrences(name)
         return data
 
-    _process_arrays = _process
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """None: what is removed is not read."""
+        return FieldUse()
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="remove fields")
@@ -313,7 +320,7 @@ class UnneededFieldRemover(PipelineStepBase):
                         f"No field has the name {name!r}, which looks misspelt.{meant}", error_type=KeyError
                     )
         search.raise_problems()
-        return self._process(data_empty)
+        return self._process_arrays(data_empty)
 
 
 def _without_digits(name: str) -> str:

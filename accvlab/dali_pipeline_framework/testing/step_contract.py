@@ -20,6 +20,7 @@ from ..draws.draw_scope import DrawPlan, GraphDraws, step_context
 from ..engine.dali.graph_definition import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError, text_of
 from ..pipeline.chain import ArraySteps, chain_format
+from ..processing_steps.array_step import ArrayStep
 from ..processing_steps.image_use import ImageUse, as_array
 from ..processing_steps.pipeline_step_base import PipelineStepBase, PixelChanges, filled
 from ..processing_steps.wrappers.group_steps import DataGroupArrayInPathElementsAppliedStep
@@ -184,10 +185,11 @@ class _StepCheck(RuleCheck):
 
     def draw_rule(self) -> None:
         with self.reporting("the draws of the step must be found out"):
+            unused, undeclared = list[str](), list[str]()
             if self.step.has_graph_form:
                 unused, undeclared = _misused_draws(self.step, self.samples[0], self.how)
-            else:
-                unused, undeclared = _unused_on_arrays(self.step, self.samples[0]), []
+            if self.step.has_array_form:  # a graph requests all of them
+                unused = _unused_on_arrays(self.step, self.samples[0])
             if unused:
                 self.break_rule("each declared draw must be used", ", ".join(unused))
             if undeclared:
@@ -316,8 +318,10 @@ class _StepCheck(RuleCheck):
         self.compare(rule, outputs, tolerance=self.tolerance, in_found=in_found)
 
 
-class _ImagesDeferred(PipelineStepBase):
+class _ImagesDeferred(ArrayStep):
     """Leaves the images of samples as they are, and to the graph: all arrays of three axes or more."""
+
+    only_in_workers = False
 
     def __init__(self, sample: SampleDataGroup) -> None:
         values = zip(sample.format.flat_paths, sample.get_data(), strict=True)
@@ -332,16 +336,10 @@ class _ImagesDeferred(PipelineStepBase):
     def change_pixels(self, image: Any, leaf: LeafFormat, parameters: Mapping[str, Any], name: Name) -> Any:
         return image
 
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        return data
-
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in self._paths:
             data.set_item_in_path(path, data.get_item_in_path(path).changed())
         return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
 
 
 def _fields_of(runs: Sequence[StepRun]) -> tuple[Sequence[FieldPath], Sequence[LeafFormat]]:

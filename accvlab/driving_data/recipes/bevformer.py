@@ -29,8 +29,6 @@ from accvlab.dali_pipeline_framework.extension import (
     Description,
     PixelStep,
     derive_key,
-    exact_constant_like,
-    functions,
     image_size,
     leaf_at,
     needed_package,
@@ -468,16 +466,15 @@ class ScaledImagePreparer(PixelStep):
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
         return ImageContent(is_encoded=False, layout="CHW")
 
+    _reads_shapes = True
+
     def _parameters(self) -> Callable[[Any, LeafFormat], Sequence[Any]]:
         """Get height and width after scaling, and after filling up, ``(2,)`` float32."""
 
         def sizes(image: Any, leaf: LeafFormat) -> Sequence[Any]:
-            hw = functions.shape_of(image, DT.FLOAT64)[0:2]
-            scaled = functions.cast(
-                functions.floor(hw * exact_constant_like(np.array(self._scale, np.float64), hw)), DT.FLOAT
-            )
+            scaled = np.floor(np.array(image.shape[0:2], np.float64) * self._scale).astype(np.float32)
             divisor = np.float32(self._size_divisor)
-            return scaled, functions.ceil(scaled / divisor) * divisor
+            return scaled, np.ceil(scaled / divisor) * divisor
 
         return sizes
 

@@ -17,10 +17,11 @@ from typing import Any, ClassVar, NamedTuple
 import attrs
 import numpy as np
 import nvidia.dali.fn as fn
+import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework import ImageContent, PipelineStepBase, SampleDataGroup, UniformDraw, checks
+from accvlab.dali_pipeline_framework import ImageContent, SampleDataGroup, UniformDraw, checks
 from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError
@@ -29,23 +30,20 @@ from accvlab.dali_pipeline_framework.extension import (
     AxisScaling,
     DeferredImage,
     FieldSearch,
+    FieldUse,
     Name,
     PixelChanges,
     PixelStep,
     Resampler,
     Resampling,
     as_pixels,
-    constant,
-    do_not_convert,
     functions,
     image_arrays,
-    leaf_at,
     naming_field,
     needed_package,
     pipeline_has_gpu,
-    sizes_of_encoded,
 )
-from accvlab.dali_pipeline_framework.processing_steps import ImageUse
+from accvlab.dali_pipeline_framework.processing_steps import ArrayStep, ImageUse
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE, LeafFormat
 
 from ..datasets.driving.array_types import Array, Float32, Float64, UInt8
@@ -265,7 +263,7 @@ class ImageAugmentation:
         return ImagePlan(scaled, (top, left), is_flipped, rotation_deg, scale, (height, width))
 
 
-class PlannedImageAugmenter(PipelineStepBase):
+class PlannedImageAugmenter(ArrayStep):
     """Decodes, resizes, crops, mirrors and rotates image files as a field next to each says, see ``ImagePlan``.
 
     Input: the bytes of an image file, and ``(6,)`` float32, which is removed. Output: ``(height, width, 3)``
@@ -277,6 +275,7 @@ class PlannedImageAugmenter(PipelineStepBase):
     as they fit, and OpenCV's cubic interpolation after a slight blur, 50 dB or more for frames of cameras.
     """
 
+    only_in_workers = False
     treats_elements_alike = True
 
     def __init__(
@@ -348,11 +347,11 @@ class PlannedImageAugmenter(PipelineStepBase):
         size, corner = plan[0:2], plan[2:4]
         factor = size / hw
         sign = plan[4] * np.float32(-2) + np.float32(1)
-        signs = functions.stack(constant(1, plan), sign)
-        mirrored = functions.stack(constant(0, plan), plan[4]) * constant(self._output_hw, plan)
+        signs, output_hw = np.array([1, sign], np.float32), np.array(self._output_hw, np.float32)
+        mirrored = np.array([0, plan[4]], np.float32) * output_hw
         scale = factor * signs
         offset = mirrored - corner * signs
-        end = (constant(self._output_hw, plan) - offset) / scale
+        end = (output_hw - offset) / scale
         return AxisScaling(scale, offset, -offset / scale, end, self._output_hw)
 
     def _resampler(self, plan: Any, hw: Any) -> Resampler:
@@ -364,8 +363,8 @@ class PlannedImageAugmenter(PipelineStepBase):
         """The parameters of the change of an image, in the order in which they are declared."""
         parameters = self._resampler(plan, hw).parameters
         if self._rotates:
-            center = constant(np.array(self._output_hw[::-1], np.float32) / np.float32(2), plan)
-            parameters.append(functions.transforms.rotation(angle=-plan[5], center=center))
+            center = np.array(self._output_hw[::-1], np.float32) / np.float32(2)
+            parameters.append(functions.rotation(-plan[5], center))
         return parameters
 
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
@@ -396,6 +395,11 @@ class PlannedImageAugmenter(PipelineStepBase):
             inverse_map=False,
         )
         return rotated
+
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """The files, and what is done to their images."""
+        paths = data_empty.find_all_occurrences(self._image_name)
+        return FieldUse(read=[*paths, *((*path[:-1], self._plan_name) for path in paths)])
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         images = self._of_images(data)
@@ -435,18 +439,6 @@ class PlannedImageAugmenter(PipelineStepBase):
         image = cv2.sepFilter2D(image, -1, *weights, dst=image, borderType=cv2.BORDER_REPLICATE)
         resized = cv2.resize(image, None, fx=factor_x, fy=factor_y, interpolation=cv2.INTER_CUBIC)
         return _pasted(resized[rows.shown, columns.shown], (place[2], place[3]), bool(plan[4]), self._output_hw)
-
-    @do_not_convert
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        images = self._of_images(data)
-        changes = self.declare_pixel_changes(data) or {}
-        leaves = [leaf_at(data, path) for path, _, _ in images]
-        self._declare(data)
-        for (path, encoded, plan), leaf in zip(images, leaves, strict=True):
-            hw = fn.cast(sizes_of_encoded([encoded]), dtype=_DT.FLOAT)
-            parameters = dict(zip(changes[path], self._parameters(plan, hw), strict=True))
-            data.set_item_in_path(path, self.change_pixels(encoded, leaf, parameters, path[-1]))
-        return data
 
 
 def _halved(image: UInt8) -> UInt8:
@@ -670,7 +662,7 @@ def on_gpu_if_any(image: DataNode) -> DataNode:
 
 
 def distortion_parameters(draw: Callable[[str], Any]) -> dict[str, Any]:
-    """What `distorted_in_graph` needs, float32, of nodes or arrays. What does not happen changes nothing.
+    """What `distorted_in_graph` needs, float32. What does not happen changes nothing.
 
     Args:
         draw: Gives the numbers of a draw of `UnclippedPhotometricDistorter`.
@@ -679,16 +671,15 @@ def distortion_parameters(draw: Callable[[str], Any]) -> dict[str, Any]:
         ``greatest``, ``(1, 2)``: factor and offset of the greatest channel; ``one`` and ``other``, ``(3, 5)``, and
         ``range``, ``(1, 5)``: weights of red, green, blue, the greatest and the least channel.
     """
-    contrast, number = draw("contrast"), functions.cast(draw("permutation"), _DT.FLOAT)
-    values = functions.stack(draw("brightness"), contrast, contrast, draw("saturation"), draw("hue"), number)
-    no_change = constant(_NO_CHANGE, values)
+    contrast, number = draw("contrast"), draw("permutation")
+    drawn = draw("brightness"), contrast, contrast, draw("saturation"), draw("hue"), number
+    values, no_change = np.array(drawn, np.float32), np.array(_NO_CHANGE, np.float32)
     done = (values - no_change) * (draw("decisions") < np.float32(0.5)) + no_change
     # HSV scales with the image, so contrast is the same before and after.
     offset, contrast, turn = done[0], done[2], done[4] / np.float32(_DEGREES_PER_SEXTANT)
-    row = functions.cast(done[5] + (turn < np.float32(0)) * np.float32(len(_PERMUTATIONS)), _DT.INT32)
-    rows = constant(_turning_weights(), done)[row]
-    weights = (rows[0] + rows[1] * functions.absolute(turn)) * (contrast * done[3] / np.float32(_EPSILON))
-    greatest = functions.reshape(functions.stack(contrast, contrast * offset), [1, 2])
+    rows = _turning_weights()[int(done[5]) + (len(_PERMUTATIONS) if turn < 0 else 0)]
+    weights = (rows[0] + rows[1] * np.abs(turn)) * (contrast * done[3] / np.float32(_EPSILON))
+    greatest = np.array([[contrast, contrast * offset]])
     numbers = (greatest, weights[0:3], weights[3:6], weights[6:7])
     return dict(zip(_DISTORTION_PARAMETERS, numbers, strict=True))
 
@@ -730,6 +721,6 @@ def distorted_in_graph(image: DataNode, parameters: Mapping[str, Any]) -> DataNo
     one, other, limit = (fn.coord_transform(channels, M=parameters[name]) for name in ("one", "other", "range"))
     greatest = fn.coord_transform(greatest, MT=parameters["greatest"])
     # OpenCV divides by the amount of the greatest channel: below 0, channels come to lie above it.
-    sign = functions.clamp(greatest, -_EPSILON, _EPSILON)
-    changed: DataNode = greatest - functions.clamp(functions.maximum(one, other), 0.0, limit) * sign
+    sign = dali_math.clamp(greatest, -_EPSILON, _EPSILON)
+    changed: DataNode = greatest - dali_math.clamp(dali_math.max(one, other), 0.0, limit) * sign
     return changed

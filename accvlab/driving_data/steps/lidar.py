@@ -27,7 +27,6 @@ from accvlab.dali_pipeline_framework.extension import (
     moved,
     naming_field,
     no_images,
-    no_pixels,
     normalized_path,
     path_in_group,
     put_beside,
@@ -116,7 +115,7 @@ class LidarSweepAggregator(ArrayStep):
         self._key = UniformDraw("order", key=key).key
 
     declare_images = no_images
-    declare_pixel_changes = no_pixels
+    reads_pixels = False
 
     def declare_draws(self, data_empty: SampleDataGroup) -> list[RandomDraw]:
         """Declare a number for each sweep: those with the least numbers are used."""
@@ -267,7 +266,7 @@ class LidarDepthMapAdder(ArrayStep):
         self._matrix_path = None if matrix_path is None else normalized_path(matrix_path)
 
     declare_images = no_images
-    declare_pixel_changes = no_pixels
+    reads_pixels = False
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         with naming_field(self._point_path):

@@ -23,7 +23,6 @@ from accvlab.dali_pipeline_framework.extension import (
     find_paths,
     naming_field,
     no_images,
-    no_pixels,
     normalized_path,
     path_in_group,
     put_beside,
@@ -99,7 +98,7 @@ class MapLineVectorizer(ArrayStep):
         self._closing_distance = checks.number(closing_distance, "closing_distance", at_least=0)
 
     declare_images = no_images
-    declare_pixel_changes = no_pixels
+    reads_pixels = False
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in find_paths(data, self._point_names):
@@ -234,7 +233,7 @@ class BEVMaskAdder(ArrayStep):
             raise SettingError("One of `lines`, `areas` and `boxes` must name a category.")
 
     declare_images = no_images
-    declare_pixel_changes = no_pixels
+    reads_pixels = False
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         masks: list[_Mask] = []
@@ -425,7 +424,7 @@ class FutureTrajectoryAdder(ArrayStep):
             raise SettingError("`command_name` is for the vehicle: it does not go with `present_name`.")
 
     declare_images = no_images
-    declare_pixel_changes = no_pixels
+    reads_pixels = False
 
     def _added(self) -> list[tuple[Name, types.DALIDataType, int]]:
         """Name, type and number of axes of what is added."""

@@ -69,10 +69,7 @@ def pipeline_with_worker(source: Any, start_method: str = "forkserver") -> Pipel
     with pipeline:
         numbers = fn.external_source(source, parallel=True, batch=False, prefetch_queue_depth=1)
         noise = fn.random.uniform(range=[0.0, 1.0])
-        boxes = np.array([[0, 0, 1, 1]], np.float32)
-        _, _, kept = fn.random_bbox_crop(
-            boxes, crop_shape=[1, 1], input_shape=[1, 1], all_boxes_above_threshold=False
-        )
+        kept = fn.python_function(noise, function=np.copy)
         pipeline.set_outputs(numbers, noise, kept)
     pipeline.nodes = (numbers, noise, kept)
     return pipeline
@@ -131,8 +128,9 @@ NAMES: dict[str, Callable[[Any], bool]] = {
     "noise.source._op._device": lambda value: value == "cpu",
     "noise.source._op.schema_name": lambda value: value == "random__Uniform",
     "kept.source.inputs": lambda value: len(value) == 1,
-    "kept.source._op.schema_name": lambda value: value == "RandomBBoxCrop",
-    "kept.source._op._init_args": lambda value: value["crop_shape"] == value["input_shape"],
+    "noise.source._op._init_args": lambda value: value["range"] == [0.0, 1.0],
+    "kept.source._op.schema_name": lambda value: value == "PythonFunction",
+    "pipeline._sinks": lambda value: len(value) == 1,
     "noise.source.spec.AddArg": callable,
     "pipeline._definition_frame_start": lambda value: value == 0,
     "dali._utils.dali_trace.get_stack_depth": callable,
@@ -360,6 +358,10 @@ class LongError(Exception):
         super().__init__(first, second)
 
 
+def a_failing_function() -> Any:
+    return fn.python_function(bytes_of(b"ab"), function=np.linalg.inv)
+
+
 def merged_of_different_dimensions() -> Any:
     numbers = fn.external_source(lambda: np.arange(2, dtype=np.int32))
     first, second = fn._conditional.split(numbers, predicate=numbers == 0)
@@ -385,6 +387,8 @@ TEXTS: dict[str, Callable[[Path], str]] = {
     "PIPELINE_IS_INVALID": lambda _: of_operator(lambda: fn.reshape(bytes_of(b"ab"), shape=[3])),
     "CRITICAL_ERROR": lambda _: of_operator(lambda: fn.reshape(bytes_of(b"ab"), shape=[3])),
     "DEFINED_IN": lambda _: of_operator(a_named_rule),
+    "PYTHON_ERROR": lambda _: of_operator(a_failing_function),
+    "PYTHON_STACK": lambda _: of_operator(a_failing_function),
     "NO_KNOWN_IMAGE": lambda _: of_operator(lambda: fn.decoders.image(bytes_of(b"no image"))),
     "NO_DECODER_TOOK_IT": lambda _: of_operator(lambda: fn.decoders.image(bytes_of(b"P6\n64 64\n255\n cut"))),
     "SAMPLE_NUMBER": lambda _: of_operator(lambda: fn.decoders.image(bytes_of(b"P6\n64 64\n255\n cut"))),

@@ -63,7 +63,7 @@ COUNTS: dict[str, Counts] = {
     "tiles": (0, 2, 1, 1, "cpu gpu"),
     "pad different sizes": (2, 5, 1, 1, "cpu gpu gpu gpu"),
     "different sizes": (0, 0, 1, 1, "cpu gpu"),
-    "windows": (17, 17, 1, 1, "cpu gpu"),
+    "windows": (13, 17, 1, 1, "cpu gpu"),
     "frame sequences": (3, 5, 1, 1, "gpu"),
     **{f"encoded videos, {codec}": (0, 1, 1, 1, "gpu") for codec in ("H.264", "HEVC", "VP9")},
 }

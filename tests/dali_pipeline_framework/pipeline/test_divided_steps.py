@@ -18,6 +18,7 @@ from support.array_samples import sample_of
 from support.arrays import ArrayProvider, encoded_image, gradient
 from support.graphs import untraced
 from support.laws import examples, spread
+from support.pipelines import shuffled
 from support.random_steps import each_camera, filled
 
 from accvlab.dali_pipeline_framework.errors import ContractError, FormatError, FrameworkError, SourceError
@@ -320,7 +321,7 @@ def test_elements_of_an_array_may_be_sent_in_different_forms(
 
 
 @pytest.mark.parametrize(
-    ("next_step", "layout"), [("range", "NC"), ("crop", "NC"), ("points", "NC"), ("decode a region", "")]
+    ("next_step", "layout"), [("range", "NC"), ("crop", "NC"), ("points", "NC"), ("decode a region", "NC")]
 )
 def test_points_that_get_a_layout_can_be_read_behind(next_step: str, layout: str) -> None:
     steps = [STEPS["layout of points"](set()), {**STEPS, **DECODERS}[next_step]({"points"})]
@@ -399,8 +400,6 @@ _FLIPPER = HorizontalFlipper("image", prob=1.0)
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        ([_DECODER, ReadsArrays("image", prob=1.0), _FLIPPER], (1, 0)),
-        ([_DECODER, ChecksMore("image", prob=1.0), _FLIPPER], (1, 0)),
         ([_DECODER, InGraph("image", prob=1.0), _FLIPPER], (1, 0)),
         ([_DECODER, NamesImages("image", prob=1.0), _FLIPPER], (3, 0)),
         ([_DECODER, _HALVED, _FLIPPER], (1, 0)),
@@ -416,6 +415,17 @@ def test_where_a_chain_is_cut(steps: list[PipelineStepBase], expected: tuple[int
     samples = images(gradient(8, 12), gradient(10, 14, 1))
     assert where(steps, samples) == expected
     pair(steps, samples)
+
+
+def test_without_a_gpu_decoding_alone_is_left_to_the_graph() -> None:
+    boxes = [np.float32([[0, 0, 2, 3]])] * 2
+    data = ArrayProvider({"image": (DT.UINT8, [encoded_image(gradient(8, 12))] * 2), "boxes": (DT.FLOAT, boxes)})
+    cropper = CoordinateCropper("boxes", [0, 0, 0, 0], [1, 1, 1, 1])
+    for steps, expected in (([_DECODER, cropper], 2), ([_DECODER], 0)):
+        definition = PipelineDefinition(shuffled(data, 2), steps, run="auto")
+        plan = definition.plan(num_threads=1, py_num_workers=0)
+        assert f"in the workers: {expected} of {len(steps)} steps" in plan
+        assert ("step 0 (ImageDecoder): on arrays, in the workers, but for pixels" in plan) == (expected == 2)
 
 
 def test_cameras_of_different_sizes_are_mirrored_without_fields_in_pixels() -> None:
@@ -454,7 +464,7 @@ def set_to(name: str, value: Callable[[SampleDataGroup], Any]) -> Callable[[Samp
 
 
 _FLOAT, _INT = {("image",): {"gain": DT.FLOAT}}, {("image",): {"gain": DT.INT32}}
-_READS = "reads the pixels of an image that the graph makes.*Return None there"
+_READS = "reads a value that stays in the graph: pixels.*Return None in the former"
 _NOTED = r"image: the graph is to change its pixels .*\[\[\], \['{}'\]\].*noted was {}.*must set `image.changed"
 
 
@@ -495,7 +505,7 @@ def test_a_step_that_declares_otherwise_than_it_does_is_named(step: PipelineStep
 
 def test_the_check_of_steps_finds_one_that_reads_pixels() -> None:
     sample = sample_of({"image": gradient(8, 12)})
-    with pytest.raises(ContractError, match=r"both forms of the step must give the same: .*reads the pixels"):
+    with pytest.raises(ContractError, match=r"both forms of the step must give the same: .*reads a value"):
         check_step(Declared(lambda data: data["image"].mean()), sample)
 
 

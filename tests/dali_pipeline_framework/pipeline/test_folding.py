@@ -470,17 +470,6 @@ def test_large_arrays_are_left_as_they_are() -> None:
     assert pipeline.plan.splitlines()[0] == "batches of the graph: samples x 6"
 
 
-def test_a_class_that_does_something_else_has_to_say_so_itself() -> None:
-    class Other(Alike):
-        def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-            return data
-
-    class Sub(Alike):
-        pass
-
-    assert (Other.treats_elements_alike, Sub.treats_elements_alike) == (False, True)
-
-
 def test_the_plan_can_be_read_before_anything_runs() -> None:
     definition = PipelineDefinition(Numbers(rig(6), 2, 4), [Alike("f0")])
     assert definition.plan(num_threads=1) == (

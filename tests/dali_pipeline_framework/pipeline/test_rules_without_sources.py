@@ -77,12 +77,12 @@ def test_rules_are_told_without_sources(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(tmp_path)},
     )
     assert run.stderr == ""
-    too_small = "a size is below 1 pixel, or not finite (is the image decoded before?)"
-    points = "points must have one number for each limit"
+    too_small = "A size is below 1 pixel, or not finite (is the image decoded before?)"
+    points = "Points must have one number for each limit"
     assert run.stdout.splitlines() == [
-        f"  - sample 0, field rows: {points} [in step 0: CoordinateCropper]",
-        f"  - sample 0, field is_inside: {points} [in step 0: PointsInRangeCheck]",
-        f"  - sample 0, field rows: {too_small} [in step 0: ImageResizer]",
+        f"  - sample 0, field rows: {points}, (N, 1), got (3, 5). [in step 0: CoordinateCropper]",
+        f"  - sample 0, field is_inside: {points}, (N, 1), got (3, 5). [in step 0: PointsInRangeCheck]",
+        f"  - sample 0, field rows: {too_small}. Sizes: {[[0.0] * 15]}. [in step 0: ImageResizer]",
         "  - sample 0, field frames: the frames of a window must have the same size, and these have not "
         "[in step 0: ImageDecoder]",
     ]
@@ -92,7 +92,7 @@ def test_rules_are_told_with_conditionals() -> None:
     sample = SampleDataGroup()
     sample.add_data_field("rows", DT.FLOAT)
     sample["rows"] = np.zeros((3, 5))
-    told = r"field rows: points must have one number for each limit \[in step 0: CoordinateCropper\]"
+    told = r"field rows: Points must have one number for each limit.* \[in step 0: CoordinateCropper\]"
     with pytest.raises(GraphError, match=told):
         run_step(CoordinateCropper("rows", [0], [1]), sample, enable_conditionals=True)
 
@@ -106,7 +106,7 @@ def test_rules_are_written_where_they_hold() -> None:
         if isinstance(node, ast.Call)
         and getattr(node.func, "id", getattr(node.func, "attr", "")) == "failing_with"
     ]
-    assert len(rules) > 20
+    assert len(rules) > 10
     for rule in rules:
         assert isinstance(rule, ast.Constant | ast.Name)
         assert not isinstance(rule, ast.Constant) or "\n" not in rule.value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import re
 from collections import Counter
 from typing import Any
 
@@ -502,15 +501,15 @@ def test_images_and_size_fields_of_different_sizes_are_refused(odd: Any) -> None
     assert output["hw"].tolist() == [8, 8]
     with pytest.raises(RuntimeError, match="fields of a sample differ in size; wrap the step") as caught:
         run_step(step, [good, odd])
-    assert "sample #1" in str(caught.value)
+    assert "[sample #1]" in str(caught.value)
 
 
 @pytest.mark.parametrize("image", [np.zeros((0, 5, 3), np.uint8), np.zeros((4, 0, 3), np.uint8)])
 def test_images_without_pixels_are_refused(image: np.ndarray) -> None:
     step = A([8, 8], Mode.STRETCH, None, "image")
-    with pytest.raises(RuntimeError, match="an image has no pixels or no channels") as caught:
+    with pytest.raises(RuntimeError, match="An image has no pixels or no channels") as caught:
         run_step(step, [{"image": gradient(4, 5)}, {"image": image}])
-    assert re.search(r"Sample index: +1\n", str(caught.value))
+    assert "[sample #1]" in str(caught.value)
 
 
 def test_images_of_different_sizes_are_refused() -> None:
@@ -520,12 +519,12 @@ def test_images_of_different_sizes_are_refused() -> None:
         odd = {0: {"image": gradient(4, 5)}, 1: {"image": gradient(*hw)}}
         with pytest.raises(RuntimeError, match="fields of a sample differ in size; wrap the step") as caught:
             run_step(step, [good, odd])
-        assert re.search(r"Sample index: +1\n", str(caught.value))
+        assert "[sample #1]" in str(caught.value)
 
 
 def test_size_fields_of_different_sizes_are_refused() -> None:
     step = A([8, 8], Mode.STRETCH, None, image_hw_field_names=["hw", "size"])
-    with pytest.raises(RuntimeError, match="the images or size fields of a sample differ in size"):
+    with pytest.raises(RuntimeError, match="The images or size fields of a sample differ in size"):
         run_step(step, [{"hw": SAME, "size": SAME * 2}])
 
 
@@ -550,9 +549,9 @@ def test_columns_and_rows_that_do_not_fit(name: str, columns: int) -> None:
     shape = (2 if columns == 3 else columns, 4) if name == "matrix" else (2, columns)  # too few, too many
     value = np.ones(shape, np.float32)
     reason = {
-        "points": "points must be x, y pairs",
-        "matrix": "projection matrices must have 3 or 4 rows",
-        "boxes": "boxes must be x1",
+        "points": "Points must be x, y pairs",
+        "matrix": "Projection matrices must have 3 or 4 rows",
+        "boxes": "Boxes must be x1",
     }[name]
     with pytest.raises(RuntimeError, match=reason):
         run_step(step, [{"hw": SAME, name: value}])
@@ -580,12 +579,6 @@ def test_matrices_of_cameras_become_those_that_each_would_become_alone() -> None
             np.testing.assert_array_equal(sample.output["cameras"][number]["matrix"], alone)
             np.testing.assert_allclose(alone[0], matrix[0] / 2, rtol=1e-6)
             np.testing.assert_allclose(alone[1], matrix[1] * 2, rtol=1e-6)
-
-
-def test_matrices_of_cameras_of_different_shapes_are_refused() -> None:
-    step = A([8, 3], Mode.STRETCH, None, image_hw_field_names="hw", projection_matrix_field_names="matrix")
-    with pytest.raises(RuntimeError, match="matrices of an array differ in shape"):
-        run_published(step, rig(np.eye(3, 4), np.eye(4)))
 
 
 def test_matrices_named_by_numbers_or_of_other_types_may_differ_in_shape() -> None:

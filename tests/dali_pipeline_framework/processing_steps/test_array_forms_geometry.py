@@ -24,7 +24,6 @@ from accvlab.dali_pipeline_framework.operators import array_packages
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
-    CoordinateCropper,
     HorizontalFlipper,
     ImageDecoder,
     ImageResizeCropFlipper,
@@ -340,29 +339,12 @@ class TestOtherSteps:
         clip = sample_of({"image": (dtype, np.stack([values] * 2))})
         assert_agree(ImageToTileSizePadder("image", 8), clip)
 
-    @pytest.mark.parametrize("dtype", [DT.INT32, DT.FLOAT, DT.UINT8], ids=lambda dtype: dtype.name)
-    def test_adding_sizes(self, dtype: DT) -> None:
-        for shape in ((300, 5, 3), (2, 5, 400, 1)):
-            sample = sample_of({"image": (DT.UINT8, np.zeros(shape, np.uint8))})
-            assert_agree(TensorSizeAdder("image", "_hw", dtype), sample)
-
     def test_sizes_of_what_is_no_image_are_refused(self) -> None:
         sample = sample_of({"image": (DT.UINT8, np.zeros(5, np.uint8))})
         with pytest.raises(FieldValueError, match=r"An image is \(\.\.\., height, width, channels\)"):
             run_step(TensorSizeAdder("image", "_hw"), sample, run="workers")
         with pytest.raises(FieldValueError, match="An image has height, width, channels"):
             run_step(ImageToTileSizePadder("image", 8), sample, run="workers")
-
-    @pytest.mark.parametrize("dtype", [DT.FLOAT, DT.FLOAT16, DT.INT32, DT.UINT8, DT.FLOAT64, DT.INT64])
-    def test_cropping_coordinates(self, dtype: DT) -> None:
-        values = np.array([[-5, 1000], [3, 4], [250, -0.0]]).clip(0 if dtype == DT.UINT8 else -5, 250)
-        step = CoordinateCropper("points", [-1.5, 0], [100.25, np.inf])
-        assert_agree(step, sample_of({"points": (dtype, values)}))
-        assert_agree(step, sample_of({"points": (dtype, np.zeros((0, 2)))}))
-        if dtype in (DT.FLOAT, DT.FLOAT16, DT.FLOAT64):
-            assert_agree(step, sample_of({"points": (dtype, np.array([[np.nan, np.inf], [-np.inf, np.nan]]))}))
-        with pytest.raises(FieldValueError, match="Points must have one number for each limit"):
-            run_step(step, sample_of({"points": (dtype, np.zeros((2, 3)))}), run="workers")
 
 
 def test_a_step_of_the_graph_only_says_so() -> None:

@@ -14,7 +14,7 @@ from support import array_samples
 from support.arrays import DT
 from support.laws import examples, some
 
-from accvlab.dali_pipeline_framework.errors import FieldValueError, GraphError, NotSupportedError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, GraphError
 from accvlab.dali_pipeline_framework.processing_steps import (
     AxesLayoutSetter,
     DataGroupArrayWithNameElementsAppliedStep,
@@ -224,23 +224,6 @@ def test_what_is_not_changed_is_not_copied() -> None:
     ):
         sample = sample_of(IMAGE)
         assert np.shares_memory(step(sample)["image"], sample["image"]), step
-
-
-def test_a_class_that_changes_images_in_another_way_has_no_array_form() -> None:
-    class Other(GridMasker):
-        def _in_graph(self, image: Any, leaf: Any, *grid: Any) -> Any:
-            return image
-
-    class Own(Other):
-        def _on_array(self, image: Any, leaf: Any, *grid: Any) -> Any:
-            return image + 1
-
-        _in_graph = GridMasker._in_graph
-
-    assert not Other("image").has_array_form
-    with pytest.raises(NotSupportedError):
-        Other("image")(sample_of(IMAGE))
-    assert (Own("image", prob=1)(sample_of(IMAGE))["image"] == 10).all()
 
 
 @pytest.mark.parametrize("step", [GridMasker("image"), AxesLayoutSetter("image", "HWC")])

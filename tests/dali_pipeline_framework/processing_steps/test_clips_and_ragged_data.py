@@ -252,6 +252,7 @@ def test_no_step_is_left_out() -> None:
         "DataGroupArrayWithNameElementsAppliedStep",
         "DataGroupInPathAppliedStep",
         "DataGroupsWithNameAppliedStep",
+        "FieldUse",
         "GroupToApplyToSelectedStepBase",
         "ImageDecoder",
         "ImageUse",

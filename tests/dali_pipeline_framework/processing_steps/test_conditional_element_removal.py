@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nvidia.dali import fn, types
-from nvidia.dali.pipeline import pipeline_def
 from step_runs import assert_laws, assert_same, output_format, run_step
 from support.arrays import DT, ArrayProvider
 from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.operators.element_selection import ElementSelection
 from accvlab.dali_pipeline_framework.processing_steps import ConditionalElementRemover
 
 ALL_TYPES = [bool, "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
@@ -105,22 +102,6 @@ def test_a_mask_of_another_length_fails_and_names_the_sample(length: int, axis: 
     iterator = make_iterator(shuffled(provider, 2), [step], py_num_workers=0, in_graph=True)
     with iterator, pytest.raises(RuntimeError, match=r"sample 1.*field a\.x"):
         next(iter(iterator))
-
-
-def test_later_random_operators_draw_the_same_with_and_without_a_selection() -> None:
-    def draws(select: bool) -> np.ndarray:
-        @pipeline_def(batch_size=2, num_threads=1, device_id=None, seed=7)
-        def graph() -> Any:
-            mask = types.Constant(np.array([True, False, True]))
-            positions = ElementSelection.by_mask(mask).positions
-            uniform = fn.random.uniform(range=[0, 1])
-            return (positions, uniform) if select else uniform
-
-        pipeline = graph()
-        pipeline.build()
-        return np.concatenate([np.asarray(pipeline.run()[-1].as_tensor()) for _ in range(2)])
-
-    assert (draws(True) == draws(False)).all()
 
 
 class TestRefusals:

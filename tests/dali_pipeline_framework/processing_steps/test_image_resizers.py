@@ -312,7 +312,7 @@ def test_size_fields_are_compared_with_image_files() -> None:
     file = encoded_image(gradient(8, 9), "PNG")
     [output] = run_step(step, [{"image": file, "hw": np.array([8, 9])}])
     assert output["hw"].tolist() == [4, 4]
-    with pytest.raises(RuntimeError, match="the images or size fields of a sample differ in size"):
+    with pytest.raises(RuntimeError, match="The images or size fields of a sample differ in size"):
         run_step(step, [{"image": file, "hw": np.array([9, 8])}])
 
 

@@ -11,7 +11,6 @@ import cv2
 import numpy as np
 import pytest
 from nvidia.dali import types
-from nvidia.dali.pipeline import pipeline_def
 from support.arrays import decoded_by_pillow, encoded_image, gradient, photograph
 from support.laws import spread
 from support.shared_data import shared_data
@@ -28,7 +27,7 @@ from accvlab.driving_data.recipes import (
     StreamPETRSettings,
     UnclippedPhotometricDistorter,
 )
-from accvlab.driving_data.recipes.image_augmentation import ImagePlan, distortion_parameters, rotated
+from accvlab.driving_data.recipes.image_augmentation import ImagePlan, rotated
 
 DT = types.DALIDataType
 OUTPUT_HW = (24, 40)
@@ -317,22 +316,6 @@ def test_any_colors_are_changed_alike_in_both_forms(hue_range_deg: tuple[float, 
         happens = [bool(decision < 0.5) for decision in draws["decisions"]]
         expected = published_distortion(sample["image"][..., ::-1], draws, happens)[..., ::-1]
         np.testing.assert_allclose(one.output["image"], expected, atol=5e-3)
-
-
-@pytest.mark.parametrize("hue", [np.float32(17.3), np.float32(-17.3)])
-def test_parameters_of_colors_are_the_same_on_arrays_and_in_a_graph(hue: Any) -> None:
-    draws: dict[str, Any] = {"decisions": np.float32([0, 1, 0, 0, 0, 0]), "hue": hue, "permutation": np.int32(4)}
-    draws |= {"brightness": np.float32(-3.3), "contrast": np.float32(1.2), "saturation": np.float32(0.7)}
-    on_arrays = distortion_parameters(draws.__getitem__)
-
-    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
-    def of_nodes() -> Any:
-        nodes = {name: types.Constant(np.array(value), device="cpu") for name, value in draws.items()}
-        return tuple(distortion_parameters(nodes.__getitem__).values())
-
-    for name, found in zip(on_arrays, of_nodes().run(), strict=True):
-        assert on_arrays[name].dtype == np.float32
-        np.testing.assert_array_equal(found.as_array()[0], on_arrays[name])
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from nvidia.dali._utils import dali_trace
 from nvidia.dali.data_node import DataNode
 from nvidia.dali.pipeline import Pipeline, do_not_convert
 
-from ...errors import SettingError
+from ...errors import NotSupportedError, SettingError
 from .texts import REPLACED_EXCEPTION
 
 _operators: Any = fn._conditional  # type: ignore[attr-defined]
@@ -318,8 +318,40 @@ def branched(
     return merge(if_true(*true), if_false(*false), predicate)
 
 
+@do_not_convert
+def python_operator(
+    function: Callable[..., Any], inputs: Sequence[DataNode], layouts: Sequence[str]
+) -> Sequence[DataNode]:
+    """Define an operator that calls Python with all samples of a batch, on the CPU.
+
+    DALI keeps such an operator also where nothing uses its outputs; this one is left out then, like any other.
+
+    Args:
+        function: Called with a list of arrays for each input; returns a list of arrays, or a tuple of them.
+        inputs: At least one node, on the CPU.
+        layouts: For each output, at least one, its layout; empty for none.
+
+    Raises:
+        NotSupportedError: The pipeline is one of DALI's debug mode.
+    """
+    pipeline: Any = Pipeline.current()
+    if not hasattr(pipeline, "_sinks") or type(pipeline).__name__ == "_PipelineDebug":
+        raise NotSupportedError(
+            "A step on arrays cannot be part of a graph with debug=True, which DALI cannot have call Python for a "
+            "batch. Leave out `debug`, or let the step run in the workers (`run='workers'`)."
+        )
+    num_kept = len(pipeline._sinks)
+    how: dict[str, Any] = {"output_layouts": [*layouts]} if any(layouts) else {}
+    made: Any = fn.python_function(
+        *inputs, function=function, num_outputs=len(layouts), batch_processing=True, **how
+    )
+    del pipeline._sinks[num_kept:]
+    return made if len(layouts) > 1 else [made]
+
+
 INPUT = "the input"
 _TRANSFER_TO_CPU = "a transfer from the GPU"
+_PYTHON_FUNCTION = "fn.pythonfunction"
 
 
 class GraphInspection:
@@ -329,6 +361,7 @@ class GraphInspection:
         gpu_users: Names of steps, each with what it does on a GPU, in order.
         to_cpu_users: Names of steps, each with what brings data from a GPU to the CPU, in order.
         random_users: Names of steps, each with its random operators, in order.
+        python_users: Names of steps whose operators call Python.
     """
 
     def __init__(self) -> None:
@@ -336,6 +369,7 @@ class GraphInspection:
         self.gpu_users: dict[str, dict[str, None]] = {}
         self.to_cpu_users: dict[str, dict[str, None]] = {}
         self.random_users: dict[str, dict[str, None]] = {}
+        self.python_users: set[str] = set()
         self._instances: dict[int, Any] = {}  # kept, so that no other one gets their ids
         self._seen: set[tuple[int, str]] = set()
 
@@ -361,6 +395,8 @@ class GraphInspection:
                 self.to_cpu_users.setdefault(step, {})[_TRANSFER_TO_CPU] = None
             if operator is None or id(instance) in self._instances:
                 continue
+            if _function_name(operator) == _PYTHON_FUNCTION:
+                self.python_users.add(step)
             if step != INPUT and _is_random(operator):
                 self.random_users.setdefault(step, {})[_function_name(operator)] = None
             self._instances[id(instance)] = instance
@@ -368,6 +404,13 @@ class GraphInspection:
             pending += inputs
             if operator._device == "cpu" and any(each.device == "gpu" for each in inputs):
                 self.to_cpu_users.setdefault(step, {})[_function_name(operator)] = None
+
+    def describe_python(self, step: str) -> str:
+        """Describe that a step has Python compute in the graph, to be appended; empty where it has not."""
+        if step not in self.python_users:
+            return ""
+        is_copied = _TRANSFER_TO_CPU in self.to_cpu_users.get(step, ())
+        return ", on arrays, by Python in the graph" + ", copied from the GPU and back" * is_copied
 
     @property
     def brings_data_to_cpu(self) -> bool:
@@ -406,11 +449,7 @@ def is_random(node: DataNode) -> bool:
 
 
 def _is_random(operator: Any) -> bool:
-    name = getattr(operator, "schema_name", "")
-    if name == "RandomBBoxCrop":  # steps select elements by it, without anything to draw
-        settings = operator._init_args
-        return bool(settings.get("crop_shape") != settings.get("input_shape"))
-    schema = cast(Any, backend).TryGetSchema(name)
+    schema = cast(Any, backend).TryGetSchema(getattr(operator, "schema_name", ""))
     return schema is not None and bool(schema.HasRandomSeedArg())
 
 

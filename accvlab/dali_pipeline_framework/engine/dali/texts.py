@@ -27,6 +27,8 @@ WORKER_LOST = "Worker data receiving interrupted"
 CAUSE = "encountered:"  # comes before it
 CPP_CONTEXT = "C++ context"
 DEFINED_IN = ", in "  # a function, after file and line
+PYTHON_ERROR = "DLTensorPythonFunction error: "  # comes before what a function in Python has raised
+PYTHON_STACK = "At:"  # comes before its stack
 PIPELINE_IS_INVALID = "Current pipeline object is no longer valid."
 CRITICAL_ERROR = "Critical error in pipeline:"
 
@@ -96,8 +98,9 @@ def dali_message(error: BaseException) -> str:
 def dali_cause(error: BaseException) -> str:
     """What DALI says an operator failed with, in one line, without where the operator was defined."""
     lines = dali_message(error).rpartition(CAUSE)[2].splitlines()
-    told = (line.strip() for line in lines if not line.startswith(CPP_CONTEXT))
-    return " ".join(line for line in told if line)
+    told = [line.strip() for line in lines if not line.startswith(CPP_CONTEXT)]
+    cause = " ".join(line for line in told[: told.index(PYTHON_STACK) if PYTHON_STACK in told else None] if line)
+    return re.sub(rf"^{PYTHON_ERROR}\w+: ", "", cause)
 
 
 def is_about_device(error: BaseException | None) -> bool:
@@ -130,7 +133,7 @@ def dali_reason(error: BaseException) -> str:
     rules = [line.rpartition(named)[2].strip() for line in dali_message(error).splitlines() if named in line]
     if rules:
         return rules[-1]
-    reason = dali_cause(error) or type(error).__name__
+    reason = re.sub(rf" \[{SAMPLE_NUMBER}\d+\]", "", dali_cause(error)) or type(error).__name__
     if is_about_decoding(reason):
         reason += " (what was to be decoded is no image of a known format, or it is damaged)"
     if WRONG_LAYOUT in reason:

@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of the graph on boxes, points and matrices, as published."""
+"""Operators of the graph on boxes, points and matrices, as published. They call NumPy, on the CPU."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
-import nvidia.dali.fn as fn
-import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ...engine.dali.graph_definition import python_operator
 from ...errors import FieldValueError, SettingError
 from ...sample_data.dtypes import get_numpy_type_for_dali_type
 from ...sample_data.graph_mode import do_not_convert
 from ..bbox_visibility import boxes_of_minimum_size, visible_boxes
-from ..element_selection import ElementSelection, computable, exact_constant, with_length_of
-from ..functions import Array
+from ..element_selection import selected
+from ..functions import Array, failing_with
 from ..point_limits import PointLimits
 
 _DT = types.DALIDataType
-_INTEGERS_OF_SIZE = {2: _DT.INT16, 4: _DT.INT32, 8: _DT.INT64}
 
 
 @do_not_convert
@@ -44,10 +44,13 @@ def pad_to_size(input: DataNode, num_dims: int, data_type: types.DALIDataType, s
         raise SettingError(f"`num_dims` must be at least 1, got {num_dims!r}.")
     if size < 0:
         raise SettingError(f"`size` must be at least 0, got {size!r}.")
-    is_bool = data_type == _DT.BOOL  # which `fn.slice` refuses
-    values = fn.reinterpret(input, dtype=_DT.UINT8) if is_bool else input
-    padded: DataNode = fn.slice(values, start=[0], end=[size], axes=[0], out_of_bounds_policy="pad")
-    return fn.reinterpret(padded, dtype=_DT.BOOL) if is_bool else padded
+
+    def padded(values: Array) -> Array:
+        return np.concatenate(
+            [values[:size], np.zeros((max(size - len(values), 0), *values.shape[1:]), values.dtype)]
+        )
+
+    return _on_arrays(padded, input)
 
 
 @do_not_convert
@@ -73,10 +76,7 @@ def remove_inactive(
             "`masked_dimension` must be in [-n, n), where n is `num_dims`, got "
             f"{masked_dimension!r} and {num_dims!r}."
         )
-    axis = masked_dimension % num_dims
-    selection = ElementSelection.by_mask(with_length_of(active_mask, data, axis))
-    kept: DataNode = selection.of(data, data_type, axis, num_dims)
-    return kept
+    return _on_arrays(functools.partial(selected, axis=masked_dimension % num_dims), data, active_mask)
 
 
 @do_not_convert
@@ -101,18 +101,20 @@ def ensure_range(
         SettingError: The type is not one of floating-point numbers, the period not above 0, or the range is empty.
     """
     del num_dims
-    _checked_float_size(data_type)
+    dtype = _checked_float_type(data_type)
     if not min_value <= max_value or not period > 0:
         raise SettingError(
             f"Needed is `min_value` <= `max_value` and `period` > 0, got {min_value!r}, {max_value!r}, {period!r}."
         )
-    values = fn.cast(data, dtype=_DT.FLOAT64)
-    least, greatest, step = (_double(value, data.device) for value in (min_value, max_value, period))
-    zero = _double(0.0, data.device)
-    # Of NaN and another number, `max` returns the second one: nothing is added to NaN.
-    below = dali_math.max((least - values) / step, zero)
-    above = dali_math.max((values - greatest) / step, zero)
-    return fn.cast(values + (dali_math.ceil(below) - dali_math.ceil(above)) * step, dtype=data_type)
+
+    def shifted(values: Array) -> Array:
+        values = values.astype(np.float64)
+        # `fmax`: nothing is added to NaN.
+        below, above = (np.fmax(each / period, 0) for each in (min_value - values, values - max_value))
+        with np.errstate(invalid="ignore"):  # infinity minus infinity
+            return (values + (np.ceil(below) - np.ceil(above)) * period).astype(dtype)
+
+    return _on_arrays(shifted, data)
 
 
 @do_not_convert
@@ -131,26 +133,15 @@ def replace_nans(
         SettingError: The type is not one of floating-point numbers.
     """
     del num_dims
-    bits_type = _INTEGERS_OF_SIZE[_checked_float_size(data_type)]
-    values: DataNode = computable(data, data_type)
-    is_nan = fn.cast(values != values, dtype=bits_type)
-    replacement = np.array(replacement_value, get_numpy_type_for_dali_type(data_type))
-    replacement_bits = fn.reinterpret(exact_constant(replacement, data.device), dtype=bits_type)
-    # Products of bits, since NaN times 0 is NaN.
-    bits = fn.reinterpret(data, dtype=bits_type) * (1 - is_nan) + replacement_bits * is_nan
-    replaced: DataNode = fn.reinterpret(fn.cast(bits, dtype=bits_type), dtype=data_type)
-    return replaced
+    value = np.array(replacement_value, _checked_float_type(data_type))
+    return _on_arrays(lambda values: np.where(np.isnan(values), value, values), data)
 
 
-def _checked_float_size(data_type: types.DALIDataType) -> int:
-    """Get the number of bytes of a floating-point type."""
+def _checked_float_type(data_type: types.DALIDataType) -> np.dtype[Any]:
+    """Get the NumPy type of a floating-point type."""
     if data_type not in (_DT.FLOAT16, _DT.FLOAT, _DT.FLOAT64):
         raise SettingError(f"`data_type` must be FLOAT16, FLOAT or FLOAT64, got {data_type!r}.")
-    return np.dtype(get_numpy_type_for_dali_type(data_type)).itemsize
-
-
-def _double(value: float, device: str) -> DataNode:
-    return exact_constant(np.array(value, np.float64), device)
+    return np.dtype(get_numpy_type_for_dali_type(data_type))
 
 
 @do_not_convert
@@ -171,9 +162,14 @@ def check_bbox_visibiity(
     Returns:
         ``(N,)`` bool.
     """
-    size = fn.cast(image_hw, dtype=_DT.FLOAT)
-    is_visible: DataNode = visible_boxes(bboxes, depths, _DT.FLOAT, size, bool(shrink_bbox_to_obtain_int_coords))
-    return is_visible
+    shrink = bool(shrink_bbox_to_obtain_int_coords)
+
+    def visible(boxes: Array, depths: Array, image_hw: Array) -> Array:
+        count = len(depths)
+        boxes = failing_with("boxes must be (N, 4)", np.reshape, boxes, (count, 4))
+        return visible_boxes(boxes, depths, image_hw.astype(boxes.dtype), shrink)
+
+    return _on_arrays(visible, bboxes, depths, image_hw)
 
 
 @do_not_convert
@@ -188,9 +184,9 @@ def check_minimum_bbox_size(bboxes: DataNode, min_size: float, image_hw: DataNod
     Returns:
         ``(N,)`` bool.
     """
-    size = fn.cast(image_hw, dtype=_DT.FLOAT)
-    is_large: DataNode = boxes_of_minimum_size(bboxes, bboxes.shape()[0:1], size, min_size)
-    return is_large
+    return _on_arrays(
+        lambda boxes, hw: boxes_of_minimum_size(boxes, hw.astype(boxes.dtype), min_size), bboxes, image_hw
+    )
 
 
 @do_not_convert
@@ -208,8 +204,7 @@ def check_points_in_box(points: DataNode, min_point: Sequence[float], max_point:
     Raises:
         SettingError: The corners are not two lists of numbers of one length, or a minimum is above its maximum.
     """
-    is_inside: DataNode = PointLimits.checked(min_point, max_point).contain(points, _DT.FLOAT)
-    return is_inside
+    return _on_arrays(PointLimits.checked(min_point, max_point).contain, points)
 
 
 @do_not_convert
@@ -227,8 +222,7 @@ def crop_coordinates(
     Raises:
         SettingError: The limits are not two lists of numbers of one length, or a minimum is above its maximum.
     """
-    low, high = PointLimits.checked(min_point_np, max_point_np).nodes(points, dtype, inner=False)
-    return fn.cast(dali_math.clamp(computable(points, dtype), low, high), dtype=dtype)
+    return _on_arrays(PointLimits.checked(min_point_np, max_point_np).cropped, points)
 
 
 @do_not_convert
@@ -239,8 +233,11 @@ def get_center_from_bboxes(bboxes: DataNode, dtype_in: types.DALIDataType = _DT.
         bboxes: ``(N, 4)``.
         dtype_in: Its type, any number type.
     """
-    boxes = _as_floats(bboxes, dtype_in)
-    return fn.cast((boxes[:, 0:2] + boxes[:, 2:4]) * 0.5, dtype=_DT.FLOAT)
+    return _on_arrays(lambda boxes: _centers(_as_floats(boxes)).astype(np.float32), bboxes)
+
+
+def _centers(boxes: Array) -> Array:
+    return (boxes[:, 0:2] + boxes[:, 2:4]) * boxes.dtype.type(0.5)
 
 
 @do_not_convert
@@ -262,25 +259,22 @@ def get_radii_from_bboxes(
         centers: ``(N, 2)``, x and y; None for the middle of the boxes.
         dtype_center: Its type, any number type.
     """
-    boxes = _as_floats(bboxes, dtype_bboxes)
-    corner, opposite = boxes[:, 0:2], boxes[:, 2:4]
-    if centers is None:
-        center = (corner + opposite) * 0.5
-    else:  # one center alone would be taken for all boxes
-        center = fn.reshape(_as_floats(centers, dtype_center), shape=corner.shape(), layout="")
-    distances = dali_math.min(
-        center - dali_math.min(corner, opposite), dali_math.max(corner, opposite) - center
-    )  # (N, 2)
-    nearest = dali_math.min(distances[:, 0], distances[:, 1])
-    return fn.cast(dali_math.max(nearest, 0.0) * float(scaling_factor), dtype=_DT.FLOAT)
+
+    def radii(boxes: Array, *centers: Array) -> Array:
+        boxes = _as_floats(boxes)
+        corner, opposite = boxes[:, 0:2], boxes[:, 2:4]
+        center = _as_floats(centers[0]).reshape(corner.shape) if centers else _centers(boxes)
+        nearest = np.minimum(center - np.minimum(corner, opposite), np.maximum(corner, opposite) - center).min(
+            axis=1
+        )
+        return (np.fmax(nearest, 0) * float(scaling_factor)).astype(np.float32)
+
+    return _on_arrays(radii, bboxes, *([] if centers is None else [centers]))
 
 
-def _as_floats(values: DataNode, dtype: types.DALIDataType) -> DataNode:
+def _as_floats(values: Array) -> Array:
     """Convert to float64 what float32 cannot hold exactly, else to float32."""
-    if dtype == _DT.FLOAT:
-        return values
-    is_small = dtype in (_DT.FLOAT16, _DT.INT8, _DT.UINT8, _DT.INT16, _DT.UINT16)
-    return fn.cast(values, dtype=_DT.FLOAT if is_small else _DT.FLOAT64)
+    return values.astype(np.float32 if np.can_cast(values.dtype, np.float32) else np.float64)
 
 
 @do_not_convert
@@ -295,20 +289,30 @@ def get_rot_mat_from_rot_vector(rot_vector: DataNode, as_homog: bool = False, ep
     Returns:
         ``(3, 3)`` or ``(4, 4)`` float32.
     """
-    vector = fn.reshape(rot_vector, shape=[3], layout="")
-    length_rad = dali_math.sqrt(fn.reductions.sum(vector * vector))
-    is_turned = fn.cast(length_rad >= float(eps), dtype=_DT.FLOAT)
-    # DALI refuses an axis without a length.
-    axis = vector * is_turned + (1.0 - is_turned) * np.array([0, 0, 1], np.float32)
-    angle_degrees = length_rad * is_turned * np.float32(180 / math.pi)
-    return _linear_or_homogeneous(fn.transforms.rotation(angle=angle_degrees, axis=axis), as_homog)
+
+    def rotated(vector: Array) -> Array:
+        length_rad = float(np.linalg.norm(vector.reshape(3).astype(np.float64)))
+        if not length_rad >= eps:
+            return _linear_or_homogeneous(np.eye(3), as_homog)
+        x, y, z = (vector.reshape(3) / length_rad).tolist()
+        cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+        # Rodrigues' formula.
+        turned = np.eye(3) + math.sin(length_rad) * cross + (1 - math.cos(length_rad)) * (cross @ cross)
+        return _linear_or_homogeneous(turned, as_homog)
+
+    return _on_arrays(rotated, rot_vector)
 
 
 @do_not_convert
 def get_translation_mat_from_vector(translation: DataNode) -> DataNode:
     """Make the ``(4, 4)`` float32 matrix of a translation ``(3,)`` float32."""
-    offset = fn.reshape(translation, shape=[3], layout="")
-    return _linear_or_homogeneous(fn.transforms.translation(offset=offset), as_homogeneous=True)
+
+    def shifted(offset: Array) -> Array:
+        matrix = np.eye(4, dtype=np.float32)
+        matrix[:3, 3] = offset.reshape(3)
+        return matrix
+
+    return _on_arrays(shifted, translation)
 
 
 @do_not_convert
@@ -322,8 +326,7 @@ def get_scaling_mat_from_vector(scaling: DataNode, as_homog: bool = False) -> Da
     Returns:
         ``(3, 3)`` or ``(4, 4)`` float32.
     """
-    factors = fn.reshape(scaling, shape=[3], layout="")
-    return _linear_or_homogeneous(fn.transforms.scale(scale=factors), as_homog)
+    return _on_arrays(lambda factors: _linear_or_homogeneous(np.diag(factors.reshape(3)), as_homog), scaling)
 
 
 @do_not_convert
@@ -338,8 +341,6 @@ def apply_matrix(
 ) -> DataNode:
     """Multiply a matrix with vectors, or with another matrix.
 
-    Inverses are computed by NumPy, one sample after the other; everything else by operators of DALI.
-
     Args:
         to_apply_to: Vectors as columns, ``(k, N)`` float32; or one vector, ``(k,)``. N may be 0.
         matrix: ``(k, k)`` float32, with homogeneous vectors ``(k + 1, k + 1)``.
@@ -352,24 +353,18 @@ def apply_matrix(
     Returns:
         The shape of ``to_apply_to``. Where matrix and vectors do not fit, or there is no inverse, the graph fails.
     """
-    minus_one = exact_constant(np.array([-1], np.int64))
-    shape = to_apply_to.shape()
-    # Neither changes a matrix. One vector, `(k,)`, becomes a row or a column.
-    shape_2d = (
-        fn.cat(minus_one, shape[-1:], axis=0)
-        if to_apply_to_is_transposed
-        else fn.cat(shape[0:1], minus_one, axis=0)
-    )
-    product = _apply_matrix_2d_input_ensured(
-        fn.reshape(to_apply_to, shape=shape_2d, layout=""),
+    return _on_arrays(
+        functools.partial(
+            _applied,
+            is_homogeneous=make_apply_to_homog,
+            is_transposed=to_apply_to_is_transposed,
+            matrix_is_transposed=matrix_is_transposed,
+            matrix_is_inverted=matrix_is_inverted,
+            is_right_factor=multiply_matrix_from_right,
+        ),
+        to_apply_to,
         matrix,
-        make_apply_to_homog,
-        to_apply_to_is_transposed,
-        matrix_is_transposed,
-        matrix_is_inverted,
-        multiply_matrix_from_right,
     )
-    return fn.reshape(product, shape=shape)
 
 
 @do_not_convert
@@ -383,44 +378,63 @@ def _apply_matrix_2d_input_ensured(
     multiply_matrix_from_right: bool,
 ) -> DataNode:
     """Apply a matrix as `apply_matrix`, for ``to_apply_to`` with two axes; matrices need not be square."""
-    columns = fn.transpose(to_apply_to) if to_apply_to_is_transposed else to_apply_to
-    if make_apply_to_homog:
-        num_rows = fn.cast(columns.shape()[0:1], dtype=_DT.INT32)
-        columns = fn.slice(
-            columns, start=[0], end=num_rows + 1, axes=[0], out_of_bounds_policy="pad", fill_values=[1.0]
-        )
+    return apply_matrix(
+        to_apply_to,
+        matrix,
+        make_apply_to_homog,
+        to_apply_to_is_transposed,
+        matrix_is_transposed,
+        matrix_is_inverted,
+        multiply_matrix_from_right,
+    )
+
+
+def _applied(
+    vectors: Array,
+    matrix: Array,
+    *,
+    is_homogeneous: bool,
+    is_transposed: bool,
+    matrix_is_transposed: bool,
+    matrix_is_inverted: bool,
+    is_right_factor: bool,
+) -> Array:
+    """Apply a matrix to vectors, as `apply_matrix`."""
+    # One vector, `(k,)`, becomes a row or a column.
+    columns = np.atleast_2d(vectors).T if is_transposed else vectors.reshape(len(vectors), -1)
+    if is_homogeneous:
+        columns = np.concatenate([columns, np.ones((1, columns.shape[1]), columns.dtype)])
     if matrix_is_transposed:
-        matrix = fn.transpose(matrix)
+        matrix = matrix.T
     if matrix_is_inverted:
-        # DALI has no operator for it.
-        matrix = fn.python_function(matrix, function=_inverse_of_array, num_outputs=1)  # type: ignore[assignment]
-    product = _product(columns, matrix) if multiply_matrix_from_right else _product(matrix, columns)
-    if make_apply_to_homog:
+        try:
+            matrix = np.linalg.inv(matrix)
+        except np.linalg.LinAlgError as error:
+            raise FieldValueError(f"cannot invert the matrix {matrix.tolist()}: {error}") from error
+    product = columns @ matrix if is_right_factor else matrix @ columns
+    if is_homogeneous:
         product = product[:-1] / product[-1:]
-    return fn.transpose(product) if to_apply_to_is_transposed else product
+    product = product.T if is_transposed else product
+    return product.reshape(vectors.shape) if vectors.ndim == 1 else product
 
 
-def _product(left: DataNode, right: DataNode) -> DataNode:
-    """Multiply ``(m, k)`` and ``(k, n)``."""
-    # An extent of 1 would be repeated. So where the two are of different lengths k, the graph fails.
-    right = fn.reshape(right, shape=fn.cat(left.shape()[1:2], right.shape()[1:2], axis=0), layout="")
-    products = fn.expand_dims(fn.reshape(left, layout=""), axes=[2]) * fn.expand_dims(right, axes=[0])
-    product: DataNode = fn.reductions.sum(products, axes=[1])
-    return product
+def _linear_or_homogeneous(matrix: Array, as_homogeneous: bool) -> Array:
+    """Get a matrix ``(3, 3)``, or with a last row and column of the identity, as float32."""
+    result = np.eye(4 if as_homogeneous else 3, dtype=np.float32)
+    result[:3, :3] = matrix
+    return result
 
 
-def _inverse_of_array(matrix: Array) -> Array:
-    try:
-        inverse: Array = np.linalg.inv(matrix)
-    except np.linalg.LinAlgError as error:
-        raise FieldValueError(f"cannot invert the matrix {matrix.tolist()}: {error}") from error
-    return inverse
+@do_not_convert
+def _on_arrays(function: Callable[..., Array], *inputs: DataNode) -> DataNode:
+    """Define an operator that calls a function for the arrays of each sample, on the CPU.
 
+    Returns:
+        What it returns, on the device of the first input.
+    """
 
-def _linear_or_homogeneous(matrix: DataNode, as_homogeneous: bool) -> DataNode:
-    """Convert ``(3, 4)`` to ``(4, 4)`` or ``(3, 3)``."""
-    matrix = fn.reshape(matrix, layout="")
-    if not as_homogeneous:
-        return matrix[:, 0:3]
-    homogeneous: DataNode = fn.cat(matrix, np.array([[0, 0, 0, 1]], np.float32), axis=0)
-    return homogeneous
+    def of_batch(*columns: Sequence[Array]) -> list[Array]:
+        return [np.asarray(function(*row)) for row in zip(*columns, strict=True)]
+
+    (made,) = python_operator(of_batch, [node.cpu() if node.device == "gpu" else node for node in inputs], [""])
+    return made.gpu() if inputs[0].device == "gpu" else made

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on nodes of the graph, under their published path. They are made of DALI's operators, not of Numba."""
+"""Operators on nodes of the graph, under their published path. They call NumPy, not Numba."""
 
 from ...public_names import public_names
 

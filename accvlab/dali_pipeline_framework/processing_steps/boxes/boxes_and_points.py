@@ -11,20 +11,27 @@ import numpy as np
 from nvidia.dali import types
 
 from ...checks import choice, field_name, flag, number, number_list, number_range, whole_number
-from ...errors import SettingError
-from ...operators import element_selection, functions
+from ...errors import FieldValueError, SettingError
+from ...operators import functions
 from ...operators.bbox_visibility import boxes_of_minimum_size, visible_boxes
-from ...operators.element_selection import NUMBER_TYPES, computable, filter_fields, leaf_at, reinterpret
-from ...operators.functions import Value
+from ...operators.element_selection import NUMBER_TYPES, filter_fields
+from ...operators.functions import Array
 from ...operators.point_limits import PointLimits
 from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
-from ...sample_data.dtypes import get_numpy_type_for_dali_type
-from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, Path, format_path, normalized_path
+from ..array_step import ArrayStep, FieldUse
 from ..field_steps import FieldStep
 from ..image_use import no_images
-from ..named_fields import FieldSearch, Names, as_names, optional_name, put_beside, required_names
-from ..pipeline_step_base import PipelineStepBase, no_pixels
+from ..named_fields import (
+    FieldSearch,
+    Names,
+    as_names,
+    find_paths,
+    optional_name,
+    put_beside,
+    required_names,
+    with_fields_beside,
+)
 
 _DT = types.DALIDataType
 _FORMATS = ("xyxy", "xywh", "cxcywh")
@@ -40,9 +47,7 @@ class BoxAreaFilter(FieldStep):
         area_range[0] <= width * height <= area_range[1]      in the unit of the boxes, squared; float32 or float64
 
     A negative width or height counts as 0, so such a box has the area 0; one with NaN is dropped. Values are
-    copied bit by bit; a layout is dropped. Fields of other lengths make the graph fail.
-
-    The fields may be on the CPU or the GPU.
+    copied bit by bit. Fields of other lengths are an error.
 
     Example::
 
@@ -78,13 +83,16 @@ class BoxAreaFilter(FieldStep):
         self._box_format = choice(box_format, "box_format", _FORMATS)
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        dtype = _DT.FLOAT64 if leaf_at(data, path).dtype == _DT.FLOAT64 else _DT.FLOAT
-        mask = self._mask(functions.cast(data.get_item_in_path(path), dtype))
+        boxes = data.get_item_in_path(path)
+        mask = self._mask(boxes.astype(np.float64 if boxes.dtype == np.float64 else np.float32, copy=False))
         filter_fields(data.get_parent_of_path(path), [path[-1], *self._further_names], mask)
 
-    @do_not_convert
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """The boxes, and what is next to them."""
+        return FieldUse(with_fields_beside(find_paths(data_empty, self._box_names), self._further_names))
+
     @np.errstate(invalid="ignore", over="ignore")
-    def _mask(self, boxes: Value) -> Value:
+    def _mask(self, boxes: Array) -> Array:
         width, height = boxes[:, 2], boxes[:, 3]
         if self._box_format == "xyxy":
             width, height = width - boxes[:, 0], height - boxes[:, 1]
@@ -100,7 +108,7 @@ class BoxAreaFilter(FieldStep):
         search.check_rows_beside(path, self._further_names)
 
 
-class VisibleBboxSelector(PipelineStepBase):
+class VisibleBboxSelector(ArrayStep):
     """Adds a mask of the bounding boxes of one image that are not hidden by nearer ones, and not too small.
 
     Input: boxes ``(N, 4)``, two opposite corners ``x, y, x, y`` in pixels, in any order; depths ``(N,)`` or
@@ -114,12 +122,6 @@ class VisibleBboxSelector(PipelineStepBase):
 
     *Large enough*: cut to the image, not rounded, both sides are at least ``minimum_bbox_size`` long.
 
-    Any number of boxes. Cost on the CPU, per sample, whatever the size of the image is: 1 ms for up to 50 boxes,
-    3 ms for 100, 20 ms for 200, 50 ms for 300, all in at most 0.1 GB of memory; 0.2 s for 500, 1 s and 0.8 GB for
-    1000, 4 s and 3.5 GB for 2000. Up to 384 boxes, memory grows with the third power of their number, from there
-    on with the square (about ``900 N ** 2`` bytes). A canvas of 1600 x 900 in NumPy takes 30 to 180 ms for 300
-    boxes. The check for the size takes about 1 ms per batch.
-
     Example:
         >>> sample = SampleDataGroup()
         >>> sample.add_data_field("boxes", _DT.FLOAT)
@@ -131,6 +133,7 @@ class VisibleBboxSelector(PipelineStepBase):
         ('boxes', 'depths', 'is_visible')
     """
 
+    only_in_workers = False
     treats_elements_alike = True
 
     def __init__(
@@ -198,39 +201,46 @@ class VisibleBboxSelector(PipelineStepBase):
         return problems
 
     declare_images = no_images
-    declare_pixel_changes = no_pixels
+    reads_pixels = False
 
-    @do_not_convert
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        boxes_path = _only_path(data, self._bboxes_field_name)
-        dtype = _DT.FLOAT64 if leaf_at(data, boxes_path).dtype == _DT.FLOAT64 else _DT.FLOAT
-        boxes = functions.cast(functions.on_cpu(data.get_item_in_path(boxes_path)), dtype)
-        image_hw = self._size_of_image(data, dtype, boxes)
-        masks = []
-        num_boxes = functions.shape_of(boxes)[0:1]
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """Boxes, depths and the size; of the image its shape."""
+        depths = self._depths_field_name if self._check_for_bbox_occlusion else None
+        names = [self._bboxes_field_name, depths, self._image_hw_field_name]
+        read = find_paths(data_empty, [name for name in names if name is not None])
+        images = [] if self._image_field_name is None else find_paths(data_empty, [self._image_field_name])
+        return FieldUse(read=read, shapes=images)
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        boxes = self._value(data, self._bboxes_field_name)
+        boxes = boxes.astype(np.float64 if boxes.dtype == np.float64 else np.float32, copy=False)
+        rule = "boxes must be x1, y1, x2, y2"
+        boxes = functions.failing_with(rule, np.reshape, boxes, (len(boxes), 4))
+        image_hw, masks = self._size_of_image(data).astype(boxes.dtype), []
         if self._check_for_bbox_occlusion:
-            path = _only_path(data, self._depths_field_name)
-            depths = functions.reshape(functions.on_cpu(data.get_item_in_path(path)), num_boxes, layout="")
-            masks.append(visible_boxes(boxes, depths, leaf_at(data, path).dtype, image_hw))
+            rule, depths = "one depth for each box is needed", self._value(data, self._depths_field_name)
+            depths = functions.failing_with(rule, np.reshape, depths, (len(boxes),))
+            masks.append(visible_boxes(boxes, depths, image_hw))
         if self._check_for_minimum_size:
-            masks.append(boxes_of_minimum_size(boxes, num_boxes, image_hw, self._minimum_bbox_size or 0.0))
-        mask = masks[0] & masks[1] if len(masks) == 2 else masks[0]
+            masks.append(boxes_of_minimum_size(boxes, image_hw, self._minimum_bbox_size or 0.0))
         path = self._resulting_mask_field_path
-        put_beside(data, path, path[-1], _DT.BOOL, mask)
+        put_beside(data, path, path[-1], _DT.BOOL, np.logical_and.reduce(masks))
         return data
 
-    _process_arrays = _process
+    @staticmethod
+    def _value(data: SampleDataGroup, name: Name | None) -> Any:
+        [path] = data.find_all_occurrences(name)  # type: ignore[arg-type]  # the format was checked
+        return data.get_item_in_path(path)
 
-    def _size_of_image(self, data: SampleDataGroup, dtype: types.DALIDataType, like: Value) -> Value:
+    def _size_of_image(self, data: SampleDataGroup) -> Array:
         if self._image_hw is not None:
-            size = np.array(self._image_hw, get_numpy_type_for_dali_type(dtype))
-            return element_selection.exact_constant_like(size, like)
+            return np.array(self._image_hw)
+        rule = "the size of an image must be its height and width"
         if self._image_hw_field_name is not None:
-            size = functions.on_cpu(data.get_item_in_path(_only_path(data, self._image_hw_field_name)))
-            # Of NaN and another number, `max` returns the second one: an image of no size.
-            return functions.maximum(functions.cast(functions.reshape(size, [2]), dtype), 0.0)
-        shape = functions.shape_of(data.get_item_in_path(_only_path(data, self._image_field_name)))
-        return functions.cast(functions.reshape(shape[-3:-1], [2]), dtype)
+            size = functions.failing_with(rule, np.reshape, self._value(data, self._image_hw_field_name), 2)
+            return np.asarray(functions.maximum(size, size.dtype.type(0)))  # NaN: an image of no size
+        shape = self._value(data, self._image_field_name).shape[-3:-1]
+        return np.asarray(functions.failing_with(rule, np.reshape, shape, 2))
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self, cannot="select")
@@ -258,11 +268,6 @@ class VisibleBboxSelector(PipelineStepBase):
         return search.result()
 
 
-def _only_path(data: SampleDataGroup, name: Name | None) -> FieldPath:
-    [path] = data.find_all_occurrences(name)  # type: ignore[arg-type]  # a name, as the constructor has seen to
-    return path
-
-
 class PointsPadder(FieldStep):
     """Brings every field of a name, anywhere in the sample, to a fixed number of elements along the first axis.
 
@@ -270,7 +275,7 @@ class PointsPadder(FieldStep):
     ...)``: the first ``num_points`` elements; where there are fewer, the fill value follows. Optionally adds next
     to it a mask ``(num_points,)`` bool, on the CPU: true for elements of the input.
 
-    The same shape in every batch, unlike `PaddingToUniform`. The field may be on the CPU or the GPU, its layout
+    The same shape in every batch, unlike `PaddingToUniform`. Its layout
     stays.
 
     Example:
@@ -293,7 +298,7 @@ class PointsPadder(FieldStep):
             point_names: Name or names of the fields.
             num_points: Number of elements to bring them to.
             mask_name: Name of the mask to add; None for none.
-            fill_value: Value to pad with; converted to float32, and then as DALI does to the type of the field.
+            fill_value: Value to pad with; rounded and limited to the type of the field.
 
         Raises:
             SettingError: The number is no positive integer, or the fill value is no number.
@@ -305,28 +310,15 @@ class PointsPadder(FieldStep):
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
         points = data.get_item_in_path(path)
-        data.set_item_in_path(path, self._padded(points, leaf_at(data, path).dtype))
+        if not points.ndim:
+            raise FieldValueError("A field to pad must have an axis of elements, got a number.")
+        fill = bool(self._fill_value) if points.dtype == bool else self._fill_value
+        padded = np.full((self._num_points, *points.shape[1:]), functions.cast_array(fill, points.dtype))
+        count = min(len(points), self._num_points)
+        padded[:count] = points[:count]
+        data.set_item_in_path(path, padded)
         if self._mask_name is not None:
-            places: Value = np.arange(self._num_points)
-            if functions.is_node(points):
-                places = element_selection.exact_constant(places)
-            is_point = places < functions.shape_of(points)[0]
-            put_beside(data, path, self._mask_name, _DT.BOOL, is_point)
-
-    def _padded(self, points: Value, dtype: types.DALIDataType) -> Value:
-        is_bool = dtype == _DT.BOOL  # `fn.slice` refuses it
-        fill = float(bool(self._fill_value)) if is_bool else self._fill_value
-        if not is_bool and not functions.is_node(points):
-            fill = _as_processors_convert(fill, points.dtype)
-        padded = functions.slice(
-            reinterpret(points, _DT.UINT8) if is_bool else points,
-            start=[0],
-            shape=[self._num_points],
-            axes=[0],
-            out_of_bounds_policy="pad",
-            fill_values=[fill],
-        )
-        return reinterpret(padded, _DT.BOOL) if is_bool else padded
+            put_beside(data, path, self._mask_name, _DT.BOOL, np.arange(self._num_points) < len(points))
 
     def _names(self) -> Sequence[Name]:
         return self._point_names
@@ -334,19 +326,6 @@ class PointsPadder(FieldStep):
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         if self._mask_name is not None:
             search.add_beside(path, [(self._mask_name, _DT.BOOL, None)], "the mask")
-
-
-def _as_processors_convert(value: float, dtype: np.dtype[Any]) -> Any:
-    """Convert float32 as C++ does on x86, which DALI leaves it to: truncated; what is beyond is not limited."""
-    real = np.float32(value)
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return real.astype(dtype)
-    if dtype == np.uint64 and real >= 2.0**63:
-        return np.array(int(real) if real < 2.0**64 else 0, dtype)
-    bits = 31 if dtype.itemsize < 4 or dtype == np.int32 else 63
-    whole = int(real) if abs(real) < 2.0**bits else -(2**bits)
-    return np.array(whole, np.int64).astype(dtype)
 
 
 class PointCloudRangeFilter(FieldStep):
@@ -357,8 +336,7 @@ class PointCloudRangeFilter(FieldStep):
     the box or on its border; NaN is outside (see `PointsInRangeCheck`). The further fields, in the same group,
     have N elements along their first axis, and are filtered as well.
 
-    The order stays, values are copied bit by bit; a layout is dropped. The fields may be on the CPU or
-    the GPU.
+    The order stays, values are copied bit by bit.
 
     Example::
 
@@ -391,10 +369,12 @@ class PointCloudRangeFilter(FieldStep):
         self._further_names = as_names(further_names, "further_names")
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        num_axes = len(self._limits.minimum)
-        coordinates = data.get_item_in_path(path)[:, 0:num_axes]
-        mask = self._limits.contain(coordinates, leaf_at(data, path).dtype)
+        mask = self._limits.contain(data.get_item_in_path(path)[:, : len(self._limits.minimum)])
         filter_fields(data.get_parent_of_path(path), [path[-1], *self._further_names], mask)
+
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """The points, and what is next to them."""
+        return FieldUse(with_fields_beside(find_paths(data_empty, self._point_names), self._further_names))
 
     def _names(self) -> Sequence[Name]:
         return self._point_names
@@ -406,14 +386,14 @@ class PointCloudRangeFilter(FieldStep):
 class PointsInRangeCheck(FieldStep):
     """Adds next to every field of points of a name, anywhere in the sample, which of them lie in a box.
 
-    Input: ``(N, D)`` of any number type, on the CPU or the GPU, with any N in each sample, also 0. Added as the
-    last field of the same group, on the same device: ``(N,)`` bool::
+    Input: ``(N, D)`` of any number type, with any N in each sample, also 0. Added as the last field of the same
+    group: ``(N,)`` bool::
 
         is_inside[i] = all(minimum_point[j] <= points[i, j] <= maximum_point[j] for j in range(D))
 
     The limits belong to the box. NaN is outside, infinite limits are none. The limits are rounded to the type of
-    the field; with integer points, limits with fractions are exact. Where D is not the number of limits, the graph
-    fails and names the sample.
+    the field; with integer points, limits with fractions are exact. Where D is not the number of limits, the error
+    names the sample.
 
     Example:
         >>> sample = SampleDataGroup()
@@ -448,8 +428,12 @@ class PointsInRangeCheck(FieldStep):
         self._limits = PointLimits.checked(minimum_point, maximum_point)
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        is_inside = self._limits.contain(data.get_item_in_path(path), leaf_at(data, path).dtype)
+        is_inside = self._limits.contain(data.get_item_in_path(path))
         put_beside(data, path, self._is_inside_field_name, _DT.BOOL, is_inside)
+
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """The points."""
+        return FieldUse(read=find_paths(data_empty, self._names()))
 
     def _names(self) -> Sequence[Name]:
         return (self._points_fields_name,)
@@ -461,13 +445,13 @@ class PointsInRangeCheck(FieldStep):
 class CoordinateCropper(FieldStep):
     """Clamps the coordinates of every field of a name, anywhere in the sample, to a range per column.
 
-    Input and output: ``(N, D)`` of any number type, on the CPU or the GPU, with any N in each sample, also 0::
+    Input and output: ``(N, D)`` of any number type, with any N in each sample, also 0::
 
         output[i, j] = min(max(input[i, j], minimum_point[j]), maximum_point[j])
 
     NaN stays NaN. The limits are converted to the type of the field first: for integers, fractions are cut off,
-    and limits beyond the range of the type become the limits of the type. Where D is not the number of limits, the
-    graph fails and names the sample.
+    and limits beyond the range of the type become the limits of the type. Where D is not the number of limits,
+    the error names the sample.
 
     Example::
 
@@ -494,11 +478,7 @@ class CoordinateCropper(FieldStep):
         self._limits = PointLimits.checked(minimum_point, maximum_point)
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        dtype = leaf_at(data, path).dtype
-        points = computable(data.get_item_in_path(path), dtype)
-        low, high = self._limits.nodes(points, dtype, inner=False)
-        cropped = functions.clamp(points, low, high)
-        data.set_item_in_path(path, functions.cast(cropped, dtype) if dtype == _DT.FLOAT16 else cropped)
+        data.set_item_in_path(path, self._limits.cropped(data.get_item_in_path(path)))
 
     def _names(self) -> Sequence[Name]:
         return (self._points_fields_name,)

@@ -10,16 +10,17 @@ import numpy as np
 from nvidia.dali import types
 
 from ...checks import field_name, flag, shown, text, whole_number
-from ...errors import SettingError
-from ...operators import functions
-from ...operators.conditions import ConditionEvaluation, Parser, TypedNode, variables_of
-from ...operators.element_selection import ElementSelection, computable, leaf_at, with_length_of
-from ...operators.functions import Value
+from ...errors import FieldValueError, SettingError
+from ...operators.conditions import Parser, condition_of, variables_of
+from ...operators.element_selection import selected
+from ...operators.functions import Array
 from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name, available_names_hint
+from ..array_step import FieldUse
 from ..field_steps import FieldStep
-from ..named_fields import FieldSearch, as_names
+from ..named_fields import FieldSearch, as_names, find_paths
+from ..pipeline_step_base import naming_field
 
 
 class ConditionalElementRemover(FieldStep):
@@ -28,12 +29,10 @@ class ConditionalElementRemover(FieldStep):
     In every group of a name, anywhere in the sample: the mask is ``(N,)`` bool; each processed field has N
     elements along its axis, and keeps those for which the mask is true, in order. Type and other axes stay as they
     are; values are copied bit by bit, so all types are exact. N may differ between samples and may be 0; all
-    elements may be dropped, or none. A mask of another length than the axis makes the graph fail, and the error
-    names the sample. A layout of the field is dropped.
+    elements may be dropped, or none. A mask of another length than the axis is an error, which
+    names the sample.
 
     The mask is removed, or stays as it is: it is not filtered itself, unless it is among the processed fields.
-
-    The fields may be on the CPU or the GPU.
 
     Example:
         >>> boxes = SampleDataGroup()
@@ -102,16 +101,18 @@ class ConditionalElementRemover(FieldStep):
         return (self._annotation_field_name,)
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        settings = zip(*self._settings_of_fields(), strict=True)
-        fields = [(name, axis % count, count) for name, axis, count in settings]
         annotation = data.get_item_in_path(path)
         mask = annotation[self._mask_field_name]
-        for name, axis, _ in fields:
-            mask = with_length_of(mask, annotation[name], axis)
-        selection = ElementSelection.by_mask(mask)
-        for name, axis, count in fields:
-            annotation[name] = selection.of(annotation[name], leaf_at(annotation, name).dtype, axis, count)
+        for name, axis, count in zip(*self._settings_of_fields(), strict=True):
+            with naming_field((*path, name)):
+                annotation[name] = selected(annotation[name], mask, axis % count)
         self._adjust_format(data, path)
+
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """The mask, and the fields that are processed."""
+        groups = find_paths(data_empty, self._names())
+        changed = [(*group, name) for group in groups for name in self._field_names_to_process]
+        return FieldUse(changed, read=[(*group, self._mask_field_name) for group in groups])
 
     def _find(self, search: FieldSearch) -> list[FieldPath]:
         return search.find_groups(self._annotation_field_name)
@@ -142,7 +143,7 @@ class AnnotationElementConditionEval(FieldStep):
         is_kept = is_visible and not (category == -1 or area < 4)
 
     Its variables are data fields of the group: ``(N,)``, ``(N, 1)`` or ``(1, N)`` of any number type or
-    bool, with any N in each sample, also 0, on the CPU or the GPU, all on the same device. The result is ``(N,)``
+    bool, with any N in each sample, also 0. The result is ``(N,)``
     bool.
 
     - Comparisons ``== != < <= > >=`` of numbers. They are exact between integers of any type, and between integers
@@ -153,10 +154,7 @@ class AnnotationElementConditionEval(FieldStep):
     - From the weakest to the tightest: ``or``, ``and``, ``not``, comparisons, ``-``, as in Python; but comparisons
       are evaluated from left to right, so ``a < b < c`` is ``(a < b) < c``.
 
-    Variables of different lengths make the graph fail, and the error names the sample.
-
-    Cost: about 0.3 ms per batch for one comparison, and 0.1 ms for each further one. It is less where the number
-    of axes of the first variable is declared as 1 in the blueprint.
+    Variables of different lengths are an error, which names the sample.
 
     Example:
         >>> boxes = SampleDataGroup()
@@ -189,26 +187,39 @@ class AnnotationElementConditionEval(FieldStep):
         self._remove_data_fields_used_in_condition = flag(
             remove_data_fields_used_in_condition, "remove_data_fields_used_in_condition"
         )
-        statement = Parser(self._condition).parse()
-        if not variables_of(statement):
+        self._statement = Parser(self._condition).parse()
+        if not variables_of(self._statement):
             raise SettingError(f"`condition` needs at least one field, got {condition!r}.")
 
     def _names(self) -> Sequence[Name]:
         return (self._annotation_field_name,)
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        statement = Parser(self._condition).parse()
-        annotation = data.get_item_in_path(path)
-        variables = _variables(annotation, variables_of(statement))
-        result = ConditionEvaluation(variables).condition(statement.expression)
+        annotation, names = data.get_item_in_path(path), variables_of(self._statement)
+        variables = {name: _vector(annotation[name], name) for name in names}
+        if len({*map(len, variables.values())}) > 1:
+            lengths = {name: len(values) for name, values in variables.items()}
+            raise FieldValueError(f"Each variable has one value for each element; got the lengths {lengths}.")
+        result = condition_of(self._statement.expression, variables)
         self._adjust_format(data, path)
-        annotation[statement.variable] = result
+        annotation[self._statement.variable] = result
+
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """The variables."""
+        groups, names = find_paths(data_empty, self._names()), variables_of(self._statement)
+        return FieldUse(read=[(*group, name) for group in groups for name in names])
+
+    def __repr__(self) -> str:
+        """Class name and settings."""
+        settings = self._annotation_field_name, self._condition, self._remove_data_fields_used_in_condition
+        names = "annotation_field_name", "condition", "remove_data_fields_used_in_condition"
+        return f"{type(self).__name__}({', '.join(map('{}={!r}'.format, names, settings))})"
 
     def _find(self, search: FieldSearch) -> list[FieldPath]:
         return search.find_groups(self._annotation_field_name, error_type=ValueError)
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
-        statement = Parser(self._condition).parse()
+        statement = self._statement
         annotation: Any = search.format.at(path)
         if statement.variable in annotation.index:
             search.add("exists already, so the result cannot be added", (*path, statement.variable), KeyError)
@@ -223,30 +234,15 @@ class AnnotationElementConditionEval(FieldStep):
                 search.add(f"must be a number or bool for the condition, got {child.dtype.name}", (*path, name))
 
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
-        statement = Parser(self._condition).parse()
+        statement = self._statement
         annotation = data.get_item_in_path(path)
         annotation.add_data_field(statement.variable, types.DALIDataType.BOOL)
         for name in variables_of(statement) if self._remove_data_fields_used_in_condition else ():
             annotation.remove_field(name)
 
 
-def _variables(annotation: SampleDataGroup, names: list[str]) -> dict[str, TypedNode]:
-    """Get the variables as vectors of equal length; the graph fails where their lengths differ."""
-    variables: dict[str, TypedNode] = {}
-    length: Value | None = None
-    for name in names:
-        leaf = leaf_at(annotation, name)
-        node = annotation[name]
-        if length is None:
-            length = functions.shape_of(node) if leaf.ndim == 1 else _length_of_vector(node)
-        rule = "each variable has one value for each element"
-        vector = functions.failing_with(rule, functions.reshape, node, length, layout="")
-        variables[name] = TypedNode(computable(vector, leaf.dtype), leaf.dtype)
-    return variables
-
-
-def _length_of_vector(node: Value) -> Value:
-    """Get the length of ``(N,)``, ``(N, 1)`` or ``(1, N)``, ``(1,)``: the greatest extent, or 0 if empty."""
-    shape, reductions = functions.shape_of(node), functions.reductions
-    greatest, least = reductions.max(shape, keep_dims=True), reductions.min(shape, keep_dims=True)
-    return greatest * (least > 0)
+def _vector(values: Array, name: str) -> Array:
+    """Get ``(N,)``, ``(N, 1)`` or ``(1, N)`` as ``(N,)``."""
+    if values.size != max(values.shape, default=0) * (min(values.shape, default=1) > 0):
+        raise FieldValueError(f"The variable {name!r} must have one value for each element, got {values.shape}.")
+    return values.ravel()

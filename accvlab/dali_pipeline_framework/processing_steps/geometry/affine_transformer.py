@@ -14,6 +14,7 @@ import numpy as np
 import nvidia.dali.fn as fn
 from attrs.converters import optional
 from numpy.typing import NDArray
+from nvidia.dali.data_node import DataNode
 
 from ...checks import choice, number_list, shown, valid
 from ...checks import probability as checked_probability
@@ -23,6 +24,7 @@ from ...operators import functions, image_transform
 from ...operators.functions import Value
 from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
 from ...sample_data import SampleDataGroup
+from ...sample_data.graph_mode import do_not_convert
 from ..named_fields import Key, Names
 from .image_resizers import ImagePlaneChange, ResamplingStep, checked_hw
 
@@ -50,11 +52,11 @@ class Coverage:
 
 @attrs.define
 class TransformationChain:
-    """Transformation so far: nodes while a graph is defined, otherwise arrays.
+    """Transformation so far.
 
     Attributes:
         wh: Width and height of the images, ``(2,)`` float32: the viewport.
-        draw: Gives the node, or the number, of a declared draw.
+        draw: Gives the number of a declared draw.
         matrix: ``(2, 3)`` float32; None as long as nothing is transformed.
     """
 
@@ -67,24 +69,16 @@ class TransformationChain:
         """Compute the center of the viewport."""
         self.center = self.wh * np.float32(0.5)
 
-    @property
-    def is_in_graph(self) -> bool:
-        """Whether a graph is being defined."""
-        return functions.is_node(self.wh)
-
-    def then(self, transform: str, **arguments: Value) -> None:
-        """Append an operator of ``fn.transforms``, given by its name."""
-        # In a graph, constant arguments make a node, too.
-        transforms: Any = fn.transforms if self.is_in_graph else functions.transforms
-        self.matrix = getattr(transforms, transform)(*(() if self.matrix is None else (self.matrix,)), **arguments)
+    def then(self, matrix: Value) -> None:
+        """Append a transformation, ``(2, 3)``."""
+        self.matrix = matrix if self.matrix is None else functions.combined(self.matrix, matrix)
 
     def bounds(self) -> tuple[Value, Value]:
         """Compute the least and greatest ``x, y`` of the image, ``(2,)`` each; nothing may be rotated."""
-        corners: Value = functions.stack(np.zeros(2, np.float32), self.wh)
+        corners: Value = np.array([np.zeros(2, np.float32), self.wh])
         if self.matrix is not None:
-            corners = functions.coord_transform(corners, MT=self.matrix)
-        reductions = functions.reductions
-        return reductions.min(corners, axes=[0]), reductions.max(corners, axes=[0])
+            corners = functions.coord_transform(corners, self.matrix)
+        return corners.min(axis=0), corners.max(axis=0)
 
 
 def masked(value: Value, is_applied: Value, neutral: float) -> Value:
@@ -169,14 +163,21 @@ class TransformationStep(ABC):
             yield UniformDraw(f"{place}.is_applied", key=key)
         yield from self._parameter_draws(place, key)
 
+    def published_draws(self, place: str) -> Iterator[str | None]:
+        """Get the names of the draws in the published order; None for a number that is drawn and not used."""
+        yield f"{place}.is_applied" if self.prob < 1 and not self.is_idle else None
+        if self.prob > 0:
+            yield from self._published_parameters(place)
+
+    def _published_parameters(self, place: str) -> Iterator[str | None]:
+        for draw in self._parameter_draws(place, "sample"):
+            yield draw.name
+
     def extend(self, chain: TransformationChain, place: str, is_chosen: Value = None) -> None:
         """Append the step to a chain, for the chosen samples; None for all."""
         if self.prob < 1 and not self.is_idle:
             is_drawn = chain.draw(f"{place}.is_applied") < np.float32(self.prob)
             is_chosen = is_drawn if is_chosen is None else is_chosen & is_drawn
-        elif chain.is_in_graph:
-            # Not in the graph: callers that replace `fn.random.uniform` find the draws in the published order.
-            fn.random.uniform(range=[0.0, 1.0])
         if self.prob > 0:
             self._extend(chain, place, is_chosen)
 
@@ -228,7 +229,7 @@ class DrawnStep(TransformationStep):
             chain.draw(name) if name in drawn else np.float32(least)
             for name, least in zip(names, self._limits()[0], strict=True)
         ]
-        return values[0] if len(values) == 1 else functions.stack(*values)
+        return values[0] if len(values) == 1 else np.array(values, np.float32)
 
 
 # --- chains of steps ------------------------------------------------------------------------------------
@@ -270,6 +271,12 @@ def draws_of(steps: Sequence[TransformationStep], place: str, key: DrawKey) -> I
         yield from step.draws(f"{place}[{index}]", key)
 
 
+def published_draws(steps: Sequence[TransformationStep], place: str) -> Iterator[str | None]:
+    """Get the names of the draws of some steps in the published order, see `TransformationStep`."""
+    for index, step in enumerate(steps):
+        yield from step.published_draws(f"{place}[{index}]")
+
+
 def extend_by(
     chain: TransformationChain, steps: Sequence[TransformationStep], place: str, is_chosen: Value = None
 ) -> None:
@@ -296,7 +303,7 @@ class Translation(DrawnStep):
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
         offset = masked(self._value(chain, place), is_applied, 0)
-        chain.then("translation", offset=offset)
+        chain.then(functions.translation(offset))
 
 
 @attrs.frozen
@@ -312,7 +319,7 @@ class Rotation(DrawnStep):
     def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
         # DALI's angles are counter-clockwise where y points up.
         angle = masked(-self._value(chain, place), is_applied, 0)
-        chain.then("rotation", angle=angle, center=chain.center)
+        chain.then(functions.rotation(angle, chain.center))
 
 
 class _Scaling(DrawnStep):
@@ -343,7 +350,7 @@ class UniformScaling(_Scaling):
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
         factor = masked(self._value(chain, place), is_applied, 1)
-        chain.then("scale", scale=functions.stack(factor, factor), center=chain.center)
+        chain.then(functions.scaling(np.array([factor, factor]), chain.center))
 
 
 @attrs.frozen
@@ -355,7 +362,7 @@ class NonUniformScaling(_Scaling):
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
         factors = masked(self._value(chain, place), is_applied, 1)
-        chain.then("scale", scale=factors, center=chain.center)
+        chain.then(functions.scaling(factors, chain.center))
 
 
 @attrs.frozen
@@ -375,7 +382,7 @@ class Shearing(DrawnStep):
 
     def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
         angles = masked(self._value(chain, place), is_applied, 0)
-        chain.then("shear", angles=angles, center=chain.center)
+        chain.then(functions.shear(angles, chain.center))
 
 
 class _Shift(TransformationStep):
@@ -414,14 +421,15 @@ class ShiftInsideOriginalImage(_Shift):
         if self.is_idle:
             return
         zero = np.float32(0)
-        shares = functions.stack(
-            chain.draw(f"{place}.x") if self.shift_x else zero, chain.draw(f"{place}.y") if self.shift_y else zero
+        shares = np.array(
+            [chain.draw(f"{place}.x") if self.shift_x else 0, chain.draw(f"{place}.y") if self.shift_y else 0],
+            np.float32,
         )
         low, high = chain.bounds()
         room = high - low - chain.wh  # (2,): how much larger the image is
         shift = chain.wh - high + shares * functions.maximum(room, zero)
         is_shifted = (room > np.float32(-_SLACK_PX)) * np.array([self.shift_x, self.shift_y], np.float32)
-        chain.then("translation", offset=masked(shift * is_shifted, is_applied, 0))
+        chain.then(functions.translation(masked(shift * is_shifted, is_applied, 0)))
 
 
 @attrs.frozen
@@ -452,7 +460,7 @@ class ShiftToAlignWithOriginalImageBorder(_Shift):
         low, high = chain.bounds()
         to_border = -low if self.border in (self.Border.TOP, self.Border.LEFT) else chain.wh - high
         along = np.array([0, 1] if self._is_vertical else [1, 0], np.float32)
-        chain.then("translation", offset=masked(to_border * along, is_applied, 0))
+        chain.then(functions.translation(masked(to_border * along, is_applied, 0)))
 
 
 def _option_probs(values: object) -> tuple[float, ...]:
@@ -523,13 +531,17 @@ class Selection(TransformationStep):
         for index, option in enumerate(self.options):
             yield from draws_of(option, f"{place}.options[{index}]", key)
 
+    @property
+    def _is_drawn(self) -> bool:
+        return len(self.options) > 1 and not self.is_idle
+
+    def _published_parameters(self, place: str) -> Iterator[str | None]:
+        yield f"{place}.option" if self._is_drawn else None
+        for index, option in enumerate(self.options):
+            yield from published_draws(option, f"{place}.options[{index}]")
+
     def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
-        # With one option, or options that change nothing, a draw that is not in the graph; see `extend`.
-        is_drawn = len(self.options) > 1 and not self.is_idle
-        if is_drawn:
-            drawn = chain.draw(f"{place}.option")
-        else:
-            drawn = fn.random.uniform(range=[0.0, 1.0]) if chain.is_in_graph else np.float32(0)
+        drawn = chain.draw(f"{place}.option") if self._is_drawn else np.float32(0)
         for index, option in enumerate(self.options):
             is_chosen = self._is_chosen(drawn, index)
             if is_chosen is None:
@@ -682,8 +694,19 @@ class AffineTransformer(ResamplingStep):
         """Declare for each step whether it is applied, and its parameters, as far as they are random."""
         return self._draws
 
+    @do_not_convert
+    def draw_nodes(self, names: Sequence[str]) -> Sequence[DataNode]:
+        """Get the nodes of the draws: callers that replace `fn.random.uniform` find the published order."""
+        nodes: dict[str, DataNode] = {}
+        for name in published_draws(self._steps, _PLACE):
+            if name is None:
+                fn.random.uniform(range=[0.0, 1.0])
+            else:
+                nodes[name] = self.draw(name)
+        return [nodes[name] for name in names]
+
     def _change_of(self, hw: Value) -> ImagePlaneChange:
-        chain = TransformationChain(image_transform.swapped(hw), self.draw)
+        chain = TransformationChain(hw[::-1], self.draw)
         extend_by(chain, self._steps, _PLACE)
         last = resizing(hw, self._output_hw, self._resizing_mode, self._resizing_anchor)
         matrix = last.matrix_after(chain.matrix)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -14,19 +15,17 @@ from nvidia.dali import types
 
 from ...checks import index_in, number_list, number_range, probability
 from ...draws.random_draws import RandomDraw, UniformDraw
-from ...errors import SettingError
-from ...operators import functions
-from ...operators.element_selection import exact_constant_like
-from ...operators.functions import Value, constant, failing_with, is_node
+from ...errors import FieldValueError, SettingError
+from ...operators.functions import Array
+from ...operators.point_limits import Float64Array
 from ...sample_data import SampleDataGroup
-from ...sample_data.graph_mode import do_not_convert
+from ..array_step import ArrayStep, FieldUse
 from ..image_use import no_images
 from ..named_fields import FieldSearch, Key, Names, as_names, find_paths
-from ..pipeline_step_base import PipelineStepBase, naming_field, no_pixels
+from ..pipeline_step_base import naming_field
 
 _DT = types.DALIDataType
 _UP = 2
-_LAST = np.diag(np.array([0, 0, 0, 1], np.float32))
 _HOLDS = {
     "points": "(N, 3) points",
     "velocities": "(N, 3) velocities",
@@ -38,7 +37,7 @@ _HOLDS = {
 }
 
 
-class BEVBBoxesTransformer3D(PipelineStepBase):
+class BEVBBoxesTransformer3D(ArrayStep):
     """Turns, scales, shifts and mirrors 3D boxes, and all that belongs to them, at random, in ego coordinates.
 
     One transformation ``A = translation scale rotation mirror``, ``(4, 4)``, is drawn for what the step is applied
@@ -59,8 +58,7 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
 
     The order of random numbers: angle, scale, translation x, y, z, mirror x, mirror y.
 
-    Points, orientations and matrices between ego and world are computed in float64 and rounded at the end. The
-    fields may be on the CPU or the GPU.
+    Computed in float64, and rounded at the end.
 
     Example:
         >>> step = BEVBBoxesTransformer3D(
@@ -68,6 +66,8 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
         ...     "world_to_ego", [-0.3925, 0.3925], 2, [0.95, 1.05], [0.0, 0.0, 0.0], flip_prob_y=0.5,
         ... )
     """
+
+    only_in_workers = False
 
     def __init__(
         self,
@@ -150,11 +150,15 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
         return self._draws
 
     declare_images = no_images
-    declare_pixel_changes = no_pixels
+    reads_pixels = False
 
-    @do_not_convert
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """All fields that are named, if there is a motion."""
+        names = sum(self._names.values(), ()) if self._draws else ()
+        return FieldUse(find_paths(data_empty, [*dict.fromkeys(names)]))
+
     @np.errstate(all="ignore")  # which DALI does
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         if not self._draws:
             return data
         motion = self._drawn_motion()
@@ -164,34 +168,17 @@ class BEVBBoxesTransformer3D(PipelineStepBase):
                     data.set_item_in_path(path, motion.applied(kind, data.get_item_in_path(path)))
         return data
 
-    _process_arrays = _process
-
     def _drawn_motion(self) -> _Motion:
-        drawn = {draw.name: self.draw(draw.name) for draw in self._draws}  # in the order of the declaration
-        like = next(iter(drawn.values()))
-        signs = {
-            axis: functions.cast(drawn[f"flip_{axis}"] < np.float32(prob), _DT.FLOAT) * np.float32(-2)
-            + np.float32(1)
-            for axis, prob in self._flip_probs.items()
-            if prob > 0
-        }
-        angle_rad, scale = drawn.get("angle"), drawn.get("scale")
-        if angle_rad is None:
-            linear = exact_constant_like(np.eye(3), like)
-        else:
-            linear = _rotation(angle_rad, self._rotation_axis or 0)
-        if signs:
-            one = constant(1, like)
-            mirror = functions.stack(signs.get("x", one), signs.get("y", one), one)
-            linear = linear * functions.reshape(mirror, [1, 3])
-        back_columns = linear  # a rotation, perhaps mirrored: its inverse is its transpose
-        if scale is not None:
-            linear, back_columns = linear * scale, linear / functions.cast(scale, _DT.FLOAT64)
-        shift = None
-        if "translation_x" in drawn:
-            offset = functions.stack(*[drawn[f"translation_{axis}"] for axis in "xyz"])
-            shift = functions.reshape(functions.cast(offset, _DT.FLOAT64), [1, 3])
-        return _Motion(linear, back_columns, shift, scale, angle_rad, signs)
+        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self._draws}
+        signs = np.ones(3)
+        for place, (axis, prob) in enumerate(self._flip_probs.items()):
+            if prob > 0 and drawn[f"flip_{axis}"] < np.float32(prob):
+                signs[place] = -1
+        angle_rad, scale = drawn.get("angle"), np.float64(drawn.get("scale", 1.0))
+        rigid = np.eye(3) if angle_rad is None else _rotation(float(angle_rad), self._rotation_axis or 0)
+        rigid = rigid * signs  # a rotation, perhaps mirrored: its inverse is its transpose
+        shift = np.array([drawn.get(f"translation_{axis}", 0.0) for axis in "xyz"], np.float64)
+        return _Motion(rigid * scale, rigid.T / scale, shift, scale, float(angle_rad or 0), signs)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
@@ -206,113 +193,67 @@ class _Motion:
 
     Attributes:
         linear: The first three columns of ``A``, ``(3, 3)`` float64.
-        back_columns: The columns of the inverse of these, as rows, ``(3, 3)`` float64.
-        shift: The last column of ``A``, as a row, ``(1, 3)`` float64; None without translation.
-        scale: Factor; None without scaling. Likewise the others.
+        back: Its inverse.
+        shift: The last column of ``A``, ``(3,)`` float64.
+        scale: Factor.
         angle_rad: Of the rotation.
-        signs: For each axis that may be mirrored, "x" or "y": -1 for mirrored samples, else 1.
+        signs: -1 for each axis that is mirrored, else 1, ``(3,)``.
     """
 
-    linear: Value
-    back_columns: Value
-    shift: Value
-    scale: Value
-    angle_rad: Value
-    signs: Mapping[str, Value]
+    linear: Float64Array
+    back: Float64Array
+    shift: Float64Array
+    scale: np.float64
+    angle_rad: float
+    signs: Float64Array
 
-    @functools.cached_property
-    def _matrix(self) -> Value:
-        """``A``, ``(4, 4)`` float64."""
-        shift = () if self.shift is None else (functions.transpose(self.shift),)
-        return _homogeneous(functions.cat(self.linear, *shift, axis=1) if shift else self.linear)
+    def applied(self, kind: str, values: Array) -> Array:
+        """Transform the values of a field, float32.
 
-    @functools.cached_property
-    def _inverse_columns(self) -> Value:
-        """Columns of the inverse of ``A``, as rows, ``(4, 4)`` float64; computed once for all matrices."""
-        columns = self.back_columns
-        if self.shift is not None:
-            shift_back = _rows_times(-self.shift, functions.transpose(columns), 3)
-            columns = functions.cat(columns, shift_back, axis=0)
-        return _homogeneous(columns)
-
-    @functools.cached_property
-    def _inverse_columns_of_float(self) -> Value:
-        return functions.cast(self._inverse_columns, _DT.FLOAT)
-
-    def applied(self, kind: str, values: Value) -> Value:
-        """Transform the values of a field."""
+        Raises:
+            FieldValueError: They have another shape.
+        """
         if kind == "sizes":
-            return values if self.scale is None else values * _on_device_of(values, self.scale)
+            return values * np.float32(self.scale)
         if kind == "orientation":
             return self._turned(values)
-        if kind == "velocities":
-            moved = functions.coord_transform(_vectors(values), M=functions.cast(self.linear, _DT.FLOAT))
-        elif kind == "proj_matrices_and_extrinsics":  # their rows times the inverse
-            # Fails where there are other columns.
-            rule, columns = "matrices must have 4 columns", self._inverse_columns_of_float
-            moved = failing_with(rule, functions.coord_transform, values, M=columns)
-            # Of a batch without any matrices, DALI forgets the number of columns.
-            return functions.reshape(moved, functions.shape_of(values))
-        elif kind == "points":
-            moved = _rows_times(_vectors(values), _on_device_of(values, self.linear), 3)
-            moved = moved if self.shift is None else moved + _on_device_of(values, self.shift)
-        elif kind == "ego_to_world":
-            moved = _rows_times(values, _on_device_of(values, self._inverse_columns), 4)
-        else:
-            moved = _rows_times(_on_device_of(values, self._matrix), functions.transpose(values), 4)
-        moved = functions.cast(moved, _DT.FLOAT)
-        # Fails where vectors have more columns.
-        rule = "points and velocities must be x, y, z"
-        return failing_with(rule, functions.reshape, moved, shape=functions.shape_of(values))
+        if kind in ("points", "velocities"):
+            if values.ndim not in (1, 2) or values.shape[-1] != 3:
+                raise FieldValueError(f"Points and velocities must be x, y, z, got the shape {values.shape}.")
+            moved = _product(values, self.linear.T)
+            return (moved + self.shift if kind == "points" else moved).astype(np.float32)
+        is_matrix = values.shape == (4, 4) if "ego" in kind else values.ndim >= 2 and values.shape[-1] == 4
+        if not is_matrix:
+            rule = "Matrices must be (4, 4)" if "ego" in kind else "Matrices must have 4 columns"
+            raise FieldValueError(f"{rule}, got the shape {values.shape}.")
+        if kind == "world_to_ego":
+            return _product(_homogeneous(self.linear, self.shift), values).astype(np.float32)
+        inverse = _homogeneous(self.back, _product(-self.shift, self.back.T))
+        return _product(values, inverse).astype(np.float32)
 
-    def _turned(self, angles: Value) -> Value:
-        if not self.signs and self.angle_rad is None:
-            return angles
-        angles = functions.cast(angles, _DT.FLOAT64)
-        for sign in self.signs.values():
-            angles = angles * _on_device_of(angles, sign)
-        if "x" in self.signs:  # pi - o
-            quarter_turn = exact_constant_like(np.array(math.pi / 2), angles)
-            angles = angles + (1.0 - _on_device_of(angles, self.signs["x"])) * quarter_turn
-        if self.angle_rad is not None:
-            angles = angles + _on_device_of(angles, self.angle_rad)
-        whole_turn = exact_constant_like(np.array(2 * math.pi), angles)
-        turns = functions.floor(angles / whole_turn + 0.5)
-        return functions.cast(angles - turns * whole_turn, _DT.FLOAT)
+    def _turned(self, angles: Array) -> Array:
+        turned = self.signs[0] * self.signs[1] * angles.astype(np.float64)
+        turned = turned + (math.pi if self.signs[0] < 0 else 0.0) + self.angle_rad  # mirrored along x: pi - o
+        turns = np.floor(turned / (2 * math.pi) + 0.5)
+        return (turned - turns * (2 * math.pi)).astype(np.float32)
 
 
-def _rotation(angle_rad: Value, axis: int) -> Value:
+def _rotation(angle_rad: float, axis: int) -> Float64Array:
     """Make the right-handed rotation about an axis, ``(3, 3)`` float64."""
-    angle_rad = functions.cast(angle_rad, _DT.FLOAT64)
-    along, across, cross = (np.zeros((3, 3), np.float32) for _ in range(3))
     one, other = (axis + 1) % 3, (axis + 2) % 3
-    along[axis, axis] = across[one, one] = across[other, other] = 1
-    cross[other, one], cross[one, other] = 1, -1
-    return functions.cos(angle_rad) * across + functions.sin(angle_rad) * cross + along
+    cosine, sine = math.cos(angle_rad), math.sin(angle_rad)
+    matrix = np.eye(3)
+    matrix[[one, one, other, other], [one, other, one, other]] = cosine, -sine, sine, cosine
+    return matrix
 
 
-def _vectors(values: Value) -> Value:
-    """Reshape ``(N, 3)`` or ``(3,)`` to ``(N, 3)``."""
-    # Fails where vectors have fewer columns.
-    xyz = failing_with(
-        "points and velocities must be x, y, z", functions.slice, values, start=[0], shape=[3], axes=[-1]
-    )
-    return functions.reshape(xyz, [-1, 3])
+def _product(left: Array, right: Array) -> Float64Array:
+    """Multiply ``(..., k)`` and ``(k, n)``, float64. What is not finite in a row affects no other row."""
+    terms = [left[..., place, None] * right[place].astype(np.float64) for place in range(len(right))]
+    return functools.reduce(operator.add, terms)
 
 
-def _rows_times(rows: Value, columns: Value, num_terms: int) -> Value:
-    """Multiply rows ``(N, num_terms)`` by columns ``(m, num_terms)``: ``(N, m)`` float64."""
-    products = functions.expand_dims(rows, [1]) * functions.expand_dims(columns, [0])
-    # DALI has no sum of float64.
-    return functools.reduce(operator.add, (products[:, :, place] for place in range(num_terms)))
-
-
-def _homogeneous(matrix: Value) -> Value:
-    """Complete ``(3, 3)``, ``(3, 4)`` or ``(4, 3)`` to ``(4, 4)`` by the elements of the identity."""
-    padded = functions.slice(matrix, start=[0, 0], shape=[4, 4], axes=[0, 1], out_of_bounds_policy="pad")
-    return padded + _LAST
-
-
-def _on_device_of(values: Value, computed: Value) -> Value:
-    """Move what was computed on the CPU to the device of the values."""
-    return computed.gpu() if is_node(values) and values.device == "gpu" else computed
+def _homogeneous(linear: Float64Array, shift: Float64Array) -> Float64Array:
+    matrix = np.eye(4)
+    matrix[:3, :3], matrix[:3, 3] = linear, shift
+    return matrix

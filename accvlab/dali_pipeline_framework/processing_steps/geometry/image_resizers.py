@@ -22,19 +22,19 @@ from ...errors import FieldValueError, SettingError
 from ...operators import functions, image_arrays, image_transform
 from ...operators.deferred_images import DeferredImage
 from ...operators.element_selection import leaf_at
-from ...operators.functions import Array, Value, constant
+from ...operators.functions import Array, Value
 from ...operators.image_pixels import pipeline_has_gpu
 from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
-from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
 from ...unknown_arguments import has_settings
 from .. import image_use
+from ..array_step import ArrayStep, FieldUse
 from ..field_steps import Parameters, PixelStep
 from ..image_use import PIXELS, ImageUse, as_array, as_pixels, axis_of_height, with_height_and_width
-from ..named_fields import FieldSearch, Key, Names, as_names, fields_of_elements, find_paths
-from ..pipeline_step_base import PipelineStepBase, PixelChanges, naming_field
+from ..named_fields import FieldSearch, Key, Names, as_names, find_paths
+from ..pipeline_step_base import PixelChanges, naming_field
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -91,7 +91,7 @@ class ImagePlaneChange:
     least_scale: float = 1.0
 
 
-class ImageTransformStep(PipelineStepBase):
+class ImageTransformStep(ArrayStep):
     """Applies one transformation per sample to images, and to all that is given in their pixels.
 
     A derived step says which transformation. All fields, found by name anywhere in the sample, get the same one.
@@ -99,6 +99,7 @@ class ImageTransformStep(PipelineStepBase):
     array one shape; for cameras that differ, apply the step to each camera by a wrapper.
     """
 
+    only_in_workers = False
     treats_elements_alike = True
 
     # Names of the arguments, for messages.
@@ -209,26 +210,29 @@ class ImageTransformStep(PipelineStepBase):
         changed: DataNode = self._in_graph(image, "mixed" if is_on_gpu else "cpu", fill_value, is_mask, parameters)
         return changed
 
-    @do_not_convert
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """Sizes and geometry; of image files the bytes, of other images the shape, where sizes matter."""
+        paths = {kind: find_paths(data_empty, names) for kind, names in self._fields.items()}
+        geometry = [path for kind in ("hw", "projection", "point", "box") for path in paths[kind]]
+        files = paths["image"] if self._is_encoded else []
+        images = [*paths["mask"], *([] if self._is_encoded else paths["image"])] if self._needs_size else []
+        return FieldUse(geometry, read=files, shapes=images)
+
     @np.errstate(all="ignore")  # which DALI does
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
-        is_graph = functions.is_node(*images.values(), *sizes.values())
-        hw = (self._size_of_nodes if is_graph else self._size_of_arrays)(images, masks, sizes)
+        hw = self._size_of_images(images, masks, sizes)
         change = self._change_of(hw)
         for path, image in (images | masks).items():
-            leaf = leaf_at(data, path)
             if self._is_encoded and path in images:
                 self._note_decoded(data, path)
             with naming_field(path):
-                data.set_item_in_path(path, self._changed(image, leaf, change, path[-1]))
-        self._set_sizes(data, sizes, hw, change.output_hw)
+                data.set_item_in_path(path, self._changed(image, change, path[-1]))
+        self._set_sizes(data, sizes, change.output_hw)
         self._change_geometry(data, change.matrix)
         return data
 
-    _process_arrays = _process
-
-    def _size_of_arrays(self, images: _Values, masks: _Values, sizes: _Values) -> Value:
+    def _size_of_images(self, images: _Values, masks: _Values, sizes: _Values) -> Value:
         """Get the size of all images, ``(2,)``; replace the bytes of files by opened files."""
         of_images = []
         for path, image in images.items() if self._is_encoded else ():
@@ -244,13 +248,9 @@ class ImageTransformStep(PipelineStepBase):
         of_images += map(image_transform.image_hw, arrays)
         if not self._needs_size:
             return np.ones(2, np.float32)
-        if sizes:
-            return image_transform.one_size_of_fields([*of_images, *sizes.values()])
-        return image_transform.one_size_of_all(functions.stack(*of_images), len(of_images))
+        return image_transform.one_size([*of_images, *sizes.values()], are_of_images=not sizes)
 
-    def _changed(self, image: Value, leaf: LeafFormat, change: ImagePlaneChange, name: Name) -> Value:
-        if functions.is_node(image):
-            return self.change_pixels(image, leaf, change.parameters, name)
+    def _changed(self, image: Value, change: ImagePlaneChange, name: Name) -> Value:
         if isinstance(image, DeferredImage):
             parameters = change.parameters.values()
             if change.output_hw is None:
@@ -263,33 +263,13 @@ class ImageTransformStep(PipelineStepBase):
         is_mask = name in self._fields["mask"]
         return change.changed(image, 0.0 if is_mask else self._fill_value, is_mask)
 
-    def _size_of_nodes(self, images: _Values, masks: _Values, sizes: _Values) -> Value:
-        """Get the size of all images, ``(2,)``, in a graph."""
-        decoded = masks if self._is_encoded else images | masks
-        of_decoded = [image_transform.image_hw(image) for image in decoded.values()]
-        if not sizes and (not self._is_encoded or not masks):
-            num_sizes = len(images | masks)
-            of_all = image_transform.sizes_of_encoded([*images.values()]) if self._is_encoded else of_decoded[0]
-            if not self._is_encoded and num_sizes > 1:
-                of_all = functions.stack(*of_decoded)
-            return image_transform.one_size_of_all(of_all, num_sizes)
-        files = images.values() if self._is_encoded else ()
-        of_files = [image_transform.sizes_of_encoded([file]) for file in files]
-        return image_transform.one_size_of_fields([*of_files, *of_decoded, *sizes.values()])
-
     def _values(self, data: SampleDataGroup, kind: str) -> _Values:
         return {path: data.get_item_in_path(path) for path in find_paths(data, self._fields[kind])}
 
-    def _set_sizes(
-        self, data: SampleDataGroup, sizes: _Values, hw: Value, output_hw: tuple[int, int] | None
-    ) -> None:
-        if output_hw is None or not sizes:
-            return
-        # Computed from the input size, so that its check is not optimized away.
-        size = hw * np.float32(0) + np.array(output_hw, np.float32)
-        for path in sizes:
-            dtype = leaf_at(data, path).dtype
-            data.set_item_in_path(path, size if dtype == _DT.FLOAT else functions.cast(size, dtype))
+    def _set_sizes(self, data: SampleDataGroup, sizes: _Values, output_hw: tuple[int, int] | None) -> None:
+        for path in sizes if output_hw is not None else ():
+            size = np.array(output_hw, np.float32)
+            data.set_item_in_path(path, functions.cast(size, leaf_at(data, path).dtype))
 
     def _change_geometry(self, data: SampleDataGroup, matrix: Value) -> None:
         for kind, transformed in (
@@ -300,23 +280,10 @@ class ImageTransformStep(PipelineStepBase):
             matrix_of_kind = image_transform.boxes_matrix(matrix) if values and kind == "box" else matrix
             for path, value in values.items():
                 data.set_item_in_path(path, transformed(value, matrix_of_kind, leaf_at(data, path).dtype))
-        self._change_projections(data, matrix)
-
-    def _change_projections(self, data: SampleDataGroup, matrix: Value) -> None:
-        values = self._values(data, "projection")
-        if not values:
-            return
-        rows = image_transform.projections_rows(matrix)
-        # Only matrices of one type on one device can be stacked.
-        kinds: dict[tuple[types.DALIDataType, str], list[FieldPath]] = {}
-        for path, value in values.items():
-            device = value.device if functions.is_node(value) else "cpu"
-            kinds.setdefault((leaf_at(data, path).dtype, device), []).append(path)
-        for (dtype, _), paths_of_kind in kinds.items():
-            for paths in fields_of_elements(paths_of_kind):
-                changed = _changed_projections([values[path] for path in paths], rows, dtype)
-                for path, value in zip(paths, changed, strict=True):
-                    data.set_item_in_path(path, value)
+        for path, value in self._values(data, "projection").items():
+            with naming_field(path):
+                dtype = leaf_at(data, path).dtype
+                data.set_item_in_path(path, image_transform.transformed_projections(value, matrix, dtype))
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
@@ -372,7 +339,7 @@ class ResamplingStep(ImageTransformStep):
     def _resized(self, scaling: AxisScaling, hw: Value) -> ImagePlaneChange:
         """Make the change for a transformation without rotation and shearing."""
         resampler = Resampler.resizing(self._resampling(), scaling, hw)
-        least_scale = 1.0 if functions.is_node(hw) else float(np.abs(scaling.scale).min())
+        least_scale = float(np.abs(scaling.scale).min())
         return self._change_by(resampler, scaling.matrix_after(), hw, least_scale)
 
 
@@ -385,17 +352,6 @@ def checked_hw(value: object, argument: str) -> tuple[int, int]:
     what = "[height, width] in whole pixels of at least 1"
     height, width = whole_number_list(value, argument, what, count=2, at_least=1)
     return height, width
-
-
-def _changed_projections(
-    projections: Sequence[Value], rows: tuple[Value, Value], dtype: types.DALIDataType
-) -> list[Value]:
-    if len(projections) == 1:
-        return [image_transform.transformed_projections(projections[0], rows, dtype)]
-    # Stacked, since the overhead of an operator is larger than its work on one matrix. Fails where shapes differ.
-    stacked = functions.failing_with("matrices of an array differ in shape", functions.stack, *projections)
-    changed: Value = image_transform.transformed_projections(stacked, rows, dtype)
-    return [changed[number] for number in range(len(projections))]
 
 
 class ImageResizeCropFlipper(ResamplingStep):
@@ -502,22 +458,21 @@ class ImageResizeCropFlipper(ResamplingStep):
 
     def _change_of(self, hw: Value) -> ImagePlaneChange:
         # All in pixels of the input, row and column.
-        output_hw: Value = constant(self._output_hw, hw)
+        output_hw, one = np.array(self._output_hw, np.float32), np.float32(1)
         scale: Value = self.draw("scale") if "scale" in self._draws else None
         bottom, share, drawn = (self.draw(name) for name in ("bottom", "share", "is_flipped"))
         if scale is None or self._is_kept_inside:
-            filling = functions.reductions.max(output_hw / hw)
+            filling = (output_hw / hw).max()
             scale = filling if scale is None else functions.maximum(scale, filling)
         size = output_hw / scale
         least = np.array([0 if self._is_kept_inside else -np.inf, 0], np.float32)
-        corner: Value = functions.maximum(hw - size, least) * functions.stack(constant(1, hw), share)
+        corner: Value = functions.maximum(hw - size, least) * np.array([one, share])
         if self._draws["bottom"].constant != 0:
-            cut_off = hw * functions.stack(bottom, constant(0, hw))
-            corner = functions.maximum(corner - cut_off, least)
+            corner = functions.maximum(corner - hw * np.array([bottom, 0], np.float32), least)
         is_flipped = drawn < np.float32(self._flip_prob)
-        mirrored = size * functions.stack(constant(False, hw, np.bool_), is_flipped)
+        mirrored = size * np.array([False, is_flipped])
         start, end = corner + mirrored, corner + size - mirrored
-        scales = functions.stack(scale, scale * (is_flipped * np.float32(-2) + np.float32(1)))
+        scales = np.array([scale, -scale if is_flipped else scale], np.float32)
         scaling = AxisScaling(scales, -start * scales, start, end, self._output_hw)
         return self._resized(scaling, hw)
 
@@ -653,16 +608,14 @@ class HorizontalFlipper(ImageTransformStep):
     def _change_of(self, hw: Value) -> ImagePlaneChange:
         width: Value = hw[1]
         is_flipped: Value = self.draw("is_flipped") < np.float32(self._prob)
-        flag = functions.cast(is_flipped, types.DALIDataType.INT32)
-        scale = is_flipped * np.array([-2, 0], np.float32) + np.float32(1)
-        offset = width * is_flipped * np.array([1, 0], np.float32)
-        transforms = functions.transforms
-        matrix = transforms.translation(transforms.scale(scale=scale), offset=offset)
+        scale = np.array([-1 if is_flipped else 1, 1], np.float32)
+        offset = np.array([width if is_flipped else 0, 0], np.float32)
+        matrix = functions.combined(functions.scaling(scale), functions.translation(offset))
 
         def flipped(image: Array, fill_value: float, is_mask: bool) -> Array:
             return image_arrays.flipped(image) if is_flipped else image
 
-        return ImagePlaneChange(matrix, {"is_flipped": flag}, flipped, None)
+        return ImagePlaneChange(matrix, {"is_flipped": np.int32(is_flipped)}, flipped, None)
 
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
         return {"is_flipped": _DT.INT32}
@@ -671,7 +624,6 @@ class HorizontalFlipper(ImageTransformStep):
         return fn.flip(image, horizontal=parameters["is_flipped"])
 
 
-_RULE = "an image has height, width, channels"
 _SIZE_TYPES = [_DT.INT32, _DT.INT64, _DT.UINT32, _DT.UINT64, _DT.INT16, _DT.UINT16, _DT.FLOAT, _DT.FLOAT64]
 
 
@@ -727,11 +679,10 @@ class ImageToTileSizePadder(PixelStep):
         return self._padded_hw
 
     def _padded_hw(self, image: Value, leaf: LeafFormat) -> list[Value]:
-        if not functions.is_node(image) and image.ndim < 3:
-            raise FieldValueError(f"{_RULE[0].upper()}{_RULE[1:]}; got {image.shape}.")
+        if image.ndim < 3:
+            raise FieldValueError(f"An image has height, width, channels; got {image.shape}.")
         height = axis_of_height(leaf)
-        image_hw = functions.shape_of(image, _DT.INT32)[height : height + 2 or None]
-        return [functions.failing_with(_RULE, self._padded, image_hw)]  # fails where there are fewer axes
+        return [self._padded(np.array(image.shape[height : height + 2 or None], np.int32))]
 
     def _in_graph(self, image: DataNode, leaf: LeafFormat, padded_hw: DataNode) -> DataNode:
         is_bool, height = leaf.dtype == _DT.BOOL, axis_of_height(leaf)
@@ -756,15 +707,17 @@ class ImageToTileSizePadder(PixelStep):
         for path in find_paths(data, self._hw_names):
             size_hw = data.get_item_in_path(path)
             padded_hw = self._padded(functions.cast(size_hw, _DT.INT32))
-            data.set_item_in_path(path, functions.cast_like(padded_hw, size_hw))
+            data.set_item_in_path(path, functions.cast_array(padded_hw, size_hw.dtype))
+
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """The shapes of the images, and the sizes to round up."""
+        return FieldUse(find_paths(data_empty, self._hw_names), shapes=self._image_paths(data_empty))
 
     def _padded(self, size_hw: Value) -> Value:
         """Round height and width, ``(2,)`` int32, up to tiles."""
         width, height = self._tile_size_xy
         tile_hw = np.array([height, width], np.int32)
-        # One number needs no operator. The first sum is of two numbers: it fails where there are others.
-        size: Value = width if width == height else functions.constant(tile_hw, size_hw, np.int32)
-        return (size_hw + (tile_hw - 1)) // size * size
+        return (size_hw + (tile_hw - 1)) // tile_hw * tile_hw
 
     def _find(self, search: FieldSearch) -> list[FieldPath]:
         images = super()._find(search)

@@ -18,12 +18,10 @@ from nvidia.dali.data_node import DataNode
 
 from ...checks import field_name, flag, number_range, probability
 from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
-from ...operators import functions as f
 from ...operators import image_pixels as pixels
 from ...operators.functions import Value
 from ...operators.image_pixels import Image, looked_up, recolored, scaled, scaling_table
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
-from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
 from ..field_steps import Parameters, PixelStep
 from ..image_use import as_pixels, white_at_full_scale
@@ -158,19 +156,18 @@ class PhotoMetricDistorter(PixelStep):
     def _parameter_types(self) -> dict[str, types.DALIDataType]:
         return dict.fromkeys((*_NUMBERS, *["matrix"] * self._may(*_PARTS[2:])), _DT.FLOAT)
 
-    @do_not_convert
     def _parameters(self) -> Parameters:
         """Compute `_NUMBERS`: delta, contrast, its part before the matrix and that after it; and the matrix."""
-        drawn = {draw.name: self.draw(draw.name) for draw in self._draws}  # in the order of the declaration
-        values = f.stack(*[drawn[part] for part in _PARTS[:4]], f.cast(drawn["permutation"], _DT.FLOAT))
-        decisions = f.stack(*[drawn[f"{part}_decision"] for part in _PARTS])
+        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self._draws}
+        values = np.array([*(drawn[part] for part in _PARTS[:4]), drawn["permutation"]], np.float32)
+        decisions = np.array([drawn[f"{part}_decision"] for part in _PARTS])
         probabilities = np.array([self._probabilities[part] for part in _PARTS], np.float32)
-        no_change = f.constant([_NO_CHANGE[part] for part in _PARTS], values)
+        no_change = np.array([_NO_CHANGE[part] for part in _PARTS], np.float32)
         done = (values - no_change) * (decisions < probabilities) + no_change  # (5,)
-        alpha = done[1]
-        early = (alpha - 1.0) * f.cast(drawn["contrast_is_early"], _DT.FLOAT) + 1.0
+        alpha, one = done[1], np.float32(1)
+        early = (alpha - one) * np.float32(drawn["contrast_is_early"]) + one
         # A gain above 1 must be clamped before the matrix; one below 1 needs no clamp and may be part of it.
-        gain = f.maximum(early, np.float32(1.0))
+        gain = np.maximum(early, one)
         numbers = [done[0], alpha, gain, alpha / gain, *self._matrix(done)]
         return lambda image, leaf: numbers
 
@@ -188,11 +185,10 @@ class PhotoMetricDistorter(PixelStep):
         """Compute the matrix of saturation, hue and swap, ``(9,)`` float32; an empty list without any of them."""
         if not self._may(*_PARTS[2:]):
             return []
-        table = f.constant(_matrix_table(self._is_bgr), done)  # (permutation, 3, 9)
-        of_permutation = table[f.cast(done[4], _DT.INT32)]
-        saturation, angle_rad = done[2], done[3] * np.float32(math.pi / 180)
-        weights = f.stack(f.constant(1.0, done), saturation * f.cos(angle_rad), saturation * f.sin(angle_rad))
-        return [f.reductions.sum(of_permutation * f.reshape(weights, shape=[3, 1]), axes=[0])]
+        saturation, angle_rad = done[2], float(done[3] * np.float32(math.pi / 180))
+        weights = [1, saturation * np.float32(math.cos(angle_rad)), saturation * np.float32(math.sin(angle_rad))]
+        of_permutation = _matrix_table(self._is_bgr)[int(done[4])]  # (3, 9)
+        return [(of_permutation * np.array(weights, np.float32)[:, None]).sum(axis=0)]
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         leaf = search.leaf(path)

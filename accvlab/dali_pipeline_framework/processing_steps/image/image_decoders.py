@@ -74,6 +74,11 @@ class ImageDecoder(PixelStep):
         self._hw_decoder_load = probability(hw_decoder_load, "hw_decoder_load")
         self._as_bgr = flag(as_bgr, "as_bgr")
 
+    @property
+    def has_array_form(self) -> bool:
+        """Whether no derived class defines operators."""
+        return type(self)._process is ImageDecoder._process
+
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare which images must be encoded, and that they are decoded then."""
         return super().declare_images(data_empty)
@@ -112,9 +117,12 @@ class ImageDecoder(PixelStep):
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         sequences = self._sequences(data)
-        data = super()._process(data)
         if not sequences:
-            return data
+            return super()._process(data)
+        for path in self._image_paths(data):
+            decoded = self._decoded(data.get_item_in_path(path))
+            self._adjust_format(data, path)
+            data.set_item_in_path(path, decoded)
         return _with_clips(data, _decoded_clips(data, sequences, self._decoded))
 
     @do_not_convert

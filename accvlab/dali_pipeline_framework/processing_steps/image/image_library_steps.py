@@ -21,10 +21,10 @@ from ...operators.functions import Array
 from ...sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name
+from ..array_step import ArrayStep
 from ..image_use import PIXELS, ContentRule, ImageUse, as_pixels
 from ..named_fields import FieldSearch, Key, Names, as_names, find_paths, required_names
 from ..pipeline_step_base import full_path
-from ..wrappers.function_steps import ArrayStep
 
 _DT = types.DALIDataType
 _PIXELS = (_DT.UINT8, _DT.INT16, _DT.FLOAT)

@@ -17,7 +17,6 @@ from ...checks import number_range, probability
 from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
 from ...engine.dali.graph_definition import branched
 from ...errors import SettingError
-from ...operators import functions as f
 from ...operators.array_packages import needed_package
 from ...operators.functions import Value
 from ...operators.image_pixels import Image, by_frame, checked_image, with_layout
@@ -115,9 +114,9 @@ class GridMasker(PixelStep):
     _parameter_types: ClassVar = {"tile": _DT.INT32, **dict.fromkeys(_reals, _DT.FLOAT)}
 
     def _parameters(self) -> Parameters:
-        is_masked = f.cast(self._is_changed(), _DT.FLOAT)
+        is_masked = np.float32(self._is_changed())
         tile, ratio, angle, x, y = (self.draw(draw.name) for draw in self._draws[1:])
-        size = f.cast(tile, _DT.FLOAT)
+        size = np.float32(tile)
         return lambda image, leaf: [tile, ratio * is_masked, angle, x * size, y * size]
 
     def _in_graph(self, image: DataNode, leaf: LeafFormat, *grid: Value) -> Value:

@@ -18,10 +18,10 @@ from ...operators.element_selection import leaf_at
 from ...operators.encoded_videos import rgb_of_bt601, video_decoded_in_graph, why_not_in_graph
 from ...providers.frame_counts import count_frames
 from ...sample_data import FieldPath, LeafFormat, SampleDataGroup, formats
-from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name
 from ...video.encoded_clips import decoded_clip, size_of_clip
 from ...video.frame_converter import Colors
+from ..array_step import FieldUse
 from ..field_steps import PixelStep
 from ..image_use import ImageUse
 from ..named_fields import FieldSearch
@@ -122,20 +122,20 @@ class VideoDecoder(PixelStep):
         ((kind, numbers),) = parameters.items()
         return self._in_graph(image, leaf, numbers, is_clip=kind == "frames")
 
-    @do_not_convert
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """The numbers of the frames."""
+        return FieldUse(read=[_numbers_path(path) for path in self._image_paths(data_empty)])
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in self._image_paths(data):
             numbers: Any = data.get_item_in_path(_numbers_path(path))
             image, is_clip = data.get_item_in_path(path), _holds_clip(data, path)
-            is_deferred, is_node = isinstance(image, DeferredImage), isinstance(image, DataNode)
-            change = self._in_graph if is_node else self._noted if is_deferred else self._on_array
+            change = self._noted if isinstance(image, DeferredImage) else self._on_array
             with naming_field(path):
                 changed = change(image, leaf_at(data, path), numbers, is_clip=is_clip)
             self._adjust_format(data, path)
             data.set_item_in_path(path, changed)
         return data
-
-    _process_arrays = _process
 
     def _in_graph(self, image: DataNode, leaf: LeafFormat, numbers: DataNode, *, is_clip: bool) -> DataNode:
         colors = rgb_of_bt601(leaf.content.codecs) if self._colors == "stream" else ()

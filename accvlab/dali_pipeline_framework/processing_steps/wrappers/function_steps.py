@@ -4,23 +4,23 @@
 from __future__ import annotations
 
 import inspect
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from nvidia.dali import types
+from nvidia.dali.data_node import DataNode
 
 from ...checks import field_names, shown
 from ...draws.draw_scope import checked_draws
 from ...draws.random_draws import RandomDraw
-from ...errors import NotSupportedError, SettingError, StepOutputError
-from ...operators import functions
+from ...errors import SettingError, StepOutputError
 from ...sample_data import FieldPath, GroupFormat, ImageContent, SampleDataGroup
 from ...sample_data.conversion import encoded
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, Path, format_paths
 from ...sample_data.sample_data_group import nested_dictionary
+from ..array_step import ArrayStep
 from ..image_use import ImageUse
 from ..named_fields import FieldSearch
 from ..pipeline_step_base import PipelineStepBase
@@ -159,49 +159,6 @@ def paths_of(names: Name | Sequence[Path], argument: str) -> tuple[FieldPath, ..
     return tuple((name,) for name in field_names(names, argument))
 
 
-class ArrayStep(PipelineStepBase):
-    """A step in NumPy, OpenCV or whatever works on arrays: one sample goes in, one sample comes out.
-
-    It runs where the samples are loaded, in the worker processes, before the graph. So it cannot follow a step
-    that has a form for the graph only.
-
-    The values are NumPy arrays of one sample, without a batch axis; text is its bytes, uint8. They are read-only:
-    a field is changed by setting it to another array. The output format is the input format, unless the step
-    overrides ``_check_and_adjust_data_format_input_to_output``; what comes out must have the declared types.
-
-    Example::
-
-        class Noise(ArrayStep):
-            def declare_draws(self, data_empty):
-                return [UniformDraw("strength", 0, 10)]
-
-            def _process_arrays(self, data):
-                image = data["image"]
-                noise = np.random.normal(0, self.draw("strength"), image.shape)
-                data["image"] = np.clip(image + noise, 0, 255).astype(np.uint8)
-                return data
-    """
-
-    @abstractmethod
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        """Apply the step to a sample of arrays. ``data`` may be changed and returned, not the arrays in it."""
-
-    @property
-    def has_graph_form(self) -> bool:
-        """Whether a derived class has one, too."""
-        return type(self)._process is not ArrayStep._process
-
-    @do_not_convert
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        raise NotSupportedError(
-            f"{type(self).__name__} works on arrays only, so it cannot be part of a graph. Give it to a "
-            f"`DataLoader` or a `PipelineDefinition`, which run it in the worker processes."
-        )
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
-
-
 class LambdaStep(FunctionStep):
     """Runs a function of operators on fields, and puts the results into fields of declared types.
 
@@ -261,7 +218,7 @@ class LambdaStep(FunctionStep):
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         results = self._function(*[data.get_item_in_path(path) for path in self._inputs])
-        nodes = self._checked_results(results, "node", functions.is_node)
+        nodes = self._checked_results(results, "node", _is_node)
         self._declare(data)
         for path, node in zip(self._outputs, nodes):  # noqa: B905 (DALI's conditionals know no `strict`)
             data.set_item_in_path(path, node)
@@ -393,6 +350,10 @@ def _flat(values: Any, prefix: FieldPath) -> dict[FieldPath, Any]:
     if not isinstance(values, Mapping):
         return {prefix: values}
     return {path: value for name, child in values.items() for path, value in _flat(child, (*prefix, name)).items()}
+
+
+def _is_node(value: object) -> bool:
+    return isinstance(value, DataNode)
 
 
 def _is_value(value: object) -> bool:

@@ -17,7 +17,7 @@ from ...sample_data import FieldPath, FormatProblem, SampleDataGroup, format_err
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, Path, normalized_path
 from ..image_use import no_images
-from ..pipeline_step_base import PipelineStepBase, no_pixels
+from ..pipeline_step_base import PipelineStepBase
 
 
 def _of_wrapped(name: str) -> Any:
@@ -59,7 +59,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
     @property
     def has_array_form(self) -> bool:
         """Whether the step that it applies has one."""
-        return super().has_array_form and self.inner_step.has_array_form
+        return self.inner_step.has_array_form
 
     @abstractmethod
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> Sequence[FieldPath]:
@@ -79,7 +79,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
         return [path for path in paths if not any(path[:end] in paths for end in range(len(path)))]
 
     declare_images = no_images
-    declare_pixel_changes = no_pixels  # the step that it applies declares its own
+    reads_pixels = False  # the step that it applies declares its own
 
     def why_on_arrays(self, data_empty: SampleDataGroup, has_gpu: bool) -> str:
         """Why the step that it applies must run in the workers, for the first group for which it must."""

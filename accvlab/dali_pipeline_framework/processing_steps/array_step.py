@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps on arrays, and how a graph runs them: Python computes sample by sample, operators change the pixels."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nvidia.dali.data_node import DataNode
+
+from ..draws.draw_scope import ArrayDraws, declared_draws, path_in_sample, step_context
+from ..engine.dali.graph_definition import python_operator
+from ..errors import FieldValueError, FrameworkError, NotSupportedError, text_of
+from ..operators.deferred_images import DeferredImage
+from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
+from ..sample_data.dtypes import get_numpy_type_for_dali_type
+from ..sample_data.graph_mode import Within, do_not_convert, methods_not_converted
+from .pipeline_step_base import ArrayApplication, PipelineStepBase, PixelChanges
+
+_Array: TypeAlias = npt.NDArray[Any]
+
+
+@attrs.frozen
+class FieldUse:
+    """The fields that a step on arrays works on; only these are brought to it in a graph.
+
+    Attributes:
+        changed: Paths of the fields whose values it may replace.
+        read: Paths of further fields that it reads, or removes.
+        shapes: Paths of images of which it reads the shape only.
+    """
+
+    changed: Sequence[FieldPath] = ()
+    read: Sequence[FieldPath] = ()
+    shapes: Sequence[FieldPath] = ()
+
+
+class ArrayStep(PipelineStepBase):
+    """A step in NumPy, OpenCV or whatever works on arrays: one sample goes in, one sample comes out.
+
+    It runs where the samples are loaded, in the worker processes, before the graph. Where it may also run in a
+    graph (``only_in_workers = False``), Python calls it there with each sample of a batch, on the CPU.
+
+    The values are NumPy arrays of one sample, without a batch axis; text is its bytes, uint8. They are read-only:
+    a field is changed by setting it to another array. The output format is the input format, unless the step
+    overrides ``_check_and_adjust_data_format_input_to_output``; what comes out must have the declared types.
+
+    Attributes:
+        only_in_workers: Whether the step cannot be part of a graph, so that it cannot follow a step of operators:
+            it uses global generators of random numbers, say, or should not compute in the process of the loop.
+
+    Example::
+
+        class Noise(ArrayStep):
+            def declare_draws(self, data_empty):
+                return [UniformDraw("strength", 0, 10)]
+
+            def _process_arrays(self, data):
+                image = data["image"]
+                noise = np.random.normal(0, self.draw("strength"), image.shape)
+                data["image"] = np.clip(image + noise, 0, 255).astype(np.uint8)
+                return data
+    """
+
+    only_in_workers: bool = True
+
+    @abstractmethod
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """Apply the step to a sample of arrays. ``data`` may be changed and returned, not the arrays in it."""
+
+    @property
+    def has_array_form(self) -> bool:
+        """Whether no derived class defines operators instead (``_process``)."""
+        return type(self)._process is ArrayStep._process
+
+    @property
+    def has_graph_form(self) -> bool:
+        """Whether the step can be part of a graph."""
+        return not self.only_in_workers or not self.has_array_form
+
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """Get the fields that ``_process_arrays`` works on: only these are brought to it in a graph.
+
+        By default it may change all fields but images: their pixels stay in the graph if
+        `declare_pixel_changes` says so.
+
+        Args:
+            data_empty: Format of what the step is applied to, before the step.
+        """
+        leaves = zip(data_empty.format.flat_paths, data_empty.format.flat_leaves, strict=True)
+        if self.declare_pixel_changes(data_empty) is None:
+            return FieldUse([path for path, _ in leaves])
+        images = {path: leaf.content.is_encoded is not None for path, leaf in leaves}
+        others = [path for path, is_image in images.items() if not is_image]
+        return FieldUse(others, shapes=[path for path, is_image in images.items() if is_image])
+
+    @do_not_convert
+    def draw_nodes(self, names: Sequence[str]) -> Sequence[DataNode]:
+        """Get the nodes of declared draws, in a graph that runs the step on arrays."""
+        return [self.draw(name) for name in names]
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+    @do_not_convert
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        """Have Python run ``_process_arrays`` in the graph, and the graph change the pixels.
+
+        One operator calls Python with the fields and draws that the step uses, of all samples of a batch. Fields
+        on a GPU are copied to the CPU, and what the step has changed of them is copied back. Then operators change
+        the pixels of images, by the parameters that the step has noted.
+        """
+        if self.only_in_workers:
+            raise NotSupportedError(
+                f"{type(self).__name__} works on arrays only, so it cannot be part of a graph. Give it to a "
+                f"`DataLoader` or a `PipelineDefinition`, which run it in the worker processes."
+            )
+        before, empty = data.format, data.get_empty_like_self()
+        output = self.check_input_data_format_and_set_output_data_format(data)
+        after = output.format
+        nodes: dict[FieldPath, Any] = dict(zip(before.flat_paths, data.get_data(), strict=True))
+        pixels, use = self.declare_pixel_changes(empty) or {}, self.fields_used(empty)
+        changed = {*use.changed} - pixels.keys()
+        computed = [
+            path for path in after.flat_paths if path not in pixels and (path in changed or path not in nodes)
+        ]
+        function = _OnArrays(self, before, step_context.get().group, use, computed, pixels)
+        made = function.defined(nodes, after)
+        results: dict[FieldPath, Any] = {
+            path: node.gpu() if path in nodes and nodes[path].device == "gpu" else node
+            for path, node in zip(computed, made, strict=False)
+        }
+        parameters = iter(made[len(computed) :])
+        for path, names in pixels.items():
+            leaf: Any = before.at(path)
+            numbers = {name: next(parameters) for name in names}
+            results[path] = self.change_pixels(nodes[path], leaf, numbers, path[-1])
+        output.set_data([results[path] if path in results else nodes[path] for path in after.flat_paths])
+        return output
+
+
+@methods_not_converted
+@attrs.define(eq=False)
+class _OnArrays:
+    """The function that a graph calls with a batch.
+
+    Attributes:
+        step: The step.
+        before: Format of the samples before the step.
+        group: Path of the group that the step is applied to.
+        use: The fields whose values come, and the images whose shapes follow.
+        computed: Paths of the fields whose values are returned.
+        pixels: The images whose parameters follow, with the names and types of these.
+        draws: Names of the draws whose numbers come last.
+    """
+
+    step: ArrayStep
+    before: GroupFormat
+    group: FieldPath
+    use: FieldUse
+    computed: Sequence[FieldPath]
+    pixels: PixelChanges
+    draws: Sequence[str] = ()
+    _given: ArrayDraws = attrs.field(factory=ArrayDraws, init=False)
+    _apply: ArrayApplication = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Set up what applies the step."""
+        self._apply = ArrayApplication(self._given)
+        self._apply.defers_pixels = True
+
+    @property
+    def _values(self) -> list[FieldPath]:
+        return [*dict.fromkeys((*self.use.changed, *self.use.read))]
+
+    def defined(self, nodes: Mapping[FieldPath, Any], after: GroupFormat) -> Sequence[DataNode]:
+        """Define the operator that calls this; get the nodes of what is computed, and of the parameters."""
+        leaves: list[Any] = [after.at(path) for path in self.computed]
+        layouts = [leaf.content.layout or "" for leaf in leaves] + [""] * sum(map(len, self.pixels.values()))
+        if not layouts:
+            return ()
+        self.draws = [*declared_draws(self.step, SampleDataGroup.from_format(self.before))]
+        inputs = [nodes[path].cpu() if nodes[path].device == "gpu" else nodes[path] for path in self._values]
+        inputs += [nodes[path].shape() for path in self.use.shapes]
+        inputs += self.step.draw_nodes(self.draws)
+        # The size of the batch is that of an input.
+        return python_operator(self, inputs or [node.shape() for node in nodes.values()][:1], layouts)
+
+    def __call__(self, *columns: Sequence[_Array]) -> Any:
+        """Apply the step to each sample of a batch.
+
+        Raises:
+            FieldValueError: The step failed; ends with the number of the sample in the batch of the operator.
+        """
+        rows: list[list[_Array]] = []
+        with Within(step_context, step_context.get()._replace(group=self.group)):
+            for row in zip(*columns, strict=True):
+                try:
+                    rows.append(self._applied(row))
+                except Exception as error:
+                    kind = "" if isinstance(error, FrameworkError) else f"{type(error).__name__}: "
+                    raise FieldValueError(f"{kind}{text_of(error)} [sample #{len(rows)}]") from error
+        num_results = len(self.computed) + sum(map(len, self.pixels.values()))
+        results = [[row[place] for row in rows] for place in range(num_results)]
+        return tuple(results) if num_results > 1 else results[0]
+
+    def _applied(self, row: Sequence[_Array]) -> list[_Array]:
+        remaining = iter(row)
+        # Copies, since DALI uses the memory again.
+        given: dict[FieldPath, Any] = {path: np.array(next(remaining)) for path in self._values}
+        shapes = {path: tuple(next(remaining).tolist()) for path in self.use.shapes}
+        self._given.begin_with(dict(zip(self.draws, remaining, strict=False)))
+        leaves = zip(self.before.flat_paths, self.before.flat_leaves, strict=True)
+        sample = SampleDataGroup.from_format(self.before)
+        sample.set_apply_mapping(False)
+        sample.set_do_convert(False)
+        sample.set_data([given[path] if path in given else _left(leaf, path, shapes) for path, leaf in leaves])
+        result = self._apply(self.step, sample)
+        values: list[_Array] = [np.asarray(result.get_item_in_path(path)) for path in self.computed]
+        for path, parameters in self.pixels.items():
+            noted = result.get_item_in_path(path).parameters[-1] if parameters else ()
+            values += [
+                np.asarray(number).astype(get_numpy_type_for_dali_type(dtype), copy=False)
+                for number, dtype in zip(noted, parameters.values(), strict=True)
+            ]
+        return values
+
+
+def _left(leaf: LeafFormat, path: FieldPath, shapes: Mapping[FieldPath, tuple[int, ...]]) -> DeferredImage:
+    """Make a placeholder for a field whose value stays in the graph."""
+    shape = shapes.get(path, (0,) * (leaf.ndim or 0))
+    return DeferredImage(np.empty(0), leaf.numpy_dtype, len(shape), lambda: shape, path_in_sample(path))
