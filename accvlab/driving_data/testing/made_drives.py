@@ -21,6 +21,7 @@ from accvlab.dali_pipeline_framework.extension import needed_package
 from ..datasets.driving import driving_index as tables
 from ..datasets.driving import poses
 from ..datasets.driving.driving_index import DrivingIndex, first_column, names_column
+from ..datasets.driving.scene_parts import project_boxes
 
 _LEVEL = [1.0, 0.0, 0.0, 0.0]  # quaternions, w first
 _AHEAD = [0.5, -0.5, 0.5, -0.5]  # of a camera that looks along x
@@ -32,6 +33,8 @@ def made_drive(folder: str | os.PathLike[str], layout: str = "index") -> Path:
     """Write a small drive: a vehicle on a straight road, a car ahead of it. It takes less than a second.
 
     - ``"index"``: six frames in two scenes, two cameras, points, boxes, 2D boxes, CAN bus; an index in ``index``
+    - ``"folders"``: two drives as many teams have them: poses in CSV, boxes and calibration in JSON, a folder of
+      JPEGs for each of three cameras of two sizes
     - ``"nuscenes"``: tables ``v1.0-mini``; two scenes of four keyframes and records between, two cameras, a lidar
     - ``"infos"``: ``infos.pkl`` of four frames among 24 moving objects, boxes as ``"w,l,h,-yaw-pi/2"``
     - ``"navsim"``: a log of 16 frames of split ``trainval``, three of eight cameras, and ``navtrain.yaml``
@@ -162,6 +165,60 @@ def _write_index(root: Path) -> None:
             box_row=np.array([frame for frame, _ in none]),
         ),
     ).save(root / "index")
+
+
+def _write_folders(root: Path) -> None:
+    sizes = {"front": (90, 160), "left": (60, 100), "right": (60, 100)}
+    angles = {"front": 0.0, "left": 0.9, "right": -0.9}
+    mounted = {
+        name: poses.joined(
+            poses.pose_of_quaternion(poses.quaternion_of_yaw(angle), [1.5, 0.5 * np.sign(angle), 1.6]),
+            poses.pose(_LOOKING_AHEAD, np.zeros(3)),
+        )
+        for name, angle in angles.items()
+    }
+    matrices = {
+        name: np.array([[0.75 * width, 0, width / 2], [0, 0.75 * width, height / 2], [0, 0, 1]])
+        for name, (height, width) in sizes.items()
+    }
+    calibration = {
+        name: {"intrinsics": matrices[name].tolist(), "ego_from_camera": pose.tolist()}
+        for name, pose in mounted.items()
+    }
+    for drive, count in (("monday", 6), ("tuesday", 4)):
+        folder = root / drive
+        folder.mkdir()
+        (folder / "calibration.json").write_text(json.dumps(calibration))
+        rows, objects = [["frame", "time", "x", "y", "yaw"]], {}
+        for number in range(count):
+            frame, travelled = f"{number:04d}", 4.0 * number
+            rows.append([frame, f"{100 + 0.5 * number:.6f}", f"{travelled}", "0.0", "0.0"])
+            objects[frame] = [
+                {"track": 7, "kind": "car", "xyz": [25 - travelled, 2, 0.8], "lwh": [4.5, 1.9, 1.6], "yaw": 0.1},
+                {"track": 9, "kind": "car", "xyz": [12 + travelled, -3, 0.8], "lwh": [4.3, 1.8, 1.5], "yaw": 0.0},
+            ]
+            for name, (height, width) in sizes.items():
+                boxes = [_seen(one, mounted[name], matrices[name], height, width) for one in objects[frame]]
+                box = next((each for each in boxes if each is not None), None)
+                _picture(folder / name / f"{frame}.jpg", height, width, number, box)
+        with (folder / "poses.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(rows)
+        (folder / "boxes.json").write_text(json.dumps(objects))
+
+
+def _seen(
+    one: Mapping[str, Any], ego_from_camera: Any, intrinsics: Any, height: int, width: int
+) -> tuple[float, float, float, float] | None:
+    found = project_boxes(
+        [one["xyz"]],
+        [one["lwh"]],
+        [poses.quaternion_of_yaw(one["yaw"])],
+        poses.inverse(ego_from_camera)[np.newaxis],
+        intrinsics[np.newaxis],
+        [[width, height]],
+    )
+    x1, y1, x2, y2 = found.box[0].tolist()
+    return (x1, y1, x2, y2) if found.is_seen[0] else None
 
 
 def _write_nuscenes(root: Path) -> None:
@@ -552,6 +609,7 @@ def _write_lerobot(root: Path) -> None:
 
 _WRITERS: Final[dict[str, Callable[[Path], None]]] = {
     "index": _write_index,
+    "folders": _write_folders,
     "nuscenes": _write_nuscenes,
     "infos": _write_infos,
     "navsim": _write_navsim,
