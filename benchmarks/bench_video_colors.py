@@ -143,8 +143,8 @@ def clips(path: Path) -> dict[str, Deliver]:
         for _ in range(num_frames // CLIP_LENGTH):
             np.stack([next(frames) for _ in range(CLIP_LENGTH)])
 
-    frames = VideoFrameDataProvider(Videos(path))
-    provider = Windows(frames, {"image": range(CLIP_LENGTH)}, unit="frames", step=CLIP_LENGTH)
+    single = VideoFrameDataProvider(Videos(path))
+    provider = Windows(single, {"image": range(CLIP_LENGTH)}, unit="frames", step=CLIP_LENGTH)
     deliver = _samples(provider)
     return {
         "PyAV": deliver_lists,

@@ -45,7 +45,6 @@ LEFT = {
     "dali_pipeline_framework/providers/files/test_file_lock.py",
     "dali_pipeline_framework/providers/files/test_file_scan.py",
     "dali_pipeline_framework/providers/files/test_file_storage.py",
-    "dali_pipeline_framework/testing/test_data_set_lint.py",
     "dali_pipeline_framework/video/test_video_index.py",
     "driving_data/datasets/test_file_limits_of_data_sets.py",
     "driving_data/datasets/test_nuscenes_provider.py",

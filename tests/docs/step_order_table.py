@@ -78,7 +78,7 @@ def _outcome(steps: list[PipelineStepBase]) -> str:
     assert isinstance(after, LeafFormat)
     if before.content == after.content:
         return "yes"
-    return f"yes: {after.content.describe().removeprefix('decoded, ').replace('..', ' to ')}"
+    return f"yes: {after.content.describe().removeprefix('decoded, ')}"
 
 
 def main() -> None:

@@ -188,7 +188,7 @@ class TestDescribe:
         lines = capsys.readouterr().out.splitlines()
         start = lines.index("step 0: ImageDecoder")
         assert lines[start + 1] == (
-            "  ~ cameras[0..1].image: UINT8, 1D, image: encoded -> UINT8, 3D, image: decoded, HWC, 0..255"
+            "  ~ cameras[0..1].image: UINT8, 1D, image: encoded -> UINT8, 3D, image: decoded, HWC"
         )
         assert lines[start + 2] == "step 1: UnneededFieldRemover"
         assert lines[start + 3] == "  - boxes.centers: FLOAT, 2D"

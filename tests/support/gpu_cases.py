@@ -18,6 +18,7 @@ from accvlab.dali_pipeline_framework import (
     AffineTransformer,
     DataLoader,
     DataProvider,
+    FrameDataProvider,
     GridMasker,
     HorizontalFlipper,
     ImageDecoder,
@@ -36,7 +37,7 @@ from accvlab.dali_pipeline_framework import (
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
 from support.arrays import DT, ArrayProvider, encoded_image, photograph
 from support.reader_data import frame_folders
-from support.windows import frame_clips, video_clips
+from support.windows import video_clips
 
 HW = (90, 160)
 NUM_CAMERAS = 3
@@ -142,7 +143,8 @@ def _windows(folder: Path) -> dict[str, Any]:
 
 
 def _clips(folder: Path) -> dict[str, Any]:
-    source = frame_clips(_frames(folder), 4)
+    frames = FrameDataProvider(_frames(folder), image_name="frames")
+    source = Windows(frames, {"frames": range(4)}, unit="frames")
     return {"source": source, "batch_size": 3, "steps": [ImageDecoder("frames", True)]}
 
 

@@ -160,14 +160,15 @@ class Quarantine:
         self._host = socket.gethostname()
         self._append(b"")
 
-    def add(self, failed: FailedSample, *, has_place: bool = True) -> None:
-        """Append a line for a sample; ``has_place``: whether it has failed in a batch of an epoch."""
+    def add(self, failed: FailedSample) -> None:
+        """Append a line for a sample."""
         line: dict[str, Any] = {
             "sample": failed.sample_index,
             "file": failed.file[:_LONGEST_TEXT],
             "reason": failed.reason[:_LONGEST_TEXT],
             "step": failed.stage,
-            **({"epoch": failed.epoch, "batch": failed.batch} if has_place else {}),
+            "epoch": failed.epoch,
+            "batch": failed.batch,
             "host": self._host,
         }
         self._append(json.dumps(line).encode() + b"\n")

@@ -100,6 +100,12 @@ def decoded_image(
     return np.asarray(image if as_bgr else cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image))
 
 
+def begins_like_image(values: Array) -> bool:
+    """Whether an array, of any type and shape, has bytes that begin like an image file."""
+    is_bytes = values.ndim == 1 and values.dtype == np.uint8
+    return is_bytes and values[:12].tobytes().startswith((_JPEG, *_OTHERS))
+
+
 def _decoded_jpeg(encoded: _Bytes, as_bgr: bool, reduction: int, may_have_unused: bool) -> Array:
     simplejpeg = needed_package("simplejpeg")
     encoded = np.ascontiguousarray(encoded)

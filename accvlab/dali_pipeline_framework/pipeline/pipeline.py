@@ -149,6 +149,16 @@ class PipelineDefinition:
         data_input: PipelineInput = self._chain.data_input
         return data_input
 
+    @property
+    def steps(self) -> tuple[PipelineStepBase, ...]:
+        """The processing steps, in order."""
+        return self._chain.steps
+
+    @property
+    def run(self) -> RunWhere:
+        """Where steps run that have a form for arrays."""
+        return self._chain.run
+
     def array_steps(self, has_gpu: bool = False) -> ArraySteps | None:
         """Get the steps that run in the workers; None where all run in the graph."""
         return self._chain.array_steps(self._chain.placement(has_gpu))

@@ -4,26 +4,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 from nvidia.dali import types
 
-from ..draws.draw_scope import step_context
 from ..errors import SettingError
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
-from ..sample_data.formats import UNKNOWN_CONTENT, describe_range
+from ..sample_data.formats import UNKNOWN_CONTENT
 from ..sample_data.names import Name
-from .named_fields import FieldSearch, as_names
+from .named_fields import as_names
 
 if TYPE_CHECKING:
     from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
 _LAYOUT_OF_NDIM = {3: "HWC", 4: "FHWC"}
-_TOLERANCE = 0.1  # of the extent of a range: 16..235 passes for 0..255
-_FAR = 10  # times the extent of a range
 _CHANGED_BYTES = ImageContent(may_have_changed=True)
 
 ContentRule: TypeAlias = ImageContent | Callable[[LeafFormat], ImageContent]
@@ -41,7 +38,7 @@ class ImageUse:
     Attributes:
         names: Name or names of the fields, anywhere in what the step is applied to.
         needs: Required content, as far as the content is known. A layout is the layout of the last axes: a clip
-            "FHWC" has the layout "HWC". Black and white may differ by a tenth of the range.
+            "FHWC" has the layout "HWC".
         leaves: What is known of the images after the step; None where it changes nothing of that.
         advice: What to do where an image is encoded and must not be, or the reverse.
         path: Path of the only field that is meant, if it is there; then ``names`` does not count.
@@ -76,11 +73,6 @@ ARRAY = ImageContent(is_encoded=False)
 PIXELS = ImageContent(is_encoded=False, layout="HWC")
 
 
-def white_at_full_scale(leaf: LeafFormat) -> ImageContent:
-    """Get the content of pixels from 0 to 255, or from 0 to 1 for floating-point numbers."""
-    return attrs.evolve(PIXELS, value_range=(0, 1) if leaf.numpy_dtype.kind == "f" else (0, 255))
-
-
 def as_pixels(leaf: LeafFormat) -> ImageContent:
     """Get the known content, and that it is ``HWC`` or ``FHWC``, which a step has relied on."""
     return attrs.evolve(leaf.content, is_encoded=False, layout=_layout_of_pixels(leaf))
@@ -95,11 +87,6 @@ def _layout_of_pixels(leaf: LeafFormat) -> str | None:
     return leaf.content.layout or _LAYOUT_OF_NDIM.get(known_ndim(leaf) or 0)
 
 
-def range_before(leaf: LeafFormat) -> tuple[float, float] | None:
-    """Get the values of black and white, if known; uint8 images have (0, 255)."""
-    return leaf.content.value_range or ((0.0, 255.0) if leaf.dtype == _DT.UINT8 else None)
-
-
 def axis_of_height(leaf: LeafFormat) -> int:
     """Get the axis of the height, counted from the end; the width follows. -3 for an unknown layout."""
     layout = leaf.content.layout
@@ -109,26 +96,6 @@ def axis_of_height(leaf: LeafFormat) -> int:
 def with_height_and_width(leaf: LeafFormat) -> ImageContent:
     """Get the content of an array of any layout in which the width follows the height."""
     return ARRAY if "HW" in (leaf.content.layout or "HW") else PIXELS
-
-
-def is_far_outside(value: float, value_range: tuple[float, float] | None) -> bool:
-    """Whether a value can only be meant for images of another range, e.g. 114 for an image in [0, 1]."""
-    if value_range is None:
-        return False
-    low, high = value_range
-    return not low - _FAR * (high - low) <= value <= high + _FAR * (high - low)
-
-
-def check_fill_value(search: FieldSearch, paths: Iterable[FieldPath], values: Sequence[float]) -> None:
-    """Add a problem for each image to whose values a ``fill_value`` of the step does not belong."""
-    for path in paths:
-        content = search.leaf(path).content
-        for value in [value for value in values if is_far_outside(value, content.value_range)][:1]:
-            search.add(
-                f"`fill_value` {value:g} is not for an image whose values are "
-                f"{describe_range(content.value_range)}{_since(content, 'value_range')}",
-                path,
-            )
 
 
 WHAT_A_STEP_DOES = ("_process", "_check_and_adjust_data_format_input_to_output")
@@ -175,18 +142,10 @@ def contents_after(
     """Get the format after a step, with the known contents of its images."""
     if uses is None:
         return after.with_contents(_nothing_known(after))
-    name = name_in_chain(step)
     contents: dict[FieldPath, ImageContent] = {}
-    if after is not before:
-        for path, leaf in zip(after.flat_paths, after.flat_leaves, strict=True):
-            # A wrapper finds the origins of the step that it applies.
-            known = _leaf_before(path, before, leaf).content
-            contents[path] = known if leaf.content == known else leaf.content.with_origin(name)
     for use in uses:
         for path in use.paths(after):
-            given = _leaf_before(path, before, after.at(path))
-            content = _content_left(use, given)
-            contents[path] = given.content if content == given.content else content.left_by(name, given.content)
+            contents[path] = _content_left(use, _leaf_before(path, before, after.at(path)))
     return after.with_contents(contents)
 
 
@@ -213,13 +172,6 @@ def _content_left(use: ImageUse, leaf: LeafFormat) -> ImageContent:
     return use.leaves(leaf) if callable(use.leaves) else use.leaves
 
 
-def name_in_chain(step: object) -> str:
-    """Get the class of a step, with its position where the format of a chain is computed."""
-    plan = step_context.get().plan
-    name = type(step).__name__
-    return name if plan is None else f"step {plan.position} ({name})"
-
-
 def _problem(step: PipelineStepBase, leaf: object, use: ImageUse) -> str | None:
     if not isinstance(leaf, LeafFormat):
         return None
@@ -233,48 +185,24 @@ def _problem(step: PipelineStepBase, leaf: object, use: ImageUse) -> str | None:
         return f"is an encoded video ({', '.join(content.codecs)}). VideoDecoder decodes it, before {here}"
     if needs.layout is not None and content.layout is not None and not content.layout.endswith(needs.layout):
         return (
-            f"must have the layout {needs.layout} (clips: F{needs.layout}), but has {content.layout}"
-            f"{_since(content, 'layout')}. {_order(here, content, 'layout')}"
-        )
-    if needs.value_range is not None and not _is_about(content.value_range, needs.value_range):
-        return (
-            f"must have values {describe_range(needs.value_range)} ({leaf.dtype.name}), but they are "
-            f"{describe_range(content.value_range)}{_since(content, 'value_range')}. "
-            f"{_order(here, content, 'value_range')}"
+            f"must have the layout {needs.layout} (clips: F{needs.layout}), but has {content.layout}. Put {here} "
+            f"before the step that changes it"
         )
     return None
 
 
 def _encoding_problem(step: PipelineStepBase, leaf: LeafFormat, use: ImageUse) -> str:
-    here, since = type(step).__name__, _since(leaf.content, "is_encoded")
+    here = type(step).__name__
     shown = "" if leaf.content.is_encoded is not None else f", as its type and ndim={leaf.ndim} show"
     if _is_encoded(leaf):
         advice = use.advice or f"Put ImageDecoder before {here}"
         if leaf.content.codecs:
             advice = f"It is an encoded video: put VideoDecoder before {here}"
         advice += "; or declare `content=ImageContent(is_encoded=False)` where it holds no file" if shown else ""
-        return f"must be a decoded image, but holds the bytes of a file{since}{shown}. {advice}"
-    origin = _class_of(leaf.content.origin_of("is_encoded"))
-    order = f"put {here} before {origin}, or leave one of them out" if origin else f"leave {here} out"
-    if origin == here:
-        order = "leave one of the two out"
-    advice = use.advice or f"Images are decoded once, before anything is done to their pixels: {order}"
+        return f"must be a decoded image, but holds the bytes of a file{shown}. {advice}"
+    advice = use.advice or "Images are decoded once, before anything is done to their pixels"
     found = "looks decoded already" if shown else "is a decoded image"
-    return f"must hold the bytes of an image file, but {found}{since}{shown}. {advice}"
-
-
-def _since(content: ImageContent, aspect: str) -> str:
-    origin = content.origin_of(aspect)
-    return f" since {origin}" if origin else "" if getattr(content, aspect) is None else " in the input"
-
-
-def _order(here: str, content: ImageContent, aspect: str) -> str:
-    origin = _class_of(content.origin_of(aspect))
-    return f"Put {here} before {origin}" if origin else "Convert it before this step"
-
-
-def _class_of(origin: str) -> str:
-    return origin.partition("(")[2].rstrip(")") or origin
+    return f"must hold the bytes of an image file, but {found}{shown}. {advice}"
 
 
 def known_ndim(leaf: LeafFormat) -> int | None:
@@ -287,10 +215,3 @@ def _is_encoded(leaf: LeafFormat) -> bool | None:
     if leaf.content.is_encoded is not None or leaf.dtype != _DT.UINT8 or not ndim:
         return leaf.content.is_encoded
     return ndim == 1
-
-
-def _is_about(value_range: tuple[float, float] | None, needed: tuple[float, float]) -> bool:
-    if value_range is None:
-        return True
-    tolerance = _TOLERANCE * (needed[1] - needed[0])
-    return all(abs(one - other) <= tolerance for one, other in zip(value_range, needed, strict=True))

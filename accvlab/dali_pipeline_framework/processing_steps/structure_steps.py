@@ -160,10 +160,8 @@ class AxesLayoutSetter(PixelStep):
         if ndim not in (None, len(wanted)):
             return f"has {ndim} dimension(s), so it cannot have the layout {wanted}"
         if known and (len(known) != len(wanted) or _has_moved_axes(known, wanted)):
-            origin = leaf.content.origin_of("layout")
-            since = f" since {origin}" if origin else ""
             return (
-                f"has the layout {known}{since}, so it cannot be given {wanted}: this step moves no data. "
+                f"has the layout {known}, so it cannot be given {wanted}: this step moves no data. "
                 f"Transpose it, e.g. by `output_layout` of ImageMeanStdDevNormalizer"
             )
         return None

@@ -24,7 +24,7 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from ..checks import bullets, number_range, setting_error
+from ..checks import bullets, setting_error
 from ..errors import (
     DuplicateFieldError,
     FieldKindError,
@@ -43,17 +43,6 @@ from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type, t
 from .graph_mode import graph_context
 from .names import FieldPath, Name, alike_paths, available_names_hint, flat_name, format_path, format_paths
 
-_ASPECTS = ("is_encoded", "layout", "value_range")
-
-
-def _as_range(value: Any) -> tuple[float, float] | None:
-    if value is None:
-        return None
-    black, white = number_range(value, "value_range")
-    if black == white:
-        raise setting_error("value_range", "two different numbers, of black and white", value)
-    return black, white
-
 
 @attrs.frozen
 class ImageContent:
@@ -63,29 +52,24 @@ class ImageContent:
         is_encoded: True: the bytes of a file, ``(num_bytes,)``. False: an array of pixels.
         layout: Axes of the array, one letter each, e.g. "HWC", "CHW" or "FHWC". They hold for the format only;
             DALI's own layout of the data may be missing.
-        value_range: Values of black and white: (0, 255) or (0, 1), or as changed by steps. Values may lie beyond.
         may_have_changed: Whether an earlier step declares nothing, so that the number of dimensions of the field
             may be out of date.
         codecs: For the bytes of videos, each codec with its format of pixels, as FFmpeg calls them, and its color
             matrix where that is not BT.601: ``("h264 yuv420p bt709",)``, see `VideoIndex.kind`. Empty for images,
             and where it is not known. ``bt601`` says how streams without a matrix are converted.
-        origins: For encoding, layout and range the step that left it so; empty for the input. Does not count in
-            comparisons.
 
     Raises:
-        SettingError: A value is not valid, or a file is declared to have a layout or a range.
+        SettingError: A value is not valid, or a file is declared to have a layout.
 
     Example:
-        >>> ImageContent(is_encoded=False, layout="HWC", value_range=(0, 255)).describe()
-        'decoded, HWC, 0..255'
+        >>> ImageContent(is_encoded=False, layout="HWC").describe()
+        'decoded, HWC'
     """
 
     is_encoded: bool | None = None
     layout: str | None = None
-    value_range: tuple[float, float] | None = attrs.field(default=None, converter=_as_range)
     may_have_changed: bool = attrs.field(default=False, kw_only=True)
     codecs: tuple[str, ...] = attrs.field(default=(), kw_only=True)
-    origins: tuple[str, str, str] = attrs.field(default=("", "", ""), kw_only=True, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         """Check the values."""
@@ -94,49 +78,28 @@ class ImageContent:
         letters = self.layout
         if letters is not None and (not isinstance(letters, str) or not letters or len({*letters}) < len(letters)):
             raise setting_error("layout", "different letters, e.g. 'HWC', or None", letters)
-        if self.is_encoded and (letters is not None or self.value_range is not None):
-            raise SettingError("The bytes of an image file have neither a layout nor a range of values.")
+        if self.is_encoded and letters is not None:
+            raise SettingError("The bytes of an image file have no layout.")
         if not isinstance(self.codecs, tuple) or (self.codecs and not self.is_encoded):
             raise setting_error("codecs", "a tuple of names, for the bytes of videos only", self.codecs)
 
     @property
     def is_known(self) -> bool:
         """Whether anything is known."""
-        return any(getattr(self, aspect) is not None for aspect in _ASPECTS)
-
-    def origin_of(self, aspect: str) -> str:
-        """Get the step that left an attribute as it is; empty for the input."""
-        return self.origins[_ASPECTS.index(aspect)]
-
-    def left_by(self, step: str, before: ImageContent) -> ImageContent:
-        """Get the same with the step as the origin of what was different before."""
-        origins = [
-            origin if getattr(self, aspect) == getattr(before, aspect) else step
-            for aspect, origin in zip(_ASPECTS, before.origins, strict=True)
-        ]
-        return attrs.evolve(self, origins=(origins[0], origins[1], origins[2]))
-
-    def with_origin(self, step: str) -> ImageContent:
-        """Get the same with the step as the origin of known properties, unless it has origins already."""
-        return self if any(self.origins) else self.left_by(step, UNKNOWN_CONTENT)
+        return self.is_encoded is not None or self.layout is not None
 
     def describe(self) -> str:
         """Describe the known properties in a few words; empty without any."""
         states = {True: "encoded", False: "decoded", None: ""}
-        parts = (states[self.is_encoded], *self.codecs, self.layout or "", describe_range(self.value_range))
+        parts = (states[self.is_encoded], *self.codecs, self.layout or "")
         return ", ".join(part for part in parts if part)
 
 
 UNKNOWN_CONTENT = ImageContent()
 ENCODED_IMAGE = ImageContent(is_encoded=True)
 ENCODED_VIDEO = ImageContent(is_encoded=True, codecs=("any",))  # what steps need
-DECODED_IMAGE = ImageContent(is_encoded=False, layout="HWC", value_range=(0, 255))
-DECODED_CLIP = ImageContent(is_encoded=False, layout="FHWC", value_range=(0, 255))
-
-
-def describe_range(value_range: tuple[float, float] | None) -> str:
-    """Write a range as ``0..255``; empty for None."""
-    return "" if value_range is None else f"{value_range[0]:.3g}..{value_range[1]:.3g}"
+DECODED_IMAGE = ImageContent(is_encoded=False, layout="HWC")
+DECODED_CLIP = ImageContent(is_encoded=False, layout="FHWC")
 
 
 def _code(dtype: types.DALIDataType) -> int:
@@ -225,7 +188,7 @@ class LeafFormat(Immutable):
         """Return this format with something else known of the image."""
         if content is self.content:
             return self
-        return _leaf_from_code(self.code, self.mapping, self.ndim, content, content.origins)
+        return _leaf_from_code(self.code, self.mapping, self.ndim, content)
 
     def __repr__(self) -> str:
         details = "" if self.mapping is None else f", mapping={dict(self.mapping)!r}"
@@ -237,7 +200,7 @@ class LeafFormat(Immutable):
         # Equal leaves become one object.
         plain = (self.code, self.mapping, self.ndim)
         content = self.content
-        return _leaf_from_code, plain if content == UNKNOWN_CONTENT else (*plain, content, content.origins)
+        return _leaf_from_code, plain if content == UNKNOWN_CONTENT else (*plain, content)
 
 
 def _dtype_advice(dtype: object) -> str:
@@ -257,7 +220,6 @@ def _leaf_from_code(
     mapping: ValueMapping | None,
     ndim: int | None,
     content: ImageContent = UNKNOWN_CONTENT,
-    origins: tuple[str, ...] = UNKNOWN_CONTENT.origins,  # in the key of the cache, since contents compare without
 ) -> LeafFormat:
     return LeafFormat(DTYPES_BY_CODE[code], mapping, ndim, content)
 

@@ -7,8 +7,7 @@ The modules::
     rule_check          comparison of samples, collection of broken rules
     step_contract       check a step against the contract of processing steps
     provider_contract   check a provider against the contract of data providers
-    data_set_lint       check all samples of a data set
-    sample_trial        check one of them
+    data_set_lint       try all samples of a data set
 """
 
 from ..public_names import public_names

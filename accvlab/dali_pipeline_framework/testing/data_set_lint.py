@@ -1,266 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries every sample of a data set in several processes: loads it, checks it, decodes its images.
-
-::
-
-    this process        chunks of indices ─>   process 0   get_data, checks, steps on arrays, decoding
-      progress, file  <─ what has failed       process 1   ...
-                                               (where one dies or hangs, the sample is named)
-
-This process imports next to nothing and does not open the data set: the others do so at once, and report how many
-samples there are. The chunks become smaller in the end, so that all processes end together.
-"""
+"""Tries every sample of a data set: a loader delivers each of them alone, and lists those that fail."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
-import multiprocessing
 import os
-import signal
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import connection
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
 
-import attrs
+import numpy as np
+from nvidia.dali.types import DALIDataType
 
 from ..checks import file_path, number
-from ..errors import FrameworkError, SettingError, TooManyFailedError, text_of
-from ..faults.fault_policy import FailedSample, Quarantine, summary_of
+from ..errors import FrameworkError, SettingError, TooManyFailedError
+from ..faults.fault_policy import FailedSample, FaultPolicy, Quarantine, summary_of
 from ..limits.control_groups import num_usable_cores
-from ..limits.file_limits import all_limits, checked_worker_count, set_all_limits
-
-if TYPE_CHECKING:
-    from .sample_trial import Subject
+from ..limits.file_limits import checked_worker_count
+from ..loader.data_loader import DataLoader, run_of
+from ..operators.array_packages import is_installed
+from ..operators.image_arrays import DECODING_NEEDS, begins_like_image, decoded_image
+from ..pipeline.pipeline import PipelineDefinition
+from ..processing_steps import ArrayStep, UnneededFieldRemover
+from ..processing_steps.pipeline_step_base import naming_field
+from ..providers.data_provider import DataProvider
+from ..sample_data import LeafFormat, SampleDataGroup
+from ..sample_data.names import format_path
+from ..sampling.plans.tracks import PlannedBatch
+from ..sampling.random_access_sampler import RandomAccessSampler
+from ..sources.input_adapter import InputAdapter
 
 DEFAULT_TIME_LIMIT_S = 300.0  # a remote file is tried several times, for a minute each
-_START_METHOD: Final = "forkserver"  # a process that is forked would have what this one has done
-_LONGEST_START_S = 600.0  # imports, and opening the data set
-_LONGEST_END_S = 5.0
-_MOST_STARTS = 3
-_TICKS = 10  # within the time limit
-_MOST_IN_CHUNK = 32
-_FEWEST_IN_CHUNK = 4  # a pipeline of DALI takes about as long for one image as for a few
-_STARTING = -2
+_ANY_NUMBER = 2**31  # of workers that are lost
+_PLACE, _ARE_IMAGES = "place of the sample", "fields that are image files"
 
 
-@attrs.define
-class _Worker:
-    """A process that tries samples.
+class _EachOnce(RandomAccessSampler):
+    """Every sample once, alone, in a sequence of its own, so that steps may draw along sequences."""
 
-    Attributes:
-        process: The process.
-        pipe: Chunks to it, and what has failed from it.
-        chunk: The samples that it was given last.
-        place: Shared with it: the sample that it is at, or `SEVERAL` or `_STARTING`, and since when.
-        is_late: Whether it was killed because it took too long.
+    knows_sequences = True
+
+    def __init__(self, num_samples: int) -> None:
+        super().__init__(1)
+        self._num_samples = num_samples
+
+    @property
+    def num_samples(self) -> int:
+        return self._num_samples
+
+    def num_batches(self, epoch: int) -> int:
+        return self._num_samples
+
+    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
+        return PlannedBatch([batch], sequence=batch, frame=0)
+
+
+class _ImageDecoding(ArrayStep):
+    """Decodes all image files of a sample: fields that are declared to be some, and others that begin like one.
+
+    Adds the field ``_ARE_IMAGES``: which of the fields of bytes of which nothing is declared begin like one.
     """
 
-    process: Any
-    pipe: Any
-    place: Any
-    chunk: Sequence[int] = ()
-    is_late: bool = False
+    array_form_needs = DECODING_NEEDS
 
-    def look(self, time_limit_s: float) -> None:
-        """Kill it where it takes too long."""
-        at, since_s = self.place[:]
-        if time.monotonic() - since_s > (_LONGEST_START_S if at == _STARTING else time_limit_s):
-            self.is_late = True
-            self.process.kill()
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        are_images = []
+        for path, leaf in zip(data.format.flat_paths, data.format.flat_leaves, strict=True):
+            value, is_image = data.get_item_in_path(path), leaf.content.is_encoded and not leaf.content.codecs
+            if _is_unknown(leaf):
+                is_image = begins_like_image(value)
+                are_images.append(is_image)
+            if is_image:
+                with naming_field(path):
+                    decoded_image(value)
+        self._check_and_adjust_data_format_input_to_output(data)[_ARE_IMAGES] = are_images
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        data_empty.add_data_field(_ARE_IMAGES, DALIDataType.BOOL, ndim=1)
+        return data_empty
 
 
-@attrs.define
-class _Rest:
-    """What is yet to be tried.
-
-    Attributes:
-        num_samples: Number of samples; None until a process has reported it.
-        begin: The first one that no process was given.
-        given_back: Chunks to be tried again: their process has ended, or now it is known which fields hold images.
-        holds_images: Fields that hold image files, as far as that is known.
-        undecided: Chunks by fields that may hold image files, but none in them began like one.
-    """
-
-    num_samples: int | None = None
-    begin: int = 0
-    given_back: list[Sequence[int]] = attrs.Factory(list)
-    holds_images: set[int] = attrs.Factory(set)
-    undecided: dict[int, list[Sequence[int]]] = attrs.Factory(dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.given_back) or self.num_samples is None or self.begin < self.num_samples
-
-    def chunk(self, num_workers: int) -> Sequence[int]:
-        """Get what a process is to try next; nothing where nothing is left."""
-        if self.given_back:
-            return self.given_back.pop()
-        left = (self.num_samples or 0) - self.begin
-        size = min(max(left // (2 * num_workers), _FEWEST_IN_CHUNK), _MOST_IN_CHUNK, left)
-        self.begin += size
-        return range(self.begin - size, self.begin)
-
-    def note_tried(self, chunk: Sequence[int], holds_images: set[int], undecided: set[int]) -> None:
-        """Note what became known of the fields of a chunk."""
-        self.holds_images |= holds_images
-        for field in undecided:
-            self.undecided.setdefault(field, []).append(chunk)
-        for field in self.holds_images & self.undecided.keys():
-            self.given_back += self.undecided.pop(field)
+def _is_unknown(leaf: LeafFormat) -> bool:
+    is_bytes = leaf.dtype == DALIDataType.UINT8 and leaf.ndim in (None, 1)
+    return is_bytes and leaf.content.is_encoded is None
 
 
 def lint(
-    make_subject: Callable[[], Subject],
-    num_workers: int,
-    progress: Callable[[int, int], object],
-    time_limit_s: float = DEFAULT_TIME_LIMIT_S,
-) -> Iterator[FailedSample]:
-    """Try all samples of a data set; yields those that fail, as soon as they are found.
+    found: DataProvider | PipelineDefinition | DataLoader, faults: FaultPolicy, num_workers: int
+) -> DataLoader:
+    """Make a loader that tries each sample once, in a batch of its own.
+
+    The samples of a provider are loaded and checked, and their image files are decoded. To those of a definition
+    or a loader its steps are applied.
 
     Args:
-        make_subject: Makes what is tried, in each process; it is pickled.
+        found: What is tried.
+        faults: Handling of what fails.
         num_workers: Number of processes.
-        progress: Called with how many samples were tried, each time some were, and how many there are; first 0,
-            when the first process begins. Those that are tried again count twice.
-        time_limit_s: Seconds after which a sample counts as one that does not end; its process is killed.
 
     Raises:
-        SettingError: A process cannot make the subject.
+        SettingError: Its samples come from no data provider.
     """
-    rest = _Rest()
-    workers: list[_Worker] = []
-    ended: list[_Worker] = []
-    num_starts_failed = 0  # in a row
-    failed: set[int] = set()
-    try:
-        while rest or workers:
-            while rest and len(workers) < num_workers:
-                workers.append(_started(make_subject))
-            watched = [each for worker in workers for each in (worker.pipe, worker.process.sentinel)]
-            ready = connection.wait(watched, min(1.0, time_limit_s / _TICKS))
-            for worker in workers[:]:
-                if worker.pipe not in ready and worker.process.sentinel not in ready:
-                    worker.look(time_limit_s)
-                    continue
-                try:
-                    if not worker.pipe.poll():  # who has the other end is a child of the process
-                        raise EOFError
-                    found = worker.pipe.recv()
-                except (EOFError, OSError):
-                    worker.process.join()
-                    workers.remove(worker)
-                    num_starts_failed = 1 + num_starts_failed if worker.place[0] == _STARTING else 0
-                    if num_starts_failed == _MOST_STARTS:
-                        raise SettingError(_why_not_started(worker)) from None
-                    sample = _ended(worker, rest.given_back, time_limit_s)
-                    if sample is not None:
-                        yield sample
-                        progress(1, rest.num_samples or 0)
-                    continue
-                if isinstance(found, str):
-                    raise SettingError(found)
-                if isinstance(found, int):
-                    if rest.num_samples is None:
-                        rest.num_samples = found
-                        progress(0, found)
-                else:
-                    samples, holds_images, undecided = found
-                    yield from (sample for sample in samples if sample.sample_index not in failed)
-                    failed.update(sample.sample_index for sample in samples)
-                    rest.note_tried(worker.chunk, holds_images, undecided)
-                    progress(len(worker.chunk), rest.num_samples or 0)
-                worker.chunk = rest.chunk(num_workers)
-                worker.place[1] = time.monotonic()
-                worker.pipe.send((worker.chunk, rest.holds_images))
-                if not worker.chunk:
-                    workers.remove(worker)
-                    ended.append(worker)
-        for worker in ended:
-            worker.process.join(_LONGEST_END_S)
-    finally:
-        for worker in [*workers, *ended]:
-            worker.process.kill()
-            worker.process.join()
-
-
-def _started(make_subject: Callable[[], Subject]) -> _Worker:
-    context = multiprocessing.get_context(_START_METHOD)
-    pipe, other_end = context.Pipe()
-    place = context.RawArray("d", [_STARTING, time.monotonic()])
-    process = context.Process(target=_work, args=(make_subject, other_end, place, all_limits()), daemon=True)
-    process.start()
-    other_end.close()
-    return _Worker(process, pipe, place)
-
-
-def _ended(worker: _Worker, given_back: list[Sequence[int]], time_limit_s: float) -> FailedSample | None:
-    """Get the sample that has ended a process, and give back the others that it had: their results are lost."""
-    at, chunk = int(worker.place[0]), worker.chunk
-    if at == _STARTING:
-        given_back += [chunk] * bool(chunk)
-        return None
-    if worker.is_late and at in chunk:
-        reason = f"does not end within {time_limit_s:g} s"
-    elif len(chunk) == 1:
-        at, reason = chunk[0], f"ends the process that loads it: {_end_of(worker)}"
-    else:  # which of them was it?
-        given_back += [[index] for index in reversed(chunk)]
-        return None
-    if len(chunk) > 1:
-        given_back.append([index for index in chunk if index != at])
-    return FailedSample(at, reason, "loading", "found by lint")
-
-
-def _why_not_started(worker: _Worker) -> str:
-    if worker.is_late:
-        return f"The data set was not open in another process after {_LONGEST_START_S:g} s."
-    return f"The data set cannot be opened in another process, which ends: {_end_of(worker)}."
-
-
-def _end_of(worker: _Worker) -> str:
-    code = worker.process.exitcode
-    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-
-
-def _work(make_subject: Callable[[], Subject], pipe: Any, place: Any, limits: list[int]) -> None:
-    set_all_limits(limits)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        from ..workers.process_setup import keep_freed_memory, use_one_thread_of_opencv
-        from .sample_trial import SampleTrial
-
-        use_one_thread_of_opencv()
-        keep_freed_memory()
-        subject = make_subject()
-        trial = SampleTrial(subject, functools.partial(_note, place))
-        num_samples = subject.num_samples
-    except FrameworkError as error:
-        pipe.send(text_of(error))
-        return
-    except BaseException as error:
-        what = f"The data set cannot be opened: {type(error).__name__}: {text_of(error)}"
-        pipe.send(f"{what}\n\n{traceback.format_exc()}")
-        return
-    pipe.send(num_samples)
-    while True:
-        chunk, holds_images = pipe.recv()
-        if not chunk:
-            return
-        trial.holds_images |= holds_images
-        failed = trial.failures(chunk)
-        pipe.send((failed, trial.holds_images, trial.undecided))
-
-
-def _note(place: Any, index: int) -> None:
-    place[1] = time.monotonic()
-    place[0] = index
-
-
-# --- the command ------------------------------------------------------------------------------------------
+    settings: dict[str, Any]
+    if isinstance(found, DataProvider):
+        provider = found
+        names = provider.sample_data_structure.contained_top_level_field_names
+        steps = [_ImageDecoding(), UnneededFieldRemover(names)]  # nothing needs to leave the workers
+        settings = {"run": "workers", "context_name": _PLACE}
+    else:
+        run = run_of(found) if isinstance(found, DataLoader) else None
+        definition = run.definition if run is not None else cast(PipelineDefinition, found)
+        data_input = found.bound_input if isinstance(found, DataLoader) else definition.data_input
+        planned = InputAdapter(data_input).planned
+        if planned is None:
+            got = type(definition.data_input).__name__
+            raise SettingError(f"lint needs a data provider, to load samples one by one; the input is a {got}.")
+        provider, steps = planned.provider, [*definition.steps]
+        settings = {"run": definition.run, "context_name": planned.context_name}
+        if run is not None:
+            settings["device_id"] = run.pipeline.device_id
+    sampler = _EachOnce(provider.get_number_of_samples())
+    settings |= {"num_workers": num_workers, "output_type": "numpy", "ragged": "list"}
+    return DataLoader(provider, steps=steps, sampler=sampler, faults=faults, **settings)
 
 
 def run_lint(
@@ -273,7 +137,7 @@ def run_lint(
     """Try all samples of a provider, definition or loader, and say what fails.
 
     Args:
-        find: Gets it, in each process; it is pickled.
+        find: Gets it.
         output: File to which a line is added for each sample that fails.
         num_workers: Number of processes; None: the usable cores.
         say: Prints a line.
@@ -281,60 +145,76 @@ def run_lint(
 
     Raises:
         TooManyFailedError: A sample has failed; the message sums up.
-        SettingError: There is no data provider, or it cannot be made in another process.
+        SettingError: There is no data provider.
         QuarantineError: The file cannot be written.
     """
     time_limit_s = number(time_limit_s, "--timeout", above=0)
     count = num_usable_cores()
     if num_workers is not None:
         count = checked_worker_count(num_workers, "--workers", at_least=1)
-    make_subject = functools.partial(_subject_found, find)
-    opened = functools.cache(make_subject)  # in this process only where a sample is to be named
-    quarantine = None if output is None else Quarantine(file_path(output, "--output"))
-    failed = []
-    num_samples, begun_s = 0, 0.0
+    if output is not None:
+        Quarantine(file_path(output, "--output"))  # refuses what cannot be written before anything is opened
+    faults = FaultPolicy(
+        samples="replace",
+        quarantine=output,
+        restarts=_ANY_NUMBER,
+        blocked_after=time_limit_s,
+        checks_images=is_installed("simplejpeg"),
+        stacks_after=None,
+    )
     start_s = time.perf_counter()
-    with _progress() as progress:
-
-        def follow(num_tried: int, num_in_all: int) -> None:
-            nonlocal num_samples, begun_s
-            if num_tried == 0:
-                num_samples, begun_s = num_in_all, time.perf_counter()
-            progress(num_tried, num_in_all)
-
-        for sample in lint(make_subject, count, follow, time_limit_s):
-            if not sample.file:
-                sample = attrs.evolve(sample, file=opened().describe(sample.sample_index))
-            failed.append(sample)
-            if quarantine is not None:
-                quarantine.add(sample, has_place=False)
+    with lint(find(), faults, count) as loader, _progress(len(loader)) as progress:
+        num_samples, batches = len(loader), iter(loader)
+        are_images: dict[int, Any] = {}
+        for _ in range(num_samples):
+            try:
+                batch: Any = next(batches, {})
+                if _ARE_IMAGES in batch:
+                    are_images[int(batch[_PLACE]["sample_index"][0])] = batch[_ARE_IMAGES][0]
+            except FrameworkError as error:  # no other sample is left; the loader goes on behind it
+                blamed = {getattr(error, "sample_index", None), *(getattr(error, "sample_indices", None) or ())}
+                if not blamed & {sample.sample_index for sample in loader.failed_samples}:
+                    raise
+            progress()
+        failed = [*loader.failed_samples, *_other_files(loader.dataset, are_images)]
+    for sample in failed[len(loader.failed_samples) :] if output is not None else ():
+        Quarantine(str(output)).add(sample)
+    failed.sort(key=lambda sample: sample.sample_index)
     passed_s = time.perf_counter() - start_s
     say(
         f"{num_samples} samples tried in {passed_s:.1f} s by {count} processes: "
-        f"{num_samples / passed_s:.1f} samples/s, with {begun_s - start_s:.1f} s to start"
+        f"{num_samples / passed_s:.1f} samples/s"
     )
     if failed:
-        failed.sort(key=lambda sample: sample.sample_index)
         written = "" if output is None else f"\nThey are listed in {output}."
         raise TooManyFailedError(f"{summary_of(failed)}{written}")
     say("All can be loaded and decoded.")
 
 
-def _subject_found(find: Callable[[], Any]) -> Subject:
-    from .sample_trial import subject_of
-
-    return subject_of(find())
+def _other_files(provider: Any, are_images: Mapping[int, Any]) -> Iterator[FailedSample]:
+    """In a field of which nothing is declared all must be image files where one begins like one."""
+    if not are_images:
+        return
+    blueprint = provider.sample_data_structure.format
+    paths = [
+        path for path, leaf in zip(blueprint.flat_paths, blueprint.flat_leaves, strict=True) if _is_unknown(leaf)
+    ]
+    hold_images = np.any([*are_images.values()], axis=0)
+    for index, of_sample in are_images.items():
+        for field in np.flatnonzero(hold_images & ~of_sample):
+            reason = f"{format_path(paths[field])}: no image file, as other samples have there"
+            yield FailedSample(index, reason, "checks", "found by lint", provider.describe_sample(index))
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[int, int], object]]:
+def _progress(num_samples: int) -> Iterator[Callable[[], object]]:
     """A bar, where somebody looks and rich is installed."""
     if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
-        yield lambda num_tried, num_samples: None
+        yield lambda: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     with Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task("samples", total=None)
-        yield lambda num_tried, num_samples: bar.update(task, advance=num_tried, total=num_samples)
+        task = bar.add_task("samples", total=num_samples)
+        yield lambda: bar.advance(task)

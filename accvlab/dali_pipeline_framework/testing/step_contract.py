@@ -413,8 +413,8 @@ def _tolerance_between_forms(step: PipelineStepBase, output: SampleDataGroup, pa
     is_image = content.is_encoded is False or (content.is_encoded is None and np.ndim(value) >= 3)
     if not is_image or np.size(value) == 0:
         return 0.0
-    low, high = content.value_range or ((0, 255) if value.dtype.kind in "iu" else (0, np.abs(value).max()))
-    return float(step.image_tolerance * (high - low))
+    white = 255 if value.dtype.kind in "iu" else max(np.abs(value).max(), np.ptp(value))
+    return float(step.image_tolerance * white)
 
 
 def _names(error: Exception, path: FieldPath) -> bool:

@@ -21,7 +21,7 @@ import nvidia.dali.math as dali_math
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework import ImageContent, SampleDataGroup, UniformDraw, checks
+from accvlab.dali_pipeline_framework import SampleDataGroup, UniformDraw, checks
 from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError
@@ -36,7 +36,6 @@ from accvlab.dali_pipeline_framework.extension import (
     PixelStep,
     Resampler,
     Resampling,
-    as_pixels,
     functions,
     image_arrays,
     naming_field,
@@ -601,9 +600,6 @@ class UnclippedPhotometricDistorter(PixelStep):
         ``permutation`` is the number of an order of blue, green, red, as `itertools.permutations` counts them.
         """
         return self._draws
-
-    def _content_after(self, leaf: LeafFormat) -> ImageContent:
-        return attrs.evolve(as_pixels(leaf), value_range=None)
 
     def _parameters(self) -> Callable[[Any, LeafFormat], Sequence[Any]]:
         parameters: dict[str, Any] = {}

@@ -24,7 +24,7 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, format_paths, fractions_problem, per_channel
+from accvlab.dali_pipeline_framework.extension import format_paths, fractions_problem, per_channel
 
 from ..datasets import DrivingProvider
 from .recipe_parts import PLACE, Batch, Chain, DetectorSettings, RecipeSettings, Request, StreamedSettings
@@ -153,7 +153,7 @@ class Recipe:
             raise SettingError(f"`settings` must be {name}, got {type(settings).__name__}.")
         if isinstance(settings, DetectorSettings):
             mean, std_dev = (per_channel(getattr(settings, name), name) for name in ("mean", "std_dev"))
-            unfit = fractions_problem(mean, std_dev, DECODED_IMAGE.value_range)
+            unfit = fractions_problem(mean, std_dev)
             if unfit:
                 raise SettingError(f"{name}: {unfit}.")
         return settings

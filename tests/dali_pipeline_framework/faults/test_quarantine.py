@@ -30,10 +30,10 @@ def write_many(path: str, rank: int) -> None:
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = str(tmp_path / "failed.jsonl")
     Quarantine(path).add(FailedSample(7, "ValueError: käse", "steps", "skipped", "a\nb.jpg", 2, 3))
-    Quarantine(path).add(FailedSample(8, "no image", "graph", "found by lint"), has_place=False)
+    Quarantine(path).add(FailedSample(8, "no image", "graph", "found by lint"))
     first, second = read_quarantine(path)
     assert first == QuarantineEntry(7, "a\nb.jpg", "ValueError: käse", "steps", 2, 3, first.host)
-    assert (second.sample_index, second.epoch, second.batch) == (8, None, None)
+    assert (second.sample_index, second.epoch, second.batch) == (8, 0, 0)
     assert first.host
 
 

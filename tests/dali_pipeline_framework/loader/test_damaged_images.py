@@ -20,7 +20,7 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.errors import FrameworkError, SettingError
 from accvlab.dali_pipeline_framework.limits.image_limits import jpeg_damage
-from accvlab.dali_pipeline_framework.testing.sample_trial import SampleTrial, subject_of
+from accvlab.dali_pipeline_framework.testing.data_set_lint import lint
 
 Route = Literal["auto", "graph", "workers"]
 ROUTES: tuple[Route, ...] = ("auto", "graph", "workers")
@@ -136,10 +136,11 @@ def test_what_is_decoded_in_the_workers_is_not_decoded_twice() -> None:
 
 
 def test_lint_finds_it() -> None:
-    trial = SampleTrial(subject_of(Files(JPEGS["baseline"], encoded(".jpg"))))
-    (failed,) = trial.failures([0, 1, 2])
+    files = Files(JPEGS["baseline"], encoded(".jpg"))
+    with lint(files, FaultPolicy(samples="replace", checks_images=True), 0) as batches:
+        assert len([*batches]) == 3
+        (failed,) = batches.failed_samples
     assert failed.sample_index == 1
-    assert "is damaged: " in failed.reason
 
 
 DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {

@@ -86,7 +86,7 @@ def test_each_file_is_delivered_or_has_failed_as_expected(provider: OddImages, r
 
 @pytest.mark.parametrize(
     ("subject", "run"),
-    [("loader_on_arrays", "workers"), pytest.param("provider", "graph", marks=pytest.mark.wide)],
+    [("loader_on_arrays", "workers"), pytest.param("provider", "workers", marks=pytest.mark.wide)],
 )
 def test_lint_finds_what_fails_while_training(provider: OddImages, subject: str, run: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", package.__name__, "lint", f"odd_images:{subject}"]

@@ -326,6 +326,21 @@ def test_a_step_may_use_nothing() -> None:
         assert [[*map(int, batch["number"])] for batch in iterator] == [[7] * 3] * 2
 
 
+def test_what_is_not_used_is_not_computed() -> None:
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
+    def bare() -> Any:
+        data = provider().sample_data_structure
+        boxes, index = (fn.external_source([[array]], cycle=True) for array in (boxes_of(0), np.int32(0)))
+        data.set_data([boxes, index])
+        return Constant("boxes")(data)["index"]
+
+    Constant.kept.clear()
+    pipeline = bare()
+    pipeline.build()
+    pipeline.run()
+    assert Constant.kept == []
+
+
 def test_what_a_step_keeps_stays_as_it_is() -> None:
     Constant.kept.clear()
     steps = [in_graph(), Constant("boxes")]
@@ -336,32 +351,40 @@ def test_what_a_step_keeps_stays_as_it_is() -> None:
 
 
 class OfTwoLevels(ArrayStep):
-    """Scales the gains of cameras by a number of the sample; counts its calls."""
+    """Scales the gains of cameras by a number of the sample."""
 
     only_in_workers = False
     treats_elements_alike = True  # which is wrong
-    calls = 0
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         return FieldUse(find_paths(data_empty, ["gain"]), read=[("index",)])
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        type(self).calls += 1
         for path in find_paths(data, ["gain"]):
             data.set_item_in_path(path, data.get_item_in_path(path) * np.float32(data["index"]))
         return data
 
 
-def test_what_cannot_be_folded_is_computed_once() -> None:
+class Doubler(ArrayStep):
+    """Doubles the gain of a camera."""
+
+    only_in_workers = False
+    treats_elements_alike = True
+
+    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        data["gain"] = data["gain"] * np.float32(2)
+        return data
+
+
+def test_what_cannot_be_folded_is_computed_by_element() -> None:
     cameras = {number: {"gain": (DT.FLOAT, [np.float32(number + 1)] * 4)} for number in range(3)}
     data = ArrayProvider({"cameras": cameras, "index": (DT.INT32, [*range(4)])})
-    OfTwoLevels.calls = 0
-    steps = [in_graph(), OfTwoLevels()]
+    steps = [in_graph(), for_each("cameras", Doubler()), OfTwoLevels()]
     with make_iterator(shuffled(data, 2), steps, py_num_workers=0, prefetch_queue_depth=1) as iterator:
         found = [flatten(batch)["cameras.2.gain"].tolist() for batch in iterator]
-        assert "it works on" in iterator.internal_iterator.not_folded[1]
-    assert found == [[0, 3], [6, 9]]
-    assert OfTwoLevels.calls == 4
+        assert "it works on" in iterator.internal_iterator.not_folded[2]
+        assert "once for all elements of cameras (3), on arrays" in iterator.internal_iterator.plan
+    assert found == [[0, 6], [12, 18]]
 
 
 @pytest.mark.gpu

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import resource
 import signal
 import time
 from collections.abc import Collection
 
 import numpy as np
 from nvidia.dali.types import DALIDataType
+from support.arrays import encoded_image, gradient
 from support.providers import Panic
 
 from accvlab.dali_pipeline_framework import (
+    DataLoader,
     DataProvider,
     FileReader,
+    GridMasker,
     ImageDecoder,
     PipelineDefinition,
     SampleDataGroup,
     SamplerInputCallable,
     SequentialSampler,
-    limits,
 )
+from accvlab.dali_pipeline_framework.sample_data import ImageContent
 
 
 class Images(DataProvider):
@@ -36,7 +37,7 @@ class Images(DataProvider):
     @property
     def sample_data_structure(self) -> SampleDataGroup:
         sample = SampleDataGroup()
-        sample.add_data_field("image", DALIDataType.UINT8)
+        sample.add_data_field("image", DALIDataType.UINT8, content=ImageContent(is_encoded=True))
         return sample
 
     def get_number_of_samples(self) -> int:
@@ -76,42 +77,59 @@ def good_provider() -> Images:
     return Images(bad=False)
 
 
-def limited_provider() -> Images:
-    raise ValueError(f"at most {limits.most_image_pixels()} pixels")
+class Undeclared(Images):
+    """A field of bytes, without a word on images; of one image half is missing."""
 
+    cut: Collection[int] = ()
 
-class LateImages(Images):
-    """The first two are no images."""
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        sample = SampleDataGroup()
+        sample.add_data_field("image", DALIDataType.UINT8)
+        return sample
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         sample = super().get_data(sample_index)
-        if sample_index < 2:
-            sample["image"] = np.frombuffer(b"<html>", np.uint8)
+        if sample_index in self.cut:
+            sample["image"] = encoded_image(gradient(16, 24), "JPEG")[:200]
         return sample
 
 
-def late_provider() -> Images:
-    return LateImages(bad=False)
+def undeclared_provider() -> Undeclared:
+    return Undeclared()
+
+
+def cut_provider() -> Undeclared:
+    provider = Undeclared(bad=False)
+    provider.cut = (6,)
+    return provider
+
+
+class Hopeless(Images):
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        raise ValueError("hopeless")
+
+
+def hopeless_provider() -> Hopeless:
+    return Hopeless()
 
 
 def deadly_provider() -> Images:
     return Images(deadly=[7], blocked=[8])
 
 
-def blocked_provider() -> Images:
-    return Images(bad=False, blocked=[0, 3, 4])
-
-
-def unopened_provider() -> Images:
-    if multiprocessing.parent_process() is not None:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.kill(os.getpid(), signal.SIGSEGV)
-    return Images()
-
-
 def definition() -> PipelineDefinition:
     data_input = SamplerInputCallable(Images(), SequentialSampler(10, 2))
     return PipelineDefinition(data_input, [ImageDecoder("image", use_device_mixed=False)], run="workers")
+
+
+def drawing_definition() -> PipelineDefinition:
+    steps = [ImageDecoder("image", use_device_mixed=False), GridMasker("image", key="sequence")]
+    return PipelineDefinition(SamplerInputCallable(Images(), SequentialSampler(10, 2)), steps, run="workers")
+
+
+def loader() -> DataLoader:
+    return DataLoader(Images(), 2, steps=[ImageDecoder("image", use_device_mixed=False)], num_workers=0)
 
 
 def reader() -> PipelineDefinition:

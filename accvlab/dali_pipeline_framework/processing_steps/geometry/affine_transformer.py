@@ -81,15 +81,6 @@ class TransformationChain:
         return corners.min(axis=0), corners.max(axis=0)
 
 
-def masked(value: Value, is_applied: Value, neutral: float) -> Value:
-    """Select ``value`` where the step is applied, else ``neutral``."""
-    if is_applied is None:
-        return value
-    if neutral == 0:
-        return is_applied * value
-    return is_applied * (value - np.float32(neutral)) + np.float32(neutral)
-
-
 # --- settings -------------------------------------------------------------------------------------------
 
 
@@ -173,13 +164,11 @@ class TransformationStep(ABC):
         for draw in self._parameter_draws(place, "sample"):
             yield draw.name
 
-    def extend(self, chain: TransformationChain, place: str, is_chosen: Value = None) -> None:
-        """Append the step to a chain, for the chosen samples; None for all."""
-        if self.prob < 1 and not self.is_idle:
-            is_drawn = chain.draw(f"{place}.is_applied") < np.float32(self.prob)
-            is_chosen = is_drawn if is_chosen is None else is_chosen & is_drawn
-        if self.prob > 0:
-            self._extend(chain, place, is_chosen)
+    def extend(self, chain: TransformationChain, place: str) -> None:
+        """Append the step to a chain, if it is applied."""
+        is_sure = self.prob == 1 or self.is_idle
+        if self.prob > 0 and (is_sure or chain.draw(f"{place}.is_applied") < np.float32(self.prob)):
+            self._extend(chain, place)
 
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
         return before
@@ -189,8 +178,8 @@ class TransformationStep(ABC):
         """Get the draws of the parameters."""
 
     @abstractmethod
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
-        """Append the step, for the samples where ``is_applied`` is true; None for all."""
+    def _extend(self, chain: TransformationChain, place: str) -> None:
+        """Append the step."""
 
 
 class DrawnStep(TransformationStep):
@@ -277,12 +266,10 @@ def published_draws(steps: Sequence[TransformationStep], place: str) -> Iterator
         yield from step.published_draws(f"{place}[{index}]")
 
 
-def extend_by(
-    chain: TransformationChain, steps: Sequence[TransformationStep], place: str, is_chosen: Value = None
-) -> None:
-    """Append steps to a chain, for the chosen samples; None for all."""
+def extend_by(chain: TransformationChain, steps: Sequence[TransformationStep], place: str) -> None:
+    """Append steps to a chain."""
     for index, step in enumerate(steps):
-        step.extend(chain, f"{place}[{index}]", is_chosen)
+        step.extend(chain, f"{place}[{index}]")
 
 
 _SUM_TOLERANCE = 1e-6
@@ -301,9 +288,8 @@ class Translation(DrawnStep):
         stays = [least == most == 0 for least, most in zip(*self._limits(), strict=True)]
         return Coverage(before.least_scale, before.is_covered & stays)
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
-        offset = masked(self._value(chain, place), is_applied, 0)
-        chain.then(functions.translation(offset))
+    def _extend(self, chain: TransformationChain, place: str) -> None:
+        chain.then(functions.translation(self._value(chain, place)))
 
 
 @attrs.frozen
@@ -316,10 +302,9 @@ class Rotation(DrawnStep):
     min_rot: float = attrs.field(converter=number)
     max_rot: float | None = attrs.field(default=None, converter=optional(number))
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
+    def _extend(self, chain: TransformationChain, place: str) -> None:
         # DALI's angles are counter-clockwise where y points up.
-        angle = masked(-self._value(chain, place), is_applied, 0)
-        chain.then(functions.rotation(angle, chain.center))
+        chain.then(functions.rotation(-self._value(chain, place), chain.center))
 
 
 class _Scaling(DrawnStep):
@@ -348,8 +333,8 @@ class UniformScaling(_Scaling):
     min_scaling: float = attrs.field(converter=number)
     max_scaling: float | None = attrs.field(default=None, converter=optional(number))
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
-        factor = masked(self._value(chain, place), is_applied, 1)
+    def _extend(self, chain: TransformationChain, place: str) -> None:
+        factor = self._value(chain, place)
         chain.then(functions.scaling(np.array([factor, factor]), chain.center))
 
 
@@ -360,9 +345,8 @@ class NonUniformScaling(_Scaling):
     min_scaling_xy: tuple[float, float] = attrs.field(converter=pair)
     max_scaling_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
-        factors = masked(self._value(chain, place), is_applied, 1)
-        chain.then(functions.scaling(factors, chain.center))
+    def _extend(self, chain: TransformationChain, place: str) -> None:
+        chain.then(functions.scaling(self._value(chain, place), chain.center))
 
 
 @attrs.frozen
@@ -380,9 +364,8 @@ class Shearing(DrawnStep):
         if any(abs(angle) >= 90 for angle in (*self.min_shearing_xy, *(self.max_shearing_xy or ()))):
             raise SettingError("Shearing: angles are in degrees, between -90 and 90 (not included).")
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
-        angles = masked(self._value(chain, place), is_applied, 0)
-        chain.then(functions.shear(angles, chain.center))
+    def _extend(self, chain: TransformationChain, place: str) -> None:
+        chain.then(functions.shear(self._value(chain, place), chain.center))
 
 
 class _Shift(TransformationStep):
@@ -417,7 +400,7 @@ class ShiftInsideOriginalImage(_Shift):
             if is_shifted:
                 yield UniformDraw(f"{place}.{axis}", key=key)
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
+    def _extend(self, chain: TransformationChain, place: str) -> None:
         if self.is_idle:
             return
         zero = np.float32(0)
@@ -429,7 +412,7 @@ class ShiftInsideOriginalImage(_Shift):
         room = high - low - chain.wh  # (2,): how much larger the image is
         shift = chain.wh - high + shares * functions.maximum(room, zero)
         is_shifted = (room > np.float32(-_SLACK_PX)) * np.array([self.shift_x, self.shift_y], np.float32)
-        chain.then(functions.translation(masked(shift * is_shifted, is_applied, 0)))
+        chain.then(functions.translation(shift * is_shifted))
 
 
 @attrs.frozen
@@ -456,11 +439,11 @@ class ShiftToAlignWithOriginalImageBorder(_Shift):
     def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
         yield from ()
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
+    def _extend(self, chain: TransformationChain, place: str) -> None:
         low, high = chain.bounds()
         to_border = -low if self.border in (self.Border.TOP, self.Border.LEFT) else chain.wh - high
         along = np.array([0, 1] if self._is_vertical else [1, 0], np.float32)
-        chain.then(functions.translation(masked(to_border * along, is_applied, 0)))
+        chain.then(functions.translation(to_border * along))
 
 
 def _option_probs(values: object) -> tuple[float, ...]:
@@ -540,25 +523,11 @@ class Selection(TransformationStep):
         for index, option in enumerate(self.options):
             yield from published_draws(option, f"{place}.options[{index}]")
 
-    def _extend(self, chain: TransformationChain, place: str, is_applied: Value) -> None:
-        drawn = chain.draw(f"{place}.option") if self._is_drawn else np.float32(0)
-        for index, option in enumerate(self.options):
-            is_chosen = self._is_chosen(drawn, index)
-            if is_chosen is None:
-                is_chosen = is_applied
-            elif is_applied is not None:
-                is_chosen = is_chosen & is_applied
-            extend_by(chain, option, f"{place}.options[{index}]", is_chosen)
-
-    def _is_chosen(self, drawn: Value, index: int) -> Value:
-        """Whether an option is the first whose cumulative probability is at least the draw; None for always."""
-        is_above = drawn > np.float32(sum(self.option_probs[:index])) if index > 0 else None
-        is_below = (
-            drawn <= np.float32(sum(self.option_probs[: index + 1])) if index + 1 < len(self.options) else None
-        )
-        if is_above is None or is_below is None:
-            return is_below if is_above is None else is_above
-        return is_above & is_below
+    def _extend(self, chain: TransformationChain, place: str) -> None:
+        drawn, last = chain.draw(f"{place}.option") if self._is_drawn else 0, len(self.options) - 1
+        sums = (np.float32(sum(self.option_probs[: index + 1])) for index in range(last))
+        chosen = next((index for index, limit in enumerate(sums) if drawn <= limit), last)
+        extend_by(chain, self.options[chosen], f"{place}.options[{chosen}]")
 
 
 _PLACE = "steps"
@@ -707,7 +676,9 @@ class AffineTransformer(ResamplingStep):
         return [nodes[name] for name in names]
 
     def _change_of(self, hw: Value) -> ImagePlaneChange:
-        chain = TransformationChain(hw[::-1], self.draw)
+        numbers = {draw.name: self.draw(draw.name) for draw in self._draws}
+        identity = np.eye(2, 3, dtype=np.float32) if self._steps else None
+        chain = TransformationChain(hw[::-1], numbers.__getitem__, identity)
         extend_by(chain, self._steps, _PLACE)
         last = resizing(hw, self._output_hw, self._resizing_mode, self._resizing_anchor)
         matrix = last.matrix_after(chain.matrix)

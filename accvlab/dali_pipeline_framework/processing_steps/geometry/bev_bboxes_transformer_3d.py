@@ -76,7 +76,7 @@ class BEVBBoxesTransformer3D(ArrayStep):
 
     Without names, the fields are those of driving samples, as far as the sample has them: boxes (groups with
     ``yaws``) with ``future_centers``, ``camera_from_reference``, ``world_from_reference``, ``ego_from_reference``,
-    ``reference_from_lidar`` and ``future_positions``. Map lines do not follow, so a sample that has some is refused.
+    ``reference_from_lidar`` and ``future_positions``. Map lines do not follow, so a sample with some is refused.
 
     Example:
         >>> step = BEVBBoxesTransformer3D(

@@ -31,7 +31,6 @@ from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
 from ...sample_data.names import Name
 from ...unknown_arguments import has_settings
 from ...user_warnings import warn_user
-from .. import image_use
 from ..array_step import ArrayStep, FieldUse
 from ..field_steps import Parameters, PixelStep
 from ..image_use import PIXELS, ImageUse, as_array, as_pixels, axis_of_height, with_height_and_width
@@ -300,9 +299,7 @@ class ImageTransformStep(ArrayStep):
             what, plural, dtypes = _KINDS["encoded_image" if is_file else kind]
             if kind == "projection" and self._are_projections_left_out:
                 names = tuple(name for name in names if search.format.find(name))
-            paths = search.find(names, what, dtypes, group_of=plural)
-            if kind == "image":
-                image_use.check_fill_value(search, paths, [self._fill_value])
+            search.find(names, what, dtypes, group_of=plural)
         search.raise_problems()
         self._warn_of_forgotten_matrices(data_empty)
         for path in find_paths(data_empty, self._fields["image"]) if self._is_encoded else ():
@@ -755,9 +752,6 @@ class ImageToTileSizePadder(PixelStep):
         images = super()._find(search)
         search.find(self._hw_names, "a height and a width", _SIZE_TYPES, group_of="image sizes")
         return images
-
-    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
-        image_use.check_fill_value(search, [path], [self._fill_value])
 
 
 def _checked_tile(tile: object) -> tuple[int, int]:

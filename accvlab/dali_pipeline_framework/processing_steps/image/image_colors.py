@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 import nvidia.dali.fn as fn
@@ -21,10 +20,9 @@ from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
 from ...operators import image_pixels as pixels
 from ...operators.functions import Value
 from ...operators.image_pixels import Image, looked_up, recolored, scaled, scaling_table
-from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
+from ...sample_data import FieldPath, LeafFormat, SampleDataGroup
 from ...sample_data.names import Name
 from ..field_steps import Parameters, PixelStep
-from ..image_use import as_pixels, white_at_full_scale
 from ..named_fields import FieldSearch, Key
 
 _DT = types.DALIDataType
@@ -46,9 +44,9 @@ class PhotoMetricDistorter(PixelStep):
     """Changes brightness, contrast, saturation, hue and the order of channels of every image of a name at random.
 
     Input and output: ``(height, width, 3)`` or a clip ``(frames, height, width, 3)``, with or without a layout,
-    uint8 in [0, 255] or float32 in [0, 1], on the CPU or the GPU. The result is clamped to this range, so images
-    that are known to have other values (after `ImageMeanStdDevNormalizer`), and changes of brightness above 1 for
-    images in [0, 1], are refused. An image without a layout gets one. All images of the group that the step is
+    uint8 in [0, 255] or float32 in [0, 1], on the CPU or the GPU. The result is clamped to this range: other
+    values, e.g. after `ImageMeanStdDevNormalizer`, are lost, and a change of brightness above 1 turns float32
+    images black or white. An image without a layout gets one. All images of the group that the step is
     applied to, and all frames of a clip, are changed in the same way.
 
     Each part is done with its probability, in this order; ``x`` is a channel as a fraction of the full range::
@@ -76,8 +74,6 @@ class PhotoMetricDistorter(PixelStep):
     """
 
     _dtypes = None
-    _needs = staticmethod(white_at_full_scale)
-
     array_form_needs = ("cv2",)
     image_tolerance = 1 / 255  # of uint8: one level, as soon as saturation, hue or swap may occur
 
@@ -146,9 +142,6 @@ class PhotoMetricDistorter(PixelStep):
         """Declare the decisions, the values, and the order of channels; nothing if nothing can change."""
         return self._draws if self._may(*_PARTS) else ()
 
-    def _content_after(self, leaf: LeafFormat) -> ImageContent:
-        return attrs.evolve(as_pixels(leaf), value_range=white_at_full_scale(leaf).value_range)
-
     def _image_paths(self, data: SampleDataGroup) -> list[FieldPath]:
         return super()._image_paths(data) if self._may(*_PARTS) else []
 
@@ -195,16 +188,6 @@ class PhotoMetricDistorter(PixelStep):
         if leaf.dtype not in (_DT.UINT8, _DT.FLOAT):
             problem = f"must be UINT8 (an image in [0, 255]) or FLOAT (in [0, 1]), got {leaf.dtype.name}"
             search.add(problem, path, AssertionError)  # the class that callers of the published API catch
-        delta = max(map(abs, self._ranges["brightness"]))
-        is_unit = leaf.dtype == _DT.FLOAT and leaf.content.value_range is not None
-        if is_unit and delta > 1 and self._may("brightness"):
-            low, high = self._ranges["brightness"]
-            search.add(
-                f"has values 0..1, which `min_max_brightness` [{low:g}, {high:g}] would turn black or white. Put "
-                f"PhotoMetricDistorter before the step that divides by 255, or give fractions, "
-                f"e.g. [{low / 255:.3g}, {high / 255:.3g}]",
-                path,
-            )
 
     def _on_array(
         self, image: Image, leaf: LeafFormat, delta: Any, alpha: Any, gain: Any, gain_after: Any, turn: Any = None

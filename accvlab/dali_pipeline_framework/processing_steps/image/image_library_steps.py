@@ -18,7 +18,7 @@ from ...draws.random_draws import IntegerDraw, RandomDraw
 from ...errors import FieldValueError, SettingError, StepOutputError
 from ...operators.array_packages import needed_package
 from ...operators.functions import Array
-from ...sample_data import FieldPath, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
+from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name
 from ..array_step import ArrayStep
@@ -139,7 +139,7 @@ class ImageLibraryStep(ArrayStep):
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare that images are decoded, and stay as they are but for what the type says."""
-        leaves: ContentRule = _after_same_type if self._image_type is None else PIXELS
+        leaves: ContentRule = as_pixels if self._image_type is None else PIXELS
         return [ImageUse(self._image_names, PIXELS, leaves)]
 
     def _row_names(self) -> dict[str, tuple[tuple[Name, ...], tuple[Name, ...]]]:
@@ -293,12 +293,6 @@ def _check_sizes(step: object, arrays: Mapping[FieldPath, Array]) -> None:
             f"All images and masks must have one size (height x width), got {found}. Apply "
             f'{type(step).__name__} to each camera by a wrapper, e.g. `for_each("cameras", step)`.'
         )
-
-
-def _after_same_type(leaf: LeafFormat) -> ImageContent:
-    """Known content after a transform that keeps the type; the range of floating-point numbers is not known."""
-    content = as_pixels(leaf)
-    return content if leaf.dtype == _DT.UINT8 else attrs.evolve(content, value_range=None)
 
 
 class AlbumentationsStep(ImageLibraryStep):

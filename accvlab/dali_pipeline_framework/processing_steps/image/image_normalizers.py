@@ -19,17 +19,15 @@ from ...operators.element_selection import NUMBER_TYPES
 from ...operators.functions import Array, cast_array
 from ...sample_data import FieldPath, ImageContent, LeafFormat
 from ...sample_data.dtypes import NUMPY_TYPES
-from ...sample_data.formats import describe_range
 from ...sample_data.names import Name
 from ..field_steps import PixelStep
-from ..image_use import ARRAY, as_array, as_pixels, is_far_outside, range_before
+from ..image_use import ARRAY, as_array, as_pixels
 from ..named_fields import FieldSearch
 
 _DT = DALIDataType
 _ACCEPTED_INPUTS = (_DT.UINT8, _DT.INT16, _DT.UINT16, _DT.INT32, _DT.FLOAT16, _DT.FLOAT)
 _DIRECT_OUTPUTS = (_DT.FLOAT, _DT.FLOAT16, _DT.UINT8, _DT.INT8)
 _LAYOUTS = ("", "HWC", "CHW", "FHWC", "FCHW")
-_FAR_MORE_THAN_1 = 10  # extent of a range
 
 
 class ImageMeanStdDevNormalizer(PixelStep):
@@ -144,48 +142,30 @@ class ImageMeanStdDevNormalizer(PixelStep):
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         leaf = search.leaf(path)
         content = leaf.content
-        unfit = fractions_problem(self._mean, self._std_dev, range_before(leaf))
+        unfit = fractions_problem(self._mean, self._std_dev) if leaf.dtype == _DT.UINT8 else None
         if unfit:
             search.add(f"{unfit}, or put ImageRange01Normalizer before ImageMeanStdDevNormalizer", path)
-        far = [mean for mean in self._mean if is_far_outside(mean, content.value_range)]
-        if far:
-            search.add(
-                f"`mean` {far[0]:g} is not for an image with values {describe_range(content.value_range)}; is it "
-                f"normalized twice?",
-                path,
-            )
         layout, wanted = content.layout, self._output_layout
         if layout and wanted and {*layout} != {*wanted}:
             search.add(f"has the layout {layout}, which cannot become `output_layout` {wanted}", path)
 
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
-        content, value_range = as_pixels(leaf), range_before(leaf)
-        if value_range is not None:
-            centered = np.array(value_range)[:, None] - np.array(self._mean)
-            values = centered / np.array(self._std_dev)  # (2, channels)
-            dtype = np.dtype(NUMPY_TYPES[self._output_type])
-            if dtype.kind in "iu":
-                values = np.clip(np.round(values), np.iinfo(dtype).min, np.iinfo(dtype).max)
-            low, high = float(values.min()), float(values.max())
-            value_range = (low, high) if low < high else None
-        return attrs.evolve(content, layout=self._output_layout or content.layout, value_range=value_range)
+        content = as_pixels(leaf)
+        return attrs.evolve(content, layout=self._output_layout or content.layout)
 
 
-def fractions_problem(
-    mean: Sequence[float], std_dev: Sequence[float], value_range: tuple[float, float] | None
-) -> str | None:
-    """Describe the problem that means and deviations are for images in [0, 1], but the range is larger.
+def fractions_problem(mean: Sequence[float], std_dev: Sequence[float]) -> str | None:
+    """Describe the problem that means and deviations are for images in [0, 1], for an image in [0, 255].
 
     Means of 0 with deviations of 1, which only convert, are no fractions.
     """
-    low, high = value_range or (0.0, 1.0)
     is_for_unit = any(mean) and all(0 <= each <= 1 for each in mean) and max(std_dev) <= 1
-    if high - low < _FAR_MORE_THAN_1 or not is_for_unit or {*mean, *std_dev} <= {0.0, 1.0}:
+    if not is_for_unit or {*mean, *std_dev} <= {0.0, 1.0}:
         return None
     means, deviations = ([float(f"{each * 255:.6g}") for each in values] for values in (mean, std_dev))
     return (
         f"`mean` {mean[0]:g} and `std_dev` {std_dev[0]:g} are for images with values 0..1, but the values are "
-        f"{describe_range((low, high))}. Multiply both by 255: mean={means}, std_dev={deviations}"
+        f"0..255. Multiply both by 255: mean={means}, std_dev={deviations}"
     )
 
 
@@ -219,7 +199,7 @@ class ImageRange01Normalizer(PixelStep):
         ImageRange01Normalizer(image_name='image')
     """
 
-    _needs = attrs.evolve(ARRAY, value_range=(0, 255))
+    _needs = ARRAY
     _output_type = _DT.FLOAT
 
     def __init__(self, image_name: Name) -> None:
@@ -241,4 +221,4 @@ class ImageRange01Normalizer(PixelStep):
         return result
 
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
-        return attrs.evolve(as_array(leaf), value_range=None if range_before(leaf) is None else (0, 1))
+        return as_array(leaf)

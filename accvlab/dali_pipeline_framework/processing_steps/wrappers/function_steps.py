@@ -249,7 +249,7 @@ class MapStep(FunctionStep, ArrayStep):
         MapStep(
             read_png,
             input_names="image",
-            output_contents={"image": ImageContent(is_encoded=False, layout="HWC", value_range=(0, 255))},
+            output_contents={"image": ImageContent(is_encoded=False, layout="HWC")},
         )
     """
 
