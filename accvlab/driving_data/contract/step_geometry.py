@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether steps keep boxes on their objects: a disc drawn at the center of a box must stay where that is projected."""
+"""Whether steps keep boxes on their objects: a disc that is drawn at the center of a box must stay there."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -42,10 +43,15 @@ def where_boxes_part(samples: Iterable[SampleDataGroup], steps: Sequence[Pipelin
             for last in range(1, len(steps)):
                 _, earlier = _shifts(sample, steps[:last], number, drawn)
                 if earlier:
-                    return count + found, f"after step {last - 1}, {steps[last - 1]!r}: {earlier}"
-            return count + found, f"after step {len(steps) - 1}, {steps[-1]!r}: {problem}"
+                    return count + found, f"after step {last - 1}, {_named(steps[last - 1])}: {earlier}"
+            return count + found, f"after step {len(steps) - 1}, {_named(steps[-1])}: {problem}"
         count += found
     return count, ""
+
+
+def _named(step: PipelineStepBase) -> str:
+    """Class of a step, and of the step that it wraps."""
+    return " of ".join(dict.fromkeys(re.findall(r"\b([A-Z]\w+)\(", repr(step))[:2]))
 
 
 def _with_discs(sample: SampleDataGroup) -> list[int]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support.arrays import encoded_image, gradient
 
+from accvlab.dali_pipeline_framework import Windows
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import (
@@ -206,3 +207,33 @@ def test_a_category_that_has_no_number() -> None:
     with pytest.raises(SettingError, match="`categories` lacks 'car', of boxes; it has bus"):
         index_of_frames(records(), categories=["bus"])
     assert index_of_frames(records(), categories=["bus", "car"]).boxes.category.tolist() == [1] * 5  # type: ignore[union-attr]
+
+
+def test_two_rates_and_a_window_per_camera(tmp_path: Path) -> None:
+    """The front at 20 Hz, the rear at 10 Hz and 0.02 s late: of each frame its last image at or before."""
+    front, rear = 10 + 0.05 * np.arange(9), 10.02 + 0.1 * np.arange(5)
+    of_rear = poses.last_before(rear, front)
+    assert of_rear.tolist() == [-1, 0, 0, 1, 1, 2, 2, 3, 3]
+    for name, count in (("front", len(front)), ("rear", len(rear))):
+        for number in range(count):
+            (tmp_path / f"{name}-{number}.png").write_bytes(bytes([number] * 4))
+    frames = [
+        DrivingFrame(
+            scene="drive",
+            time=front[number],
+            cameras={
+                "front": CameraImage(file=f"front-{number}.png"),
+                "rear": CameraImage(file=f"rear-{of_rear[number]}.png", time=rear[of_rear[number]]),
+            },
+        )
+        for number in range(1, 9)
+    ]
+    offsets = {"cameras[0].image": [-0.15, -0.05, 0], "cameras[1].image": [-0.1, 0]}
+    windows = Windows(
+        DrivingProvider(index_of_frames(frames), tmp_path), offsets, unit="s", take="last", tolerance_s=0.11
+    )
+    sample = windows.get_data(len(windows) - 1)
+    shown = [
+        [int(image[0]) for image in sample["cameras"][camera]["image"]["encoded"].values()] for camera in (0, 1)
+    ]
+    assert shown == [[5, 7, 8], [2, 3]]

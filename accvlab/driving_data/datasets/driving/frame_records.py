@@ -25,16 +25,17 @@ class CameraImage:
 
     Attributes:
         file: Its file, relative to the root of the provider; a video, if ``video_frame`` is given.
-        intrinsics: ``(3, 3)``: camera coordinates to pixels times depth.
+        intrinsics: ``(3, 3)``: camera coordinates to pixels times depth. None: not known, in the sample identity.
         ego_from_camera: Pose of the camera on the vehicle, ``(3, 4)`` or ``(4, 4)``; x right, y down, z ahead.
+            None: not known, in the sample identity.
         time: When it was taken, seconds; None: at the time of the frame. The motion of the vehicle in between is
             part of the camera's pose in the sample.
         video_frame: Number of the image in the video, from 0.
     """
 
     file: str
-    intrinsics: npt.ArrayLike
-    ego_from_camera: npt.ArrayLike
+    intrinsics: npt.ArrayLike | None = None
+    ego_from_camera: npt.ArrayLike | None = None
     time: float | None = None
     video_frame: int | None = None
 
@@ -67,7 +68,8 @@ class DrivingFrame:
     Attributes:
         scene: Name of the drive that the frame is part of.
         time: Seconds; ascends in each scene.
-        world_from_ego: Pose of the vehicle, ``(3, 4)`` or ``(4, 4)``: x ahead, y to the left, z up.
+        world_from_ego: Pose of the vehicle, ``(3, 4)`` or ``(4, 4)``: x ahead, y to the left, z up. None: not
+            known, in the sample identity.
         cameras: Images by name of the camera. A camera may lack in some frames.
         boxes: Objects; None where they were not labelled. All frames or none have them.
         token: Name of the frame; None: ``SCENE/NUMBER``.
@@ -75,7 +77,7 @@ class DrivingFrame:
 
     scene: str
     time: float
-    world_from_ego: npt.ArrayLike
+    world_from_ego: npt.ArrayLike | None = None
     cameras: Mapping[str, CameraImage] = attrs.field(factory=dict)
     boxes: Sequence[ObjectBox] | None = None
     token: str | None = None
@@ -171,7 +173,7 @@ def _images(
         for image, place in zip(images, places, strict=True)
     ]
     matrices = [
-        _array(image.intrinsics, (3, 3), f"{place}.intrinsics")
+        _array(np.eye(3) if image.intrinsics is None else image.intrinsics, (3, 3), f"{place}.intrinsics")
         for image, place in zip(images, places, strict=True)
     ]
     videos = [image.video_frame is not None for image in images]
@@ -247,6 +249,8 @@ def _array(value: Any, shape: tuple[int, ...], what: str) -> Float64:
 
 
 def _pose(value: Any, what: str) -> Float64:
+    if value is None:
+        return np.eye(3, 4)
     is_square = np.shape(value) == (4, 4)
     pose = _array(value, (4, 4) if is_square else (3, 4), what)[:3]
     off = np.abs(pose[:, :3] @ pose[:, :3].T - np.eye(3)).max()
