@@ -7,7 +7,8 @@ The rooms::
     steps      steps on lidar, maps, masks from above and futures of objects
     recipes    the data of published models
     viewing    pictures and recordings
-    testing    the contract of samples of driving data
+    contract   what samples of driving data keep
+    testing    small drives in published layouts
 """
 
 from accvlab.dali_pipeline_framework.public_names import public_names

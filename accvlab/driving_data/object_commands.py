@@ -19,6 +19,8 @@ from accvlab.dali_pipeline_framework.command_line import found
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.loader import LoaderReport
 
+from .contract.step_geometry import where_boxes_part
+from .datasets import DrivingProvider
 from .datasets.recognition import provider_of_folder
 
 Subject: TypeAlias = DataProvider | PipelineDefinition | DataLoader
@@ -190,8 +192,29 @@ def _check(subject: Subject, options: argparse.Namespace, say: Say) -> None:
         if next(iter(subject), None) is None:
             raise SettingError("The loader delivers no batch in an epoch.")
         say("The loader delivers.")
+        if isinstance(provider, DrivingProvider) and subject.recipe_settings is None:
+            _check_geometry(subject, provider, say)
 
 
+def _check_geometry(loader: DataLoader, provider: DrivingProvider, say: Say) -> None:
+    """Say whether boxes stay on their objects, before and after the steps."""
+    if not provider.fields.boxes or not provider.camera_names or not loader.steps:
+        return
+    numbers = np.unique(np.linspace(0, len(provider) - 1, _SAMPLES_OF_GEOMETRY).astype(int))
+    count, problem = where_boxes_part(map(provider.get_data, numbers.tolist()), loader.steps)
+    if problem:
+        raise SettingError(
+            f"The steps part boxes and images, {problem}. A step that moves pixels must change their matrices, "
+            f"and one that moves boxes the matrices of the cameras: name them (`projection_names`)."
+        )
+    say(
+        f"The steps keep boxes on their objects: {count} images."
+        if count
+        else "No box was found again in an image."
+    )
+
+
+_SAMPLES_OF_GEOMETRY = 12
 _COMMANDS: Final[Mapping[str, Callable[[Subject, argparse.Namespace, Say], None]]] = {
     "describe": _describe,
     "show": _show,

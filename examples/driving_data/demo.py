@@ -2,8 +2,9 @@
 
     python examples/driving_data/demo.py                     six cameras, boxes; the scenes are generated first
     python examples/driving_data/demo.py --data FOLDER       your own data: nuScenes, or a folder of sequences as
-                                                             folders with images, of videos, or of recordings
-                                                             with a video per camera
+                                                             folders with images, of drives with a folder of
+                                                             images per camera, of videos, or of recordings with
+                                                             a video per camera
     python examples/driving_data/demo.py --data INFOS.pkl    an info pickle of a detector; `--images FOLDER` where
                                                              its images are not near it
 
@@ -28,12 +29,18 @@ from typing import TYPE_CHECKING
 from demo_steps import BoxPadder, ImageResizer
 from driving_provider import DrivingSceneProvider
 from driving_scenes import DrivingScenesError, ensure_scenes
-from frame_folder_provider import FrameFolderError, FrameFolderProvider
+from frame_folder_provider import FrameFolderError, FrameFolderProvider, image_names, subfolders
 from video_folder_provider import VideoFolderError, VideoFolderProvider, holds_videos
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.errors import FrameworkError
-from accvlab.driving_data.datasets import DrivingProvider, NuScenesProvider
+from accvlab.driving_data.datasets import (
+    CameraImage,
+    DrivingFrame,
+    DrivingProvider,
+    NuScenesProvider,
+    index_of_frames,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +78,7 @@ def _run(options: argparse.Namespace) -> None:
         options.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DemoError(f"--output must be a folder, or free to become one: {error}") from error
-    provider = open_provider(options.data, options.output, options.images)
+    provider = open_provider(options.data, options.output, options.images, options.boxes_convention)
     batch_size = min(options.batch_size, len(provider.sequence_lengths))
     image_hw = options.image_size or _default_image_hw(provider)
     is_of_videos = isinstance(provider, VideoFolderProvider)
@@ -116,7 +123,9 @@ def _run(options: argparse.Namespace) -> None:
     print(f"Picture of a batch: {picture}")
 
 
-def open_provider(data: Path | None, output: Path, images: Path | None = None) -> DemoProvider:
+def open_provider(
+    data: Path | None, output: Path, images: Path | None = None, boxes_convention: str | None = None
+) -> DemoProvider:
     """The provider for a folder: a data set of scenes (generated here without a folder), videos, frames, ..."""
     if data is None:
         data = output / "scenes"
@@ -126,7 +135,7 @@ def open_provider(data: Path | None, output: Path, images: Path | None = None) -
     provider: DemoProvider
     if (data / "scenes.json").is_file():
         provider = DrivingSceneProvider(data)
-    elif (driving := open_driving_data(data, images)) is not None:
+    elif (driving := open_driving_data(data, images, boxes_convention) or open_camera_folders(data)) is not None:
         provider = driving
     elif holds_videos(data):
         provider = VideoFolderProvider(data)
@@ -139,7 +148,38 @@ def open_provider(data: Path | None, output: Path, images: Path | None = None) -
     return provider
 
 
-def open_driving_data(data: Path, images: Path | None = None) -> DrivingProvider | None:
+def open_camera_folders(data: Path) -> DrivingProvider | None:
+    """The provider for drives with a folder of images per camera (``DRIVE/CAMERA/*.jpg``), if the folder has some.
+
+    Frames are the images that all cameras have by name, or by place in order where they share no name.
+    """
+    if not data.is_dir() or image_names(data) or any(map(image_names, subfolders(data))):
+        return None
+    drives = {
+        drive: {camera.name: names for camera in subfolders(drive) if (names := image_names(camera))}
+        for drive in subfolders(data)
+    }
+    drives = {drive: cameras for drive, cameras in drives.items() if cameras}
+    if not drives:
+        return None
+    shared = [name for name in next(iter(drives.values())) if all(name in cameras for cameras in drives.values())]
+    if not shared:
+        raise DemoError(f"The drives in '{data}' must have folders of the same cameras, but share no name.")
+    frames = []
+    for drive, cameras in drives.items():
+        images = [cameras[name] for name in shared]
+        common = [name for name in images[0] if all(name in names for names in images)]
+        rows = [(name,) * len(shared) for name in common] or list(zip(*images, strict=False))
+        for number, row in enumerate(rows):
+            files = {name: f"{drive.name}/{name}/{file}" for name, file in zip(shared, row, strict=True)}
+            of_cameras = {name: CameraImage(file=file) for name, file in files.items()}
+            frames.append(DrivingFrame(scene=drive.name, time=0.1 * number, cameras=of_cameras))
+    return DrivingProvider(index_of_frames(frames), data)
+
+
+def open_driving_data(
+    data: Path, images: Path | None = None, boxes_convention: str | None = None
+) -> DrivingProvider | None:
     """The provider for a public data set, where that is what the folder or file holds.
 
     The images of an info pickle are in a folder with ``samples`` in it: given, or above the pickle, or beside one
@@ -148,7 +188,8 @@ def open_driving_data(data: Path, images: Path | None = None) -> DrivingProvider
     if data.suffix == ".pkl":
         from accvlab.driving_data.datasets import InfosProvider
 
-        return InfosProvider(data, images or _folder_of_samples(data) or data.parent)
+        root = images or _folder_of_samples(data) or data.parent
+        return InfosProvider(data, root, boxes_convention=boxes_convention)
     tables = sorted(data.glob("v1.0-*/sample_data.json"), key=lambda path: path.parent.name != "v1.0-trainval")
     if tables:
         return NuScenesProvider(data, tables[0].parent.name, classes="detection")
@@ -295,15 +336,16 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--data",
         type=lambda text: Path(text) if text else None,
-        help="folder of sequence folders with images, folder of images, folder of videos, folder of recordings "
-        "with a video per camera, data set of nuScenes or of driving_scenes, or info pickle (default: scenes are "
-        "generated)",
+        help="folder of sequence folders with images, of drives with a folder per camera, of images, of videos, or "
+        "of recordings with a video per camera, data set of nuScenes or of driving_scenes, or info pickle (default: "
+        "scenes are generated)",
     )
     parser.add_argument(
         "--images",
         type=lambda text: Path(text) if text else None,
         help="folder that the names in an info pickle are relative to (default: looked for around it)",
     )
+    parser.add_argument("--boxes-convention", help="of an info pickle that does not say it, see InfosProvider")
     parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder of what is written")
     parser.add_argument("--epochs", type=_positive, default=2)
     parser.add_argument("--batch-size", type=_positive, default=4, help="at most the number of sequences")

@@ -33,7 +33,7 @@ CIRCLES: list[set[str]] = [
     {f"{core.__name__}.processing_steps.image_use", f"{core.__name__}.processing_steps.pipeline_step_base"},
     {
         f"{driving.__name__}.datasets.driving.driving_provider",
-        f"{driving.__name__}.testing.driving_contract",
+        f"{driving.__name__}.contract.driving_contract",
     },
 ]
 

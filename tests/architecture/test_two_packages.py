@@ -23,8 +23,9 @@ TESTS = Path(__file__).parents[1]
 
 # Room -> rooms right below it, see `Directions`.
 BELOW = {
-    "testing": "",
-    "datasets.driving": "testing",
+    "contract": "",
+    "datasets.driving": "contract",
+    "testing": "datasets.driving",
     "datasets.infos": "datasets.driving",
     "datasets.nuscenes": "datasets.driving",
     "datasets": "datasets.infos datasets.nuscenes",

@@ -31,6 +31,7 @@ from accvlab.dali_pipeline_framework.pipeline import (
     SampleDataGroup,
 )
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
+from accvlab.driving_data.testing import made_drive
 
 DEMO = Path(demo.__file__)
 SCENES = {"num_sequences": 3, "frames_per_sequence": (4, 6), "image_hw": (48, 80), "seed": 3}
@@ -466,3 +467,30 @@ def test_an_output_that_is_a_file_ends_the_demo_with_one_message(tmp_path, capsy
     (tmp_path / "out").write_text("")
     assert demo.main(["--output", str(tmp_path / "out")]) == 1
     assert "--output must be a folder" in capsys.readouterr().err
+
+
+def test_drives_with_a_folder_per_camera(tmp_path: Path) -> None:
+    root = made_drive(tmp_path / "drives", "folders")
+    provider = demo.open_provider(root, tmp_path / "output")
+    assert provider.sequence_lengths == (6, 4)
+    assert provider.camera_names == ("front", "left", "right")
+    sample = provider.get_data(7)
+    assert [camera["image"].tobytes() for camera in sample["cameras"].values()] == [
+        (root / "tuesday" / name / "0001.jpg").read_bytes() for name in provider.camera_names
+    ]
+    loader = demo.make_loader(provider, 2, (32, 48), 1, 0, None)
+    with loader:
+        assert next(iter(loader))["cameras"][2]["image"].shape == (2, 32, 48, 3)
+
+
+def test_cameras_whose_images_share_no_name_are_matched_by_place(tmp_path: Path) -> None:
+    for camera, count in (("front", 3), ("rear", 2)):
+        for number in range(count):
+            _write_image(tmp_path / "drive" / camera / f"{camera}{number}.jpg", (8, 6), 10 * number)
+    provider = demo.open_camera_folders(tmp_path)
+    assert provider is not None
+    assert provider.sequence_lengths == (2,)
+    (tmp_path / "other" / "left").mkdir(parents=True)
+    _write_image(tmp_path / "other" / "left" / "0.jpg", (8, 6), 1)
+    with pytest.raises(demo.DemoError, match="must have folders of the same cameras, but share no name"):
+        demo.open_camera_folders(tmp_path)

@@ -407,6 +407,11 @@ class DataLoader(TorchInterface):
         return "\n  ".join([settings, *chain]) + f"\n\n{self._run.definition.describe()}"
 
     @property
+    def steps(self) -> tuple[PipelineStepBase, ...]:
+        """The steps, in their order."""
+        return tuple(self._run.definition.steps)
+
+    @property
     def plan(self) -> str:
         """How the pipeline works on arrays, and how fields travel, see `PipelineDefinition.plan`."""
         return self._run.pipeline.plan

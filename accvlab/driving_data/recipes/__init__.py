@@ -10,7 +10,7 @@ A recipe has the loader of one model, and its steps; the settings are what the m
     bevfusion              BEVFusion: lidar sweeps and cameras
     detection_2d           objects in images, as heatmaps
     alpamayo               Alpamayo: several images of each camera, motion of the vehicle
-    reference_orders       the orders of the published training code, index by index
+    scene_sampler          scene by scene, for the evaluation
     image_augmentation     images resized, cropped, mirrored, rotated as in the published code
     mmdet_batches          batches as arguments of ``forward``
 """

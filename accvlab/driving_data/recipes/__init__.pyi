@@ -29,13 +29,8 @@ from .recipe import ExtraSteps as ExtraSteps
 from .recipe import Recipe as Recipe
 from .recipe_parts import Chain as Chain
 from .recipe_parts import Request as Request
-from .reference_orders import AugmentationRanges as AugmentationRanges
-from .reference_orders import ChunkSampler as ChunkSampler
-from .reference_orders import EndlessGroupSampler as EndlessGroupSampler
-from .reference_orders import SceneSampler as SceneSampler
-from .reference_orders import ShuffledGroupSampler as ShuffledGroupSampler
-from .reference_orders import SkippingGroupSampler as SkippingGroupSampler
-from .reference_orders import split_lengths as split_lengths
+from .scene_sampler import SceneSampler as SceneSampler
+from .scene_sampler import split_lengths as split_lengths
 from .sparsedrive import SPARSEDRIVE as SPARSEDRIVE
 from .sparsedrive import SparseDriveFormatter as SparseDriveFormatter
 from .sparsedrive import SparseDriveSettings as SparseDriveSettings

@@ -45,7 +45,7 @@ from . import recipe_parts as parts
 from .image_augmentation import UnclippedPhotometricDistorter, on_gpu_if_any
 from .recipe import FrameQueues, Recipe
 from .recipe_parts import DT, NAMES, PLACE
-from .reference_orders import SceneSampler
+from .scene_sampler import SceneSampler
 
 
 def queue_frames(frame: int, left_out: int, queue_length: int, first_frame: int) -> list[int]:
@@ -264,11 +264,7 @@ class BEVFormerSettings(parts.DetectorSettings):
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
         """Settings of a `DrivingProvider` as the published model takes it, but its ``cameras``."""
-        fields: DrivingFieldSettings = {
-            "can_bus": not self.zero_can_bus,
-            "boxes": is_training,
-            "reference": "lidar",
-        }
+        fields: DrivingFieldSettings = {"can_bus": not self.zero_can_bus, "boxes": is_training}
         return {**fields, "classes": tuple(self.classes), "min_points": 1} if is_training else fields
 
 

@@ -50,7 +50,6 @@ from ..datasets.driving.array_types import Array, Float32, Float64, UInt8
 _DT = types.DALIDataType
 
 _FILTERS_DIFFER_BY = 0.25
-_LEAST_BLURRED = 0.7  # factor from which on images are blurred and interpolated cubically; it costs more below
 _NEIGHBORS_PX = 4  # on each side of a pixel that its value depends on
 _LEEWAY_PX = 48
 _LARGEST_SHIFT_PX = 0.03
@@ -230,17 +229,22 @@ class ImageAugmentation:
             draws.insert(0, UniformDraw("scale", *self.scale_range, key=key))
         return draws
 
-    def plan(self, hw: tuple[int, int], draw: Callable[[str], Any]) -> ImagePlan:
+    def plan(
+        self, hw: tuple[int, int], draw: Callable[[str], Any], scaled_hw: tuple[int, int] | None = None
+    ) -> ImagePlan:
         """Make the plan for images of a size.
 
         Args:
             hw: Height and width of the images.
             draw: Gives the number of a draw.
+            scaled_hw: Height and width of the images that ``scale_range`` is for; None: these. Others are first
+                scaled to fill them, so that all cameras of a rig fill the output.
 
         Raises:
             FieldValueError: Images of this size leave much of the output black.
         """
-        self.require_fit(hw)
+        relative = max(one / other for one, other in zip(scaled_hw or hw, hw, strict=True))
+        self.require_fit(hw if relative == 1 else (round(hw[0] * relative), round(hw[1] * relative)))
         height, width = self.output_hw
 
         def number(name: str, limits: Sequence[float]) -> float:
@@ -248,7 +252,8 @@ class ImageAugmentation:
             low, high = limits
             return float(low) if low == high else float(draw(name))
 
-        scale = number("scale", self._scales(hw))
+        is_given = self.scale_range is not None
+        scale = number("scale", self._scales(hw)) * (relative if is_given else 1.0)
         scaled = int(hw[0] * scale), int(hw[1] * scale)
         top = int((1 - number("bottom", self.bottom_crop_range)) * scaled[0]) - height
         left = int(number("share", self.crop_x_range) * max(0, scaled[1] - width))
@@ -265,12 +270,8 @@ class PlannedImageAugmenter(ArrayStep):
 
     The published code resizes by Pillow's bicubic filter, which averages where images are made smaller. In a graph
     the filter is the same: 57 dB for frames of cameras; 44 dB or more (median 54 dB) where they are rotated, since
-    pixels between two neighbors take the other one. On arrays it is a faster one, by the factor of the size:
-
-    - from 0.7 on, OpenCV's cubic interpolation after a slight blur: 49 dB or more for frames of cameras on
-      vehicles, 40 dB for any photograph;
-    - from 0.5 to 0.7, bilinear interpolation, and up to 0.5 halving and then cubic interpolation: 43 dB or more
-      for frames of cameras, 30 dB for photographs with much detail.
+    pixels between two neighbors take the other one. On arrays it is a faster one: means of 2 x 2 pixels, as often
+    as they fit, and OpenCV's cubic interpolation after a slight blur, 50 dB or more for frames of cameras.
     """
 
     only_in_workers = False
@@ -415,24 +416,28 @@ class PlannedImageAugmenter(ArrayStep):
         return rotated(changed, float(plan[5])) if self._rotates and plan[5] else changed
 
     def _changed(self, file: image_arrays.ImageFile, plan: Float32) -> UInt8:
-        """Decode a file, resize, crop and mirror it."""
-        scaling = self._scaling(plan, file.hw)
+        """Decode what is shown of a file, resize, crop and mirror it.
+
+        Pillow's cubic filter as OpenCV's, which has another shape and does not widen where an image is made
+        smaller. Means of 2 x 2 pixels, as often as they fit, and a blur of three pixels make up for it.
+        """
+        cv2 = needed_package("cv2")
         place = [int(each) for each in plan[:4]]
-        scale = float(np.abs(scaling.scale).min())
-        if scale >= _LEAST_BLURRED:
-            return _shown_part(file, place, bool(plan[4]), self._output_hw)
-        resampler = Resampler.resizing(Resampling.PASTED_REGION, scaling, file.hw)
-        if scale > 0.5:
-            decoded = file.decoded()
-            return np.asarray(resampler(decoded.image, decoded=decoded))
-        decoded = file.decoded(scale if self._reduced_decoding else 1.0)
+        scale = float((plan[:2] / file.hw).min())
+        decoded = file.decoded(scale if self._reduced_decoding and scale <= 0.5 else 1.0)
         image, reduction = decoded.image, decoded.reduction
         while scale * reduction <= 0.5:
             image, reduction = _halved(image), reduction * 2
-        if np.array_equal(np.array(image.shape[:2]) * reduction, file.hw):
-            return _cropped(image, place, bool(plan[4]), self._output_hw)
-        decoded = image_arrays.DecodedFile(image, reduction)  # an odd number of rows or columns
-        return np.asarray(attrs.evolve(resampler, is_antialiased=True)(image, decoded=decoded))
+        lengths = [float(length) / reduction for length in file.hw]
+        rows, columns = map(_Window.around, lengths, place[:2], place[2:], self._output_hw)
+        if rows.shown.start == rows.shown.stop or columns.shown.start == columns.shown.stop:
+            return np.zeros((*self._output_hw, 3), np.uint8)
+        image = image[rows.given, columns.given]
+        factor_y, factor_x = (scaled / length for scaled, length in zip(place, lengths, strict=False))
+        weights = _blur(factor_x), _blur(factor_y)
+        image = cv2.sepFilter2D(image, -1, *weights, dst=image, borderType=cv2.BORDER_REPLICATE)
+        resized = cv2.resize(image, None, fx=factor_x, fy=factor_y, interpolation=cv2.INTER_CUBIC)
+        return _pasted(resized[rows.shown, columns.shown], (place[2], place[3]), bool(plan[4]), self._output_hw)
 
 
 def _halved(image: UInt8) -> UInt8:
@@ -443,16 +448,6 @@ def _halved(image: UInt8) -> UInt8:
         below, right = height - image.shape[0], width - image.shape[1]
         image = cv2.copyMakeBorder(image, 0, below, 0, right, cv2.BORDER_REPLICATE)
     return np.asarray(cv2.resize(image, (width // 2, height // 2), interpolation=cv2.INTER_AREA))
-
-
-def _cropped(image: UInt8, place: Sequence[int], is_flipped: bool, output_hw: tuple[int, int]) -> UInt8:
-    """Resize all of an image, crop and mirror it; ``place``: height, width, first row and column."""
-    cv2 = needed_package("cv2")
-    scaled_height, scaled_width, top, left = place
-    height, width = output_hw
-    resized = cv2.resize(image, (scaled_width, scaled_height), interpolation=cv2.INTER_CUBIC)
-    crop = resized[max(top, 0) : max(top + height, 0), max(left, 0) : max(left + width, 0)]
-    return _pasted(crop, (top, left), is_flipped, output_hw)
 
 
 def _pasted(crop: UInt8, corner: tuple[int, int], is_flipped: bool, output_hw: tuple[int, int]) -> UInt8:
@@ -476,7 +471,7 @@ class _Window(NamedTuple):
     shown: slice
 
     @classmethod
-    def around(cls, length: int, scaled: int, first: int, size: int) -> _Window:
+    def around(cls, length: float, scaled: int, first: int, size: int) -> _Window:
         """The window for pixels ``[first, first + size)`` of an axis that is resized to ``scaled``."""
         begin, end = min(max(first, 0), scaled), max(min(first + size, scaled), 0)
         step = length / scaled
@@ -485,30 +480,8 @@ class _Window(NamedTuple):
         places = range(latest, max(latest - _LEEWAY_PX, -1), -1)
         shift_px, start = min((abs(at * step - round(at * step)), latest - at) for at in places)
         start = latest - start if shift_px < _LARGEST_SHIFT_PX else 0
-        given = slice(round(start * step), min(math.ceil(end * step) + _NEIGHBORS_PX, length))
+        given = slice(round(start * step), min(math.ceil(end * step) + _NEIGHBORS_PX, math.ceil(length)))
         return cls(given, slice(begin - start, max(end - start, begin - start)))
-
-
-def _shown_part(
-    file: image_arrays.ImageFile, place: Sequence[int], is_flipped: bool, output_hw: tuple[int, int]
-) -> UInt8:
-    """Decode what is shown of a file, resize, crop and mirror it; ``place``: height, width, first row and column.
-
-    Pillow's cubic filter as OpenCV's, which has another shape and does not widen where an image is made smaller,
-    after a blur of three pixels that makes up for it.
-    """
-    cv2 = needed_package("cv2")
-    lengths = [int(length) for length in file.hw.tolist()]
-    rows, columns = map(_Window.around, lengths, place[:2], place[2:], output_hw)
-    if rows.shown.start == rows.shown.stop or columns.shown.start == columns.shown.stop:
-        return np.zeros((*output_hw, 3), np.uint8)
-    image = file.decoded().image[rows.given, columns.given]
-    factor_y, factor_x = (scaled / length for scaled, length in zip(place, lengths, strict=False))
-    weights = _blur(factor_x), _blur(factor_y)
-    image = cv2.sepFilter2D(image, -1, *weights, dst=image, borderType=cv2.BORDER_REPLICATE)
-    resized = cv2.resize(image, None, fx=factor_x, fy=factor_y, interpolation=cv2.INTER_CUBIC)
-    corner = place[2], place[3]
-    return _pasted(resized[rows.shown, columns.shown], corner, is_flipped, output_hw)
 
 
 def _blur(factor: float) -> Float64:

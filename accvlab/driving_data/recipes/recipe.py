@@ -28,7 +28,7 @@ from accvlab.dali_pipeline_framework.extension import format_paths, fractions_pr
 
 from ..datasets import DrivingProvider
 from .recipe_parts import PLACE, Batch, Chain, DetectorSettings, RecipeSettings, Request, StreamedSettings
-from .reference_orders import ChunkSampler, EndlessGroupSampler, SceneSampler, is_published, split_lengths
+from .scene_sampler import SceneSampler, split_lengths
 
 
 def driving_provider(provider: DataProvider) -> DrivingProvider:
@@ -97,17 +97,11 @@ def _sequential(settings: RecipeSettings, source: DataProvider, seed: int) -> Ra
 
 def streaming_order(settings: StreamedSettings, source: DrivingProvider, seed: int) -> RandomAccessSampler:
     """One frame per slot and step, in the order of time, of scenes that are cut into pieces."""
-    is_endless = is_published(settings.order)
-    pieces = split_lengths(source.sequence_lengths, settings.split, may_be_uneven=not is_endless)
-    return (EndlessGroupSampler if is_endless else StreamingSequenceSampler)(pieces, seed=seed)
+    return StreamingSequenceSampler(split_lengths(source.sequence_lengths, settings.split), seed=seed)
 
 
-def scene_order(
-    settings: StreamedSettings, source: DrivingProvider, seed: int, *, whole_sequences: bool = True
-) -> RandomAccessSampler:
-    """Each frame once, scene by scene; or as `ChunkSampler` deals them."""
-    if is_published(settings.order):
-        return ChunkSampler(source.sequence_lengths, whole_sequences=whole_sequences)
+def scene_order(settings: StreamedSettings, source: DrivingProvider, seed: int) -> RandomAccessSampler:
+    """Each frame once, scene by scene."""
     return SceneSampler(source.sequence_lengths)
 
 
@@ -185,6 +179,11 @@ class Recipe:
                     problems.append(f"{name}: must be at least {value}, is {has}")
             elif name != "classes" and value is not False and has != value:
                 problems.append(f"{name}: must be {value!r}, is {has!r}")
+        has_base = provider.fields.reference == provider.base
+        if self.needs_cameras and not has_base and not {"reference"} & {*wanted, *self.unchecked}:
+            problems.append(
+                f"reference: must be {provider.base!r}, as in the data set, is {provider.fields.reference!r}"
+            )
         if self.needs_cameras and not provider.camera_names:
             problems.append("cameras: there must be at least one")
         classes = getattr(settings, "classes", ())

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -26,7 +26,6 @@ from ..datasets.driving.driving_fields import DrivingFieldSettings
 from ..datasets.infos.info_forms import CATEGORIES
 from ..datasets.nuscenes.splits import DETECTION_CLASSES
 from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
-from .reference_orders import Order
 
 DT = types.DALIDataType
 
@@ -121,29 +120,21 @@ class StreamedSettings(AugmentedSettings):
 
     Attributes:
         split: In training, into how many pieces each scene is cut, or ``"all"``: each frame is one.
-        order: ``"epochs"``: each frame once per epoch; in evaluation, each scene is played by one slot.
-            ``"published"``: the order of the published code, index by index, see the page on recipes; in training
-            it is endless, and the loader needs ``steps_per_epoch``.
     """
 
     split: int | str = 2
-    order: Order = "epochs"
 
 
-def one_image_size(cameras: Iterable[SampleDataGroup]) -> tuple[int, int]:
-    """Height and width that the images of all cameras have, from the heads of their files.
+def size_of_camera(camera: SampleDataGroup) -> tuple[int, int]:
+    """Height and width of the image of a camera, from the head of its file.
 
     Raises:
-        FieldValueError: They differ.
+        FieldValueError: It is no image.
     """
-    sizes = {}
-    for camera in cameras:
-        name = text_of(camera["name"])
-        try:
-            sizes[name] = image_size(camera["image"])
-        except FieldValueError as error:
-            raise FieldValueError(f"The image of the camera {name!r}: {error}") from error
-    return one_of_sizes(sizes, "cameras", "one crop is drawn for all of them")
+    try:
+        return image_size(camera["image"])
+    except FieldValueError as error:
+        raise FieldValueError(f"The image of the camera {text_of(camera['name'])!r}: {error}") from error
 
 
 def one_of_sizes(sizes: Mapping[str, tuple[int, int]], of: str, reason: str) -> tuple[int, int]:
@@ -336,13 +327,17 @@ class AugmentedFrameFormatter(FrameFormatter):
         """Draws of the change of the scene, in training."""
 
     def _plans(self, cameras: Sequence[SampleDataGroup]) -> list[ImagePlan]:
-        """What is done to the images of each camera."""
-        hw = one_image_size(cameras)
+        """What is done to the images of each camera; factors are for images of the size of the first one."""
+        sizes = [size_of_camera(camera) for camera in cameras]
         if not self.draws_for_each_camera:
-            return [self.images.plan(hw, self.draw)] * len(cameras)
+            of_size = {hw: self.images.plan(hw, self.draw, sizes[0]) for hw in dict.fromkeys(sizes)}
+            return [of_size[hw] for hw in sizes]
         draws = {draw.name: self.draw(draw.name) for draw in self.images.draws(self._settings.key)}
         drawn = [{name: values[number] for name, values in draws.items()} for number in range(len(cameras))]
-        return [self.images.plan(hw, of_camera.__getitem__) for of_camera in drawn]
+        return [
+            self.images.plan(hw, of_camera.__getitem__, sizes[0])
+            for hw, of_camera in zip(sizes, drawn, strict=True)
+        ]
 
     @classmethod
     def chain(

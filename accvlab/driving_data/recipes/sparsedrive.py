@@ -12,7 +12,6 @@ import numpy as np
 from accvlab.dali_pipeline_framework import (
     DataGroupInPathAppliedStep,
     PipelineStepBase,
-    RandomAccessSampler,
     SampleDataGroup,
     UniformDraw,
     UnneededFieldRemover,
@@ -23,13 +22,11 @@ from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
-from ..datasets import DrivingProvider
 from ..datasets.driving.array_types import Float64
 from ..datasets.driving.driving_fields import DrivingFieldSettings
 from ..steps.lidar import LidarDepthMapAdder
 from ..steps.vectors import FutureTrajectoryAdder, MapLineVectorizer
 from . import recipe_parts as parts
-from . import reference_orders as orders
 from .image_augmentation import ImageAugmentation, UnclippedPhotometricDistorter
 from .recipe import Recipe, scene_order, streaming_order
 from .recipe_parts import DT, PLACE
@@ -61,15 +58,9 @@ class SparseDriveSettings(parts.StreamedSettings):
         distorts: Whether the colors of images are changed at random.
         mean: ``img_norm_cfg``, of RGB.
         std_dev: ``img_norm_cfg``, of RGB.
-        skip_prob: ``skip_prob``: of the published order only.
-        flip_prob: ``sequence_flip_prob``: of the published order only.
         key: What the draws are held constant over but those of the colors; ``"sequence"`` as there
             (``keep_consistent_seq_aug``).
         split: ``sequences_split_num``: in training, into how many pieces each scene is cut, or ``"all"``.
-        order: ``"epochs"``: each frame once per epoch; in evaluation, each scene is played by one slot.
-            ``"published"``: the order of the published code, index by index, see the page on recipes. In training
-            it is endless, and the loader needs ``steps_per_epoch``; in evaluation it deals scenes to ranks, and
-            can lose some (`ChunkSampler`).
     """
 
     images: ImageAugmentation = _IMAGES
@@ -85,15 +76,13 @@ class SparseDriveSettings(parts.StreamedSettings):
     num_future_frames: int = parts.setting(12, checks.whole_number, at_least=1)
     num_ego_future_frames: int = parts.setting(6, checks.whole_number, at_least=1)
     distorts: bool = parts.setting(True, checks.flag)
-    skip_prob: float = parts.setting(0.0, checks.probability)
-    flip_prob: float = parts.setting(0.0, checks.probability)
     key: DrawKey = "sequence"
 
     @classmethod
     def sparse4d(cls, **changes: Any) -> SparseDriveSettings:
         """Settings of Sparse4D (``sparse4dv3_temporal_r50_1x8_bs6_256x704``), with changes."""
-        of_model = {"rotation_3d_range": (-0.3925, 0.3925), "has_planning": False, "skip_prob": 0.5}
-        return cls(**{**of_model, "flip_prob": 0.1, **changes})
+        of_model = {"rotation_3d_range": (-0.3925, 0.3925), "has_planning": False}
+        return cls(**{**of_model, **changes})
 
     @property
     def model(self) -> str:  # type: ignore[override]
@@ -102,7 +91,7 @@ class SparseDriveSettings(parts.StreamedSettings):
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
         """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
-        fields: DrivingFieldSettings = {"boxes": is_training, "reference": "lidar"}
+        fields: DrivingFieldSettings = {"boxes": is_training}
         if self.has_planning:
             fields |= {"ego_status": not self.zero_ego_status, "num_ego_future_frames": self.num_ego_future_frames}
         if is_training:
@@ -140,13 +129,14 @@ class SparseDriveFormatter(parts.AugmentedFrameFormatter):
         return fields, {**parts.IMAGE_PLAN, "depth_projection": (DT.FLOAT64, 2)}
 
     def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
-        plan = self._plans(cameras)[0]
+        plans = self._plans(cameras)
+        pairs = list(zip(cameras, plans, strict=True))
         angle = float(self.draw("rotation_3d")) if self._is_training else 0.0
         scene = parts.turn_about_z(angle)
         reference_from_scene = np.linalg.inv(scene)
         projections = [
             parts.four_by_four(plan.matrix @ camera["intrinsics"]) @ camera["camera_from_reference"]
-            for camera in cameras
+            for camera, plan in pairs
         ]
         world_from_scene = data["ego"]["world_from_reference"] @ reference_from_scene
         height, width = self.images.output_hw
@@ -162,16 +152,19 @@ class SparseDriveFormatter(parts.AugmentedFrameFormatter):
             values["ego_status"] = np.zeros(10, np.float32) if is_zero else data["ego"]["status"]
             values["gt_ego_fut_cmd"] = data["ego"]["command"]
         if self._is_training:
-            values["focal"] = [camera["intrinsics"][0, 0] * plan.scale for camera in cameras]
+            values["focal"] = [camera["intrinsics"][0, 0] * plan.scale for camera, plan in pairs]
             values |= self._boxes(data["boxes"], scene, angle)
             if self._settings.has_planning:
                 values["gt_ego_fut_trajs"] = data["ego"]["offsets"]
                 values["gt_ego_fut_masks"] = data["ego"]["mask"]
                 values |= self._lines(data)
         if not self._has_depth:
-            return values, [{"image_plan": plan.values}] * len(cameras)
+            return values, [{"image_plan": plan.values} for plan in plans]
         values["lidar"] = data["lidar"]
-        return values, [{"image_plan": plan.values, "depth_projection": matrix} for matrix in projections]
+        return values, [
+            {"image_plan": plan.values, "depth_projection": matrix}
+            for plan, matrix in zip(plans, projections, strict=True)
+        ]
 
     def _lines(self, data: SampleDataGroup) -> dict[str, Any]:
         if self._settings.has_map:
@@ -250,30 +243,6 @@ def _chain(request: parts.Request) -> parts.Chain:
     return SparseDriveFormatter.chain(request, before=before, after=after, changes=changes)
 
 
-def _training_order(settings: SparseDriveSettings, frames: DrivingProvider, seed: int) -> RandomAccessSampler:
-    if not (orders.is_published(settings.order) and (settings.skip_prob or settings.flip_prob)):
-        return streaming_order(settings, frames, seed)
-    images = settings.augmentation
-    # The published sampler draws these numbers as well as the order.
-    augmentation = orders.AugmentationRanges(
-        image_hw=parts.one_image_size(frames.get_data(0)["cameras"].values()),
-        output_hw=images.output_hw,
-        scale_range=images.scale_range or (1.0, 1.0),
-        bottom_crop_range=images.bottom_crop_range,
-        rotation_range_deg=images.rotation_range_deg,
-        is_flipped_at_random=images.flip_prob > 0,
-        rotation_3d_range=settings.rotation_3d_range,
-    )
-    return orders.SkippingGroupSampler(
-        orders.split_lengths(frames.sequence_lengths, settings.split),
-        seed=seed,
-        numpy_seed=seed,
-        skip_prob=settings.skip_prob,
-        flip_prob=settings.flip_prob,
-        augmentation=augmentation,
-    )
-
-
 def _as_published(batch: parts.Batch) -> parts.Batch:
     """Give a batch the names of the published code."""
     cameras, place = batch.pop("cameras"), batch.pop(PLACE)
@@ -291,7 +260,7 @@ SPARSEDRIVE = Recipe(
         *("gt_bboxes_3d", "gt_labels_3d", "instance_id"),
         *("gt_agent_fut_trajs", "gt_agent_fut_masks", "gt_map_labels", "gt_map_pts"),
     ),
-    training_order=_training_order,
+    training_order=streaming_order,
     evaluation_order=scene_order,
 )
 """The recipe of SparseDrive and Sparse4D."""

@@ -32,7 +32,6 @@ from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation, ImagePlan
 from .recipe import FrameQueues, Recipe, scene_order, streaming_order
 from .recipe_parts import DT, NAMES, PLACE
-from .reference_orders import is_published
 
 
 def visible_boxes(
@@ -187,8 +186,6 @@ class StreamPETRSettings(parts.StreamedSettings):
             number: windows of so many frames that end at each frame (``queue_length``), shuffled and not cut.
         num_random_frames: ``random_length``: so many frames are left out of a longer window at random.
         split: ``seq_split_num``, see `SparseDriveSettings`.
-        order: As for `SparseDriveSettings`; in evaluation ``"published"`` gives each rank a chunk of the data set
-            (`ChunkSampler`): scenes are cut, and some frames come twice.
     """
 
     model = "StreamPETR"
@@ -217,15 +214,10 @@ class StreamPETRSettings(parts.StreamedSettings):
                 f"`num_random_frames` is for windows of frames, and without `queue_length` there are none, got "
                 f"{self.num_random_frames!r}. Pass `queue_length`, the number of frames of a window, as well."
             )
-        if self.queue_length is not None and is_published(self.order):
-            raise SettingError(
-                "`order='published'` is for one frame per step. For windows pass a ShuffledGroupSampler as "
-                "`sampler`, without `order`."
-            )
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
         """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
-        fields: DrivingFieldSettings = {"boxes": is_training, "reference": "lidar"}
+        fields: DrivingFieldSettings = {"boxes": is_training}
         if is_training:
             fields |= {"boxes_2d": True, "classes": tuple(self.classes), "min_points": 1}
         return fields
@@ -255,7 +247,7 @@ class StreamPETRFormatter(parts.AugmentedFrameFormatter):
         return _FIELDS, parts.IMAGE_PLAN
 
     def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
-        plan = self._plans(cameras)[0]
+        plans = self._plans(cameras)
         scene, angle, scale = np.eye(4), 0.0, 1.0
         if self._is_training:
             # The published code turns by the negative angle (``reverse_angle=True``).
@@ -264,7 +256,8 @@ class StreamPETRFormatter(parts.AugmentedFrameFormatter):
             scene[:3] *= scale
             scene[:3, 3] = [float(self.draw(f"bev_translation_{axis}")) for axis in "xyz"]
         reference_from_scene = np.linalg.inv(scene)
-        intrinsics = np.stack([parts.four_by_four(plan.matrix @ camera["intrinsics"]) for camera in cameras])
+        pairs = list(zip(cameras, plans, strict=True))
+        intrinsics = np.stack([parts.four_by_four(plan.matrix @ camera["intrinsics"]) for camera, plan in pairs])
         extrinsics = np.stack([camera["camera_from_reference"] for camera in cameras])
         ego_pose = data["ego"]["world_from_reference"] @ reference_from_scene
         values: dict[str, Any] = {
@@ -283,8 +276,10 @@ class StreamPETRFormatter(parts.AugmentedFrameFormatter):
             kept = parts.is_in_range(boxes["centers"], limits) & (boxes["categories"] >= 0)
             values["gt_bboxes_3d"] = parts.scene_boxes(boxes, kept, scene, angle, scale=scale, z="bottom")
             values["gt_labels_3d"] = self._label_of[boxes["categories"][kept]]
-        labels = [self._labels(camera, plan) if self._is_training else {} for camera in cameras]
-        return values, [{"image_plan": plan.values, **of_camera} for of_camera in labels]
+        labels = [self._labels(camera, plan) if self._is_training else {} for camera, plan in pairs]
+        return values, [
+            {"image_plan": plan.values, **of_camera} for plan, of_camera in zip(plans, labels, strict=True)
+        ]
 
     @functools.cached_property
     def _image_label_of(self) -> Int64:
@@ -355,6 +350,6 @@ STREAMPETR = Recipe(
     listed=("gt_bboxes_3d", "gt_labels_3d", *_FIELDS_OF_CAMERAS),
     source=_windows,
     training_order=_training_order,
-    evaluation_order=functools.partial(scene_order, whole_sequences=False),
+    evaluation_order=scene_order,
 )
 """The recipe of StreamPETR."""

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of samples of driving data, which `check_provider` checks besides that of data providers.
+"""Tools for tests and first trials: small drives in the layouts of published data sets."""
 
-The modules::
+from accvlab.dali_pipeline_framework.public_names import public_names
 
-    driving_contract       geometry and ranges, and plausibility by
-    driving_frames         some consecutive frames as arrays,
-    driving_plausibility   the rules of cameras, boxes and motion
-"""
+__getattr__, __dir__ = public_names(__name__, __file__)

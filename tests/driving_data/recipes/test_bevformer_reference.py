@@ -44,6 +44,7 @@ def provider_of(records: Any, cache: Path, infos: str = "bevformer_can") -> Info
         can_bus=True,
         min_points=1,
         index_cache=cache,
+        boxes_convention="w,l,h,-yaw-pi/2",
     )
 
 

@@ -290,7 +290,14 @@ def test_boxes_and_matrices_of_a_published_pickle(tmp_path: Path) -> None:
     images = ImageAugmentation(scale_range=(0.76, 1.1))
     settings = BEVFusionSettings(images=images, emulates_reference=True, point_cloud_range=whole, num_sweeps=2)
     fields = settings.provider_fields()
-    provider = InfosProvider(path, shared_data("nuscenes_like"), cameras=cameras, index_cache=tmp_path, **fields)
+    provider = InfosProvider(
+        path,
+        shared_data("nuscenes_like"),
+        cameras=cameras,
+        index_cache=tmp_path,
+        boxes_convention="w,l,h,-yaw-pi/2",
+        **fields,
+    )
     steps = BEVFUSION.steps(provider, settings, is_training=False)
     for frame, info in enumerate(infos):
         output = run_step(steps[:2], provider.get_data(frame), run="workers").output

@@ -12,7 +12,7 @@ import pytest
 from driving_support.driving_data import SCENES, write_driving_data
 from support.arrays import encoded_image, gradient
 
-from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
+from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.datasets import DrivingIndex, DrivingProvider
 from accvlab.driving_data.recipes import (
@@ -97,26 +97,6 @@ def test_pieces_of_scenes_begin_without_history(data: Any) -> None:
     assert first == {0: 0.0, 1: 1.0, 2: 0.0, 3: 0.0, 4: 0.0}  # pieces of 2, 1, 1 and 1 frames
 
 
-def test_published_order(data: Any) -> None:
-    provider = provider_of(data, FRAMEWISE)
-    settings = attrs.evolve(FRAMEWISE, order="published")
-    arguments = {"steps_per_epoch": 6, **IN_PROCESS}
-    whole = [
-        batch["place"]["sample_index"]
-        for batch in batches_of(STREAMPETR.loader(provider, 2, settings, **arguments))
-    ]
-    ranks = [
-        [
-            batch["place"]["sample_index"]
-            for batch in batches_of(STREAMPETR.loader(provider, 1, settings, shard=(rank, 2), **arguments))
-        ]
-        for rank in range(2)
-    ]
-    np.testing.assert_array_equal(np.concatenate(ranks, axis=1), np.stack(whole))
-    with pytest.raises(SettingError, match=r"2 group\(s\) are too few for a batch of 3"):
-        STREAMPETR.loader(provider, 3, settings, **arguments)
-
-
 def test_windows(data: Any) -> None:
     provider = provider_of(data, FRAMEWISE)
     settings = attrs.evolve(FRAMEWISE, queue_length=3)
@@ -128,8 +108,6 @@ def test_windows(data: Any) -> None:
         arguments = as_mmdet(batch)
         assert [len(metas) for metas in arguments["img_metas"]] == [3, 3]
         assert arguments["img_metas"][0][2]["sample_token"] == f"frame-{int(batch['place']['sample_index'][0])}"
-    with pytest.raises(SettingError, match="one frame per step"):
-        StreamPETRSettings(queue_length=3, order="published")
     with pytest.raises(SettingError, match=r"without `queue_length` there are none, got 1\."):
         StreamPETRSettings(num_random_frames=1)
 
@@ -148,13 +126,6 @@ def test_streampetr_evaluation_over_ranks(data: Any) -> None:
                 assert index not in found
                 found[index] = bool(batch["place"]["is_first"][0])
     assert found == {0: True, 1: False, 2: False, 3: True, 4: False}
-
-
-def test_chunks_of_evaluation(data: Any) -> None:
-    provider = provider_of(data, FRAMEWISE, is_training=False)
-    settings = attrs.evolve(FRAMEWISE, order="published")
-    loader = STREAMPETR.loader(provider, 1, settings, is_training=False, shard=(1, 2), **IN_PROCESS)
-    assert [int(batch["place"]["sample_index"][0]) for batch in batches_of(loader)] == [3, 4, 0]
 
 
 def test_a_run_goes_on(data: Any) -> None:
@@ -218,11 +189,8 @@ def test_augmentation_is_constant_along_a_sequence(data: Any) -> None:
 def test_sparse4d(data: Any) -> None:
     settings = SparseDriveSettings.sparse4d(images=IMAGES, classes=CLASSES, split=1)
     provider = provider_of(data, settings)
-    for order in ("epochs", "published"):
-        ordered, steps = attrs.evolve(settings, order=order), 3 if order == "published" else None
-        loader = SPARSEDRIVE.loader(provider, 1, ordered, steps_per_epoch=steps, **IN_PROCESS)
-        batch = batches_of(loader)[0]
-        assert {"gt_map_pts", "gt_bboxes_3d"} & set(batch) == {"gt_bboxes_3d"}
+    batch = batches_of(SPARSEDRIVE.loader(provider, 1, settings, **IN_PROCESS))[0]
+    assert {"gt_map_pts", "gt_bboxes_3d"} & set(batch) == {"gt_bboxes_3d"}
     batches = batches_of(
         SPARSEDRIVE.loader(provider_of(data, settings, False), 2, settings, is_training=False, **IN_PROCESS)
     )
@@ -294,9 +262,17 @@ def test_images_of_different_sizes(data: Any, tmp_path: Path) -> None:
     index, root = data
     provider = DrivingProvider(index, root, **FRAMEWISE.provider_fields())
     sample = provider.get_data(0)
+    step = STREAMPETR.steps(provider, FRAMEWISE)[0]
+    draws = {"scale": 0.5, "share": 0.3, "is_flipped": 0.9, "bev_angle": 0.0, "bev_scale": 1.0}
+    expected = run_step(step, sample, draws=draws, run="workers").output["cameras"]
     sample["cameras"][1]["image"] = encoded_image(gradient(12, 20), "JPEG")
-    with pytest.raises(FieldValueError, match=r"FRONT 24 x 40, LEFT 12 x 20"):
-        run_step(STREAMPETR.steps(provider, FRAMEWISE), sample, run="workers")
+    result = run_step(step, sample, draws=draws, run="workers").output
+    output = result["cameras"]
+    # Scaled twice as much, it fills what the larger one fills.
+    np.testing.assert_array_equal(output[0]["image_plan"], expected[0]["image_plan"])
+    np.testing.assert_array_equal(output[1]["image_plan"], expected[1]["image_plan"])
+    focal = np.asarray(sample["cameras"][1]["intrinsics"])[0, 0]
+    np.testing.assert_allclose(result["intrinsics"][1][0, 0], 2 * np.float32(0.5) * focal, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
-"""Evaluation scene by scene: each frame once, no scene cut, whatever the number of slots."""
+"""Evaluation scene by scene: each frame once, no scene cut, whatever the number of slots; and pieces of scenes."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.driving_data.recipes import SceneSampler
+from accvlab.driving_data.recipes import SceneSampler, split_lengths
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 9))
@@ -52,3 +55,27 @@ def test_lengths_are_checked() -> None:
 def test_it_depends_on_the_lengths() -> None:
     assert SceneSampler([3, 2], 2) == SceneSampler(np.array([3, 2]), 2)
     assert SceneSampler([3, 2], 2) != SceneSampler([2, 3], 2)
+
+
+@pytest.mark.parametrize("model", ["streampetr", "sparsedrive", "sparse4d"])
+def test_pieces_of_the_published_code(model: str) -> None:
+    folder = shared_data("golden") / "golden" / "orders"
+    entries = json.loads((folder / f"{model}.json").read_text())
+    lengths = next(entry for entry in entries if entry["kind"] == "sequence_flags")["scene_lengths"]
+    count = 0
+    with np.load(folder / f"{model}.npz") as arrays:
+        for key in (key for key in arrays if key.startswith("flags.")):
+            name, split = key.removeprefix("flags.").split(".split_")
+            of_name = [int(n) for n in name.split("_")[1:]] if name.startswith("lengths_") else lengths[name]
+            pieces = split_lengths(of_name, split if split == "all" else int(split))
+            np.testing.assert_array_equal(np.repeat(np.arange(len(pieces)), pieces), arrays[key])
+            count += 1
+    assert count >= 15
+
+
+def test_split() -> None:
+    assert split_lengths([8, 5], 2) == [4, 4, 3, 2]
+    assert split_lengths([3, 1], "all") == split_lengths([3, 1], -1) == [1, 1, 1, 1]
+    assert split_lengths([5], 4) == [2, 2, 1]
+    with pytest.raises(SettingError, match=r"`split`"):
+        split_lengths([8, 5], "each")

@@ -16,6 +16,7 @@ from accvlab.dali_pipeline_framework import (
     FrameFolders,
     ImageDecoder,
     ImageMeanStdDevNormalizer,
+    Windows,
 )
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.driving_data.datasets import DrivingProvider
@@ -209,6 +210,34 @@ class TestShow:
         middle, half = width / 2, 100 * 2 / 9 / 100 * width
         assert columns.min() == pytest.approx(middle - half, abs=4)
         assert columns.max() == pytest.approx(middle + half, abs=4)
+
+    def test_says_why_no_image_has_a_box(self):
+        image = np.zeros((80, 100, 3), np.uint8)
+        boxes = {"centers": np.array([[-10.0, 0, 0]]), "sizes": np.ones((1, 3)), "yaws": np.zeros(1)}
+        behind = SceneView(cameras=[CameraView(name="front", image=image, image_from_reference=AHEAD)], **boxes)
+        texts = [each.get_text() for each in show(behind).figure.texts]
+        assert "none of 1 boxes has its center in an image" in texts
+        ahead = attrs.evolve(behind, centers=np.array([[10.0, 0, 0]]))
+        assert not any("none of" in each.get_text() for each in show(ahead).figure.texts)
+
+    def test_says_that_matrices_are_missing(self, data):
+        sample = DrivingProvider(*data).get_data(0)
+        for camera in sample["cameras"].values():
+            camera.remove_field("intrinsics")
+        names = [camera.name for camera in scene_view(sample).cameras]
+        assert names == ["FRONT  (no boxes: matrices missing)", "LEFT  (no boxes: matrices missing)"]
+
+    @pytest.mark.parametrize("with_times", [False, True])
+    def test_of_a_window_draws_boxes_at_their_time(self, data, with_times):
+        offsets = {"cameras.image": [-0.5, 0, 0.5]} | ({"cameras.timestamp": [-0.5, 0, 0.5]} if with_times else {})
+        windows = Windows(DrivingProvider(*data), offsets, unit="s", edges="repeat", tolerance_s=0.1)
+        with DataLoader(windows, 1, steps=[ImageDecoder()], num_workers=0, ragged="list") as loader:
+            batch = list(loader)[1]
+        of_moment = 1 if with_times else 2  # else the last one
+        for frame in range(3):
+            cameras = scene_view(batch, frame=frame).cameras
+            assert [camera.image_from_reference is not None for camera in cameras] == [frame == of_moment] * 2
+            assert all(("(boxes: other time)" in camera.name) == (frame != of_moment) for camera in cameras)
 
     def test_draws_the_vehicle_looking_up(self):
         # A lidar whose y looks ahead, as that of nuScenes: the box 10 m ahead is above the vehicle.

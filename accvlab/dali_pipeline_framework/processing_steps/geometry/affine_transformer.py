@@ -592,6 +592,7 @@ class AffineTransformer(ResamplingStep):
     ShiftToAlignWithOriginalImageBorder: TypeAlias = ShiftToAlignWithOriginalImageBorder
     Selection: TypeAlias = Selection
 
+    _usual_projections = ()  # as published: matrices follow where they are named
     _argument_of = ResamplingStep._argument_of | {
         "image": "image_field_names",
         "hw": "image_hw_field_names",

@@ -7,7 +7,7 @@ import functools
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -18,7 +18,8 @@ from ...draws.random_draws import RandomDraw, UniformDraw
 from ...errors import FieldValueError, SettingError
 from ...operators.functions import Array
 from ...operators.point_limits import Float64Array
-from ...sample_data import SampleDataGroup
+from ...sample_data import FieldPath, SampleDataGroup
+from ...sample_data.names import Name
 from ..array_step import ArrayStep, FieldUse
 from ..image_use import no_images
 from ..named_fields import FieldSearch, Key, Names, as_names, find_paths
@@ -37,14 +38,27 @@ _HOLDS = {
 }
 
 
+_REALS = (_DT.FLOAT, _DT.FLOAT64)
+# Fields of driving samples.
+_DRIVING: Final[dict[str, tuple[str, ...]]] = {
+    "points": ("centers", "future_centers", "future_positions"),
+    "velocities": ("velocities",),
+    "sizes": ("sizes",),
+    "orientation": ("yaws",),
+    "proj_matrices_and_extrinsics": ("camera_from_reference",),
+    "ego_to_world": ("world_from_reference", "ego_from_reference"),
+    "world_to_ego": ("reference_from_lidar",),
+}
+
+
 class BEVBBoxesTransformer3D(ArrayStep):
     """Turns, scales, shifts and mirrors 3D boxes, and all that belongs to them, at random, in ego coordinates.
 
     One transformation ``A = translation scale rotation mirror``, ``(4, 4)``, is drawn for what the step is applied
-    to. Every field that is named, anywhere in the sample, follows it, float32 in each case, any ``N``::
+    to. Every field that is named, anywhere in the sample, follows it, float32 or float64, any ``N``::
 
-        points          (N, 3) or (3,)        p' = A p
-        velocities      (N, 3) or (3,)        v' = scale rotation mirror v
+        points          (..., 3)              p' = A p
+        velocities      (..., 3)              v' = scale rotation mirror v
         sizes           any shape             d' = scale d
         orientations    any shape, radians    o' = o + angle, mirrored as the x axis is; in [-pi, pi]
         projections, extrinsics   (k, 4)      P' = P inverse(A), also (..., k, 4)
@@ -58,9 +72,16 @@ class BEVBBoxesTransformer3D(ArrayStep):
 
     The order of random numbers: angle, scale, translation x, y, z, mirror x, mirror y.
 
-    Computed in float64, and rounded at the end.
+    Computed in float64, and rounded to the type of the field at the end.
+
+    Without names, the fields are those of driving samples, as far as the sample has them: boxes (groups with
+    ``yaws``) with ``future_centers``, ``camera_from_reference``, ``world_from_reference``, ``ego_from_reference``,
+    ``reference_from_lidar`` and ``future_positions``. Map lines do not follow, so a sample with some is refused.
 
     Example:
+        >>> step = BEVBBoxesTransformer3D(
+        ...     rotation_range=[-0.39, 0.39], rotation_axis=2, scaling_range=[0.95, 1.05], flip_prob_y=0.5
+        ... )
         >>> step = BEVBBoxesTransformer3D(
         ...     "translations", "velocities", "sizes", "orientations", ["lidar2img", "extrinsics"], "ego_to_world",
         ...     "world_to_ego", [-0.3925, 0.3925], 2, [0.95, 1.05], [0.0, 0.0, 0.0], flip_prob_y=0.5,
@@ -71,17 +92,17 @@ class BEVBBoxesTransformer3D(ArrayStep):
 
     def __init__(
         self,
-        data_field_names_points: Names | None,
-        data_field_names_velocities: Names | None,
-        data_field_names_sizes: Names | None,
-        data_field_names_orientation: Names | None,
-        data_field_names_proj_matrices_and_extrinsics: Names | None,
-        data_field_names_ego_to_world: Names | None,
-        data_field_names_world_to_ego: Names | None,
-        rotation_range: Sequence[float] | None,
-        rotation_axis: int | None,
-        scaling_range: Sequence[float] | None,
-        translation_max_abs: Sequence[float] | None,
+        data_field_names_points: Names | None = _DRIVING["points"],
+        data_field_names_velocities: Names | None = _DRIVING["velocities"],
+        data_field_names_sizes: Names | None = _DRIVING["sizes"],
+        data_field_names_orientation: Names | None = _DRIVING["orientation"],
+        data_field_names_proj_matrices_and_extrinsics: Names | None = _DRIVING["proj_matrices_and_extrinsics"],
+        data_field_names_ego_to_world: Names | None = _DRIVING["ego_to_world"],
+        data_field_names_world_to_ego: Names | None = _DRIVING["world_to_ego"],
+        rotation_range: Sequence[float] | None = None,
+        rotation_axis: int | None = None,
+        scaling_range: Sequence[float] | None = None,
+        translation_max_abs: Sequence[float] | None = None,
         *,
         flip_prob_x: float = 0.0,
         flip_prob_y: float = 0.0,
@@ -90,7 +111,8 @@ class BEVBBoxesTransformer3D(ArrayStep):
         """Create the step.
 
         Args:
-            data_field_names_points: Name or names of the points; None for none, here and below.
+            data_field_names_points: Name or names of the points; None for none, here and below. Left out: see the
+                class.
             data_field_names_velocities: Names of the velocities.
             data_field_names_sizes: Names of the sizes.
             data_field_names_orientation: Names of the orientations.
@@ -119,6 +141,7 @@ class BEVBBoxesTransformer3D(ArrayStep):
             "world_to_ego": data_field_names_world_to_ego,
         }
         self._names = {kind: as_names(given, f"data_field_names_{kind}") for kind, given in names.items()}
+        self._are_left_out = {kind for kind, given in names.items() if given is _DRIVING[kind]}
         self.draws: list[RandomDraw] = []
         self._rotation_axis = None if rotation_axis is None else index_in(rotation_axis, "rotation_axis", 3)
         if rotation_range is not None:
@@ -150,16 +173,29 @@ class BEVBBoxesTransformer3D(ArrayStep):
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """All fields that are named, if there is a motion."""
-        names = sum(self._names.values(), ()) if self.draws else ()
-        return FieldUse(find_paths(data_empty, [*dict.fromkeys(names)]))
+        if not self.draws:
+            return FieldUse([])
+        return FieldUse([*dict.fromkeys(path for kind in self._names for path in self._paths(data_empty, kind))])
+
+    def _paths(self, data: SampleDataGroup, kind: str) -> list[FieldPath]:
+        """Paths of the fields of a kind; of names that were left out, those in groups of a driving sample."""
+        paths = find_paths(data, [*dict.fromkeys(self._names[kind])])
+        if kind not in self._are_left_out:
+            return paths
+        of_boxes = kind in ("points", "velocities", "sizes", "orientation")
+        return [
+            path
+            for path in paths
+            if not of_boxes or path[-1] == "future_positions" or "yaws" in _names_beside(data, path)
+        ]
 
     @np.errstate(all="ignore")  # which DALI does
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         if not self.draws:
             return data
         motion = self._drawn_motion()
-        for kind, names in self._names.items():
-            for path in find_paths(data, [*dict.fromkeys(names)]):
+        for kind in self._names:
+            for path in self._paths(data, kind):
                 with naming_field(path):
                     data.set_item_in_path(path, motion.applied(kind, data.get_item_in_path(path)))
         return data
@@ -179,7 +215,13 @@ class BEVBBoxesTransformer3D(ArrayStep):
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         search = FieldSearch(data_empty, self)
         for kind, names in self._names.items():
-            search.find(names, _HOLDS[kind], [_DT.FLOAT], group_of=kind, error_type=ValueError)
+            if kind not in self._are_left_out:
+                search.find(names, _HOLDS[kind], _REALS, group_of=kind, error_type=ValueError)
+                continue
+            for path in self._paths(data_empty, kind):
+                search.find_at(path, _HOLDS[kind], _REALS)
+        if self.draws and self._are_left_out and search.format.get(("map_lines", "points")) is not None:
+            search.add("does not follow the transformation: request no `map_lines`", ("map_lines", "points"))
         return search.result()
 
 
@@ -204,34 +246,38 @@ class _Motion:
     signs: Float64Array
 
     def applied(self, kind: str, values: Array) -> Array:
-        """Transform the values of a field, float32.
+        """Transform the values of a field; the type stays.
 
         Raises:
             FieldValueError: They have another shape.
         """
         if kind == "sizes":
-            return values * np.float32(self.scale)
+            return values * values.dtype.type(self.scale)
         if kind == "orientation":
             return self._turned(values)
         if kind in ("points", "velocities"):
-            if values.ndim not in (1, 2) or values.shape[-1] != 3:
+            if not values.ndim or values.shape[-1] != 3:
                 raise FieldValueError(f"Points and velocities must be x, y, z, got the shape {values.shape}.")
             moved = _product(values, self.linear.T)
-            return (moved + self.shift if kind == "points" else moved).astype(np.float32)
+            return (moved + self.shift if kind == "points" else moved).astype(values.dtype)
         is_matrix = values.shape == (4, 4) if "ego" in kind else values.ndim >= 2 and values.shape[-1] == 4
         if not is_matrix:
             rule = "Matrices must be (4, 4)" if "ego" in kind else "Matrices must have 4 columns"
             raise FieldValueError(f"{rule}, got the shape {values.shape}.")
         if kind == "world_to_ego":
-            return _product(_homogeneous(self.linear, self.shift), values).astype(np.float32)
+            return _product(_homogeneous(self.linear, self.shift), values).astype(values.dtype)
         inverse = _homogeneous(self.back, _product(-self.shift, self.back.T))
-        return _product(values, inverse).astype(np.float32)
+        return _product(values, inverse).astype(values.dtype)
 
     def _turned(self, angles: Array) -> Array:
         turned = self.signs[0] * self.signs[1] * angles.astype(np.float64)
         turned = turned + (math.pi if self.signs[0] < 0 else 0.0) + self.angle_rad  # mirrored along x: pi - o
         turns = np.floor(turned / (2 * math.pi) + 0.5)
-        return np.asarray(turned - turns * (2 * math.pi), np.float32)
+        return np.asarray(turned - turns * (2 * math.pi), angles.dtype)
+
+
+def _names_beside(data: SampleDataGroup, path: FieldPath) -> Sequence[Name]:
+    return data.get_parent_of_path(path).contained_top_level_field_names
 
 
 def _rotation(angle_rad: float, axis: int) -> Float64Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ...checks import choice, field_name, flag, number, number_range, probability, shown, whole_number_list
+from ...checks import choice, field_name, flag, listed, number, number_range, probability, shown, whole_number_list
 from ...draws.random_draws import RandomDraw, UniformDraw
 from ...errors import FieldValueError, SettingError
 from ...operators import functions, image_arrays, image_transform
@@ -29,6 +30,7 @@ from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
 from ...sample_data.names import Name
 from ...unknown_arguments import has_settings
+from ...user_warnings import warn_user
 from ..array_step import ArrayStep, FieldUse
 from ..field_steps import Parameters, PixelStep
 from ..image_use import PIXELS, ImageUse, as_array, as_pixels, axis_of_height, with_height_and_width
@@ -42,6 +44,9 @@ _DT = types.DALIDataType
 _REALS = (_DT.FLOAT, _DT.FLOAT64, _DT.FLOAT16)
 _INTEGERS = (_DT.INT32, _DT.INT64, _DT.INT16, _DT.INT8, _DT.UINT8, _DT.UINT16, _DT.UINT32, _DT.UINT64)
 _PIXELS = (_DT.UINT8, _DT.INT16, _DT.FLOAT)
+
+# Names of matrices that map to pixels.
+_TO_PIXELS = re.compile(r"intrinsic|camera_matrix|projection|(?:2|_to_)(?:img|image)|(?:img|image)_from_")
 
 _Values: TypeAlias = dict[FieldPath, Value]
 _Nodes: TypeAlias = Mapping[str, DataNode]
@@ -101,6 +106,8 @@ class ImageTransformStep(ArrayStep):
     only_in_workers = False
     treats_elements_alike = True
 
+    # Names of projection matrices that follow without being named, where the sample has them.
+    _usual_projections: ClassVar[tuple[str, ...]] = ("intrinsics",)
     # Names of the arguments, for messages.
     _argument_of = {kind: f"{kind}_names" for kind in ("image", "mask", "hw", "projection", "point", "box")} | {
         "on_gpu": "on_gpu"
@@ -125,7 +132,7 @@ class ImageTransformStep(ArrayStep):
             "image": image_names,
             "mask": mask_names,
             "hw": hw_names,
-            "projection": projection_names,
+            "projection": self._usual_projections if projection_names is None else projection_names,
             "point": point_names,
             "box": box_names,
         }
@@ -134,6 +141,7 @@ class ImageTransformStep(ArrayStep):
         if self._reduced_decoding and not self._is_encoded:
             raise SettingError("`reduced_decoding` is for encoded images: it needs `is_encoded=True`.")
         self._fields = {kind: as_names(names, self._argument_of[kind]) for kind, names in fields.items()}
+        self._are_projections_left_out = projection_names is None
         self._fill_value = number(fill_value, "fill_value")
         self._on_gpu = flag(on_gpu, self._argument_of["on_gpu"])
         images, sizes, masks = (f"`{self._argument_of[kind]}`" for kind in ("image", "hw", "mask"))
@@ -289,11 +297,35 @@ class ImageTransformStep(ArrayStep):
         for kind, names in self._fields.items():
             is_file = kind == "image" and self._is_encoded
             what, plural, dtypes = _KINDS["encoded_image" if is_file else kind]
+            if kind == "projection" and self._are_projections_left_out:
+                names = tuple(name for name in names if search.format.find(name))
             search.find(names, what, dtypes, group_of=plural)
         search.raise_problems()
+        self._warn_of_forgotten_matrices(data_empty)
         for path in find_paths(data_empty, self._fields["image"]) if self._is_encoded else ():
             self._note_decoded(data_empty, path)
         return data_empty
+
+    def _warn_of_forgotten_matrices(self, data_empty: SampleDataGroup) -> None:
+        """Warn of matrices beside images that seem to map to their pixels, and are not named."""
+        if not self._are_projections_left_out:
+            return
+        known, forgotten = {name for names in self._fields.values() for name in names}, dict[str, None]()
+        for path in find_paths(data_empty, self._fields["image"]):
+            beside = data_empty.get_parent_of_path(path).format
+            for name in beside.names:
+                leaf = beside.get((name,))
+                is_matrix = isinstance(leaf, LeafFormat) and leaf.dtype in _REALS and leaf.ndim in (None, 2)
+                if is_matrix and name not in known and _TO_PIXELS.search(str(name)):
+                    forgotten[str(name)] = None
+        if forgotten:
+            argument = self._argument_of["projection"]
+            warn_user(
+                f"{type(self).__name__} moves the pixels of {shown(list(self._fields['image']))}, but not "
+                f"{listed(map(repr, forgotten))} beside them, which seem to map to these pixels: boxes that are "
+                f"projected with them would no longer lie on their objects. Pass "
+                f"`{argument}={list(forgotten)!r}`, or `{argument}=()` if they are to stay."
+            )
 
     @staticmethod
     def _note_decoded(data: SampleDataGroup, path: FieldPath) -> None:
@@ -375,7 +407,7 @@ class ImageResizeCropFlipper(ResamplingStep):
 
     Example:
         >>> step = ImageResizeCropFlipper(
-        ...     "image", output_hw=[256, 704], scale_range=(0.44, 0.55), projection_names="intrinsics", key="rig"
+        ...     output_hw=[256, 704], scale_range=(0.44, 0.55), key="rig"
         ... )
         >>> in_evaluation = step.for_evaluation()
         >>> [draw.constant for draw in in_evaluation.declare_draws(SampleDataGroup())]  # nothing is drawn
@@ -385,7 +417,7 @@ class ImageResizeCropFlipper(ResamplingStep):
     @with_pixel_fields
     def __init__(
         self,
-        image_names: Names | None,
+        image_names: Names | None = "image",
         *,
         output_hw: Sequence[int],
         scale_range: tuple[float, float] | None,
@@ -509,7 +541,7 @@ class ImageResizer(ResamplingStep):
     @with_pixel_fields
     def __init__(
         self,
-        image_names: Names | None,
+        image_names: Names | None = "image",
         *,
         output_hw: Sequence[int],
         mode: str = "stretch",

@@ -52,7 +52,11 @@ class ImageDecoder(PixelStep):
     _needs = formats.ENCODED_IMAGE
 
     def __init__(
-        self, image_name: Name, use_device_mixed: bool = True, hw_decoder_load: float = 0.65, as_bgr: bool = False
+        self,
+        image_name: Name = "image",
+        use_device_mixed: bool = True,
+        hw_decoder_load: float = 0.65,
+        as_bgr: bool = False,
     ) -> None:
         """Create the step.
 

@@ -56,6 +56,14 @@ def _as_tuple(times: Any) -> Any:
     return tuple(times) if isinstance(times, Sequence | np.ndarray) and not isinstance(times, str) else times
 
 
+_REMEDIES = {
+    "reference": " Leave `reference` out, or make the index with the pose of a lidar, which may be a virtual one: "
+    "`index_of_frames(..., ego_from_lidar=...)`.",
+    "image_times": " It needs the times of all frames of the videos, and `motion`: the index has "
+    "`CameraColumns.frame_time` and `MotionColumns`.",
+}
+
+
 @attrs.frozen(kw_only=True)
 class DrivingFields:
     """What the samples of a `DrivingProvider` hold.
@@ -162,7 +170,7 @@ class DrivingFields:
             ("lidar", self.lidar, has_lidar),
             ("num_sweeps", self.num_sweeps > 0, has_lidar),
             ("boxes", self.boxes or self.num_future_frames > 0, has_boxes),
-            ("boxes_2d", self.boxes_2d, index.boxes_2d is not None),
+            ("boxes_2d", self.boxes_2d, index.boxes_2d is not None or (has_boxes and index.cameras is not None)),
             ("can_bus", self.can_bus, index.frames.can_bus is not None),
             ("ego_status", self.ego_status, index.frames.ego_status is not None),
             ("map_lines", self.map_lines, index.lines is not None),
@@ -175,13 +183,13 @@ class DrivingFields:
             ("reference", reference == "lidar", index.base == "lidar"),
         ):
             if is_wanted and not has:
-                problems.append(f"{name}: the data set has none.")
+                problems.append(f"{name}: the data set has none.{_REMEDIES.get(name, '')}")
         of_boxes = self.boxes is not False and has_boxes
         if self.classes is not None and (of_boxes or self.boxes_2d):
             names = [checks.text(name, "classes") for name in self.classes]
             known = index.categories if of_boxes else index.box2d_categories or index.categories
             of_names = _problems_of_names("classes", "category", names, known)
-            boxes = index.boxes if of_boxes else index.boxes_2d
+            boxes = index.boxes if of_boxes else index.boxes_2d or index.boxes
             problems += of_names or self._problems_of_selection(known, boxes, index)
         if problems:
             raise SettingError(f"The data set lacks what is requested:\n{bullets(problems)}")

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import bullets, index_in, listed, shown
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError, error_that_is_also
-from accvlab.dali_pipeline_framework.extension import StoragePath, is_url, numbers_name
+from accvlab.dali_pipeline_framework.extension import StoragePath, image_size, is_url, numbers_name
 from accvlab.dali_pipeline_framework.providers import EncodedClipValue, FieldColumns, Storage, WantedFields
 from accvlab.dali_pipeline_framework.sample_data import FieldPath
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
@@ -31,7 +31,7 @@ from .driving_fields import DrivingFields, DrivingFieldSettings
 from .driving_index import DrivingIndex
 from .ego_motion import places_around
 from .requested_parts import numbers_of_scenes
-from .scene_parts import WITHOUT_BOXES
+from .scene_parts import WITHOUT_BOXES, project_boxes
 from .video_frames import FrameKey, VideoFrames
 
 if TYPE_CHECKING:
@@ -199,6 +199,11 @@ class DrivingProvider(DataProvider):
     def fields(self) -> DrivingFields:
         """What the samples hold."""
         return self._fields
+
+    @property
+    def base(self) -> str:
+        """Frame of reference of the data set: ``"lidar"``, or ``"ego"`` where it has no lidar."""
+        return self._index.base
 
     @property
     def camera_names(self) -> tuple[str, ...]:
@@ -585,7 +590,7 @@ class DrivingProvider(DataProvider):
             so with another pose of the vehicle (its inverse, or that of another frame) or other axes of the boxes.
         *   Velocities are those by which tracked objects move over ground, and vehicles move along their heading.
         """
-        from ...testing.driving_contract import contract_findings
+        from ...contract.driving_contract import contract_findings
 
         return contract_findings(self, samples, seed)
 
@@ -690,6 +695,8 @@ class DrivingProvider(DataProvider):
             flat += np.split(lens, np.cumsum([*tables.LENS.values()])[:-1])
         if self._fields.boxes_2d and self._index.boxes_2d is not None:
             flat += self._boxes_2d(self._index.boxes_2d, taken, camera)
+        elif self._fields.boxes_2d and self._index.boxes is not None:
+            flat += self._projected_boxes(self._index.boxes, cameras, taken, camera)
         return flat
 
     def _images(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[object]:
@@ -883,6 +890,37 @@ class DrivingProvider(DataProvider):
             box_rows[:] = [place_of.get(int(row), -1) for row in boxes_2d.box_row[rows]]
         columns = (boxes_2d.box[rows], boxes_2d.center[rows], boxes_2d.depth[rows], classes, box_rows)
         return [column[is_kept] for column in columns]
+
+    def _projected_boxes(
+        self, boxes: tables.BoxColumns, cameras: tables.CameraColumns, frame: int, camera: int
+    ) -> list[object]:
+        """2D boxes of a data set that has none: those around what the image shows of its 3D boxes."""
+        rows = self._kept_rows(boxes, frame)
+        count = len(rows)
+        found = project_boxes(
+            boxes.center[rows],
+            boxes.size[rows],
+            boxes.rotation[rows],
+            np.broadcast_to(cameras.camera_from_base[frame, camera], (count, 3, 4)),
+            np.broadcast_to(cameras.intrinsics[frame, camera], (count, 3, 3)),
+            np.broadcast_to(self._image_wh(cameras, frame, camera), (count, 2)),
+        )
+        seen = np.flatnonzero(found.is_seen)
+        classes = self._class_of_category[boxes.category[rows[seen]]]
+        places = seen if self._fields.boxes else np.full(len(seen), -1)
+        return [found.box[seen], found.center[seen], found.depth[seen], classes, places]
+
+    def _image_wh(self, cameras: tables.CameraColumns, frame: int, camera: int) -> tuple[int, int]:
+        """Width and height of the images of a camera in a scene, of the first that this process needs."""
+        key = self._index.scene_of(frame), camera
+        if key not in self._sizes:
+            image = self._image(cameras, frame, camera)
+            self._sizes[key] = (image_size(image) if image.ndim == 1 else image.shape[-3:-1])[::-1]
+        return self._sizes[key]
+
+    @cached_property
+    def _sizes(self) -> dict[tuple[int, int], tuple[int, int]]:
+        return {}
 
     def _lines(self, lines: tables.LineColumns, frame: int) -> list[object]:
         rows = _elements(lines.first, frame)

@@ -17,7 +17,7 @@ from accvlab.dali_pipeline_framework.errors import FileError, file_error
 from accvlab.dali_pipeline_framework.extension import open_table
 from accvlab.dali_pipeline_framework.providers import Storage
 
-from .pickled_values import LimitError, NotPlainError, loaded_in_thread, try_to_load, unpickled
+from .pickled_values import NotPlainError, unpickled
 
 # Per folder that appears in a pickle, about so many files are looked for before it counts as not there.
 _MOST_LOOKED_FOR = 12
@@ -84,11 +84,11 @@ def _candidates(folder: str, sensor: str) -> list[str]:
 def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
     """Load a pickle of lists, tuples, dicts, numbers, texts, bytes, None, and arrays and scalars of NumPy 1 or 2.
 
-    Arrays are of numbers, texts, bytes or objects. Those that are not of objects cannot be written to.
+    Arrays are of numbers, texts, bytes or objects. No code that the pickle names is imported or run; the time and
+    memory that it takes are not limited.
 
     Raises:
-        FileError: It cannot be read, is damaged, holds anything else, or takes more time, memory or levels
-            than its size allows, which a child process finds out.
+        FileError: It cannot be read, is damaged, or holds anything else.
     """
     text = os.fspath(path)
     try:
@@ -97,11 +97,8 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
     except OSError as error:
         raise file_error(f"The pickle {text!r} cannot be read", error) from error
     try:
-        try_to_load(data)
-        with _no_garbage_collected():
-            return loaded_in_thread(lambda: unpickled(data))
-    except LimitError as error:
-        raise FileError(f"The pickle {text!r} is not loaded: {error}.") from error
+        with no_garbage_collected():
+            return unpickled(data)
     except NotPlainError as error:
         raise FileError(
             f"The pickle {text!r} holds {error}: only plain values are loaded (list, tuple, dict, numbers, str, "
@@ -120,7 +117,7 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
 
 
 @contextlib.contextmanager
-def _no_garbage_collected() -> Iterator[None]:
+def no_garbage_collected() -> Iterator[None]:
     """Let Python not look for reference cycles: among a million new objects that takes most of the time."""
     was_enabled = gc.isenabled()
     gc.disable()

@@ -18,8 +18,8 @@ from ..driving.array_types import Float64, Int32, Int64
 from ..driving.driving_index import DrivingIndex
 from ..driving.requested_parts import RequestedParts
 from ..driving.scene_parts import Scene, SceneImages, camera_columns
-from .box_convention import Convention, RawBoxColumns, convention_of, is_name_of_vehicle
-from .info_files import load_plain_pickle
+from .box_convention import RawBoxColumns, checked_layout, decoded, is_name_of_vehicle
+from .info_files import load_plain_pickle, no_garbage_collected
 from .info_forms import ATTRIBUTES, LINE_CATEGORIES, raw_infos_of
 from .raw_info import RawBoxes, RawBoxes2d, RawInfo, RawSweep, Sequences, pose_column, sequences_of
 
@@ -33,24 +33,25 @@ class IndexSettings:
     """What an index of a pickle depends on.
 
     Attributes:
-        boxes_convention: See `box_convention`; None to find it out.
-        z: See `box_convention`; None to find it out.
+        boxes_convention: See `box_convention`; None where it was not stated.
+        z: See `box_convention`.
         order: See `sequences_of`; None for that of the reference data sets.
         boxes: Whether there are boxes, where the pickle has them.
     """
 
     boxes_convention: str | None
-    z: str | None
+    z: str
     order: str | None
     boxes: bool
 
 
+@no_garbage_collected()
 def index_of_pickle(path: str, settings: IndexSettings, parts: RequestedParts) -> DrivingIndex:
     """Read a pickle and make its index. Files have the names that they have in the pickle.
 
     Raises:
         FileError: It cannot be read, or something in it is missing or wrong.
-        SettingError: The boxes contradict what was stated of them, or leave it in doubt.
+        SettingError: The boxes contradict what was stated of them, or nothing says what their columns are.
     """
     form, names, stored = raw_infos_of(load_plain_pickle(path), path, parts)
     places = [info.place for info in stored]
@@ -85,7 +86,7 @@ class _Maker:
     def index(self, settings: IndexSettings) -> DrivingIndex:
         sequences = self._sequences
         cameras = self._camera_columns() if self._cameras else None
-        boxes, categories, convention = self._box_columns(settings) if settings.boxes else (None, (), None)
+        boxes, categories, layout = self._box_columns(settings) if settings.boxes else (None, (), None)
         boxes_2d = None
         if settings.boxes and cameras is not None:
             with self._parts.reading("boxes_2d"):
@@ -98,14 +99,8 @@ class _Maker:
             "order": self._sequences.kind,
             "scenes": sequences.rule,
         }
-        if convention is not None:
-            origin |= {
-                "boxes_convention": convention.layout,
-                "z": convention.z,
-                "convention": convention.how,
-                "evidence": list(convention.evidence),
-                "convention_warning": convention.warning,
-            }
+        if layout is not None:
+            origin |= {"boxes_convention": layout, "z": settings.z}
         return DrivingIndex(
             base="lidar",
             frames=tables.FrameColumns(
@@ -217,7 +212,7 @@ class _Maker:
 
     def _box_columns(
         self, settings: IndexSettings
-    ) -> tuple[tables.BoxColumns | None, tuple[str, ...], Convention | None]:
+    ) -> tuple[tables.BoxColumns | None, tuple[str, ...], str | None]:
         given: list[RawBoxes] | None = self._of_all("boxes", "boxes")
         if given is None:
             return None, (), None
@@ -237,16 +232,16 @@ class _Maker:
             frame=np.repeat(np.arange(len(counts)), counts),
             is_vehicle=np.array([is_vehicle[name] for name in names], bool),
             velocity=velocity,
-            instance=instance,
-            time=self._time,
-            world_from_base=self._world_from_base,
             ego_from_base=self._ego_from_base,
         )
-        convention = Convention("l,w,h,yaw", "center", "there are no boxes", ())
-        is_known = bool(len(values) or settings.boxes_convention or settings.z)
-        if is_known:
-            convention = convention_of(raw, settings.boxes_convention, settings.z, self._path)
-        center, size, yaw = convention.decoded(values)
+        layout = checked_layout(
+            raw,
+            settings.boxes_convention,
+            settings.z,
+            self._path,
+            is_data_list=self._form == "data_list" or not sum(counts),
+        )
+        center, size, yaw = decoded(values, layout, settings.z)
         columns = tables.BoxColumns(
             first=tables.first_column(counts),
             center=center,
@@ -259,7 +254,7 @@ class _Maker:
             num_lidar_points=_joined_numbers(given, "num_lidar_points", -1),
             num_radar_points=_joined_numbers(given, "num_radar_points", -1),
         )
-        return columns, categories, convention if is_known else None
+        return columns, categories, layout
 
     def _check_boxes(self, values: Float64, counts: Sequence[int]) -> None:
         is_off = ~np.isfinite(values).all(axis=-1) | (values[:, 3:6] < 0).any(axis=-1)

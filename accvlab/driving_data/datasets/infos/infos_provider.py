@@ -14,7 +14,6 @@ import attrs
 from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path
 from accvlab.dali_pipeline_framework.errors import FileError, error_that_is_also
 from accvlab.dali_pipeline_framework.extension import StoragePath
-from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from ..driving.driving_index import DrivingIndex
 from ..driving.driving_provider import LIDAR, DrivingProvider, ProviderSettings, Unpack, with_provider_settings
@@ -26,7 +25,7 @@ from .infos_index import IndexSettings, index_of_pickle
 _logger = logging.getLogger(__name__)
 
 # Of what is made of a pickle: a change of it is another version.
-_VERSION = 2
+_VERSION = 3
 # The folder of the lidar in nuScenes.
 _LIDAR = "LIDAR_TOP"
 
@@ -39,12 +38,9 @@ class InfosProvider(DrivingProvider):
     1.1 and what was built on it), and ``data_list`` with ``metainfo`` (from 1.1). A pickle is read once; its
     index is kept and mapped by all processes.
 
-    - **Boxes.** Pickles do not say what columns 3 to 6 of boxes are, nor whether z is that of the center or of
-      the bottom. Both are found from the data: which column is the longer for vehicles, along which angle
-      moving objects go (velocities, and tracks where objects have numbers), whether z grows with the height of
-      boxes, and where the ground is. `describe` says what was found. Where the sizes say which convention it is,
-      and too little moves to prove or disprove it, there is a warning with the figures. Where it stays in doubt,
-      or what was stated contradicts the data, it is an error with the figures.
+    - **Boxes.** Pickles do not say what columns 3 to 6 of boxes are: state it as ``boxes_convention``. It may be
+      left out where only ``"l,w,h,yaw"`` is in use: of a ``data_list``, and if vehicles are longer in column 3
+      than in column 4. What contradicts sizes, directions of moving objects, or the ground is an error.
     - **Order.** ``infos`` are sorted by time, ``data_list`` stays as it is stored, as in the reference data
       sets.
     - **Scenes** are found by ``scene_token``; or else by the tokens of the frames before (``prev``,
@@ -74,7 +70,7 @@ class InfosProvider(DrivingProvider):
         data_root: StoragePath,
         *,
         boxes_convention: str | None = None,
-        z: str | None = None,
+        z: str = "center",
         order: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         **settings: Unpack[ProviderSettings],
@@ -85,8 +81,8 @@ class InfosProvider(DrivingProvider):
             path: The pickle.
             data_root: Where the files are: a folder or a URL.
             boxes_convention: What columns 3 to 6 of boxes are: ``"l,w,h,yaw"``, ``"w,l,h,-yaw-pi/2"``, or
-                ``"w,l,h,yaw"``; None to find it from the data.
-            z: Whether z of boxes is that of the ``"center"`` or ``"bottom"``; None to find it from the data.
+                ``"w,l,h,yaw"``; None: ``"l,w,h,yaw"``, if the form of the file says so.
+            z: Whether z of boxes is that of the ``"center"`` or ``"bottom"``.
             order: ``"time"``: all frames by time; ``"stored"``: as they are stored; ``"scene"``: scenes by the
                 time of their first frame, each by time, for scenes that were recorded at the same time. None:
                 ``"time"`` for ``infos``, ``"stored"`` for ``data_list``.
@@ -98,14 +94,14 @@ class InfosProvider(DrivingProvider):
             FileError: The pickle cannot be read, is damaged, holds anything but plain values, lacks something,
                 has scenes that are interleaved or times that go backwards; or files that it names are not
                 there.
-            SettingError: The boxes leave their convention in doubt or contradict what was stated, the data set
+            SettingError: The boxes contradict their convention, or it must be stated; the data set
                 lacks what is requested, frames have no image of a camera, or there are no frames.
         """
         _check_places(file_path(path, "path"), data_root)
         self._pickle = os.path.abspath(path)
         of_boxes_and_order = IndexSettings(
             boxes_convention=choice(boxes_convention, "boxes_convention", (None, *LAYOUTS)),
-            z=choice(z, "z", (None, *Z_PLACES)),
+            z=choice(z, "z", Z_PLACES),
             order=choice(order, "order", (None, "time", "stored", "scene")),
             boxes=settings.get("boxes") is not False,
         )
@@ -124,9 +120,6 @@ class InfosProvider(DrivingProvider):
         self._check_files(repr(self._pickle))
         if made:
             _logger.info("%s", self.describe())
-        # Kept in the index: the boxes are not looked at again where it is in the cache.
-        if self.origin.get("convention_warning"):
-            warn_user(self.origin["convention_warning"])
 
     def _find_folders(self) -> None:
         """Find out which folders are meant by those in the pickle, for the files that are requested.
@@ -159,9 +152,7 @@ class InfosProvider(DrivingProvider):
             f"{len(self._index.frames.scene)} scene(s), found by: {origin['scenes']}",
         ]
         if "boxes_convention" in origin:
-            convention = f"{origin['boxes_convention']} ({origin['convention']})"
-            lines.append(f"boxes: x, y, z of the {origin['z']}, {convention}")
-            lines += [f"    {line}" for line in origin["evidence"]]
+            lines.append(f"boxes: x, y, z of the {origin['z']}, {origin['boxes_convention']}")
         return lines
 
     def __repr__(self) -> str:

@@ -37,7 +37,10 @@ class Entry:
 
     def get(self, *names: str) -> Any:
         """Get the value of the first of some names that is there, or None."""
-        return next((self.values[name] for name in names if self.values.get(name) is not None), None)
+        for name in names:
+            if (value := self.values.get(name)) is not None:
+                return value
+        return None
 
     def entry(self, *names: str) -> Entry:
         """Get a dict in the dict."""

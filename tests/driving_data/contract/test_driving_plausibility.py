@@ -18,8 +18,8 @@ from support.shared_data import shared_data
 from accvlab.dali_pipeline_framework.errors import ContractError
 from accvlab.dali_pipeline_framework.testing import check_provider, provider_contract
 from accvlab.driving_data.command_line import main
+from accvlab.driving_data.contract.driving_contract import plausibility, unit_problems
 from accvlab.driving_data.datasets import DrivingProvider, InfosProvider, NuScenesProvider
-from accvlab.driving_data.testing.driving_contract import plausibility, unit_problems
 
 KINDS = {"nuscenes": NUSCENES, "kitti": KITTI, "argoverse": ARGOVERSE}
 # A pair of cameras that look ahead is the same mirrored, or by another order of their quaternion.
@@ -111,7 +111,13 @@ def test_data_sets_are_right(drives, tmp_path):
     folder = shared_data("nuscenes_like")
     providers = [NuScenesProvider(folder, version="v1.0-mini", index_cache=tmp_path, lidar=True, boxes_2d=True)]
     pickles = sorted(shared_data("golden/infos").glob("*/*.pkl"))
-    providers += [InfosProvider(path, data_root=folder, index_cache=tmp_path) for path in pickles]
+    layouts = {"bevfusion": "w,l,h,-yaw-pi/2", "uniad": "w,l,h,yaw"} | dict.fromkeys(
+        ("bevformer", "bevformer_can"), "w,l,h,-yaw-pi/2"
+    )
+    providers += [
+        InfosProvider(path, folder, index_cache=tmp_path, boxes_convention=layouts.get(path.parent.name))
+        for path in pickles
+    ]
     assert [problems_of(provider) for provider in providers] == [[]] * len(providers)
     assert len(providers) > 8
 

@@ -1,0 +1,1 @@
+from .made_drives import made_drive as made_drive

@@ -1,0 +1,239 @@
+"""An index of records of frames: exact poses, boxes and projections; wrong records with their place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from support.arrays import encoded_image, gradient
+
+from accvlab.dali_pipeline_framework import Windows
+from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.datasets import (
+    CameraImage,
+    DrivingFrame,
+    DrivingProvider,
+    ObjectBox,
+    index_of_frames,
+    poses,
+)
+from accvlab.driving_data.recipes import STREAMPETR, ImageAugmentation, StreamPETRSettings
+
+LOOKING_AHEAD = np.array([[0.0, 0, 1], [-1, 0, 0], [0, -1, 0]])
+SIZES = {"front": (60, 100), "rear": (40, 80)}
+
+
+def camera_of(name: str, file: str, time: float | None = None) -> CameraImage:
+    height, width = SIZES[name]
+    turn = poses.rotation_of_quaternion(poses.quaternion_of_yaw(0.0 if name == "front" else np.pi))
+    return CameraImage(
+        file=file,
+        intrinsics=[[width / 2, 0, width / 2], [0, width / 2, height / 2], [0, 0, 1]],
+        ego_from_camera=poses.pose(turn @ LOOKING_AHEAD, [1.5 if name == "front" else -0.5, 0, 1.6]),
+        time=time,
+    )
+
+
+def records(lag_s: float = 0.0) -> list[DrivingFrame]:
+    """Two drives of 3 and 2 frames at 10 m/s; a car stands 20 m ahead of the first place."""
+    frames = []
+    for scene, count in (("monday", 3), ("tuesday", 2)):
+        for number in range(count):
+            time = 100 + 0.5 * number
+            ahead = ObjectBox(
+                center=[20 - 5.0 * number, 1, 0.8],
+                size=[4, 2, 1.6],
+                yaw=0.1,
+                category="car",
+                track="a",
+                velocity=[0, 0],
+            )
+            cameras = {
+                name: camera_of(name, f"{scene}-{number}-{name}.jpg", time - lag_s if lag_s else None)
+                for name in SIZES
+            }
+            if number == 1:
+                del cameras["rear"]
+            world_from_ego = poses.as_matrix(poses.pose(np.eye(3), [5.0 * number, 0, 0]))
+            frames.append(
+                DrivingFrame(scene=scene, time=time, world_from_ego=world_from_ego, cameras=cameras, boxes=[ahead])
+            )
+    return frames
+
+
+def write_files(root: Path) -> Path:
+    for frame in records():
+        for name, image in frame.cameras.items():
+            (root / image.file).write_bytes(bytes(encoded_image(gradient(*SIZES[name]), "JPEG")))
+    return root
+
+
+def test_columns() -> None:
+    index = index_of_frames(records())
+    assert (index.base, index.camera_names, index.categories) == ("ego", ("front", "rear"), ("car",))
+    assert index.frames.token.tolist() == [b"monday/0", b"monday/1", b"monday/2", b"tuesday/0", b"tuesday/1"]
+    assert index.frames.first_of_scene.tolist() == [0, 3, 5]
+    assert index.boxes is not None
+    np.testing.assert_array_equal(index.boxes.center[:, 0], [20, 15, 10, 20, 15])
+    assert index.boxes.instance is not None
+    assert index.boxes.instance.tolist() == [0] * 5
+    assert index.cameras is not None
+    assert index.cameras.file[1].tolist() == [b"monday-1-front.jpg", b""]
+    np.testing.assert_allclose(index.cameras.camera_from_base[2, 0] @ [20, 1, 1.6, 1], [-1, 0, 18.5])
+
+
+def test_an_image_before_its_frame_has_the_pose_of_its_time() -> None:
+    """0.1 s at 10 m/s: the camera was 1 m further back."""
+    index = index_of_frames(records(lag_s=0.1))
+    assert index.cameras is not None
+    point = index.cameras.camera_from_base[2, 0] @ [20, 1, 1.6, 1]
+    np.testing.assert_allclose(point, [-1, 0, 19.5], atol=1e-9)
+    first = index.cameras.camera_from_base[0, 0] @ [20, 1, 1.6, 1]  # before the first known place
+    np.testing.assert_allclose(first, [-1, 0, 18.5], atol=1e-9)
+
+
+def test_a_virtual_lidar() -> None:
+    turn = poses.pose_of_quaternion(poses.quaternion_of_yaw(-np.pi / 2), [1, 0, 1.8])  # x to the right, y ahead
+    own, of_lidar = index_of_frames(records()), index_of_frames(records(), ego_from_lidar=turn)
+    assert of_lidar.base == "lidar"
+    assert own.boxes is not None
+    assert of_lidar.boxes is not None
+    np.testing.assert_allclose(of_lidar.boxes.center[0], [-1, 19, -1], atol=1e-9)
+    np.testing.assert_allclose(poses.yaw_of_quaternion(of_lidar.boxes.rotation[0]), 0.1 + np.pi / 2)
+    assert own.cameras is not None
+    assert of_lidar.cameras is not None
+    np.testing.assert_allclose(
+        poses.joined(of_lidar.cameras.camera_from_base, poses.inverse(turn)),
+        own.cameras.camera_from_base,
+        atol=1e-9,
+    )
+
+
+def test_the_provider_is_plausible_and_projects_2d_boxes(tmp_path: Path) -> None:
+    frames = [attrs.evolve(frame, cameras={"front": frame.cameras["front"]}) for frame in records()]
+    provider = DrivingProvider(index_of_frames(frames), write_files(tmp_path), boxes_2d=True)
+    check_provider(provider, num_workers=0)
+    found = provider.get_data(2)["cameras"][0]["boxes_2d"]
+    np.testing.assert_allclose(found["centers"], [[50 - 50 / 8.5, 30 + 50 * 0.8 / 8.5]], rtol=1e-6)
+    np.testing.assert_allclose(found["depths"], [8.5])
+    assert found["box_rows"].tolist() == [0]
+    (box,) = found["boxes"]
+    assert (box[:2] < found["centers"][0]).all()
+    assert (box[2:] > found["centers"][0]).all()
+
+
+@pytest.mark.parametrize("ego_from_lidar", [None, poses.pose(np.eye(3), [0, 0, 1.8])])
+def test_streampetr_of_cameras_alone_of_two_sizes(tmp_path: Path, ego_from_lidar: Any) -> None:
+    frames = [frame for frame in records() if len(frame.cameras) == 2]
+    index = index_of_frames(frames, ego_from_lidar=ego_from_lidar)
+    images = ImageAugmentation(output_hw=(48, 96), scale_range=(0.95, 1.1))
+    settings = StreamPETRSettings(images=images, classes=("car",), image_classes=("car",), split=1)
+    provider = DrivingProvider(index, write_files(tmp_path), **settings.provider_fields())
+    with STREAMPETR.loader(provider, 1, settings, num_workers=0, output_type="numpy") as loader:
+        for batch in loader:
+            assert batch["img"].shape == (1, 1, 2, 3, 48, 96)
+            assert [len(boxes) for boxes in batch["gt_bboxes"][0][0]] == [1, 0]
+            # The middle of the 3D box is in the 2D box.
+            middle = np.append(batch["gt_bboxes_3d"][0][0][0, :3], 1)
+            point = batch["lidar2img"][0, 0, 0] @ middle
+            x1, y1, x2, y2 = batch["gt_bboxes"][0][0][0][0]
+            x, y = point[:2] / point[2]
+            assert x1 < x < x2
+            assert y1 < y < y2
+            # Focal lengths are scaled as the images are: the smaller one by 1.5 times as much.
+            large, small = (SIZES[name][1] / 2 for name in ("front", "rear"))
+            factors = batch["intrinsics"][0, 0, :, 0, 0] / [large, small]
+            np.testing.assert_allclose(np.abs(factors[1] / factors[0]), 60 / 40, rtol=1e-6)
+    if ego_from_lidar is not None:
+        of_ego = DrivingProvider(index, tmp_path, reference="ego", **settings.provider_fields())
+        with pytest.raises(SettingError, match="reference: must be 'lidar', as in the data set, is 'ego'"):
+            STREAMPETR.loader(of_ego, 1, settings)
+
+
+def test_what_a_data_set_without_a_lidar_needs_is_said(tmp_path: Path) -> None:
+    with pytest.raises(
+        SettingError, match=r"reference: the data set has none\..*`index_of_frames\(.*ego_from_lidar"
+    ):
+        DrivingProvider(index_of_frames(records()), tmp_path, reference="lidar")
+
+
+def changed(**changes: Any) -> list[DrivingFrame]:
+    first, second, *others = records()
+    return [first, attrs.evolve(second, **changes), *others]
+
+
+def with_box(**changes: Any) -> list[DrivingFrame]:
+    (box,) = records()[1].boxes or ()
+    return changed(boxes=[attrs.evolve(box, **changes)])
+
+
+def with_camera(**changes: Any) -> list[DrivingFrame]:
+    return changed(cameras={"front": attrs.evolve(records()[1].cameras["front"], **changes)})
+
+
+PLACE = r"the frame at 100\.5 s of the scene 'monday'"
+
+
+@pytest.mark.parametrize(
+    ("frames", "message"),
+    [
+        ([], "at least one frame"),
+        (changed(time=99.0), r"the frame at 99\.0 s of the scene 'monday' follows on 100\.0 s"),
+        (changed(time="soon"), "`time` must be a finite number, got 'soon'"),
+        (
+            changed(world_from_ego=np.eye(3)),
+            PLACE + r": `world_from_ego` must be finite numbers of the shape \(3, 4\)",
+        ),
+        (changed(world_from_ego=2 * np.eye(4)), PLACE + ": `world_from_ego` must be a rotation and a translation"),
+        (changed(boxes=None), r"All frames or none must have `boxes`, but 1 of 5 have None"),
+        (with_box(size=[1, 2]), PLACE + r": a box \('car'\): `size` must be finite numbers of the shape \(3,\)"),
+        (with_box(yaw=np.nan), "`yaw` must be a finite number"),
+        (with_box(velocity=[1]), "`velocity` must be finite numbers"),
+        (with_camera(intrinsics=np.eye(4)), PLACE + r": cameras\['front'\]\.intrinsics must be"),
+        (with_camera(ego_from_camera=np.zeros((3, 4))), r"cameras\['front'\]\.ego_from_camera must be a rotation"),
+        (with_camera(video_frame=3), r"`video_frame` must be given for all images of a camera or none"),
+    ],
+)
+def test_wrong_records_are_named(frames: list[DrivingFrame], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        index_of_frames(frames)
+
+
+def test_a_category_that_has_no_number() -> None:
+    with pytest.raises(SettingError, match="`categories` lacks 'car', of boxes; it has bus"):
+        index_of_frames(records(), categories=["bus"])
+    assert index_of_frames(records(), categories=["bus", "car"]).boxes.category.tolist() == [1] * 5  # type: ignore[union-attr]
+
+
+def test_two_rates_and_a_window_per_camera(tmp_path: Path) -> None:
+    """The front at 20 Hz, the rear at 10 Hz and 0.02 s late: of each frame its last image at or before."""
+    front, rear = 10 + 0.05 * np.arange(9), 10.02 + 0.1 * np.arange(5)
+    of_rear = poses.last_before(rear, front)
+    assert of_rear.tolist() == [-1, 0, 0, 1, 1, 2, 2, 3, 3]
+    for name, count in (("front", len(front)), ("rear", len(rear))):
+        for number in range(count):
+            (tmp_path / f"{name}-{number}.png").write_bytes(bytes([number] * 4))
+    frames = [
+        DrivingFrame(
+            scene="drive",
+            time=front[number],
+            cameras={
+                "front": CameraImage(file=f"front-{number}.png"),
+                "rear": CameraImage(file=f"rear-{of_rear[number]}.png", time=rear[of_rear[number]]),
+            },
+        )
+        for number in range(1, 9)
+    ]
+    offsets = {"cameras[0].image": [-0.15, -0.05, 0], "cameras[1].image": [-0.1, 0]}
+    windows = Windows(
+        DrivingProvider(index_of_frames(frames), tmp_path), offsets, unit="s", take="last", tolerance_s=0.11
+    )
+    sample = windows.get_data(len(windows) - 1)
+    shown = [
+        [int(image[0]) for image in sample["cameras"][camera]["image"]["encoded"].values()] for camera in (0, 1)
+    ]
+    assert shown == [[5, 7, 8], [2, 3]]
