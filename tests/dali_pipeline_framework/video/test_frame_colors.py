@@ -423,7 +423,7 @@ def test_unknown_matrices(tmp_path: Path) -> None:
     with DALIStructuredOutputIterator(pipeline=pipeline) as iterator:
         stream.feed(path)
         stream.close()
-        with pytest.raises(VideoError, match=r"The frame 0 of the video .*a\.mp4.* cannot be converted: .* got 8"):
+        with pytest.raises(VideoError, match=r"Frame 0 of the video .*a\.mp4.* cannot be converted: .* got 8"):
             list(iterator)
 
 
