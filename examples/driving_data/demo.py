@@ -336,9 +336,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--data",
         type=lambda text: Path(text) if text else None,
-        help="folder of sequence folders with images, of drives with a folder per camera, of images, of videos, or "
-        "of recordings with a video per camera, data set of nuScenes or of driving_scenes, or info pickle (default: "
-        "scenes are generated)",
+        help="folder of sequence folders with images, of drives with a folder per camera, of images, of videos, "
+        "or of recordings with a video per camera, data set of nuScenes or of driving_scenes, or info pickle "
+        "(default: scenes are generated)",
     )
     parser.add_argument(
         "--images",
