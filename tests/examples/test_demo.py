@@ -480,7 +480,7 @@ def test_drives_with_a_folder_per_camera(tmp_path: Path) -> None:
     ]
     loader = demo.make_loader(provider, 2, (32, 48), 1, 0, None)
     with loader:
-        assert next(iter(loader))["cameras"][2]["image"].shape == (2, 32, 48, 3)
+        assert next(iter(loader))["cameras"][2]["image"].shape == (2, 3, 32, 48)
 
 
 def test_cameras_whose_images_share_no_name_are_matched_by_place(tmp_path: Path) -> None:
