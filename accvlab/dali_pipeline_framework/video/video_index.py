@@ -352,7 +352,7 @@ def _packets(decoder: VideoStreamDecoder, file: RemoteFile | None) -> _Packets |
             is_key = packet.pos in listed_keys
             later_keys += [packet.pos or 0] * is_key
         else:
-            num_pictures, is_shown = pictures_in(bytes(packet), decoder.codec_name)
+            num_pictures, is_shown = pictures_in(memoryview(packet), decoder.codec_name)
             is_key = is_key and not (is_h264 and begins_refresh(bytes(packet)))
         hides_frames |= num_pictures != 1 or not is_shown
         dts = packet.pts if packet.dts is None else packet.dts
