@@ -5,9 +5,9 @@ At most ten minutes on one GPU with 16 cores, from a checkout, with nothing inst
 
     python benchmarks/gpu_check.py [--only pixels,speed] [--folder results]
 
-Needed are DALI, PyTorch with CUDA, NumPy, attrs, cachetools, cloudpickle, psutil, pytest, hypothesis, OpenCV and
-Pillow; simplejpeg, PyAV and torchvision where they are. Results are a page and a file of JSON, written after each
-check. Each check runs in a process of its own. ``--device none`` tries the logic on the CPU.
+Needed are DALI, PyTorch with CUDA, NumPy, attrs, cachetools, cloudpickle, filelock, psutil, pytest, hypothesis,
+OpenCV and Pillow; simplejpeg, PyAV and torchvision where they are. Results are a page and a file of JSON, written
+after each check. Each check runs in a process of its own. ``--device none`` tries the logic on the CPU.
 """
 
 from __future__ import annotations

@@ -52,11 +52,11 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"Name|Names|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy|RaggedArgument|WorkerArgument|StreamPlan|FlatPlan",
     ),
-    (r"py:.*", r"Key|PixelFields|VideoPaths|VideoTail|RandomDraw|(.*\.)?RunWhere"),
+    (r"py:.*", r"Key|PixelFields|VideoPaths|RandomDraw|(.*\.)?RunWhere"),
     (r"py:.*", r"UInt8Array|LabelArray|FileName|FilePath|StoragePath|(.*\.)?_T"),
     (
         r"py:.*",
-        r"NDArray|DALIDataType|DALIImageType|Int64Array|BoolArray|ClipTail|ShardArgument|Weights|Device",
+        r"NDArray|DALIDataType|DALIImageType|Int64Array|BoolArray|ShardArgument|Weights|Device",
     ),
     (
         r"py:.*",
@@ -72,7 +72,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(.*\.)?(GroupFormat|LeafFormat|conversion\.converted|_Self|_Step|ArraySteps)"),
     (
         r"py:.*",
-        r"Classes|Description|Sensors|FrameRule|EdgeRule|CROPS|RASTER_CLASSES|Images|VideoDevice|VideoDecoder|DECODED_ON_GPU|(.*\.)?(Pool|EncodedClip|KnownFile|ByteMap|SmoothTrajectory)|DrawKey|GivenOrder|Lengths|(.*\.)?ImagePlan",
+        r"Classes|Description|Sensors|Unit|FrameRule|EdgeRule|CROPS|RASTER_CLASSES|Images|VideoDevice|VideoDecoder|DECODED_ON_GPU|(.*\.)?(Pool|EncodedClip|KnownFile|ByteMap|SmoothTrajectory)|DrawKey|GivenOrder|Lengths|(.*\.)?ImagePlan",
     ),
     (r"py:.*", r"(.*\.)?(Counts|Delivery|FailureDiagnosis|Culprit|InputSource|FedSource)|Sums|PixelArray"),
     (r"py:exc", r"As .*"),

@@ -53,7 +53,7 @@ def installations(wheel: Path, dali: str, torch: str | None) -> Iterator[list[st
     if dali == "cuda120":
         yield [str(wheel), *others]
         return
-    yield [f"nvidia-dali-{dali}>=2.4,<3", "attrs", "cachetools", "cloudpickle", *others]
+    yield [f"nvidia-dali-{dali}>=2.4,<3", "attrs", "cachetools", "filelock", "cloudpickle", *others]
     yield ["--no-deps", str(wheel)]
 
 

@@ -54,7 +54,7 @@ BELOW = {
     "providers.files": "providers limits threads url_secrets",
     "video.files": "providers.files",
     "providers.frames": "providers.files",
-    "video": "providers.frames sources video.files forks",
+    "video": "providers.frames sources operators video.files forks",
     "sources": "providers faults unknown_arguments engine.dali user_warnings",
     "sources.readers": "sources providers.frames video",
     "operators": "draws engine.dali limits threads",

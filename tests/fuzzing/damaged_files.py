@@ -266,7 +266,7 @@ def _index(pattern: str) -> Callable[[Path], Path]:
 def _read_index(path: Path) -> None:
     from accvlab.dali_pipeline_framework.providers import Columns
 
-    for array in Columns.open(path.parent, "index", is_verified=False).arrays.values():
+    for array in Columns.open(path.parent, "index").arrays.values():
         array.tobytes()
 
 

@@ -72,5 +72,4 @@ def boxes_of_minimum_size(bboxes: Array, image_hw: Array, size: float) -> npt.ND
         size: The least size, rounded to float32.
     """
     low, high = _cut(bboxes, image_hw, None)
-    is_large: npt.NDArray[np.bool_] = (high - low >= float(np.float32(size))).all(axis=1)
-    return is_large
+    return np.asarray((high - low >= float(np.float32(size))).all(axis=1))

@@ -88,12 +88,12 @@ def _limited(values: Array, target: np.dtype[Any]) -> Value:
 
 def minimum(one: Value, other: Value) -> Value:
     """Compute the element-wise minimum: ``one if one < other else other``, also for NaN."""
-    return np.where(one < other, one, other)[()]
+    return np.asarray(np.where(one < other, one, other))[()]
 
 
 def maximum(one: Value, other: Value) -> Value:
     """Compute the element-wise maximum: ``one if one > other else other``, also for NaN."""
-    return np.where(one > other, one, other)[()]
+    return np.asarray(np.where(one > other, one, other))[()]
 
 
 def clamp(values: Value, low: Value, high: Value) -> Value:

@@ -88,8 +88,7 @@ class PointLimits:
     def contain(self, points: Array) -> npt.NDArray[np.bool_]:
         """Find the points ``(N, D)`` within the limits: ``(N,)`` bool."""
         low, high = self.arrays(points, inner=True)
-        is_inside: npt.NDArray[np.bool_] = ((points >= low) & (points <= high)).all(axis=1)
-        return is_inside
+        return np.asarray(((points >= low) & (points <= high)).all(axis=1))
 
     def cropped(self, points: Array) -> Array:
         """Clamp points ``(N, D)`` to the limits; NaN stays."""

@@ -56,8 +56,7 @@ class ArrayStep(PipelineStepBase):
     Example::
 
         class Noise(ArrayStep):
-            def declare_draws(self, data_empty):
-                return [UniformDraw("strength", 0, 10)]
+            draws = [UniformDraw("strength", 0, 10)]
 
             def _process_arrays(self, data):
                 image = data["image"]

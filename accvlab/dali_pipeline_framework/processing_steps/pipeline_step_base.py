@@ -338,7 +338,7 @@ class PipelineStepBase(ABC):
                     raise ValueError(f"{self._name}: must be FLOAT")
                 return data_empty
 
-    A step that draws random numbers declares them in `declare_draws`, and gets them in ``_process`` from `draw`.
+    A step that draws random numbers declares them as `draws`, and gets them in ``_process`` from `draw`.
     What it needs of images, and what it leaves, it declares in `declare_images`. The format of fields that it does
     not name there, or change in the format method, stays as it is.
 
@@ -358,6 +358,8 @@ class PipelineStepBase(ABC):
         prefers_arrays: Whether the array form is much faster without a GPU, even for floating-point images.
         reads_pixels: Whether the step may look at pixels. False for a step that needs at most the shapes of
             images, which may stay in the graph then.
+        draws: The random draws of the step: `UniformDraw`, `IntegerDraw` and `NormalDraw` objects of different
+            names. A step whose draws depend on the format overrides `declare_draws` instead.
     """
 
     random_name: str | None = None
@@ -367,6 +369,7 @@ class PipelineStepBase(ABC):
     array_form_needs: tuple[str, ...] = ()
     prefers_arrays: bool = False
     reads_pixels: bool = True
+    draws: Sequence[RandomDraw] = ()
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Let the error for an argument that a step does not have name a similar one."""
@@ -418,16 +421,13 @@ class PipelineStepBase(ABC):
         """
 
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare the random draws of this step: none, unless a step overrides this method.
+        """Declare the random draws of this step, for a format; by default `draws`.
 
         Args:
             data_empty: Format of what the step is applied to, before the step. A step may declare other draws for
                 another format, but always the same ones for the same format.
-
-        Returns:
-            `UniformDraw`, `IntegerDraw` and `NormalDraw` objects of different names.
         """
-        return ()
+        return self.draws
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare what this step needs of images, and what it leaves.

@@ -62,7 +62,10 @@ class TorchDatasetProvider(BlueprintProvider):
         >>> items = [{"image": np.zeros((4, 6, 3), np.uint8), "boxes": np.ones((2, 4), np.float32), "name": "a"}]
         >>> provider = TorchDatasetProvider(items)
         >>> print(repr(provider.get_data(0)))
-        SampleDataGroup(image: UINT8 (4, 6, 3), boxes: FLOAT (2, 4), name: STRING = 'a')
+        SampleDataGroup of 3 fields
+        image  UINT8 (4, 6, 3)  0
+        boxes  FLOAT (2, 4)  1
+        name   STRING 'a'
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Any
 from ..checks import did_you_mean, listed
 from ..errors import FieldNotFoundError
 from .names import Name
-from .printing import describe_batch
+from .printing import titled
 
 
 class Batch(dict[Name, Any]):
@@ -29,7 +29,7 @@ class Batch(dict[Name, Any]):
     """
 
     def __repr__(self) -> str:
-        return "\n".join(filter(None, [f"Batch of {_num_fields(self)} fields", describe_batch(self)]))
+        return titled("Batch", self)
 
     def __missing__(self, name: object) -> Any:
         problem = f"The batch has no field {name!r}.{did_you_mean(name, self)}"
@@ -37,10 +37,6 @@ class Batch(dict[Name, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OrderedDict, (), None, None, iter(self.items())
-
-
-def _num_fields(value: Any) -> int:
-    return sum(map(_num_fields, value.values())) if isinstance(value, dict) else 1
 
 
 def as_batch(batch: Any) -> Any:

@@ -112,7 +112,9 @@ class SampleDataGroup:
         >>> sample.get_item_in_path(("cameras", 0, "label"))
         array([1, 0], dtype=int32)
         >>> sample["cameras"][0]
-        SampleDataGroup(image: UINT8 (4, 6, 3), label: INT32 (2,))
+        SampleDataGroup of 2 fields
+        image  UINT8 (4, 6, 3)  0
+        label  INT32 (2,)  0 .. 1
     """
 
     __slots__ = ("_format", "_switches", "_values")
@@ -625,7 +627,7 @@ class SampleDataGroup:
         return self.type_matches(other) and all(map(same_value, mine, theirs))
 
     def __repr__(self) -> str:
-        return printing.short_text(self)
+        return printing.titled("SampleDataGroup", self)
 
     def __str__(self) -> str:
         return printing.tree_text(self, with_details=True)

@@ -24,7 +24,7 @@ from ..operators.array_packages import is_installed
 from ..operators.image_arrays import DECODING_NEEDS, begins_like_image, decoded_image
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps import ArrayStep, UnneededFieldRemover
-from ..processing_steps.pipeline_step_base import naming_field
+from ..processing_steps.pipeline_step_base import PipelineStepBase, naming_field
 from ..providers.data_provider import DataProvider
 from ..sample_data import LeafFormat, SampleDataGroup
 from ..sample_data.names import format_path
@@ -108,7 +108,7 @@ def lint(
     if isinstance(found, DataProvider):
         provider = found
         names = provider.sample_data_structure.contained_top_level_field_names
-        steps = [_ImageDecoding(), UnneededFieldRemover(names)]  # nothing needs to leave the workers
+        steps: list[PipelineStepBase] = [_ImageDecoding(), UnneededFieldRemover(names)]
         settings = {"run": "workers", "context_name": _PLACE}
     else:
         run = run_of(found) if isinstance(found, DataLoader) else None
@@ -118,7 +118,7 @@ def lint(
         if planned is None:
             got = type(definition.data_input).__name__
             raise SettingError(f"lint needs a data provider, to load samples one by one; the input is a {got}.")
-        provider, steps = planned.provider, [*definition.steps]
+        provider, steps = planned.provider, list(definition.steps)
         settings = {"run": definition.run, "context_name": planned.context_name}
         if run is not None:
             settings["device_id"] = run.pipeline.device_id

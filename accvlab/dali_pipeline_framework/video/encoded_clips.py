@@ -15,9 +15,9 @@ import numpy.typing as npt
 from ..draws.keyed_draws import Int64Array
 from ..errors import FieldValueError, VideoError
 from ..providers.frame_counts import count_frames
+from .files.packets import pictures_in
 from .frame_converter import Colors, FrameConverter
 from .video_decoding import UInt8Array, VideoStreamDecoder, import_av
-from .video_index import is_shown
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -107,7 +107,7 @@ def cut_clip(decoder: VideoStreamDecoder, key_pts: int | None, wanted: Int64Arra
 def _places(packets: Sequence[Packet[VideoStream]], codec_name: str) -> tuple[Int64Array, Int64Array]:
     """Get the times of the frames that packets show, sorted; and the place of each packet's time among them."""
     pts = np.array([packet.pts for packet in packets], np.int64)
-    shown = np.unique(pts[[is_shown(packet, codec_name) for packet in packets]])
+    shown = np.unique(pts[[pictures_in(bytes(packet), codec_name)[1] for packet in packets]])
     return shown, shown.searchsorted(pts)
 
 
@@ -147,7 +147,7 @@ def decoded_clip(file: UInt8Array, numbers: npt.ArrayLike, colors: Colors = "str
     if short_way is not None:
         return short_way()
     with _opened(file) as decoder:
-        packets = [packet for packet in decoder.read_ahead() if packet.size]
+        packets = [packet for packet in decoder.packets() if packet.size]
         if not packets or None in [packet.pts for packet in packets]:
             raise VideoError("the encoded video has no packets, or they have no times: it is damaged.")
         shown, _ = _places(packets, decoder.codec_name)
@@ -159,6 +159,7 @@ def decoded_clip(file: UInt8Array, numbers: npt.ArrayLike, colors: Colors = "str
         pending = dict[int, list[int]]()
         for place, number in enumerate(wanted.tolist()):
             pending.setdefault(int(shown[number]), []).append(place)
+        decoder.seek(min(packet.pts or 0 for packet in packets))
         frames = _decoded(decoder, pending, len(wanted), int(packets[0].pts or 0), colors)
         count_frames(len({*wanted.tolist()}), decoder.num_decoded)
         return frames

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 import os
 import threading
@@ -19,15 +18,13 @@ from cachetools import LRUCache
 from nvidia.dali import types
 
 from ..checks import bullets, shown
-from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also, reason_of
+from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
 from ..forks import keep_forever
-from ..providers.files.remote_reading import ReplacedFileError
 from ..providers.files.storage import Storage
 from ..providers.frame_counts import count_frames
 from ..url_secrets import without_secrets
 from .encoded_clips import EncodedClip, cut_clip
-from .files.byte_map import ByteMap
-from .files.stored_videos import RemoteVideo, StoredVideo, is_remote_video, located
+from .files.stored_videos import StoredVideo, is_remote_video, located
 from .files.video_file import FileState
 from .frame_converter import Colors, FrameConverter, PixelArray
 from .frame_memory import FrameMemory
@@ -39,11 +36,6 @@ if TYPE_CHECKING:
     import av
 
 _T = TypeVar("_T")
-NOT_CUT = (
-    "the container does not say when each packet is shown, or packets are not single frames (AVI with B-frames, "
-    "raw and program streams, field pictures), or the settings of the codec change"
-)
-_MOST_SEEKS = 3  # for one frame
 
 
 @attrs.frozen
@@ -104,16 +96,12 @@ class FrameReader:
             upright: Whether frames are turned as players do.
         """
         source = located(source)
-        self._bytes: ByteMap | None = None
-        if isinstance(source, RemoteVideo):
-            self._bytes = index.byte_map
         if isinstance(source, StoredVideo):
-            source = source.as_indexed(index.file_state, None if self._bytes is None else self._bytes.file)
+            source = source.as_indexed(index.file_state, index.known_file)
         self._source, self._index, self._name = source, index, name
+        self._require_unchanged()
         size = index.width, index.height
-        self._new_decoder = functools.partial(
-            VideoStreamDecoder, source, stream=stream, num_threads=num_threads, name=name, size=size
-        )
+        self._decoder = VideoStreamDecoder(source, stream=stream, num_threads=num_threads, name=name, size=size)
         self._converter = FrameConverter(image_type, colors, as_codes=as_codes)
         if upright:
             self._converter.quarter_turns = quarter_turns(index)
@@ -124,21 +112,12 @@ class FrameReader:
         self._kept: LRUCache[int, PixelArray | av.VideoFrame] = LRUCache(kept.number)
         # A seek flushes the frames in the decoder, so it pays only for more frames than these.
         self._worth_a_seek = index.num_reordered + num_threads - 1
-        self._num_decoded_before = 0
-        self.num_delivered = 0
-        self.num_seeks = 0
-        self._decoder = self._open()
-        self.next_frame = 0
+        self.num_delivered = self.num_seeks = self.next_frame = 0
+        self._until = 0  # the last frame that is wanted now
+        self._valid_from = 0  # the first frame that can be decoded from the last key frame
         self._damaged: int | None = None  # a frame since the last key frame
 
-    def _open(self) -> VideoStreamDecoder:
-        self._require_unchanged()
-        self._is_fresh = True
-        return self._new_decoder()
-
     def _require_unchanged(self) -> None:
-        if isinstance(self._source, StoredVideo):
-            self._source.require_indexed()
         if self._index.file_state is not None and isinstance(self._source, (str, os.PathLike)):
             name = self._name or source_name(self._source)
             self._index.file_state.require_same(FileState.of_video(self._source, name), name)
@@ -146,7 +125,7 @@ class FrameReader:
     @property
     def num_decoded(self) -> int:
         """Number of frames that were decoded."""
-        return self._num_decoded_before + self._decoder.num_decoded
+        return self._decoder.num_decoded
 
     def continues_to(self, frame: int) -> bool:
         """Whether a frame is cached, or reached by decoding on, without a seek to a key frame in between."""
@@ -172,8 +151,7 @@ class FrameReader:
         """
         wanted = self._checked(numbers)
         distinct, places = np.unique(wanted, return_index=True)
-        if self._is_fresh or not self.continues_to(int(distinct[0])):
-            self._fetch(distinct[[number not in self._kept for number in distinct.tolist()]])
+        self._until = int(distinct[-1])
         if len(wanted) == 1 and not self._keeps_pixels:
             out = np.ascontiguousarray(self._get(int(wanted[0])))[None]  # a copy only if there is padding
         else:
@@ -188,26 +166,6 @@ class FrameReader:
             for place in np.flatnonzero(source_places != np.arange(len(wanted))):
                 out[place] = out[source_places[place]]
         return out
-
-    def _fetch(self, frames: npt.NDArray[np.int64]) -> None:
-        """Request all bytes of frames at once, from a store that has the version that was indexed."""
-        file, source, found = self._decoder.stored_file, self._source, self._bytes
-        if file is None or found is None or not len(frames) or not isinstance(source, RemoteVideo):
-            return
-        keys = self._index.pts.searchsorted([self._index.key_before(number) for number in frames.tolist()])
-        try:
-            ranges = found.ranges(frames.tolist(), keys.tolist(), self._worth_a_seek + 1)
-            if not file.fetch(ranges) and self._is_fresh:
-                source.require_same()  # all is known: no part has had the version
-        except ReplacedFileError:
-            source.require_same()
-            raise
-        except FrameworkError:
-            raise
-        except Exception as error:
-            message = f"{self._frame_text(int(frames[0]))} cannot be read: {reason_of(error)}."
-            raise error_that_is_also(FileError, [error], message) from error
-        self._is_fresh = False
 
     def _checked(self, numbers: npt.ArrayLike) -> npt.NDArray[np.int64]:
         given = np.asarray(numbers)
@@ -225,26 +183,20 @@ class FrameReader:
         """Cut frames out as a file, without decoding; arguments and errors are those of `frames`."""
         wanted = self._checked(numbers)
         first, last = int(wanted.min()), int(wanted.max())
-        if not self._index.has_packet_per_frame:
-            raise VideoError(
-                f"{self._frame_text(last)} cannot be cut out: {NOT_CUT}. Use images='decoded', or encode it anew."
-            )
+        self._until = last
         try:
-            self._fetch(np.unique(wanted))
-            for start in self._starts_before(first):
-                self._go_to(start)
-                self.next_frame = self._index.num_frames  # the decoder has to seek again
-                key_pts = None if start is None else int(self._index.key_pts[start])
-                clip = cut_clip(self._decoder, key_pts, self._index.pts[wanted])
-                if clip is not None:
-                    return clip
+            self._go_to(first)
+            self.next_frame = self._index.num_frames  # the decoder has to seek again
+            clip = cut_clip(self._decoder, self._index.key_before(first), self._index.pts[wanted])
         except FileError as error:
             message = f"{self._frame_text(last)} cannot be read: {error}"
             raise error_that_is_also(FileError, [error], message) from error
         except VideoError as error:
             raise VideoError(f"{self._frame_text(last)} cannot be cut out: {error}") from error
-        why = "its packets are not there; the file is damaged, or was changed after it was indexed."
-        raise VideoError(f"{self._frame_text(last)} cannot be cut out: {why}")
+        if clip is None:
+            why = "its packets are not there; the file is damaged, or was changed after it was indexed."
+            raise VideoError(f"{self._frame_text(last)} cannot be cut out: {why}")
+        return clip
 
     def _get(self, number: int) -> PixelArray:
         frame = self._kept.get(number)
@@ -270,94 +222,56 @@ class FrameReader:
     # --- decoding up to a frame -------------------------------------------------------------------------
 
     def _decode(self, number: int) -> av.VideoFrame:
-        if self.continues_to(number):
-            frame, _ = self._try_to_decode(number, 0)
-            if frame is not None:
-                return frame
-        error: VideoError | None = None
-        for start in self._starts_before(number):
-            frame, error = self._try_to_decode(number, self._go_to(start))
-            if frame is not None:
-                return frame
-        why = "the file is damaged, or was changed after it was indexed." if error is None else str(error)
-        raise VideoError(f"{self._frame_text(number)} cannot be decoded: {why}") from error
-
-    def _try_to_decode(self, number: int, valid_from: int) -> tuple[av.VideoFrame | None, VideoError | None]:
         try:
-            return self._decode_up_to(number, valid_from), None
+            if not self.continues_to(number):
+                self._go_to(number)
+            frame = self._decode_up_to(number)
         except VideoError as error:
-            # Frames may refer to some before the seek point: a start further back can decode them.
+            self.next_frame = self._index.num_frames  # the decoder has to seek again
+            raise VideoError(f"{self._frame_text(number)} cannot be decoded: {error}") from error
+        if frame is None:
             self.next_frame = self._index.num_frames
-            return None, error
+            why = "the file is damaged, or was changed after it was indexed."
+            raise VideoError(f"{self._frame_text(number)} cannot be decoded: {why}")
+        return frame
 
-    def _starts_before(self, number: int) -> list[int | None]:
-        """Where to start decoding, best first: numbers of key frames; None for the start of the file."""
-        if not self._index.is_seekable:
-            return [None]
-        last = int(self._index.key_pts.searchsorted(self._index.pts[number], side="right"))
-        # In some containers a seek lands behind its target; then an earlier key frame is tried.
-        starts: list[int | None] = [*range(last - 1, max(last - 1 - _MOST_SEEKS, -1), -1)]
-        return starts if len(starts) == _MOST_SEEKS else [*starts, None]
-
-    def _go_to(self, start: int | None) -> int:
-        """Seek to a key frame, or reopen the file; return the first frame that can be decoded from there."""
+    def _go_to(self, number: int) -> None:
+        """Seek to the last key frame at or before a frame."""
+        index = self._index
         self.num_seeks += 1
         self._damaged = None
-        if start is not None:
-            self._require_unchanged()
-            self._decoder.seek(int(self._index.seek_points[start]))
-            # Frames after a key frame in decoding order but before it in display order refer to frames before it.
-            self.next_frame = int(self._index.pts.searchsorted(self._index.key_pts[start]))
-            return self.next_frame
-        self._decoder.close()
-        self._num_decoded_before += self._decoder.num_decoded
-        self._decoder = self._open()
-        self.next_frame = 0
-        return 0
+        self._require_unchanged()
+        key = int(index.key_pts.searchsorted(index.pts[number], side="right")) - 1
+        self._decoder.seek(int(index.seek_points[key]))
+        self._decoder.fetch(int(index.key_pts[key]), int(index.pts[self._until]), self._worth_a_seek)
+        # Frames after a key frame in decoding order but before it in display order refer to frames before it.
+        self.next_frame = self._valid_from = int(index.pts.searchsorted(index.key_pts[key]))
 
-    def _decode_up_to(self, number: int, valid_from: int) -> av.VideoFrame | None:
-        """Decode up to a frame; None if the decoder was already behind it."""
-        while True:
-            frame = self._decoder.next_frame()
-            if frame is None:
-                self.next_frame = self._index.num_frames
-                return None
-            place = self._number_of(frame)
-            if place is None:
+    def _decode_up_to(self, number: int) -> av.VideoFrame | None:
+        """Decode up to a frame; None where it does not come."""
+        index = self._index
+        while (frame := self._decoder.next_frame()) is not None:
+            place = index.num_frames if frame.pts is None else int(index.pts.searchsorted(frame.pts))
+            if place == index.num_frames or index.pts[place] != frame.pts:
                 continue
             self.next_frame = place + 1
             if place > number:
                 return None
-            if place >= valid_from:
-                self._check_damage(place, number, frame)
-            if place >= valid_from and self._damaged is None and self._keeps.passed:
+            if place < self._valid_from:
+                continue
+            # Frames up to the next key frame can refer to a damaged one.
+            self._damaged = place if frame.is_corrupt else None if frame.key_frame else self._damaged
+            if self._damaged is None and self._keeps.passed:
                 self._keep(place, frame)
             if place == number:
+                if self._damaged is not None:
+                    other = f"frame {self._damaged}, which it can refer to, is damaged."
+                    raise VideoError("it is damaged." if self._damaged == number else other)
                 return frame
-
-    def _check_damage(self, place: int, number: int, frame: av.VideoFrame) -> None:
-        """Refuse a damaged frame, and those up to the next key frame, which can refer to it."""
-        if frame.key_frame:
-            self._damaged = None
-        if frame.is_corrupt:
-            self._damaged = place
-        if self._damaged == number:
-            raise VideoError("it is damaged.")
-        if self._damaged is not None and place == number:
-            raise VideoError(f"frame {self._damaged}, which it can refer to, is damaged.")
-
-    def _number_of(self, frame: av.VideoFrame) -> int | None:
-        if not self._index.is_seekable:
-            return self.next_frame if self.next_frame < self._index.num_frames else None
-        if frame.pts is None:
-            return None
-        place = int(self._index.pts.searchsorted(frame.pts))
-        is_known = place < self._index.num_frames and int(self._index.pts[place]) == frame.pts
-        return place if is_known else None
+        return None
 
     def _frame_text(self, number: int) -> str:
-        of_time = f", at {self._index.times_s[number]:.3f} s," if self._index.is_seekable else ""
-        return f"Frame {number} of the video {self._decoder.name}{of_time}"
+        return f"Frame {number} of the video {self._decoder.name}, at {self._index.times_s[number]:.3f} s,"
 
     def close(self) -> None:
         """Close the file; may be called again."""
@@ -658,7 +572,7 @@ class IndexedVideos:
             advice = {what: text for what, text in ADVICE.items() if what not in warned}
             if settings.upright is not None:
                 advice.pop("rotation", None)
-            index.warn_of_doubts(repr(self.name(video)), advice)
+            index.warn_of_choices(repr(self.name(video)), advice)
             warned |= {"rotation"} if index.rotation_deg or index.is_mirrored else set()
             warned |= {"streams"} if index.num_candidates > 1 else set()
         self.pool = FrameReaderPool(self._open, settings.max_open_decoders)

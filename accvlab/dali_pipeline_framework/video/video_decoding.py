@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import io
+import itertools
 import math
 import os
 import struct
@@ -29,7 +30,7 @@ from ..errors import (
 )
 from ..limits.file_limits import IMAGE_PIXELS
 from ..limits.image_limits import too_many_pixels
-from ..providers.files.remote_file import RemoteFile
+from ..providers.files.remote_reading import ChangedFileError
 from ..providers.files.storage import reason_of
 from .files import stored_videos, video_file
 
@@ -124,11 +125,11 @@ class VideoStreamDecoder:
         height: Height of the frames in pixels.
         time_base: Seconds per unit of a frame's ``pts``.
         average_rate: Frames per second as the container states it, or None.
-        start_pts: ``pts`` of the first frame, as the container states it, or None.
         stated_num_frames: Number of frames as the container states it; 0 where it does not.
         num_decoded: Number of frames that were decoded, over all seeks.
         stored_file: The open file in remote storage or in an archive; None of others.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
+        is_interlaced: Whether the first decoded frame is of two fields.
         is_size_known: Whether width and height are those of a decoded frame, or were given.
         rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360); 0 until one was decoded.
         is_mirrored: Whether they mirror them left to right before.
@@ -173,16 +174,15 @@ class VideoStreamDecoder:
         self.rotation_deg, self.is_mirrored = 0, False
         num_threads = whole_number(num_threads, "num_threads", at_least=1)
         self._av = import_av(source)
-        stored_file = source.open() if isinstance(source, stored_videos.StoredVideo) else None
-        self.stored_file = stored_file if isinstance(stored_file, RemoteFile) else None
-        self._source: Any = stored_file or source
+        self.stored_file = source.open() if isinstance(source, stored_videos.StoredVideo) else None
+        self._source: Any = source if self.stored_file is None else self.stored_file
         self._watched: video_file.WatchedFile | None = None
         if not isinstance(self._source, (str, os.PathLike, bytes, bytearray, memoryview)):
             self._watched = video_file.WatchedFile(cast(BinaryIO, self._source))
             self._source = self._watched
         with contextlib.ExitStack() as closing:
-            if stored_file is not None:
-                closing.callback(stored_file.close)
+            if self.stored_file is not None:
+                closing.callback(self.stored_file.close)
             self._container = self._open()
             closing.callback(self._container.close)
             self._require_read()
@@ -204,12 +204,11 @@ class VideoStreamDecoder:
         self.extradata: bytes | None = context.extradata
         self.pixel_format: str = context.pix_fmt or ""
         self.is_size_known = size is not None
-        self.color_matrix = 2
+        self.color_matrix, self.is_interlaced = 2, False
         self._colors_of_container = int(context.colorspace), int(context.color_range)
         self.width, self.height = size or (context.width, context.height)
         self.time_base: Fraction = stream_.time_base or Fraction(1, 1_000_000)
         self.average_rate: Fraction | None = stream_.average_rate
-        self.start_pts: int | None = stream_.start_time
         self.stated_num_frames: int = stream_.frames
         self._packets: Iterator[Packet[VideoStream]] | None = None
         self._ready: collections.deque[av.VideoFrame] = collections.deque()
@@ -245,6 +244,8 @@ class VideoStreamDecoder:
             return
         if isinstance(error, FrameworkError) or not isinstance(error, Exception):
             raise error
+        if isinstance(error, ChangedFileError):
+            raise VideoError(f"The video {self.name} was changed after it was indexed: {error}.") from error
         message = f"Cannot read {self.name} after {self.num_decoded} decoded frames: {reason_of(error)}."
         raise error_that_is_also(FileError, [error], message) from error
 
@@ -254,8 +255,9 @@ class VideoStreamDecoder:
         if of_system and issubclass(of_system[0], OSError):  # FileNotFoundError, PermissionError, ...
             message = f"Cannot open the video {self.name}: {error.strerror}.{video_file.path_advice(source)}"
             return error_that_is_also(FileError, of_system[:1], message)
-        if video_file.is_empty(source):
-            return VideoError(f"The video {self.name} is empty: it has 0 bytes.")
+        with contextlib.suppress(OSError, ValueError, AttributeError), video_file.opened(source) as file:
+            if not file.read(1):
+                return VideoError(f"The video {self.name} is empty: it has 0 bytes.")
         num_missing = video_file.missing_bytes(source)
         why = f"{num_missing} bytes are missing at its end" if num_missing else "Is it a video?"
         return VideoError(f"Cannot open {self.name} as a video: {error.strerror}. {why}")
@@ -288,25 +290,12 @@ class VideoStreamDecoder:
             for number, stream in enumerate(videos)
         )
         if not candidates:
-            raise VideoError(
-                f"There is no video in {self.name}, only a cover picture (stream {listed}). Name it with "
-                f"`stream` if it is meant."
-            )
+            raise VideoError(f"There is no video in {self.name}, only a cover picture (stream {listed}).")
         best = max(candidates, key=lambda stream: (_area_of(stream), bool(stream.disposition & default)))
         if len(videos) > 1:
             self.other_streams = f"{listed}; {videos.index(best)} is read"
             self.num_candidates = len(candidates)
         return best
-
-    def has_sample_tables(self) -> bool:
-        """Whether a remote file is an MP4 whose tables have all its frames, so that they need not be read.
-
-        Raises:
-            FileError: The file cannot be read. Also the builtin exception.
-        """
-        found = self.stored_file is not None and video_file.has_sample_tables(self._source)
-        self._require_read()
-        return found
 
     def count_missing_bytes(self) -> int:
         """Count the bytes that the file lacks at its end; 0 if it is complete, or does not record its length.
@@ -359,12 +348,6 @@ class VideoStreamDecoder:
             has_ended = not packet.size and packet.dts is None
             yield packet
 
-    def read_ahead(self) -> list[Packet[VideoStream]]:
-        """Read all packets from here on, those that `next_frame` decodes then; for errors see `packets`."""
-        packets = [*self.packets()]
-        self._packets = iter(packets)
-        return packets
-
     @property
     def stream(self) -> VideoStream:
         """The stream, as PyAV has it."""
@@ -407,6 +390,7 @@ class VideoStreamDecoder:
         if not self.is_size_known:  # the container can state another one than the frames have
             self.rotation_deg, self.is_mirrored = display_of(frame)
             self.pixel_format, self.color_matrix = frame.format.name, int(frame.colorspace)
+            self.is_interlaced = bool(frame.interlaced_frame)
             self.width, self.height, self.is_size_known = frame.width, frame.height, True
 
     def take_size_of(self, packet: Packet[VideoStream]) -> None:
@@ -419,23 +403,35 @@ class VideoStreamDecoder:
         except self._av.error.FFmpegError:
             pass  # reported when the frame is read
 
-    def count_unread(self, num_packets: int, last_dts: int) -> int:
-        """Count the frames with content that an MP4 or AVI lists, beyond those that were read.
+    def has_field_packets(self, pts: int) -> bool:
+        """Whether packets after a key frame are fields, two of which make a frame: 16 of them are decoded."""
+        self.seek(pts)
+        num_packets = num_frames = 0
+        for packet in itertools.islice(self.packets(), 16):
+            num_packets += bool(packet.size)
+            num_frames += len(packet.decode())
+        num_frames += len(self._stream.decode(None))
+        return 4 * num_frames < 3 * num_packets
+
+    def fetch(self, key_pts: int, last_pts: int, num_delayed: int) -> None:
+        """Request the bytes of the packets from a key frame to a frame at once, where the container lists them.
 
         Args:
-            num_packets: Number of packets that were read, all that there are.
-            last_dts: Time of decoding of the last one.
+            key_pts: Time of the key frame.
+            last_pts: Time of the frame.
+            num_delayed: How many more packets the decoder takes before it gives that.
         """
-        names = self.container_name.split(",")
-        if "avi" not in names and "mp4" not in names:
-            return 0
-        entries = getattr(self._stream, "index_entries", ())
-        num_lacking = 0
-        if len(entries) > num_packets:
-            num_lacking = sum(bool(entry.size) for entry in entries) - num_packets
-        if "avi" in names:  # counts frames that repeat the one before, too; MP4 those that an edit list cuts off
-            num_lacking = max(num_lacking, self.stated_num_frames - (last_dts + 1))
-        return max(num_lacking, 0)
+        file, watched, entries = self.stored_file, self._watched, self._stream.index_entries
+        if file is None or watched is None or not len(entries):
+            return
+        start = max(entries.search_timestamp(key_pts, backward=True), 0)
+        stop = max(entries.search_timestamp(last_pts, backward=True, any_frame=True), start) + 1
+        stop += num_delayed if entries[start].size else 0  # Matroska lists key frames alone, without sizes
+        first, last = entries[start].pos, entries[min(stop, len(entries) - 1)].pos
+        if 0 <= first < last:
+            # With the sound of that time, and what FFmpeg reads at once.
+            watched.tried(lambda: file.fetch(max(first - 2**16, 0), last + 2**15), None)
+            self._require_read()
 
     def __iter__(self) -> Iterator[av.VideoFrame]:
         """Decode all frames from its position on."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import choice, index_in, listed, whole_number
+from ..checks import choice, index_in, whole_number
 from ..draws.keyed_draws import Int64Array
 from ..errors import SettingError
 from ..providers.data_provider import EncodedClipValue, FieldColumn, FieldColumns, WantedFields
@@ -24,9 +24,8 @@ from ..sample_data.conversion import encoded
 from ..sample_data.formats import DECODED_IMAGE, numbers_name
 from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments
-from ..user_warnings import warn_user
 from .encoded_clips import FileOfClip
-from .frame_reader import NOT_CUT, DecodingStatistics, IndexedVideos, KeptFrames
+from .frame_reader import DecodingStatistics, IndexedVideos, KeptFrames
 from .video_index import VideoIndex
 from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_range, listed_videos
 
@@ -441,18 +440,9 @@ def _encoded_content(videos: Videos, indexed: IndexedVideos) -> ImageContent:
     if videos.image_type != types.DALIImageType.RGB:
         raise SettingError(
             f"`images='encoded'` goes with the image type RGB only, got {videos.image_type.name}: VideoDecoder "
-            f"makes RGB, and ImageColorSpaceConverter others of it."
+            f"makes RGB."
         )
     if videos.upright:
         raise SettingError("`upright=True` turns decoded frames, so it needs `images='decoded'`.")
-    names = [
-        repr(indexed.name(video)) for video, index in enumerate(indexed.indices) if not index.has_packet_per_frame
-    ]
-    if names:
-        what = f"`images='encoded'` needs videos whose frames can be cut out. Of {listed(names)}, they cannot"
-        advice = "Use `images='decoded'`, or encode them anew"
-        if len(names) == len(indexed.indices):
-            raise SettingError(f"{what}: {NOT_CUT}. {advice}.")
-        warn_user(f"{what}, so their samples fail when they are loaded: {NOT_CUT}. {advice}.")
-    able = [index for index in indexed.indices if index.has_packet_per_frame]
-    return ImageContent(is_encoded=True, codecs=tuple(sorted({index.kind_by(videos.colors) for index in able})))
+    kinds = {index.kind_by(videos.colors) for index in indexed.indices}
+    return ImageContent(is_encoded=True, codecs=tuple(sorted(kinds)))

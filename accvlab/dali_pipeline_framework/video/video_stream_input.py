@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import logging
 import os
 import threading
 import weakref
@@ -26,19 +27,23 @@ from ..engine.dali.left_pipelines import leave_pipeline
 from ..engine.dali.texts import NOTHING_FED, dali_cause
 from ..errors import FieldValueError, FileError, SettingError, VideoError, error_that_is_also, reason_of
 from ..forks import left_to_parent
+from ..operators.encoded_videos import rgb_of_bt601, why_not_in_graph
 from ..providers.files.storage import open_regular_file
 from ..sample_data import SampleDataGroup
 from ..sample_data.formats import DECODED_CLIP
 from ..sample_data.names import Name
 from ..sources.native_input import OPERATOR, NativeInput, NativeRun
 from ..unknown_arguments import explains_unknown_arguments
-from .files.video_file import missing_bytes, path_advice
+from .files.video_file import path_advice
 from .frame_converter import Colors, FrameConverter
-from .video_decoding import UInt8Array, VideoStreamDecoder, import_av
-from .video_index import ADVICE, make_index, quarter_turns
+from .frame_reader import FrameReader
+from .video_decoding import UInt8Array, import_av
+from .video_index import ADVICE, VideoIndex, make_index
 
 EncodedVideo: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array"
 LastSequencePolicy: TypeAlias = Literal["partial", "pad"]
+
+_logger = logging.getLogger(__name__)
 
 
 @attrs.frozen(eq=False)
@@ -49,24 +54,13 @@ class FedVideo:
         number: How many were fed before it.
         source: Path of a file, or its bytes.
         label: What messages call it, e.g. ``"'monday.mp4' (video 3)"``.
+        index: Its frames.
     """
 
     number: int
     source: str | bytes
     label: str
-
-    def encoded(self) -> UInt8Array:
-        """Get the encoded bytes, ``(N,)`` uint8; a file is read.
-
-        Raises:
-            FileError: The file cannot be read.
-        """
-        if isinstance(self.source, bytes):
-            return np.frombuffer(self.source, np.uint8)
-        try:
-            return np.fromfile(self.source, np.uint8)
-        except OSError as error:
-            raise _file_error(error, self.label) from error
+    index: VideoIndex
 
 
 def checked_source(video: EncodedVideo) -> str | bytes:
@@ -78,7 +72,14 @@ def checked_source(video: EncodedVideo) -> str | bytes:
         FieldValueError: It is of another type.
     """
     if isinstance(video, (str, os.PathLike)):
-        return _checked_path(video)
+        path = os.fspath(video)
+        try:
+            open_regular_file(path).close()
+        except (OSError, ValueError) as error:  # ValueError: a zero in the path
+            advice = path_advice(path) + (" Its encoded bytes can be fed, too." if "://" in path else "")
+            message = f"Cannot read the video {path!r}: {reason_of(error)}.{advice}"
+            raise error_that_is_also(FileError, [error], message) from error
+        return os.path.abspath(path)
     if isinstance(video, np.ndarray) and (video.dtype != np.uint8 or video.ndim != 1):
         rule = "An array with an encoded video must be of type uint8 and have one dimension"
         raise FieldValueError(f"{rule}, got {video.dtype} with the shape {video.shape}.")
@@ -87,55 +88,7 @@ def checked_source(video: EncodedVideo) -> str | bytes:
             f"A video must be fed as the path of its file, as bytes, or as an array of uint8 with the encoded "
             f"bytes, got {type(video).__name__}."
         )
-    encoded = bytes(video)  # a copy, unless it is of that type: the caller may go on to use the buffer
-    if not encoded:
-        raise VideoError("An encoded video must have at least one byte, got none.")
-    return encoded
-
-
-def _checked_path(path: str | os.PathLike[str]) -> str:
-    text = os.fspath(path)
-    if not isinstance(text, str):
-        raise FieldValueError(f"The path of a video must be text, got {path!r}.")
-    try:
-        with open_regular_file(text) as file:
-            is_empty = not file.read(1)
-    except OSError as error:
-        advice = path_advice(text) + (" Its encoded bytes can be fed, too." if "://" in text else "")
-        raise _file_error(error, repr(text), advice) from error
-    except ValueError as error:  # a zero within
-        raise FileError(f"Cannot read the video {text!r}: {error}.") from error
-    if is_empty:
-        raise VideoError(f"The video {text!r} is empty.")
-    return os.path.abspath(text)
-
-
-def _file_error(error: OSError, label: str, advice: str = "") -> Exception:
-    message = f"Cannot read the video {label}: {reason_of(error)}.{advice}"
-    return error_that_is_also(FileError, [error], message)
-
-
-def require_video(video: FedVideo, stream: int | None) -> bool:
-    """Raise a `VideoError` if a file is no video or incomplete, as far as can be seen without decoding.
-
-    Returns:
-        Whether the stream was chosen among several.
-    """
-    with VideoStreamDecoder(video.source, stream=stream, name=video.label) as decoder:
-        has_others = bool(decoder.other_streams)
-    if missing_bytes(video.source):  # frames, or only an index behind them
-        make_index(video.source, stream, video.label)
-    return has_others
-
-
-def _whole(name: str, least: int) -> Any:
-    return attrs.field(converter=lambda value: whole_number(value, name, at_least=least))
-
-
-def _whole_or_none(name: str, least: int) -> Any:
-    return attrs.field(
-        converter=lambda value: None if value is None else whole_number(value, name, at_least=least)
-    )
+    return bytes(video)  # a copy, unless it is of that type: the caller may go on to use the buffer
 
 
 @attrs.frozen
@@ -144,16 +97,11 @@ class SequenceSettings:
 
     last_sequence_policy: LastSequencePolicy = attrs.field(validator=one_of(LastSequencePolicy))
     image_type: types.DALIImageType
-    sequence_length: int = _whole("sequence_length", 1)
-    stream: int | None = _whole_or_none("stream", 0)
-    num_threads: int = _whole("num_threads", 1)
+    sequence_length: int = attrs.field(validator=valid(whole_number, at_least=1))
+    stream: int | None = attrs.field(validator=optional(valid(whole_number, at_least=0)))
+    num_threads: int = attrs.field(validator=valid(whole_number, at_least=1))
     colors: Colors = attrs.field(default="stream", validator=one_of(Colors))
     upright: bool | None = attrs.field(default=None, validator=optional(valid(flag)))
-
-    @property
-    def advice(self) -> dict[str, str]:
-        """Advice on videos, see `VideoIndex.warn_of_doubts`."""
-        return {what: text for what, text in ADVICE.items() if what != "rotation" or self.upright is None}
 
 
 @attrs.frozen(eq=False)
@@ -198,53 +146,47 @@ class SequenceDecoder:
 
         Raises:
             FileError: The file cannot be read.
-            VideoError: It is not a video, is damaged, incomplete, or has no frames.
+            VideoError: It was changed, or a frame cannot be decoded.
         """
-        has_others = require_video(video, self.settings.stream)
-        num_frames = 0
-        for batch in self._by_pyav(video) if has_others else self._decoded(video):
-            num_frames += sum(batch.lengths)
-            yield batch
-        if not self.is_stopped:
-            self._require_all_decoded(video, num_frames)
-
-    def _decoded(self, video: FedVideo) -> Iterator[SequenceBatch]:
         if self.device_id is not None:
-            batches = self.by_dali(video)
-            try:
-                first = next(batches)
-            except VideoError:
-                pass  # PyAV knows more codecs than a GPU
-            else:
-                yield first
-                yield from batches
-                return
+            why = self._why_not_on_gpu(video.index)
+            if not why:
+                batches = self.by_dali(video)
+                try:
+                    first = next(batches)
+                except VideoError as error:
+                    why = str(error)
+                else:
+                    yield first
+                    yield from batches
+                    return
+            _logger.info("The video %s is decoded on the CPU: %s", video.label, why)
         yield from self._by_pyav(video)
 
-    def _require_all_decoded(self, video: FedVideo, num_decoded: int) -> None:
-        # An edit list can hide frames that the container counts; the index has only those that are shown.
-        index = make_index(video.source, self.settings.stream, video.label, num_decoded)
-        if num_decoded < index.num_frames:
-            found = f"{num_decoded} of its {index.num_frames} frames can be decoded"
-            raise VideoError(f"The video {video.label} is damaged: {found}.")
-        index.warn_of_doubts(video.label, self.settings.advice)
-
-    # --- DALI -----------------------------------------------------------------------------------------
+    def _why_not_on_gpu(self, index: VideoIndex) -> str:
+        if index.other_streams:
+            return "it has several video streams"
+        kind, keeps_colors = index.kind_by(self.settings.colors), self.settings.colors != "dali"
+        return why_not_in_graph([kind], has_gpu=True, must_use_gpu=False, keeps_colors=keeps_colors)
 
     def by_dali(self, video: FedVideo) -> Iterator[SequenceBatch]:
         """Decode a video with DALI's operator."""
         # The operator does not tell the end of a video, and running it past the last one is an error that ends its
         # pipeline. So each video has a pipeline of its own, and that error means its end.
-        encoded = video.encoded()
-        pipeline = self._operator_pipeline()
+        is_file = isinstance(video.source, str)
+        encoded = (
+            np.fromfile(video.source, np.uint8) if is_file else np.frombuffer(cast(bytes, video.source), np.uint8)
+        )
+        pipeline = self._operator_pipeline(video.index)
         num_frames = 0
         cast(Any, pipeline).feed_input("video", encoded[None])
-        while True:
+        while num_frames < video.index.num_frames:
             try:
                 frames, per_sequence = pipeline.run()
             except RuntimeError as error:
                 if num_frames and NOTHING_FED in str(error):
-                    return
+                    counts = f"{num_frames} of its {video.index.num_frames} frames can be decoded"
+                    raise VideoError(f"The video {video.label} is damaged: {counts}.") from error
                 raise VideoError(
                     f"DALI cannot decode the video {video.label} after {num_frames} frames: "
                     f"{dali_cause(error).rstrip('.')}. Is it a video, and complete?"
@@ -252,11 +194,9 @@ class SequenceDecoder:
             lengths = [int(length) for length in np.asarray(per_sequence.as_tensor())]
             yield SequenceBatch(video, num_frames, frames, lengths)
             num_frames += sum(lengths)
-            if len(lengths) < self.batch_size or lengths[-1] < self.settings.sequence_length:
-                return
 
-    def _operator_pipeline(self) -> Pipeline:
-        length = self.settings.sequence_length
+    def _operator_pipeline(self, index: VideoIndex) -> Pipeline:
+        length, colors = self.settings.sequence_length, self.settings.colors
         pipeline = Pipeline(self.batch_size, num_threads=1, device_id=self.device_id, prefetch_queue_depth=1)
         with pipeline:
             frames = fn.experimental.inputs.video(
@@ -265,6 +205,9 @@ class SequenceDecoder:
                 sequence_length=length,
                 no_copy=True,  # the encoded bytes live as long as the pipeline
             )
+            matrix = [] if colors == "dali" else rgb_of_bt601([index.kind_by(colors)])
+            if matrix:  # DALI converts all by BT.601
+                frames = fn.coord_transform(frames, M=matrix, dtype=types.DALIDataType.UINT8)
             lengths = frames.shape(device="cpu")[0]
             if self.settings.last_sequence_policy == "pad":
                 frames = fn.pad(frames, axes=(0,), shape=(length,))
@@ -273,60 +216,40 @@ class SequenceDecoder:
         pipeline.build()
         return pipeline
 
-    # --- PyAV -----------------------------------------------------------------------------------------
-
     def _by_pyav(self, video: FedVideo) -> Iterator[SequenceBatch]:
         settings, length = self.settings, self.settings.sequence_length
-        converter = FrameConverter(settings.image_type, settings.colors)
-        num_frames = 0
-        with VideoStreamDecoder(
-            video.source, stream=settings.stream, num_threads=settings.num_threads, name=video.label
-        ) as decoder:
-            while not self.is_stopped:
-                frames = self._next_frames(decoder, converter, self.batch_size * length)
-                if not len(frames):
-                    break
-                num_full, rest = divmod(len(frames), length)
-                lengths = [length] * num_full + [rest] * bool(rest)
-                yield SequenceBatch(video, num_frames, _in_sequences(frames, lengths, settings), lengths)
-                num_frames += len(frames)
-        if not num_frames and not self.is_stopped:
-            raise VideoError(f"There are no frames in the video {video.label}.")
-
-    def _next_frames(self, decoder: VideoStreamDecoder, converter: FrameConverter, most: int) -> UInt8Array:
-        """Decode up to ``most`` frames: ``(n, H, W, C)`` uint8."""
-        frames = np.empty((0, 0, 0, 0), np.uint8)
-        num_frames = 0
-        while num_frames < most and not self.is_stopped and (frame := decoder.next_frame()) is not None:
-            if frame.is_corrupt:
-                raise VideoError(f"The frame {decoder.num_decoded - 1} of the video {decoder.name} is damaged.")
-            if not num_frames:
-                if self.settings.upright:
-                    converter.quarter_turns, converter.is_mirrored = quarter_turns(decoder), decoder.is_mirrored
-                hw = (frame.height, frame.width)[:: -1 if converter.quarter_turns % 2 else 1]
-                frames = np.empty((most, *hw, converter.num_channels), np.uint8)
-            try:
-                converter.convert(frame, frames[num_frames])
-            except VideoError as error:
-                where = f"The frame {decoder.num_decoded - 1} of the video {decoder.name}"
-                raise VideoError(f"{where} cannot be converted: {error}") from error
-            num_frames += 1
-        return frames[:num_frames]
+        reader = FrameReader(
+            video.source,
+            video.index,
+            stream=settings.stream,
+            num_threads=settings.num_threads,
+            image_type=settings.image_type,
+            colors=settings.colors,
+            name=video.label,
+            upright=bool(settings.upright),
+        )
+        try:
+            for first in range(0, video.index.num_frames, self.batch_size * length):
+                if self.is_stopped:
+                    return
+                end = min(first + self.batch_size * length, video.index.num_frames)
+                frames = reader.frames(np.arange(first, end))
+                num_full, rest = divmod(end - first, length)
+                yield SequenceBatch(
+                    video, first, _in_sequences(frames, settings), [length] * num_full + [rest] * bool(rest)
+                )
+        finally:
+            reader.close()
 
 
-def _in_sequences(frames: UInt8Array, lengths: list[int], settings: SequenceSettings) -> Any:
-    # frames: (n, H, W, C), of a buffer that has room for whole sequences
-    length, num_missing = settings.sequence_length, settings.sequence_length - lengths[-1]
-    image = frames.shape[1:]
-    if not num_missing:
-        return frames.reshape(-1, length, *image)
-    if settings.last_sequence_policy == "pad":
-        buffer = cast(UInt8Array, frames.base)
-        buffer[len(frames) : len(frames) + num_missing] = 0
-        return buffer[: len(frames) + num_missing].reshape(-1, length, *image)
-    if len(lengths) == 1:
-        return frames[None]
-    return [*frames[: -lengths[-1]].reshape(-1, length, *image), frames[-lengths[-1] :]]
+def _in_sequences(frames: UInt8Array, settings: SequenceSettings) -> Any:
+    # frames: (n, H, W, C)
+    length, image = settings.sequence_length, frames.shape[1:]
+    rest = len(frames) % length
+    if rest and settings.last_sequence_policy == "pad":
+        frames, rest = np.concatenate([frames, np.zeros((length - rest, *image), np.uint8)]), 0
+    full = frames[: len(frames) - rest].reshape(-1, length, *image)
+    return [*full, frames[-rest:]] if rest else full
 
 
 _MOST_SECONDS_TO_END = 10.0
@@ -648,14 +571,18 @@ class VideoStreamInput(NativeInput):
         called = f"<{len(source)} bytes>" if isinstance(source, bytes) else source
         called = repr(called if name is None else name)
         feed = self._feed
-        require_video(FedVideo(-1, source, called), self._settings.stream)
+        index = make_index(source, self._settings.stream, called)
+        advice = {
+            what: text for what, text in ADVICE.items() if what != "rotation" or self._settings.upright is None
+        }
+        index.warn_of_choices(called, advice)
         with feed.changed:
             if feed.is_closed:
                 raise errors.ClosedError(
                     "The stream was closed, so no more videos can be fed. Create a new stream."
                 )
             number = feed.num_fed
-            feed.waiting.append(FedVideo(number, source, f"{called} (video {number})"))
+            feed.waiting.append(FedVideo(number, source, f"{called} (video {number})", index))
             feed.num_fed += 1
             feed.changed.notify_all()
         return number

@@ -582,7 +582,7 @@ class UnclippedPhotometricDistorter(PixelStep):
             min(*ranges["contrast"], *ranges["saturation"]) >= 0
             and max(map(abs, ranges["hue"])) <= _DEGREES_PER_SEXTANT
         )
-        self._draws: list[RandomDraw] = [
+        self.draws: list[RandomDraw] = [
             UniformDraw("decisions", 0.0, 1.0, shape=(len(_PARTS),), key=key),
             *(UniformDraw(name, *limits, key=key) for name, limits in ranges.items()),
             IntegerDraw("permutation", 0, len(_PERMUTATIONS), key=key),
@@ -592,14 +592,6 @@ class UnclippedPhotometricDistorter(PixelStep):
     def has_graph_form(self) -> bool:
         """Not with factors that may be below 0, nor with turns of the hue by more than 60 degrees."""
         return self._has_graph_form
-
-    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare which parts happen (numbers below one half), and how much they change.
-
-        ``decisions`` are for brightness, contrast first, contrast, saturation, hue and permutation;
-        ``permutation`` is the number of an order of blue, green, red, as `itertools.permutations` counts them.
-        """
-        return self._draws
 
     def _parameters(self) -> Callable[[Any, LeafFormat], Sequence[Any]]:
         parameters: dict[str, Any] = {}

@@ -257,7 +257,7 @@ def test_vp8_is_decoded_in_the_graph_where_each_packet_shows_a_frame(tmp_path: P
                 target.mux(copy)
     for path, is_graph in ((plain, True), (hidden, False)):
         source = video_clips(path, 5, images="encoded")
-        assert source.video_index(0).hides_packets != is_graph
+        assert source.video_index(0).hides_frames != is_graph
         settings: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "run": "graph", "shuffle": False}
         with DataLoader(source, 2, steps=[VideoDecoder("frames")], **settings) as loader:
             frames = np.concatenate([batch["frames"] for batch in loader])

@@ -915,11 +915,15 @@ class TestText:
     def test_repr(self, sample):
         sample["image"] = np.zeros((2, 3))
         sample["meta"]["token"] = "abc"
-        assert repr(sample) == (
-            "SampleDataGroup(image: UINT8 (2, 3), meta: (token: STRING = 'abc', time: FLOAT), "
-            "cameras: ([0]: (image: UINT8, label: INT32), [1]: (image: UINT8, label: INT32)), "
-            "scores: ([0]: FLOAT, [1]: FLOAT, [2]: FLOAT))"
-        )
+        assert repr(sample).splitlines() == [
+            "SampleDataGroup of 10 fields",
+            "image                UINT8 (2, 3)  0",
+            "meta.token           STRING 'abc'",
+            "meta.time            FLOAT",
+            "cameras[0..1].image  UINT8",
+            "cameras[0..1].label  INT32",
+            "scores[0..2]         FLOAT",
+        ]
 
     def test_repr_of_other_values(self):
         group = group_of(a=FLOAT)
@@ -939,7 +943,7 @@ class TestText:
         group["a"] = 1
         assert str(group) == (
             "{\n"
-            "  a: DALIDataType.INT32   (is set: True; mapping available: True)  ()  1\n"
+            "  a: DALIDataType.INT32   (is set: True; mapping available: True)\n"
             "  g:\n"
             "  {\n"
             "    b: DALIDataType.STRING   (is set: False; mapping available: False)\n"

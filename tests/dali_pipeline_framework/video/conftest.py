@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from video_kinds import KINDS
+from video_kinds import KINDS, REFUSED
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,7 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def get(kind: str) -> Path:
         if kind not in made:
-            made[kind] = KINDS[kind](folder, folder / kind)
+            made[kind] = {**KINDS, **REFUSED}[kind](folder, folder / kind)
         return made[kind]
 
     return get

@@ -19,8 +19,6 @@ from support.windows import video_clips
 from video_kinds import KINDS, without_its_start
 
 from accvlab.dali_pipeline_framework import (
-    DataLoader,
-    VideoDecoder,
     VideoFrameDataProvider,
     Videos,
 )
@@ -29,7 +27,6 @@ from accvlab.dali_pipeline_framework.video import FrameReader, index_video
 from accvlab.dali_pipeline_framework.video.encoded_clips import EncodedClip, decoded_clip
 
 # Containers without times, two packets per frame.
-NOT_CUT = ("h264_b.avi", "h264_fields.mkv", "h264_fields.ts", "h264.h264", "mpeg1.mpg")
 # fmt: off
 MORE_KINDS: dict[str, Callable[[Path], Path]] = {
     "av1.mp4": lambda path: make_video(
@@ -62,11 +59,10 @@ def cut_video(video: Callable[[str], Path], tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.filterwarnings("ignore:.*several video streams")
 @pytest.mark.filterwarnings("ignore:Frames of the video")
-@spread("kind", [*(kind for kind in KINDS if kind not in NOT_CUT), *MORE_KINDS], 9)
+@spread("kind", [*KINDS, *MORE_KINDS], 9)
 def test_a_clip_that_was_cut_out_has_the_pixels_of_the_video(kind: str, cut_video: Callable[[str], Path]) -> None:
     path = cut_video(kind)
     index = index_video(path)
-    assert index.has_packet_per_frame
     reader, cutter = FrameReader(path, index, colors="dali"), FrameReader(path, index)
     last = index.num_frames - 1
 
@@ -98,32 +94,6 @@ def test_each_frame_of_a_recording_that_begins_between_key_frames_can_be_cut_out
     assert numbers == [*range(60 - index.num_frames, 60)]
     assert cutter.num_seeks == index.num_frames  # each at once
     cutter.close()
-
-
-@pytest.mark.filterwarnings("ignore:Frames of the video")
-@pytest.mark.parametrize("kind", NOT_CUT)
-def test_what_cannot_be_cut_out_is_refused(kind: str, video: Callable[[str], Path]) -> None:
-    message = refusal(lambda: VideoFrameDataProvider([video(kind)], images="encoded"), SettingError)
-    assert kind in message
-    assert "Use `images='decoded'`" in message
-
-
-def test_one_video_that_cannot_be_cut_out_fails_only_its_samples(video: Callable[[str], Path]) -> None:
-    good, bad = str(video("h264_b.mp4")), str(video("h264_fields.mkv"))
-    with pytest.warns(UserWarning, match=r"Of '.*h264_fields\.mkv', they cannot, so their samples fail when"):
-        provider = video_clips([bad, good], 4, images="encoded")
-    assert provider.sample_data_structure.format.at(("frames",)).content.codecs == ("h264 yuv420p",)
-    num_bad = int(provider.sequence_lengths[0])
-    with pytest.raises(VideoError) as caught:
-        provider.get_data(1)
-    message = str(caught.value)
-    assert message.startswith(f"Frame 7 of the video '{bad}', at 0.280 s, cannot be cut out: the container")
-    assert message.endswith("Use images='decoded', or encode it anew.")
-    settings = {"steps": [VideoDecoder("frames")], "num_workers": 0, "output_type": "numpy", "shuffle": False}
-    with DataLoader(provider, 2, faults="skip", **settings) as loader:
-        found = [read_numbers(clip)[0] for batch in loader for clip in batch["frames"]]
-    assert num_bad > 1
-    assert set(found) == {*range(0, 4 * (len(provider) - num_bad), 4)}
 
 
 def test_a_file_has_the_packets_from_the_key_frame_to_the_last_frame(video: Callable[[str], Path]) -> None:
@@ -173,10 +143,12 @@ def test_settings_of_the_codec_that_change(tmp_path: Path) -> None:
         contents = [part.read_bytes() for part in parts]
         contents[1] = contents[1][13:] if ending == "flv" else contents[1]  # without the header of the file
         (tmp_path / f"joined.{ending}").write_bytes(b"".join(contents))
-    with pytest.warns(UserWarning, match="seem to be missing"):
-        index = index_video(tmp_path / "joined.ts")
+    index = index_video(tmp_path / "joined.ts")
     assert read_numbers(decoded(FrameReader(tmp_path / "joined.ts", index).cut([30, 33]))) == [30, 33]
-    assert not index_video(tmp_path / "joined.flv").has_packet_per_frame
+    with pytest.raises(
+        VideoError, match=r"the settings of the codec change at its packet 24\. Write it anew: ffmpeg"
+    ):
+        index_video(tmp_path / "joined.flv")
 
 
 def test_the_provider_delivers_files_and_numbers(video: Callable[[str], Path]) -> None:
@@ -184,7 +156,7 @@ def test_the_provider_delivers_files_and_numbers(video: Callable[[str], Path]) -
     provider = video_clips(videos, 3, stride=2, images="encoded")
     blueprint = provider.sample_data_structure.format
     assert blueprint.at(("frames",)).content.codecs == ("h264 yuv420p", "vp9 yuv420p")
-    assert repr(provider.sample_data_structure) == "SampleDataGroup(frames: UINT8, frames_to_decode: INT32)"
+    assert provider.sample_data_structure.contained_top_level_field_names == ("frames", "frames_to_decode")
     sample = provider.get_data(8)  # frames 12, 14, 16 of the second video
     assert sample["frames_to_decode"].tolist() == [0, 1, 2]
     assert read_numbers(decoded_clip(sample["frames"].copy(), sample["frames_to_decode"])) == [12, 14, 16]

@@ -15,20 +15,15 @@ import attrs
 import av
 import numpy as np
 import pytest
-from support.videos import HEIGHT, WIDTH, make_video
-from video_kinds import KINDS
+from support.videos import HEIGHT, WIDTH, make_video, read_numbers
+from video_kinds import ALT_REF, KINDS, without_its_start
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.operators.encoded_videos import why_not_in_graph
 from accvlab.dali_pipeline_framework.video import VideoIndex, index_video, video_index
+from accvlab.dali_pipeline_framework.video.files.packets import pictures_in
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
 from accvlab.dali_pipeline_framework.video.video_index import cached_video_index
-
-# Their containers do not tell when frames are shown.
-UNTIMED = {"h264_b.avi", "h264.h264"}
-# Or tell some times only.
-UNSEEKABLE = {*UNTIMED, "mpeg1.mpg"}
-# Or their packets need not be frames.
-DECODED = {*UNSEEKABLE, "h264_headless.ts", "h264_fields.mkv", "h264_fields.ts"}
 
 
 def decoded_times(path: Path, stream: int = 0) -> list[int | None]:
@@ -42,10 +37,7 @@ def test_frames_are_those_that_decoding_gives(video: Callable[[str], Path], kind
     path = video(kind)
     index = index_video(path)
     times = decoded_times(path)
-    assert index.num_frames == len(times)
-    assert index.is_seekable == (kind not in UNSEEKABLE)
-    if kind not in UNTIMED:
-        assert index.pts.tolist() == times
+    assert index.pts.tolist() == times
     assert (index.width, index.height) == (WIDTH, HEIGHT)
     assert (np.diff(index.pts) > 0).all()
 
@@ -70,19 +62,119 @@ def test_times_begin_with_the_first_frame(tmp_path: Path) -> None:
     assert index.times_s.tolist() == pytest.approx([0, 0.04, 0.1])
 
 
-@pytest.mark.filterwarnings("ignore:.*several video streams")
-def test_containers_that_tell_all_are_not_decoded(
-    video: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(decoder: object) -> VideoIndex:
-        raise AssertionError("decoded")
+def copied(source: Path, path: Path) -> None:
+    """Do what ``ffmpeg -fflags +genpts -i source -c copy path`` does."""
+    with av.open(str(source), options={"fflags": "+genpts"}) as original, av.open(str(path), "w") as copy:
+        stream = original.streams.video[0]
+        target = copy.add_stream_from_template(stream)
+        for packet in original.demux(stream):
+            if packet.size:
+                packet.stream = target
+                copy.mux(packet)
 
-    monkeypatch.setattr(video_index, "_index_by_decoding", fail)
-    for kind in sorted(KINDS.keys() - DECODED):
+
+def encoded(source: Path, path: Path) -> None:
+    """Do what ``ffmpeg -i source -c:v libx264 -crf 17 path`` does."""
+    with av.open(str(source)) as original, av.open(str(path), "w") as copy:
+        stream = copy.add_stream("libx264", rate=25, options={"crf": "17"})
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+        for number, frame in enumerate(original.decode(video=0)):
+            frame.pts, frame.time_base, frame.pict_type = number, Fraction(1, 25), 0
+            copy.mux(stream.encode(frame))
+        copy.mux(stream.encode(None))
+
+
+@pytest.mark.parametrize(
+    ("kind", "why", "repair"),
+    [
+        ("h264_b.avi", r"the container \(avi\) does not keep the times of frames of h264", encoded),
+        ("h264.h264", r"the container \(h264\) does not keep the times of frames of h264", encoded),
+        ("h264_fields.ts", "each of its packets is a field, half of a frame", encoded),
+        ("mpeg1.mpg", r"the container \(mpeg\) does not keep the times of frames of mpeg1video", copied),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_with_what_repairs_it(
+    video: Callable[[str], Path], tmp_path: Path, kind: str, why: str, repair: Callable[[Path, Path], None]
+) -> None:
+    how = {encoded: "-i IN -c:v libx264 -crf 17 OUT.mkv", copied: r"-fflags \+genpts -i IN -c copy OUT.mkv"}[
+        repair
+    ]
+    with pytest.raises(VideoError, match=rf"{kind}' cannot be found by their times: {why}\. .*: ffmpeg {how}$"):
         index_video(video(kind))
-    for kind in DECODED:
-        with pytest.raises(AssertionError, match="decoded"):
-            index_video(video(kind))
+    repair(video(kind), tmp_path / "a.mkv")
+    index = index_video(tmp_path / "a.mkv")
+    reader = FrameReader(tmp_path / "a.mkv", index)
+    order = np.random.default_rng(0).permutation(index.num_frames)
+    assert index.num_frames == 40
+    assert [read_numbers(reader.frames([number]))[0] for number in order] == order.tolist()
+    reader.close()
+
+
+def with_changed_packets(source: Path, path: Path, changed: Callable[[int, av.Packet], None]) -> Path:
+    with av.open(str(source)) as original, av.open(str(path), "w") as copy:
+        target = copy.add_stream_from_template(original.streams.video[0])
+        for number, packet in enumerate(original.demux(video=0)):
+            if packet.size:
+                packet.stream = target
+                changed(number, packet)
+                copy.mux(packet)
+    return path
+
+
+def test_two_frames_of_one_time_are_refused(video: Callable[[str], Path], tmp_path: Path) -> None:
+    def same(number: int, packet: av.Packet) -> None:
+        packet.pts = packet.dts = 40 * (number - (number == 7))
+
+    path = with_changed_packets(video("vp9.webm"), tmp_path / "a.mkv", same)
+    with pytest.raises(
+        VideoError, match=r"two of its packets have the same time, 0\.240 s\. Write it anew: ffmpeg"
+    ):
+        index_video(path)
+
+
+def test_a_video_without_a_key_frame(video: Callable[[str], Path], tmp_path: Path) -> None:
+    source = video("h264_refresh.mp4")
+    path = without_its_start(source, tmp_path / "a.mkv", 1)  # no frame of the rest is whole by itself
+    with pytest.raises(VideoError, match=r"There are no frames in the video .*: no packet of it is a key frame"):
+        index_video(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "options", "hides"),
+    [
+        ("a.mp4", "libsvtav1", {}, True),
+        ("a.mp4", "libsvtav1", {"g": "2"}, False),
+        ("a.mkv", "libsvtav1", {"g": "15"}, True),
+        ("a.webm", "libvpx-vp9", ALT_REF, False),
+        ("a.webm", "libvpx-vp9", None, False),
+        ("a.webm", "libvpx", None, False),
+        ("a.mp4", "libx264", None, False),
+    ],
+)
+def test_hidden_frames(tmp_path: Path, name: str, codec: str, options: dict[str, str] | None, hides: bool) -> None:
+    # Packets that show an earlier picture again are frames; DALI would take each for a picture of its own.
+    path = make_video(tmp_path / name, 40, codec, options=options)
+    index = index_video(path)
+    assert index.pts.tolist() == decoded_times(path)
+    assert index.num_frames == 40
+    assert index.hides_frames == hides
+    assert index.kind.endswith(" hidden") == hides
+    order = np.random.default_rng(0).permutation(40)[:20]
+    reader = FrameReader(path, index)
+    assert [read_numbers(reader.frames([number]))[0] for number in order] == order.tolist()
+    reader.close()
+    assert bool(why_not_in_graph([index.kind], has_gpu=True, must_use_gpu=True)) == hides
+
+
+def test_packets_that_show_again_or_hold_several_pictures() -> None:
+    for packet, found in ((0x86, (1, True)), (0x84, (1, False)), (0x88, (0, True)), (0xB3, (1, True))):
+        assert pictures_in(bytes([packet, 0, 0]), "vp9") == found
+    assert pictures_in(bytes([0x84, 0, 0xC1]), "vp9") == (2, True)
+    frame, again = bytes([0x32, 2, 0x10, 0]), bytes([0x1A, 1, 0x88])  # with the sizes of their units
+    assert pictures_in(bytes([0x12, 0]) + frame, "av1") == (1, True)
+    assert pictures_in(bytes([0x12, 0]) + again, "av1") == (0, True)
+    assert pictures_in(bytes([0x12, 0]) + frame + frame + again, "av1") == (2, True)
+    assert pictures_in(bytes([0x34, 0, 0x10, 0]), "av1") == (1, True)  # an extension, and no size
 
 
 def test_frames_that_are_only_referred_to_do_not_count(tmp_path: Path, video: Callable[[str], Path]) -> None:
@@ -99,7 +191,7 @@ def test_frames_that_are_only_referred_to_do_not_count(tmp_path: Path, video: Ca
             changed.is_keyframe, changed.stream = packet.is_keyframe, target
             copy.mux(changed)
     index = index_video(tmp_path / "a.webm")
-    assert index.num_frames == 37
+    assert (index.num_frames, index.hides_frames) == (37, True)
     assert index.pts.tolist() == decoded_times(tmp_path / "a.webm")
 
 
@@ -110,7 +202,7 @@ def test_second_stream(video: Callable[[str], Path]) -> None:
         index_video(path, 2)
 
 
-@pytest.mark.parametrize("kind", ["h264_b.mp4", "h264_irregular.mp4", "h264_b.avi"])
+@pytest.mark.parametrize("kind", ["h264_b.mp4", "h264_irregular.mp4", "mjpeg.avi"])
 def test_pickled(video: Callable[[str], Path], kind: str) -> None:
     index = index_video(video(kind))
     assert pickle.loads(pickle.dumps(index)) == index
@@ -246,7 +338,7 @@ class TestCache:
         path.write_bytes(video("h264_irregular.mp4").read_bytes())
         assert cached_video_index(cache, path).num_frames == 20
         assert len(made) == 3
-        assert len(list((tmp_path / "cache" / "videos").iterdir())) == 1
+        assert len(list((tmp_path / "cache" / "videos").glob("[!.]*"))) == 1
 
     def test_pickle_is_the_name_of_the_file(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
         index = cached_video_index(tmp_path, video("h264_irregular.mp4"))
@@ -276,7 +368,7 @@ class TestCache:
 
     def test_a_folder_that_was_removed_while_in_use(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
         pickled = pickle.dumps(cached_video_index(tmp_path, video("h264_b.mp4")))
-        (folder,) = tmp_path.iterdir()
+        (folder,) = tmp_path.glob("[!.]*")
         shutil.rmtree(folder)
         with pytest.raises(
             FileError, match="make it anew, and keep it while it is in use: No such file"
@@ -285,7 +377,7 @@ class TestCache:
         assert isinstance(caught.value, FileNotFoundError)
 
     @pytest.mark.parametrize(
-        ("name", "position"), [("header.json", 0), ("header.json", 60), ("*.npy", 200), ("*.npy", -1)]
+        ("name", "position"), [("header.json", 0), ("header.json", 60), ("*.npy", 0), ("*.npy", 3)]
     )
     def test_damaged_file_is_made_anew(
         self,
@@ -330,7 +422,7 @@ class TestCache:
         for stream in (0, 1):
             expected = index_video(video("two_streams.mkv"), stream)
             assert cached_video_index(cache, video("two_streams.mkv"), stream) == expected
-        assert len(list(tmp_path.iterdir())) == 2
+        assert len(list(tmp_path.glob("[!.]*"))) == 2
 
     def test_no_folder(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
         (tmp_path / "file").touch()

@@ -106,13 +106,7 @@ def test_what_cannot_be_read_is_named(archive: Path, server: FileServer, place: 
         "read by itself. Unpack it, or pack it without compression (zip -0): that makes a video hardly larger."
     )
     missing = refusal("clips/mondy.mp4")
-    if place == "folder":
-        assert missing == (
-            f"There is no 'clips/mondy.mp4' in the ZIP file '{archive}'. Did you mean 'clips/monday.mp4'? It has "
-            "3 others."
-        )
-    else:
-        assert missing == f"The file 'zip://clips/mondy.mp4::{root}' cannot be read: there is none."
+    assert missing == f"The file 'zip://clips/mondy.mp4::{root}' cannot be read: there is none."
     archive.write_bytes(archive.read_bytes()[:-2000])
     assert "It is no ZIP file, or cut short; copy it again." in refusal(MEMBER)
 
@@ -124,7 +118,7 @@ def test_a_zip_file_that_was_changed_is_refused(archive: Path, tmp_path: Path) -
     index = cached_video_index(tmp_path / "indices", path)
     assert index == provider.video_index(0)
     os.utime(archive, ns=(1, 1))
-    message = rf"The video 'zip://{MEMBER}::{archive}' was changed after it was indexed \(it was written again\)"
+    message = rf"The video 'zip://{MEMBER}::{archive}' was changed after it was indexed"
     with pytest.raises(VideoError, match=message):
         provider.get_data(39)  # its decoder is open, and goes elsewhere
     with pytest.raises(VideoError, match=message):

@@ -270,8 +270,11 @@ def test_a_remote_window_takes_one_request_per_camera(
         per_clip = f"{server.num_reads / 6:.2f} requests and {server.num_bytes / 6e3:.0f} kB per camera and window"
         with capsys.disabled():
             print(f"\n{version}, {'ZIP' if is_packed else 'files'}, {images}: {per_clip}")
-        assert [method for method, _ in server.requests] == ["GET"] * 6
-        assert server.num_bytes < 6 * (4 * 40_000 + (1 << 16))
+        methods = [method for method, _ in server.requests]
+        assert methods.count("HEAD") == (6 if version == "v2.1" else 4)  # one for the version of each video
+        # The start of these videos of 0.3 MB is read again; that of larger ones is kept with their indices.
+        assert methods.count("GET") <= (6 if version == "v2.1" else 10)
+        assert server.num_bytes < 6 * (4 * 40_000 + (1 << 17))
 
 
 # --- encoded videos ---------------------------------------------------------------------------------------
@@ -998,7 +1001,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no key frame": (
         lambda root: _without_key_frame(root / VIDEO),
-        IN_FRONT.format(FIRST, "There are no frames in the video {video}"),
+        IN_FRONT.format(FIRST, "There are no frames in the video {video}: no packet of it is a key frame"),
     ),
     "cut video": (
         _edited(VIDEO, lambda content: content[: len(content) // 2]),
@@ -1132,7 +1135,9 @@ def test_a_video_that_is_changed_after_it_was_indexed_is_refused(
         provider.get_data(6)
     message = str(failed.value)
     assert message.startswith(f"'{FEATURE}' of episode 1, frame 2, at 0.080 s: The video '{video}' was changed ")
-    assert " after it was indexed (" in message
+    assert " after it was indexed" in message
+    if place == "zip":
+        return  # other members are refused as well: the list of members is that of the old archive
     settings: dict[str, Any] = {"num_workers": 0, "faults": "skip", "output_type": "numpy"}
     with DataLoader(provider, 4, shuffle=False, **settings) as loader:
         assert {int(index) for batch in loader for index in batch["index"]} == {*range(7, 12)}

@@ -493,7 +493,7 @@ class TestErrors:
         )
         with pytest.raises(FileError, match=rf"clip-a\.{FRONT}\.timestamps\.parquet"):
             PhysicalAiProvider(copied, moments=EVENTS, cameras=[FRONT])
-        with pytest.raises((FileError, VideoError), match=rf"no 'clip-b\.{FRONT}\.mp4' in the ZIP file"):
+        with pytest.raises(VideoError, match=rf"clip-b\.{FRONT}\.mp4.*was changed after it was indexed"):
             provider.get_data(1)
 
     def test_another_version_of_the_layout_is_named(self, copied):
@@ -601,7 +601,8 @@ class TestRemote:
                 samples = [provider.get_data(1)] if of_camera == 9 else list(provider.load_batch([1, 1], range(2)))
                 assert [taken(sample) for sample in samples] == [taken(expected.get_data(1))] * len(samples)
                 assert server.num_reads <= 2 * of_camera
-                assert server.num_bytes <= sum(sizes) * (1.2 if of_camera == 9 else 1)
+                # Files of less than 256 KiB are read again when they were indexed.
+                assert server.num_bytes <= sum(sizes) * (1.8 if of_camera == 9 else 1.1)
 
     def test_a_chunk_that_is_not_there_is_named(self, copied):
         (copied / f"camera/{TELE}/{TELE}.chunk_0007.zip").unlink()

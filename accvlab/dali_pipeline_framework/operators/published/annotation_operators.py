@@ -237,7 +237,7 @@ def get_center_from_bboxes(bboxes: DataNode, dtype_in: types.DALIDataType = _DT.
 
 
 def _centers(boxes: Array) -> Array:
-    return (boxes[:, 0:2] + boxes[:, 2:4]) * boxes.dtype.type(0.5)
+    return np.asarray((boxes[:, 0:2] + boxes[:, 2:4]) * boxes.dtype.type(0.5))
 
 
 @do_not_convert
@@ -264,10 +264,8 @@ def get_radii_from_bboxes(
         boxes = _as_floats(boxes)
         corner, opposite = boxes[:, 0:2], boxes[:, 2:4]
         center = _as_floats(centers[0]).reshape(corner.shape) if centers else _centers(boxes)
-        nearest = np.minimum(center - np.minimum(corner, opposite), np.maximum(corner, opposite) - center).min(
-            axis=1
-        )
-        return (np.fmax(nearest, 0) * float(scaling_factor)).astype(np.float32)
+        distances = np.minimum(center - np.minimum(corner, opposite), np.maximum(corner, opposite) - center)
+        return np.asarray(np.fmax(distances.min(axis=1), 0) * float(scaling_factor), np.float32)
 
     return _on_arrays(radii, bboxes, *([] if centers is None else [centers]))
 

@@ -248,7 +248,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             return None if self._least_hw is None else np.array(self._least_hw, np.float32)
         least_hw = np.array(self._least_hw_of_category, np.float32)  # (C, 2)
         # Objects of other categories are inactive anyway.
-        return least_hw[np.clip(categories, 0, len(least_hw) - 1).astype(int)]
+        return np.asarray(least_hw[np.clip(categories, 0, len(least_hw) - 1).astype(int)])
 
     def _find(self, search: FieldSearch) -> list[FieldPath]:
         return search.find_groups(self._annotation_name, "must be the group of an annotation, is a data field")

@@ -18,12 +18,11 @@ from nvidia.dali.data_node import DataNode
 
 from ...checks import choice, number_list, shown, valid
 from ...checks import probability as checked_probability
-from ...draws.random_draws import DrawKey, RandomDraw, UniformDraw
+from ...draws.random_draws import DrawKey, UniformDraw
 from ...errors import SettingError
 from ...operators import functions, image_transform
 from ...operators.functions import Value
 from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
-from ...sample_data import SampleDataGroup
 from ...sample_data.graph_mode import do_not_convert
 from ..named_fields import Key, Names
 from .image_resizers import ImagePlaneChange, ResamplingStep, checked_hw
@@ -658,11 +657,7 @@ class AffineTransformer(ResamplingStep):
         )
         self._steps = checked_steps(transformation_steps, "`transformation_steps`")
         check_order(self._steps)
-        self._draws = tuple(draws_of(self._steps, _PLACE, key))  # type: ignore[arg-type]
-
-    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare for each step whether it is applied, and its parameters, as far as they are random."""
-        return self._draws
+        self.draws = tuple(draws_of(self._steps, _PLACE, key))  # type: ignore[arg-type]
 
     @do_not_convert
     def draw_nodes(self, names: Sequence[str]) -> Sequence[DataNode]:
@@ -676,7 +671,7 @@ class AffineTransformer(ResamplingStep):
         return [nodes[name] for name in names]
 
     def _change_of(self, hw: Value) -> ImagePlaneChange:
-        numbers = {draw.name: self.draw(draw.name) for draw in self._draws}
+        numbers = {draw.name: self.draw(draw.name) for draw in self.draws}
         identity = np.eye(2, 3, dtype=np.float32) if self._steps else None
         chain = TransformationChain(hw[::-1], numbers.__getitem__, identity)
         extend_by(chain, self._steps, _PLACE)

@@ -142,25 +142,25 @@ class BEVBBoxesTransformer3D(ArrayStep):
         }
         self._names = {kind: as_names(given, f"data_field_names_{kind}") for kind, given in names.items()}
         self._are_left_out = {kind for kind, given in names.items() if given is _DRIVING[kind]}
-        self._draws: list[RandomDraw] = []
+        self.draws: list[RandomDraw] = []
         self._rotation_axis = None if rotation_axis is None else index_in(rotation_axis, "rotation_axis", 3)
         if rotation_range is not None:
             if rotation_axis is None:
                 raise SettingError("`rotation_axis` must be 0, 1 or 2 with a `rotation_range`, got None.")
-            self._draws.append(UniformDraw("angle", *number_range(rotation_range, "rotation_range"), key=key))
+            self.draws.append(UniformDraw("angle", *number_range(rotation_range, "rotation_range"), key=key))
         if scaling_range is not None:
             factors = number_range(scaling_range, "scaling_range", above=0)
-            self._draws.append(UniformDraw("scale", *factors, key=key))
+            self.draws.append(UniformDraw("scale", *factors, key=key))
         if translation_max_abs is not None:
             limits = number_list(translation_max_abs, "translation_max_abs", "three numbers", count=3)
             for axis, most in zip("xyz", limits, strict=True):
-                self._draws.append(UniformDraw(f"translation_{axis}", -abs(most), abs(most), key=key))
+                self.draws.append(UniformDraw(f"translation_{axis}", -abs(most), abs(most), key=key))
         self._flip_probs = {
             axis: probability(prob, f"flip_prob_{axis}") for axis, prob in (("x", flip_prob_x), ("y", flip_prob_y))
         }
         for axis, prob in self._flip_probs.items():
             if prob > 0:
-                self._draws.append(UniformDraw(f"flip_{axis}", 0.0, 1.0, key=key))
+                self.draws.append(UniformDraw(f"flip_{axis}", 0.0, 1.0, key=key))
         may_flip = any(self._flip_probs.values())
         if may_flip and self._names["orientation"] and self._rotation_axis not in (None, _UP):
             raise SettingError(
@@ -168,16 +168,12 @@ class BEVBBoxesTransformer3D(ArrayStep):
                 f"`flip_prob_x` or `flip_prob_y`, got {rotation_axis!r}."
             )
 
-    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare the parameters of the requested motions."""
-        return self._draws
-
     declare_images = no_images
     reads_pixels = False
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """All fields that are named, if there is a motion."""
-        if not self._draws:
+        if not self.draws:
             return FieldUse([])
         return FieldUse([*dict.fromkeys(path for kind in self._names for path in self._paths(data_empty, kind))])
 
@@ -195,7 +191,7 @@ class BEVBBoxesTransformer3D(ArrayStep):
 
     @np.errstate(all="ignore")  # which DALI does
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        if not self._draws:
+        if not self.draws:
             return data
         motion = self._drawn_motion()
         for kind in self._names:
@@ -205,7 +201,7 @@ class BEVBBoxesTransformer3D(ArrayStep):
         return data
 
     def _drawn_motion(self) -> _Motion:
-        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self._draws}
+        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self.draws}
         signs = np.ones(3)
         for place, (axis, prob) in enumerate(self._flip_probs.items()):
             if prob > 0 and drawn[f"flip_{axis}"] < np.float32(prob):
@@ -224,7 +220,7 @@ class BEVBBoxesTransformer3D(ArrayStep):
                 continue
             for path in self._paths(data_empty, kind):
                 search.find_at(path, _HOLDS[kind], _REALS)
-        if self._draws and self._are_left_out and search.format.get(("map_lines", "points")) is not None:
+        if self.draws and self._are_left_out and search.format.get(("map_lines", "points")) is not None:
             search.add("does not follow the transformation: request no `map_lines`", ("map_lines", "points"))
         return search.result()
 
@@ -277,7 +273,7 @@ class _Motion:
         turned = self.signs[0] * self.signs[1] * angles.astype(np.float64)
         turned = turned + (math.pi if self.signs[0] < 0 else 0.0) + self.angle_rad  # mirrored along x: pi - o
         turns = np.floor(turned / (2 * math.pi) + 0.5)
-        return (turned - turns * (2 * math.pi)).astype(angles.dtype)
+        return np.asarray(turned - turns * (2 * math.pi), angles.dtype)
 
 
 def _names_beside(data: SampleDataGroup, path: FieldPath) -> Sequence[Name]:

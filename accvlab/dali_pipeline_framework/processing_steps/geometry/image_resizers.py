@@ -623,11 +623,7 @@ class HorizontalFlipper(ImageTransformStep):
         """
         super().__init__(image_names, **fields)
         self._prob = probability(prob, "prob")
-        self._draws = (UniformDraw("is_flipped", key=key),)
-
-    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare whether a sample is mirrored."""
-        return self._draws
+        self.draws = (UniformDraw("is_flipped", key=key),)
 
     @property
     def _needs_size(self) -> bool:

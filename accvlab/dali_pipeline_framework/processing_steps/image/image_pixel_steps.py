@@ -20,7 +20,7 @@ from ...errors import SettingError
 from ...operators.array_packages import needed_package
 from ...operators.functions import Value
 from ...operators.image_pixels import Image, by_frame, checked_image, with_layout
-from ...sample_data import LeafFormat, SampleDataGroup
+from ...sample_data import LeafFormat
 from ..field_steps import Parameters, PixelStep
 from ..named_fields import Key, Names, required_names
 
@@ -86,7 +86,7 @@ class GridMasker(PixelStep):
         least, most = number_range(tile_range, "tile_range", at_least=1)
         if least != int(least) or most != int(most):
             raise SettingError(f"`tile_range` must be two whole numbers, got {tile_range!r}.")
-        self._draws: tuple[RandomDraw, ...] = (
+        self.draws: tuple[RandomDraw, ...] = (
             # Nothing is drawn where it cannot vary.
             UniformDraw("decision", 0.0, 1.0 if 0 < self._prob < 1 else 0.0, key=key),
             IntegerDraw("tile", int(least), int(most) + 1, key=key),
@@ -95,10 +95,6 @@ class GridMasker(PixelStep):
             UniformDraw("shift_x", 0.0, 1.0, key=key),
             UniformDraw("shift_y", 0.0, 1.0, key=key),
         )
-
-    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare whether a sample is changed, and how."""
-        return self._draws
 
     def _is_changed(self) -> Value:
         return self.draw("decision") < np.float32(self._prob)
@@ -115,7 +111,7 @@ class GridMasker(PixelStep):
 
     def _parameters(self) -> Parameters:
         is_masked = np.float32(self._is_changed())
-        tile, ratio, angle, x, y = (self.draw(draw.name) for draw in self._draws[1:])
+        tile, ratio, angle, x, y = (self.draw(draw.name) for draw in self.draws[1:])
         size = np.float32(tile)
         return lambda image, leaf: [tile, ratio * is_masked, angle, x * size, y * size]
 

@@ -281,7 +281,8 @@ class MapStep(FunctionStep, ArrayStep):
                 else than names and paths was given, or a content is no `ImageContent` or of no output, or a draw
                 is none.
         """
-        self._draws = checked_draws(() if draws is None else draws, "`draws` must be a list of draws")
+        checked = checked_draws(() if draws is None else draws, "`draws` must be a list of draws")
+        self.draws = [*checked.values()]
         self._is_of_group = input_names is None
         inputs = () if input_names is None else paths_of(input_names, "input_names")
         if not inputs and not self._is_of_group:
@@ -296,14 +297,10 @@ class MapStep(FunctionStep, ArrayStep):
             argument = "input_names" if output_types is None else "output_types"
             contents = contents_of(output_contents, outputs, argument)
         super().__init__(function, inputs, outputs, contents)
-        _check_call(function, 1 if self._is_of_group else len(inputs), [*self._draws])
-
-    def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
-        """Declare the draws that the step was given."""
-        return [*self._draws.values()]
+        _check_call(function, 1 if self._is_of_group else len(inputs), [*checked])
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        numbers = {name: self.draw(name) for name in self._draws}
+        numbers = {draw.name: self.draw(draw.name) for draw in self.draws}
         if self._is_of_group:
             given = nested_dictionary(data.format, data.get_data())
             values = self._values_of(self._function(given, **numbers), data)

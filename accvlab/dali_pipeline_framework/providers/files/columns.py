@@ -4,119 +4,33 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import hashlib
-import io
 import json
 import logging
-import math
-import mmap
 import os
 import re
-import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
 import numpy.typing as npt
+from filelock import FileLock, Timeout
 
 from ...errors import FileError, SettingError, error_that_is_also, file_error
-from ...limits.file_limits import opened_file, parse_json, read_table
+from ...limits.file_limits import parse_json, read_table
 from .storage import is_url, replace_file
-
-_POLL_S = 0.05
-_LOGGED_AFTER_S = 2.0
-_MOST_S = 3600.0  # a process that hangs with the lock must not stop the others
-
-
-_held: dict[str, tuple[int, int]] = {}  # lock file -> thread that holds it, descriptor
-
-
-@contextlib.contextmanager
-def making(path: str | os.PathLike[str]) -> Iterator[bool]:
-    """Hold the lock of a file that is to be made; wait for another process or thread that makes it.
-
-    The kernel releases the lock when its process ends in any way. Where the folder cannot be written to, or its
-    file system has no locks, and after an hour, the file is made without the lock.
-
-    Args:
-        path: The file, or folder. Check again whether it exists once the lock is held.
-
-    Yields:
-        Whether the lock is held.
-    """
-    folder, name = os.path.split(os.path.abspath(path))
-    lock = os.path.join(folder, f".{name}.lock")
-    thread = threading.get_ident()
-    if _held.get(lock, (0, 0))[0] == thread:  # waiting for oneself would not end
-        yield True
-        return
-    descriptor = _acquired(lock, path)
-    if descriptor is None:
-        yield False
-        return
-    _held[lock] = thread, descriptor
-    try:
-        yield True
-    finally:
-        if _held.get(lock) == (thread, descriptor):  # not in a child that was forked in between
-            del _held[lock]
-            with contextlib.suppress(OSError):
-                os.unlink(lock)  # while it is held: waiting processes notice that the file was replaced
-            # Explicitly: children that were started by other means than `os.fork` have the descriptor, too.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
-
-
-def _acquired(lock: str, path: str | os.PathLike[str]) -> int | None:
-    """Acquire a lock and return its descriptor; None where that is not possible."""
-    begin_s, is_logged = time.monotonic(), False
-    while (waited_s := time.monotonic() - begin_s) < _MOST_S:
-        try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError:
-            return None  # to write the file will fail as well, with a clearer error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(descriptor), os.stat(lock)):  # else it is that of another process now
-                return descriptor
-        except FileNotFoundError:
-            pass  # it was removed before it was locked
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
-                os.close(descriptor)
-                return None
-            if waited_s > _LOGGED_AFTER_S and not is_logged:
-                is_logged = True
-                _logger.info("Waiting for another process, which makes %s.", os.fspath(path))
-            time.sleep(_POLL_S)
-        os.close(descriptor)
-    _logger.warning("%s is made although another process has been making it for an hour.", os.fspath(path))
-    return None
-
-
-def _forget_in_child() -> None:
-    """Close the copies of a forked child, which would keep the locks when the parent is killed."""
-    for _, descriptor in _held.values():
-        os.close(descriptor)
-    _held.clear()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)
-
 
 _T = TypeVar("_T")
 
 # Of the format of the files, and of the meaning of the columns of each kind.
-_VERSION = 1
+_VERSION = 2
 _HEADER = "header.json"
 _WRITTEN = re.compile(r".+\.[0-9a-f]{8}\.npy|\..+\.part")
-
-_Column: TypeAlias = tuple[str, Sequence[int], int, str]  # type, shape, offset of the data in the file, checksum
+_LOGGED_AFTER_S = 2.0
+_MOST_S = 3600.0  # a process that hangs with the lock must not stop the others
 
 _logger = logging.getLogger(__name__)
 
@@ -158,37 +72,38 @@ class Columns:
             FileError: It cannot be written. Also the builtin exception of the cause.
             SettingError: The notes cannot be written as JSON.
         """
-        path = os.path.abspath(folder)
-        columns: dict[str, _Column] = {}
+        with locked(os.path.abspath(folder)) as is_alone:
+            self._write(os.path.abspath(folder), is_alone)
+
+    def _write(self, path: str, is_alone: bool) -> None:
+        files = {name: f"{name}.{_checksum(array)}.npy" for name, array in self.arrays.items()}
+        header = {"version": _VERSION, "kind": self.kind, "notes": self.notes, "columns": files}
+        try:
+            text = json.dumps(header)
+        except (TypeError, ValueError) as error:
+            raise SettingError(f"The notes of columns must be values that JSON can hold: {error}.") from error
         try:
             os.makedirs(path, exist_ok=True)
-            with making(path) as is_alone:
-                for name, array in self.arrays.items():
-                    column = np.ascontiguousarray(array)
-                    start = io.BytesIO()
-                    np.lib.format.write_array_header_1_0(start, np.lib.format.header_data_from_array_1_0(column))
-                    content = column.reshape(-1).view(np.uint8).data
-                    checksum = _checksum(content)
-                    columns[name] = column.dtype.str, column.shape, start.tell(), checksum
-                    replace_file(f"{path}/{name}.{checksum}.npy", [start.getvalue(), content])
-                replace_file(f"{path}/{_HEADER}", [_header_text(self.kind, columns, self.notes)])
-                if is_alone:
-                    _remove_others(path, {f"{name}.{column[-1]}.npy" for name, column in columns.items()})
+            for name, array in self.arrays.items():
+                part = f"{path}/.{name}.{os.getpid()}.part"
+                with open(part, "wb") as file:
+                    np.save(file, array, allow_pickle=False)
+                os.replace(part, f"{path}/{files[name]}")
+            replace_file(f"{path}/{_HEADER}", [text.encode()])
+            for name in {*os.listdir(path)} - {*files.values()} if is_alone else ():
+                if _WRITTEN.fullmatch(name):  # old columns, and partial files of killed writers
+                    os.unlink(f"{path}/{name}")
         except OSError as error:
             raise file_error(f"The {self.kind} cannot be written to {path!r}", error) from error
 
     @classmethod
-    def open(
-        cls, folder: str | os.PathLike[str], kind: str, *, is_mapped: bool = True, is_verified: bool = True
-    ) -> Columns:
+    def open(cls, folder: str | os.PathLike[str], kind: str, *, is_mapped: bool = True) -> Columns:
         """Open the columns that `save` has written.
 
         Args:
             folder: The folder.
             kind: The kind that they must have.
             is_mapped: Whether arrays are mapped. Each keeps a file open; others are read.
-            is_verified: Whether all content is read once, to find damage. The sizes of files, without which
-                mapped arrays could end the process, are checked in any case.
 
         Raises:
             FileError: There are no such columns, or not of this version, or they are damaged. Also the builtin
@@ -198,18 +113,19 @@ class Columns:
         try:
             text = read_table(f"{path}/{_HEADER}")
             while True:
-                header, checksum = _parsed(text, kind)
+                header = parse_json(text)
+                if (header["version"], header["kind"]) != (_VERSION, kind):
+                    raise ValueError(f"it is of kind {header['kind']!r} and version {header['version']}")
                 try:
                     arrays = {
-                        name: _column(f"{path}/{name}.{column[-1]}.npy", column, is_mapped, is_verified)
-                        for name, column in header["columns"].items()
+                        name: _loaded(f"{path}/{file}", is_mapped) for name, file in header["columns"].items()
                     }
-                    return cls(kind, arrays, header["notes"], path, checksum)
+                    return cls(kind, arrays, header["notes"], path, f"{zlib.crc32(text.encode()):08x}")
                 except FileNotFoundError:
                     before, text = text, read_table(f"{path}/{_HEADER}")
                     if text == before:  # else they were replaced in between
                         raise
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
             what = f"{path!r} is no {kind} that can be used; make it anew, and keep it while it is in use"
             raise file_error(what, error) from error
 
@@ -224,6 +140,18 @@ class Columns:
                 f"The {what} in {self.folder!r} was made anew after this process was given it. Make the provider "
                 f"that uses it anew, and keep data and indices unchanged while they are in use."
             )
+
+
+def _checksum(array: npt.NDArray[Any]) -> str:
+    content = np.ascontiguousarray(array)
+    start = f"{content.dtype.str} {content.shape}".encode()
+    return f"{zlib.crc32(content.reshape(-1).view(np.uint8).data, zlib.crc32(start)):08x}"
+
+
+def _loaded(path: str, is_mapped: bool) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = np.load(path, "r" if is_mapped else None, allow_pickle=False).view(np.ndarray)
+    array.flags.writeable = False
+    return array
 
 
 def load_or_make(
@@ -270,14 +198,14 @@ def load_or_make(
         os.makedirs(parent, exist_ok=True)
     except OSError as error:
         raise file_error(f"{setting} must be a folder, {parent!r} is not", error, SettingError) from error
-    with making(folder):
+    with locked(folder) as is_alone:
         found = known(is_logged=True)
         if found is not None:
             return found
         start_s = time.monotonic()
         columns = make()
         try:
-            columns.save(folder)
+            columns._write(folder, is_alone)
         except FileError as error:
             advice = f"{error} Make room, or name another folder: {setting}."
             raise error_that_is_also(SettingError, [type(error)], advice) from error
@@ -285,51 +213,26 @@ def load_or_make(
         return load(folder)
 
 
-def _header_text(kind: str, columns: Mapping[str, _Column], notes: Mapping[str, Any]) -> bytes:
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[bool]:
+    """Hold the lock of a folder that is to be made; wait for another process or thread that makes it.
+
+    Where the file system has no locks or cannot be written to, and after an hour, it is made without the lock.
+    Yields whether the lock is held.
+    """
+    parent, name = os.path.split(path)
+    lock = FileLock(f"{parent}/.{name}.lock")
     try:
-        text = json.dumps({"version": _VERSION, "kind": kind, "notes": notes, "columns": columns})
-    except (TypeError, ValueError) as error:
-        raise SettingError(f"The notes of columns must be values that JSON can hold: {error}.") from error
-    content = f'"header": {text}}}'.encode()
-    return f'{{"checksum": "{_checksum(content)}",\n'.encode() + content
-
-
-def _checksum(content: bytes | memoryview) -> str:
-    return f"{zlib.crc32(content):08x}"
-
-
-def _parsed(text: str, kind: str) -> tuple[dict[str, Any], str]:
-    """Parse the header of a file; returns also its checksum, which covers those of the columns."""
-    parsed = parse_json(text)
-    header, checksum = parsed["header"], parsed["checksum"]
-    if _checksum(text.partition("\n")[2].encode()) != checksum:
-        raise ValueError("its header was changed")
-    if header["version"] != _VERSION:
-        raise ValueError(f"it is of version {header['version']}, must be of version {_VERSION}")
-    if header["kind"] != kind:
-        raise ValueError(f"it is of kind {header['kind']!r}")
-    return header, checksum
-
-
-def _column(file: str, column: _Column, is_mapped: bool, is_verified: bool) -> npt.NDArray[Any]:
-    dtype, shape, offset, checksum = np.dtype(column[0]), column[1], column[2], column[3]
-    if dtype.hasobject:
-        raise ValueError(f"{os.path.basename(file)} holds Python objects")
-    count = math.prod(shape)
-    size = offset + count * dtype.itemsize
-    descriptor, status = opened_file(file, is_limited=not is_mapped)
-    with open(descriptor, "rb") as opened:
-        if status.st_size != size:
-            raise ValueError(f"{os.path.basename(file)} must have {size} bytes, has {status.st_size}")
-        content = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) if is_mapped else opened.read()
-    if is_verified and _checksum(memoryview(content)[offset:]) != checksum:
-        raise ValueError(f"the content of {os.path.basename(file)} was changed")
-    return np.frombuffer(content, dtype, count, offset).reshape(shape)
-
-
-def _remove_others(path: str, kept: set[str]) -> None:
-    """Remove old columns, and partial files of killed writers."""
-    for name in os.listdir(path):
-        if name not in kept and _WRITTEN.fullmatch(name):
-            with contextlib.suppress(OSError):
-                os.unlink(f"{path}/{name}")
+        try:
+            lock.acquire(timeout=_LOGGED_AFTER_S)
+        except Timeout:
+            _logger.info("Waiting for another process, which makes %s.", path)
+            lock.acquire(timeout=_MOST_S)
+    except Timeout:
+        _logger.warning("%s is made although another process has been making it for an hour.", path)
+    except (OSError, NotImplementedError):
+        pass  # to write the folder will fail as well, with a clearer error
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()

@@ -67,26 +67,17 @@ class FileTable:
     notes: Mapping[str, Any] = attrs.field(factory=dict)
 
     @classmethod
-    def from_names(
-        cls,
-        names: Iterable[FileName],
-        labels: Iterable[SupportsIndex] | None = None,
-        *,
-        notes: Mapping[str, Any] | None = None,
-    ) -> FileTable:
+    def from_names(cls, names: Iterable[FileName], labels: Iterable[SupportsIndex] | None = None) -> FileTable:
         """Make a table of names. An iterator is read once and never held as a list.
 
         Args:
             names: The names.
             labels: One whole number of at most 32 bits for each.
-            notes: Further values by name.
 
         Raises:
             SettingError: There are more names than labels or the reverse, a name is not valid, or a label is not
                 a whole number of at most 32 bits.
         """
-        if isinstance(names, str | bytes | os.PathLike):
-            raise SettingError(f"`names` must be an iterable of names, got one: {names!r}. Write [{names!r}].")
         builder = FileTableBuilder()
         rest = iter(() if labels is None else labels)
         for name in names:
@@ -95,7 +86,7 @@ class FileTable:
         if has_too_few or next(rest, None) is not None:
             counts = f"{len(builder)} name(s) and {'fewer' if has_too_few else 'more'} labels"
             raise SettingError(f"There must be one label for each name, got {counts}.")
-        return builder.finish(notes)
+        return builder.finish()
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -272,8 +263,7 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
         SettingError: No file matches.
     """
     builder = FileTableBuilder()
-    at_top = [*storage.list_folder()]
-    folders = [name for name, is_folder in at_top if is_folder]
+    folders = [name for name, is_folder in storage.list_folder() if is_folder]
     classes = [name for name in folders if folder_filter is None or folder_filter.matches(name)]
     classes.sort(key=os.fsencode)
     num_seen = 0
@@ -290,8 +280,11 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
         while names:  # popped, so that the names are not held twice
             builder.add(start + names.pop(), label)
     if not len(builder):
-        num_at_top = len(at_top) - len(folders)
-        raise SettingError(_why_nothing_is_found(storage, file_filter, folders, classes, num_seen, num_at_top))
+        raise SettingError(
+            f"No file is found in {storage.shown()}: it must have a folder for each label, with the files in it. "
+            f"It has {len(folders)} folder(s), {len(classes)} of them matching `dir_filters`, with {num_seen} "
+            f"file(s) in them, none of which matches `file_filters`: {', '.join(file_filter.patterns)}."
+        )
     return builder.finish({"classes": classes})
 
 
@@ -365,42 +358,6 @@ def _checked_label(label: SupportsIndex) -> int:
 
 def _shown(text: bytes) -> str:
     return shown(os.fsdecode(text.rstrip()))
-
-
-def _why_nothing_is_found(
-    storage: Storage,
-    file_filter: NameFilter,
-    folders: list[str],
-    classes: list[str],
-    num_seen: int,
-    num_at_top: int,
-) -> str:
-    text = f"No file is found in {storage.shown()}. "
-    if not folders and not num_at_top:
-        return text + "It is empty, and must have a subfolder for each label."
-    if not folders:
-        return text + (
-            f"It must have a subfolder for each label, and has none, but {num_at_top} file(s), which are not "
-            f"listed. Move them into subfolders, or name the files (by a list file, or one by one)."
-        )
-    if not classes:
-        return text + f"None of its {len(folders)} subfolder(s) matches the `dir_filters`, e.g. {folders[0]!r}."
-    below = (
-        (folder, name)
-        for folder in classes
-        for name, is_folder in storage.list_folder(folder, follows_links=False)
-        if is_folder
-    )
-    if not num_seen and (found := next(below, None)):
-        folder, name = found
-        return text + (
-            f"Its {len(classes)} subfolder(s) have no files, but folders, e.g. {f'{folder}/{name}'!r}. If these "
-            f"are the labels, the root is one level deeper: {storage.shown(folder)}."
-        )
-    return text + (
-        f"{len(classes)} label folder(s) have {num_seen} file(s), and none matches the `file_filters`: "
-        f"{', '.join(file_filter.patterns)}."
-    )
 
 
 FilePath = str | os.PathLike[str]

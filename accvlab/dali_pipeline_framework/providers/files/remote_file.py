@@ -1,219 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random access to remote files, and to members of tar and ZIP archives, within limits."""
+"""Random access to files of fsspec, and to members of tar and ZIP archives."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
-import os
 import struct
 import tarfile
-import threading
+import time
 import weakref
 import zipfile
-from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, BinaryIO, Final, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final
 
 import attrs
 from cachetools import LRUCache
 
 from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES, require_no_pointer
-from .remote_reading import (
-    ChangedFileError,
-    FileSystem,
-    FileVersion,
-    RemoteReading,
-    ReplacedFileError,
-    answer_of,
-    is_http,
-    part,
-    whole,
+from ...threads import give_lock
+from .remote_reading import ChangedFileError, FileSystem, RemoteReading, within
+
+# What distinguishes versions of a file, apart from its size; stores have one or the other.
+_VERSION_KEYS: Final = (
+    *("ETag", "etag", "mtime", "created", "LastModified", "last_modified", "Last-Modified", "updated"),
+    *("generation", "md5Hash", "CRC"),
 )
-
-_TAR: Final = "tar"
-_ARCHIVES: Final = ("zip", "tar", "libarchive")  # file systems whose files may be compressed
-_PREFIX: Final = "accvlab-bounded-"
-_HEADER_BYTES: Final = 512
-_MEMORY_PER_BYTE: Final = 4  # what tarfile and fsspec keep of a header
-_LONGEST_HEADER: Final = 1 << 24  # names, and other headers that are read as a whole
-
-
-def with_bounds(url: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Complete the arguments of a file system: a compressed tar archive in its URL is unpacked within limits.
-
-    Args:
-        url: Such as ``tar://train::s3://bucket/all.tar.gz``.
-        options: Arguments for ``fsspec.core.url_to_fs``.
-    """
-    links = url.split("::")
-    places = [place for place, link in enumerate(links) if link.partition("://")[0] == _TAR]
-    if len(places) != 1 or places[0] + 1 >= len(links):
-        return options
-    from fsspec.utils import infer_compression
-
-    own = options.get(_TAR, {})
-    bounded = _bounded(own.get("compression") or infer_compression(links[places[0] + 1]))
-    return options if bounded is None else {**options, _TAR: {**own, "compression": bounded}}
-
-
-def _bounded(compression: object) -> str | None:
-    """Get the name of a compression of fsspec with limits; None for others."""
-    from fsspec.compression import compr, register_compression
-
-    if not isinstance(compression, str) or compression not in compr or compression.startswith(_PREFIX):
-        return None
-    name = _PREFIX + compression
-    if name not in compr:
-        unpack = compr[compression]
-
-        def unpacked(file: BinaryIO, mode: str = "rb", **settings: object) -> BoundedUnpacking:
-            return BoundedUnpacking(unpack(file, mode=mode, **settings))
-
-        register_compression(name, unpacked, [])
-    return name
-
-
-class _SeekableFile(io.RawIOBase, ABC):
-    """A file to read, that can seek."""
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    seekable = readable
-
-
-class BoundedUnpacking(_SeekableFile):
-    """An unpacked file, of which no more is read for the first time than the limits allow."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        """Read nothing yet."""
-        super().__init__()
-        self._file = file
-        self._seen = 0  # how far it was read
-        self._num_read = 0  # of that, what was not skipped
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Read the next bytes."""
-        begin = self._file.tell()
-        if size is None or size < 0:
-            size = FILE_BYTES.most + 1 - begin
-        if begin + size > self._seen and size >= _HEADER_BYTES:
-            self._require_header(size)
-        content: bytes = self._file.read(size)
-        self._see(begin + len(content))
-        return content
-
-    def _require_header(self, size: int) -> None:
-        if size > _LONGEST_HEADER:
-            raise OSError(errno.EFBIG, f"a header in it claims {size} bytes")
-        self._num_read += size
-        UNPACKED_BYTES.require(_MEMORY_PER_BYTE * self._num_read, "its headers take {} bytes of memory")
-
-    def _see(self, place: int) -> None:
-        if place > self._seen:
-            FILE_BYTES.require(place, "unpacked it has at least {} bytes")
-            self._seen = place
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a byte."""
-        if whence == io.SEEK_SET:
-            self._see(offset)
-        return int(self._file.seek(offset, whence))
-
-    def tell(self) -> int:
-        """Position of the next byte."""
-        return int(self._file.tell())
-
-    def close(self) -> None:
-        """Close the file; may be called again."""
-        self._file.close()
-        super().close()
-
+_BLOCK: Final = 1 << 18
+_NUM_KEPT: Final = 16
+_MOST_AT_ONCE: Final = 8
+CHECK_EACH_S = 60.0
 
 # Of a member of a ZIP file: signature, flags, checksum, lengths of name and extra field.
-_HEADER: Final = struct.Struct("<4s2xH6xL8xHH")
-_IS_ENCRYPTED: Final = 1
-_HAS_CHECKSUM_BEHIND: Final = 8
-_NAME_IS_UTF8: Final = 0x800
+_ZIP_HEADER: Final = struct.Struct("<4s2xH6xL8xHH")
+_IS_ENCRYPTED, _HAS_CHECKSUM_BEHIND = 1, 8
 
 
-def is_stored(member: zipfile.ZipInfo) -> bool:
-    """Whether a member of a ZIP file is neither compressed nor encrypted."""
-    return member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & _IS_ENCRYPTED
+def _archive_of(file_system: FileSystem) -> tuple[FileSystem, str] | None:
+    """Get the file of the archive that a file system shows; None of others, and of compressed tar files."""
+    opened: Any = getattr(file_system, "fo", None)
+    return (opened.fs, opened.path) if hasattr(opened, "fs") and hasattr(opened, "path") else None
 
 
-def start_of_content(member: zipfile.ZipInfo, read: Callable[[int, int], bytes]) -> int:
-    """Find where the content of a member of a ZIP file begins, which follows its header.
+def version_of(file_system: FileSystem, path: str) -> tuple[int | None, str]:
+    """Request the size of a file, and marks that change with its content; of a member, also of its archive.
 
-    Args:
-        member: What the list of the members says.
-        read: Reads the bytes in ``[start, end)`` of the archive.
-
-    Raises:
-        ReplacedFileError: Its header is not there: the archive was written again after the list was read.
+    The size is None where the store does not say.
     """
-    start = member.header_offset
-    # With the name, whose length is known but for its encoding: reading that alone would be another request.
-    found = read(start, start + _HEADER.size + len(member.orig_filename.encode("utf-8", "surrogateescape")))
-    header, encoded = found[: _HEADER.size], found[_HEADER.size :]
-    if len(header) < _HEADER.size or not header.startswith(b"PK\3\4"):
-        raise _written_again(member.filename, start, "no member")
-    _, flags, checksum, name_length, extra_length = _HEADER.unpack(header)
-    if len(encoded) < name_length:
-        encoded += read(start + len(found), start + _HEADER.size + name_length)
-    encoded = encoded[:name_length]
-    name = encoded.decode("utf-8" if flags & _NAME_IS_UTF8 else "cp437", "backslashreplace")
-    is_same = name == member.orig_filename or not encoded.isascii()  # a ZIP file can be read in other encodings
-    if not is_same or (checksum != member.CRC and not flags & _HAS_CHECKSUM_BEHIND):
-        raise _written_again(member.filename, start, f"another {name!r}" if is_same else repr(name))
-    return start + _HEADER.size + int(name_length) + int(extra_length)
-
-
-def _start_of_tarred(tar: tarfile.TarFile, member: tarfile.TarInfo, read: Callable[[int, int], bytes]) -> int:
-    """Find where the content of a member of a tar archive begins; raises as `start_of_content`."""
-    header, found = read(member.offset, member.offset_data), None
-    with contextlib.suppress(tarfile.TarError, OSError):
-        text: Any = {"encoding": tar.encoding, "errors": tar.errors}
-        with tarfile.open(fileobj=io.BytesIO(header), mode="r:", **text) as opened:
-            found = opened.next()
-    there = "no member" if found is None else f"{found.name!r} of {found.size} bytes"
-    if found is None or (found.name, found.size) != (member.name, member.size) or found.offset_data != len(header):
-        raise _written_again(member.name, member.offset, there)
-    return member.offset_data
-
-
-def _written_again(name: str, place: int, there: str) -> ReplacedFileError:
-    return ReplacedFileError(
-        f"its archive was written again after its list of members was read: at byte {place}, where {name!r} was, "
-        f"it has {there} now. Make the provider anew, and keep archives unchanged while they are in use"
-    )
-
-
-def start_of_member(file_system: FileSystem, path: str, read: Callable[[int, int], bytes]) -> int | None:
-    """Find where the content of a member begins in its archive; None where it is not stored in one piece.
-
-    (To go to a byte of a member, ``zipfile`` reads all that is before it.)
-
-    Args:
-        file_system: fsspec's file system of the archive.
-        path: The member.
-        read: Reads the bytes in ``[start, end)`` of the archive.
-
-    Raises:
-        ReplacedFileError: The archive was written again after its list of members was read.
-    """
-    zipped, tarred = getattr(file_system, "zip", None), getattr(file_system, "tar", None)
-    if isinstance(zipped, zipfile.ZipFile):
-        zip_member = zipped.getinfo(path)
-        return start_of_content(zip_member, read) if is_stored(zip_member) else None
-    if isinstance(tarred, tarfile.TarFile):
-        member = tarred.getmember(file_system.index[path][2])
-        if member.isreg() and not member.issparse():
-            return _start_of_tarred(tarred, member, read)
-    return None
+    archive = _archive_of(file_system)
+    if archive is None:
+        file_system.invalidate_cache(path.rpartition("/")[0])  # else it may answer from a listing that it has kept
+    info = file_system.info(path)
+    marks = [f"{key}={info[key]}" for key in _VERSION_KEYS if info.get(key) is not None]
+    if archive is not None:
+        size, of_archive = version_of(*archive)
+        marks.append(f"archive=(size={size}, {of_archive})")
+    return info.get("size"), ", ".join(marks)
 
 
 def read_file(file_system: FileSystem, path: str, reading: RemoteReading) -> bytes:
@@ -222,298 +63,205 @@ def read_file(file_system: FileSystem, path: str, reading: RemoteReading) -> byt
     Raises:
         Exception: The error of the last attempt.
     """
+    size, store, place, start = None, file_system, path, 0
+    if hasattr(file_system, "fo"):  # its list of members has the size
+        size = file_system.info(path).get("size") or 0
+        UNPACKED_BYTES.require(size, "it has {} bytes")
+        store, place, start = _located(file_system, path, reading)
 
     def read() -> bytes:
-        if getattr(file_system, "protocol", None) in _ARCHIVES:
-            return _read_member(file_system, path)
-        return answer_of(file_system, whole, path) if is_http(file_system) else file_system.cat_file(path)
-
-    def read_checked() -> bytes:
-        content = read()
-        if reading.checks_length:
-            FileVersion(file_system, path).require_length(len(content))
-        require_no_pointer(content)
+        # All members of a compressed tar file are read by one file.
+        with file_system.lock if hasattr(file_system, "tar") else contextlib.nullcontext():
+            content = bytes(file_system.cat_file(path))
+        stated = file_system.info(path).get("size")
+        if stated is not None and stated != len(content):
+            file_system.invalidate_cache(path.rpartition("/")[0])
+            why = "the answer was cut short, or the file was changed while it was read"
+            raise OSError(f"{len(content)} bytes were read, but it has {stated}: {why}")
         return content
 
-    return reading(read_checked)
-
-
-def _read_member(file_system: FileSystem, path: str) -> bytes:
-    # Its index has the size, without a request.
-    UNPACKED_BYTES.require(FileVersion(file_system, path).size or 0, "it has {} bytes")
-    tar = getattr(file_system, "tar", None)
-    with _lock_of(file_system):  # all members are read by one file
-        if isinstance(tar, tarfile.TarFile) and path in file_system.index:
-            file: Any = tar.fileobj
-            if isinstance(getattr(file, "f", None), io.BufferedReader):  # a local file
-                file.seek(0, io.SEEK_END)  # drops what was buffered: of an older content than what follows
-
-            def read_header(start: int, end: int) -> bytes:
-                file.seek(start)
-                return bytes(file.read(end - start))
-
-            _start_of_tarred(tar, tar.getmember(file_system.index[path][2]), read_header)
-        content: bytes = file_system.cat_file(path)
+    is_part = size is not None and store is not file_system
+    content = _range(store, place, start, start + (size or 0), reading) if is_part else reading(read)
+    FILE_BYTES.require(len(content), "it has {} bytes")
+    require_no_pointer(content)
     return content
 
 
-_BLOCK: Final = 1 << 18
-_MOST_OF_HEAD: Final = 1 << 22  # bytes that are read to open a file, and kept with its index
-_NUM_KEPT: Final = 16
-_MOST_AT_ONCE: Final = 8
-_MOST_RUNS: Final = 4
+def make_safe(file_system: FileSystem) -> None:
+    """Prepare a file system for several threads."""
+    if hasattr(file_system, "tar"):
+        give_lock(file_system)
 
-RemoteHandle: TypeAlias = Any
-"""An open file of fsspec."""
 
-_locks: weakref.WeakKeyDictionary[FileSystem, threading.Lock] = weakref.WeakKeyDictionary()
-_locks_lock = threading.Lock()
+def _range(file_system: FileSystem, path: str, start: int, end: int, reading: RemoteReading) -> bytes:
+    """Read the bytes in ``[start, end)`` of a file."""
+
+    def read() -> bytes:
+        content: bytes = file_system.cat_file(path, start=start, end=end) if end > start else b""
+        if len(content) > end - start:
+            counts = f"{len(content)} bytes where {end - start} were requested"
+            raise io.UnsupportedOperation(f"its server sent {counts}: it can only be read as a whole")
+        if len(content) < end - start:
+            raise OSError(f"the answer was cut short: {len(content)} of {end - start} bytes came")
+        return content
+
+    return read() if _is_local(file_system) else reading(read)
+
+
+def _is_local(file_system: FileSystem) -> bool:
+    return "file" in file_system.protocol
+
+
+def _located(file_system: FileSystem, path: str, reading: RemoteReading) -> tuple[FileSystem, str, int]:
+    """Find the file that has the bytes of a file, and where they begin: a member's are in its archive.
+
+    (To go to a byte of a member, ``zipfile`` reads all that is before it.)
+
+    Raises:
+        ChangedFileError: The archive was written again after its list of members was read.
+    """
+    archive = _archive_of(file_system)
+    if archive is None:
+        return file_system, path, 0
+    store, place, begin = _located(*archive, reading)
+
+    def read(start: int, size: int) -> bytes:
+        return _range(store, place, begin + start, begin + start + size, reading)
+
+    start: int | None = None
+    if isinstance(getattr(file_system, "zip", None), zipfile.ZipFile):
+        zipped = file_system.zip.getinfo(path)
+        if _is_stored(zipped):
+            start = _start_of_zipped(zipped, read(zipped.header_offset, _ZIP_HEADER.size + len(_name_of(zipped))))
+    elif isinstance(getattr(file_system, "tar", None), tarfile.TarFile):
+        member = file_system.tar.getmember(file_system.index[path][2])
+        if member.isreg() and not member.issparse():
+            start = _start_of_tarred(
+                file_system.tar, member, read(member.offset, member.offset_data - member.offset)
+            )
+    return (file_system, path, 0) if start is None else (store, place, begin + start)
+
+
+def _is_stored(member: zipfile.ZipInfo) -> bool:
+    """Whether a member of a ZIP file is neither compressed nor encrypted."""
+    return member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & _IS_ENCRYPTED
+
+
+def _name_of(member: zipfile.ZipInfo) -> bytes:
+    return member.orig_filename.encode("utf-8" if member.flag_bits & 0x800 else "cp437", "replace")
+
+
+def _start_of_zipped(member: zipfile.ZipInfo, header: bytes) -> int:
+    signature, flags, checksum, name_length, extra_length = _ZIP_HEADER.unpack_from(header)
+    is_same = signature == b"PK\3\4" and header[_ZIP_HEADER.size :] == _name_of(member)
+    if not is_same or (checksum != member.CRC and not flags & _HAS_CHECKSUM_BEHIND):
+        raise _written_again(member.filename, member.header_offset)
+    return int(member.header_offset + _ZIP_HEADER.size + name_length + extra_length)
+
+
+def _start_of_tarred(tar: tarfile.TarFile, member: tarfile.TarInfo, header: bytes) -> int:
+    found = None
+    with contextlib.suppress(tarfile.TarError, OSError):
+        text: Any = {"encoding": tar.encoding, "errors": tar.errors}
+        with tarfile.open(fileobj=io.BytesIO(header), mode="r:", **text) as opened:
+            found = opened.next()
+    if found is None or (found.name, found.size) != (member.name, member.size):
+        raise _written_again(member.name, member.offset)
+    return member.offset_data
+
+
+def _written_again(name: str, place: int) -> ChangedFileError:
+    return ChangedFileError(
+        f"its archive was written again after its list of members was read: {name!r} is not at byte {place} any "
+        f"more. Make the provider anew, and keep archives unchanged while they are in use"
+    )
+
+
+_files: weakref.WeakValueDictionary[tuple[FileSystem, str], RemoteFile] = weakref.WeakValueDictionary()
 
 
 @attrs.frozen(eq=False)
 class KnownFile:
-    """What was found about a remote file when it was read before, so that its store need not be asked again.
+    """What was found about a file when it was opened, so that only its version is requested to open it again.
 
     Attributes:
-        start: Where it begins: in its archive, else 0.
-        size: Its number of bytes.
-        stored_size: That of the file in the store: of the archive.
-        marks: Marks of the version of that.
-        head: The bytes that were read to open it: the first byte and the content of each part.
+        version: See `version_of`.
+        start: Where it begins in the file of its archive.
+        blocks: The blocks that were read, by their numbers.
     """
 
+    version: tuple[int | None, str]
     start: int
-    size: int
-    stored_size: int
-    marks: Mapping[str, str]
-    head: Sequence[tuple[int, bytes]]
-
-    def open(self, file_system: FileSystem, path: str, reading: RemoteReading) -> RemoteFile:
-        """Open the same version of it; nothing is requested.
-
-        Args:
-            file_system: The file system that has it, or its archive.
-            path: The path of that.
-            reading: How it is read.
-        """
-        version = FileVersion.known(file_system, path, self.stored_size, self.marks)
-        return RemoteFile(FileRange(RangeReader(version, reading), self.start, self.size), self.head)
+    blocks: Mapping[int, bytes]
 
 
-def open_blocks(version: FileVersion, reading: RemoteReading) -> RemoteFile:
-    """Open a version of a remote file for random access; blocks of it are cached.
+class RemoteFile(io.RawIOBase):
+    """A version of a file, read in blocks, of which the last ones are kept.
 
-    Raises:
-        UnsupportedOperation: The store does not say how long it is.
-    """
-    if version.size is None:
-        raise io.UnsupportedOperation("its store does not say how long it is, so that no parts of it can be read")
-    return RemoteFile(_ranges(version, reading))
-
-
-def _ranges(version: FileVersion, reading: RemoteReading) -> FileRange | RangeReader:
-    if version.archive is not None and version.archive.size is not None:
-        archive = _ranges(version.archive, reading)
-        start = start_of_member(version.file_system, version.path, archive.read)
-        if start is not None:
-            return FileRange(archive, start, version.size or 0)
-    return RangeReader(version, reading)
-
-
-class RangeReader:
-    """Reads parts of one version of a remote file; a change of the file is an error."""
-
-    def __init__(self, version: FileVersion, reading: RemoteReading) -> None:
-        """Read nothing yet."""
-        self._file_system, self._path = version.file_system, version.path
-        self._version, self._reading = version, reading
-        self._opened: RemoteHandle = None
-        self._fetch: Callable[[int, int], bytes] = self._fetched
-        if is_http(self._file_system):
-            self._fetch = self._answered
-        elif _is_s3(self._file_system):
-            self._fetch = self._matched
-        elif not _reads_ranges(self._file_system):
-            self._fetch = self._followed
-
-    @property
-    def size(self) -> int:
-        """Number of bytes of the file."""
-        return self._version.size or 0
-
-    @property
-    def version(self) -> FileVersion:
-        """The version that is read."""
-        return self._version
-
-    def read(self, start: int, end: int) -> bytes:
-        """Read the bytes in ``[start, end)``, which is within the file."""
-        return self._reading(lambda: self._fetch(start, end))
-
-    def _answered(self, start: int, end: int) -> bytes:
-        answer = answer_of(self._file_system, part, self._path, start, end)
-        if self._reading.checks_length:
-            self._version.require_answer(answer.size, answer.marks)
-        return self._complete(answer.content, end - start)
-
-    def _fetched(self, start: int, end: int) -> bytes:
-        content = self._complete(self._file_system.cat_file(self._path, start=start, end=end), end - start)
-        if self._reading.checks_length:
-            self._version.require_same()
-        return content
-
-    def _matched(self, start: int, end: int) -> bytes:
-        try:  # requests parts of the version that was there when it was opened
-            content, opened = self._read_on(start, end, cache_type="none")
-        except OSError:
-            self._version.require_same()
-            raise
-        self._version.require_info(opened.details)
-        return content
-
-    def _followed(self, start: int, end: int) -> bytes:
-        is_member = self._version.archive is not None  # all members are read by one file
-        with _lock_of(self._file_system) if is_member else contextlib.nullcontext():
-            content, _ = self._read_on(start, end)
-        if self._reading.checks_length:
-            self._version.require_same()
-        return content
-
-    def _read_on(self, start: int, end: int, **settings: object) -> tuple[bytes, RemoteHandle]:
-        """Read by a file of the file system, which is opened on first use, and again after an error."""
-        opened, self._opened = self._opened, None  # an attempt that took too long may still use it
-        if opened is None:
-            opened = self._file_system.open(self._path, "rb", **settings)
-        try:
-            opened.seek(start)
-            content = self._complete(opened.read(end - start), end - start)
-        except BaseException:
-            opened.close()
-            raise
-        self._opened = opened
-        return content, opened
-
-    def _complete(self, content: bytes, length: int) -> bytes:
-        if len(content) != length:
-            self._version.require_same()
-            raise ChangedFileError(f"the answer was cut short: {len(content)} of {length} bytes came")
-        return content
-
-    def close(self) -> None:
-        """Close the open file, if any."""
-        if self._opened is not None:
-            opened, self._opened = self._opened, None
-            opened.close()
-
-
-def _reads_ranges(file_system: FileSystem) -> bool:
-    """Whether a file system can read a part of a file without opening it and seeking."""
-    from fsspec.spec import AbstractFileSystem
-
-    return getattr(file_system.cat_file, "__func__", None) is not AbstractFileSystem.cat_file
-
-
-def _is_s3(file_system: FileSystem) -> bool:
-    return any(cls.__module__.partition(".")[0] == "s3fs" for cls in type(file_system).__mro__)
-
-
-def _lock_of(file_system: FileSystem) -> threading.Lock:
-    with _locks_lock:
-        return _locks.setdefault(file_system, threading.Lock())
-
-
-class LocalFile:
-    """Reads parts of a local file.
+    Where reading continues behind a request, the next request is twice as long, up to 2 MiB.
 
     Attributes:
-        size: Number of bytes of the file.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        """Take over an open file."""
-        self._descriptor = descriptor
-        self.size = os.fstat(descriptor).st_size
-
-    def read(self, start: int, end: int) -> bytes:
-        """Read the bytes in ``[start, end)``."""
-        content = os.pread(self._descriptor, end - start, start)
-        if len(content) < end - start:
-            raise OSError(f"it was cut short: there are {len(content)} bytes at byte {start}, not {end - start}")
-        return content
-
-    def close(self) -> None:
-        """Close the file; may be called again."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
-@attrs.frozen
-class FileRange:
-    """A part of the file of an archive.
-
-    Attributes:
-        archive: The file.
-        start: Where the part begins.
-        size: Its number of bytes.
-    """
-
-    archive: FileRange | RangeReader | LocalFile
-    start: int
-    size: int
-
-    @classmethod
-    def of_member(cls, archive: RangeReader | LocalFile, member: zipfile.ZipInfo) -> FileRange:
-        """The content of a member of a ZIP file that is stored as it is."""
-        try:
-            return cls(archive, start_of_content(member, archive.read), member.file_size)
-        except BaseException:
-            archive.close()
-            raise
-
-    def read(self, start: int, end: int) -> bytes:
-        """Read the bytes in ``[start, end)`` of the part."""
-        return self.archive.read(self.start + start, self.start + end)
-
-    def close(self) -> None:
-        """Close the file."""
-        self.archive.close()
-
-
-class RemoteFile(_SeekableFile):
-    """A remote file, read in blocks, of which the last ones are cached.
-
-    Where reading continues after a request of which all bytes were used, the next request is twice as long, so
-    that few bytes are wasted and long parts take few requests. That is done at each of several positions, as in a
-    video with sound::
-
-        blocks    |  0 | ... | 40 | 41 | 42 | 43 | 44 | 45 | 46 |
-        requests  |    |     | 1  | 2       | 3 ...
-
-    Attributes:
+        version: Its size and marks, see `version_of`.
         skips_content: Whether zeros are delivered in place of bytes, without a request: for FFmpeg, which passes
             over the frames of a video whose tables it has read.
     """
 
     def __init__(
-        self, source: FileRange | RangeReader | LocalFile, head: Sequence[tuple[int, bytes]] = ()
+        self, file_system: FileSystem, path: str, reading: RemoteReading, known: KnownFile | None = None
     ) -> None:
-        """Begin at its first byte; nothing is read yet.
+        """Request its size and version.
 
-        Args:
-            source: What reads parts of it.
-            head: Parts that are known: the first byte and the content of each.
+        Raises:
+            UnsupportedOperation: The store does not say how long it is.
+            ChangedFileError: Its archive was written again after its list of members was read.
         """
         super().__init__()
-        self._source = source
-        self._head = head
-        self._fetched: list[tuple[int, bytes]] = []
-        self._passed: list[tuple[int, int]] = []
-        self._position = 0
+        self._file, self._reading = (file_system, path), reading
+        self.version: tuple[int | None, str]
+        self._checked_s: float
+        other = _files.get(self._file)  # that is open, so that it is checked from time to time
+        is_same = known is not None and other is not None and other.version == known.version and not other.closed
+        if other is not None and is_same and time.monotonic() < other._checked_s + CHECK_EACH_S:
+            self.version, self._checked_s = other.version, other._checked_s
+        else:
+            self.version, self._checked_s = reading(lambda: version_of(file_system, path)), time.monotonic()
+            _files[self._file] = self
+        if self.version[0] is None:
+            raise io.UnsupportedOperation(
+                "its store does not say how long it is, so that no parts of it can be read"
+            )
+        self._size: int = self.version[0]
+        self._head: Mapping[int, bytes] = {}
+        if known is None or known.version != self.version:
+            self._store, self._place, self._start = _located(file_system, path, reading)
+        else:
+            self._head, self._start, self._store, self._place = known.blocks, known.start, file_system, path
+            while archive := _archive_of(self._store):
+                self._store, self._place = archive
+        self._position: int = 0
         self.skips_content = False
         self._kept: LRUCache[int, bytes] = LRUCache(_NUM_KEPT)
-        self._unused: set[int] = set()  # of those that were requested
-        self._runs: LRUCache[int, int] = LRUCache(_MOST_RUNS)  # block after a request -> number of blocks in it
+        self._fetched = 0, b""  # of a range: its first byte, and its content
+        self._next, self._num_at_once = 0, 0  # block behind the last request, and number of blocks in that
+
+    def known(self) -> KnownFile:
+        """Get what was found about it until now; without the blocks where they are most of the file."""
+        blocks = dict(self._kept)
+        is_little = sum(map(len, blocks.values())) <= self._size // 2
+        return KnownFile(self.version, self._start, blocks if is_little else {})
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether it is a compressed member of a ZIP file."""
+        file_system, path = self._file
+        archive = getattr(file_system, "zip", None)
+        return isinstance(archive, zipfile.ZipFile) and not _is_stored(archive.getinfo(path))
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    seekable = readable
 
     def tell(self) -> int:
         """Position of the next byte."""
@@ -521,108 +269,75 @@ class RemoteFile(_SeekableFile):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Go to a byte; returns its position."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}[whence]
-        if base + offset < 0:
-            raise OSError(f"there is no byte {base + offset} in a file")
-        self._position = base + offset
-        return self._position
+        position: int = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if position < 0:
+            raise OSError(f"there is no byte {position} in a file")
+        self._position = position
+        return position
 
     def readinto(self, buffer: Any) -> int:
         """Read the next bytes, as many as fit into the buffer."""
-        view = memoryview(buffer).cast("B")
-        begin, end = self._position, min(self._position + len(view), self._source.size)
-        if end <= begin:
-            return 0
+        view, begin = memoryview(buffer).cast("B"), self._position
+        end: int = max(min(begin + len(view), self._size), begin)
         if self.skips_content:
             view[: end - begin] = bytes(end - begin)
             self._position = end
-            return end - begin
-        known = next((part for part in (*self._fetched, *self._head) if _has(part, begin)), None)
-        content = self._range(begin, end) if known is None else known[1][begin - known[0] : end - known[0]]
-        view[: len(content)] = content
-        self._position = begin + len(content)
-        if self._passed and self._passed[-1][1] == begin:
-            begin = self._passed.pop()[0]
-        self._passed.append((begin, self._position))
-        return len(content)
+        while self._position < end:
+            content = self._content(self._position, end)
+            place = self._position - begin
+            view[place : place + len(content)] = content
+            self._position += len(content)
+        return end - begin
 
-    def fetch(self, ranges: Sequence[tuple[int, int]]) -> int:
-        """Read ranges of bytes, one request for each, for what is read next; returns the number of requests."""
-        num_requests = 0
-        kept = [part for part in self._fetched if any(_overlap(part, *each) for each in ranges)]
-        for start, end in ranges:
-            stop = min(end, self._source.size)
-            while known := next((part for part in (*kept, *self._head) if _has(part, start)), None):
-                start = known[0] + len(known[1])
-            if start < stop:
-                kept.append((start, self._source.read(start, stop)))
-                num_requests += 1
-        self._fetched = kept
-        return num_requests
+    def fetch(self, start: int, end: int) -> None:
+        """Request a range of bytes at once, for what is read next."""
+        known, content = self._fetched
+        if not known <= start < end <= known + len(content):
+            self._fetched = start, self._read(start, min(end, self._size))
 
-    def as_known(self) -> KnownFile | None:
-        """What was found about it, and what was read of it until now; None where that is much, or it is local."""
-        source, start = self._source, 0
-        while isinstance(source, FileRange):
-            start, source = start + source.start, source.archive
-        if not isinstance(source, RangeReader) or source.version.archive is not None:
-            return None
-        parts = _joined(self._passed)
-        if sum(end - begin for begin, end in parts) > min(_MOST_OF_HEAD, self._source.size // 2):
-            return None
-        head = [(begin, self._range(begin, end)) for begin, end in parts]
-        return KnownFile(start, self._source.size, source.size, source.version.own_marks, head)
-
-    def _range(self, start: int, end: int) -> bytes:
-        first = start // _BLOCK
-        blocks = b"".join(self._block(number) for number in range(first, -(-end // _BLOCK)))
-        return blocks[start - first * _BLOCK : end - first * _BLOCK]
-
-    def _block(self, number: int) -> bytes:
-        if number not in self._kept:
-            self._request(number)
-        self._unused.discard(number)
-        return self._kept[number]
+    def _content(self, begin: int, end: int) -> bytes:
+        start, content = self._fetched
+        if start <= begin < start + len(content):
+            return content[begin - start : end - start]
+        number = begin // _BLOCK
+        block = self._head.get(number)
+        if block is None:
+            if number not in self._kept:
+                self._request(number)
+            block = self._kept[number]
+        return block[begin - number * _BLOCK : end - number * _BLOCK]
 
     def _request(self, number: int) -> None:
-        wanted = range(number, min(number + self._num_at_once(number), -(-self._source.size // _BLOCK)))
-        stop = next((each for each in wanted if each in self._kept), wanted.stop)
-        content = self._source.read(number * _BLOCK, min(stop * _BLOCK, self._source.size))
-        for each in range(number, stop):
-            place = (each - number) * _BLOCK
-            self._kept[each] = content[place : place + _BLOCK]
-            self._unused.add(each)
-        self._runs[stop] = stop - number
+        count = min(2 * self._num_at_once, _MOST_AT_ONCE) if number == self._next and self._num_at_once else 1
+        content = self._read(number * _BLOCK, min((number + count) * _BLOCK, self._size))
+        for place in range(0, len(content), _BLOCK):
+            self._kept[number + place // _BLOCK] = content[place : place + _BLOCK]
+        self._next, self._num_at_once = number + count, count
 
-    def _num_at_once(self, number: int) -> int:
-        num_before = self._runs.pop(number, 0)
-        if not num_before or not self._unused.isdisjoint(range(number - num_before, number)):
-            return 1
-        return min(2 * num_before, _MOST_AT_ONCE)
+    def _read(self, start: int, end: int) -> bytes:
+        try:
+            content = _range(self._store, self._place, self._start + start, self._start + end, self._reading)
+        except Exception as error:
+            try:
+                self._require_same()
+            except ChangedFileError:
+                raise
+            except Exception:  # a store that fails, fails here as well
+                raise error from None
+            raise
+        if _is_local(self._store) or time.monotonic() > self._checked_s + CHECK_EACH_S:
+            self._require_same()
+        return content
+
+    def _require_same(self) -> None:
+        now = within(self._reading.timeout_s, lambda: version_of(*self._file))
+        if now != self.version:
+            then, now_ = (f"size={size}, {marks}" for size, marks in (self.version, now))
+            raise ChangedFileError(f"it was changed while it was read: {then} then, {now_} now")
+        self._checked_s = time.monotonic()
 
     def close(self) -> None:
         """Close the file; may be called again."""
         self._kept.clear()
-        self._unused.clear()
-        self._fetched.clear()
-        self._source.close()
+        self._fetched = 0, b""
         super().close()
-
-
-def _has(part: tuple[int, bytes], place: int) -> bool:
-    return part[0] <= place < part[0] + len(part[1])
-
-
-def _overlap(part: tuple[int, bytes], start: int, end: int) -> bool:
-    return part[0] < end and start < part[0] + len(part[1])
-
-
-def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join ranges that touch or overlap."""
-    joined: list[tuple[int, int]] = []
-    for start, end in sorted(ranges):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], end)
-        else:
-            joined.append((start, end))
-    return joined

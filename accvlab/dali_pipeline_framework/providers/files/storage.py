@@ -14,7 +14,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, BinaryIO, NamedTuple, NoReturn, cast
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import attrs
 import numpy as np
@@ -25,8 +25,8 @@ from ...errors import FileError, MissingPackageError, SettingError, error_that_i
 from ...errors import reason_of as reason_of
 from ...limits.file_limits import LfsPointerError, opened_file
 from ...url_secrets import cleaned, repr_without_secrets
-from .remote_file import KnownFile, open_blocks, read_file, with_bounds
-from .remote_reading import FileSystem, FileVersion, RemoteReading, StorageOptions, bounded
+from .remote_file import KnownFile, RemoteFile, make_safe, read_file, version_of
+from .remote_reading import FileSystem, RemoteReading, StorageOptions
 
 UInt8Array = npt.NDArray[np.uint8]
 StoragePath = str | os.PathLike[str]
@@ -56,8 +56,8 @@ class Storage:
 
     **ZIP files are folders.** A ``.zip`` in a root or in a name is the folder of its members, at any place: of
     ``/data/all.zip``, ``s3://bucket/all.zip/train``, or the name ``chunk_0003.zip/a.mp4``. A local folder of such
-    a name is a folder. Of members that are stored as they are, parts are read, without the rest: `open_blocks`,
-    and of local ones videos without fsspec; members that are compressed are read as a whole.
+    a name is a folder. Of members that are stored as they are, parts are read, without the rest: `open_blocks`;
+    members that are compressed are read as a whole.
 
     Objects are small, immutable, and can be pickled. A remote file system is opened on first use, in each
     process separately: connections do not survive a fork.
@@ -155,12 +155,6 @@ class Storage:
                 return io.BytesIO(read_file(*self._located(name), self._reading))
             return open_regular_file(self.path(name))
 
-    def elsewhere(self, root: StoragePath) -> Storage:
-        """Another folder, with the same settings; a file is its own root."""
-        storage = Storage("", {**self._options, "reading": self._requested_reading})
-        storage.root, storage.is_remote = checked_path(root), is_url(checked_path(root))
-        return storage
-
     def _is_url(self, name: str) -> bool:
         return self.is_remote or is_url(self.path(name))
 
@@ -177,32 +171,20 @@ class Storage:
 
         Errors are those of `open_binary`.
         """
-        if self._is_url(name):
-            version = self.version(name)
-            return version.size, version.marks
         with self._refusing("The file", name):
+            if self._is_url(name):
+                file_system, path = self._located(name)
+                return self._reading(lambda: version_of(file_system, path))
             status = os.stat(self.path(name))
             return status.st_size, status.st_mtime_ns
 
-    def version(self, name: str) -> FileVersion:
-        """Request the version of a remote file. Errors are those of `open_binary`."""
-        with self._refusing("The file", name):
-            file_system, path = self._located(name)
-            return self._reading(lambda: FileVersion(file_system, path, is_fresh=True))
+    def open_blocks(self, name: str, known: KnownFile | None = None) -> RemoteFile:
+        """Open a file at a URL or in an archive for random access. Errors are those of `open_binary`.
 
-    def open_blocks(self, name: str, version: FileVersion) -> BinaryIO:
-        """Open that version of a remote file for random access. Errors are those of `open_binary`."""
-        with self._refusing("The file", name):
-            return cast(BinaryIO, open_blocks(version, self._reading))
-
-    def open_known(self, name: str, known: KnownFile) -> BinaryIO:
-        """Open a file that was read before, or the archive that has it, in the same version; nothing is requested.
-
-        Errors are those of `open_binary`.
+        Where it is known from before, only its version is requested.
         """
         with self._refusing("The file", name):
-            file_system, path = self._located(name)
-            return cast(BinaryIO, known.open(file_system, path, self._reading))
+            return RemoteFile(*self._located(name), self._reading, known)
 
     def find(self, pattern: str) -> list[str]:
         """List the files of a remote folder whose names match a pattern, in no particular order.
@@ -257,10 +239,9 @@ class Storage:
         return file_system, path
 
     def _open(self, url: str) -> tuple[FileSystem, str]:
-        timeout_s = self._reading.timeout_s
         if "::" not in url:
-            return _opened(url, self._options, timeout_s)
-        return self._reading(lambda: _opened(url, self._options, timeout_s))  # reads the members of an archive
+            return _opened(url, self._options)
+        return self._reading(lambda: _opened(url, self._options))  # reads the members of an archive
 
     @contextlib.contextmanager
     def _refusing(self, what: str, name: str) -> Iterator[None]:
@@ -494,11 +475,11 @@ def _of_links(url: str, options: StorageOptions) -> StorageOptions:
     return {protocols[-1]: options}
 
 
-def _opened(root: str, options: StorageOptions, timeout_s: float) -> tuple[FileSystem, str]:
+def _opened(root: str, options: StorageOptions) -> tuple[FileSystem, str]:
     fsspec = _needed_fsspec(root)
     try:
-        bounds = bounded(root, with_bounds(root, _of_links(root, options)), timeout_s)
-        file_system, path = fsspec.core.url_to_fs(root, **bounds)
+        file_system, path = fsspec.core.url_to_fs(root, **_of_links(root, options))
+        make_safe(file_system)
     except ImportError as error:  # of what fsspec needs for this protocol
         raise MissingPackageError(
             f"{repr_without_secrets(root)} cannot be opened: {str(error).rstrip('.')}. Install what its "

@@ -21,7 +21,7 @@ from nvidia.dali import types
 
 from ...checks import bullets, index_in, listed, number, one_of, setting_error, shown
 from ...draws.keyed_draws import Int64Array
-from ...errors import SettingError
+from ...errors import SettingError, reason_of
 from ...sample_data import SampleDataGroup
 from ...sample_data.names import Name
 from ...sampling.arithmetic.times import nearest
@@ -67,49 +67,24 @@ class TimestampParser:
 
     def __call__(self, file_name: str) -> int | float:
         """Read a time stamp, or raise a `SettingError` where there is none, or it is not finite."""
-        if callable(self._rule):
-            return _by_function(self._rule, file_name)
-        text = os.path.splitext(file_name)[0]
-        if self._pattern is not None:
-            found = self._pattern.search(file_name)
-            if found is None or found.group(1) is None:
-                raise SettingError(
-                    f"`timestamp` finds no time stamp in the file name {file_name!r}: the regular expression "
-                    f"{self._pattern.pattern!r} does not match."
-                )
-            text = found.group(1)
-        return self._number(text, file_name)
-
-    def _number(self, text: str, file_name: str) -> int | float:
+        found: Any = os.path.splitext(file_name)[0]
+        failure = None
         try:
-            return _checked(int(text) if text.lstrip("+-").isdecimal() else float(text))
-        except ValueError:
-            advice = "A function or a regular expression as `timestamp` says where in the name the number is."
-            if self._pattern is not None:
-                advice = f"The group of the regular expression {self._pattern.pattern!r} must be a number."
-            raise SettingError(
-                f"No time stamp can be read off the file name {file_name!r}: {text!r} is not a finite number of "
-                f"at most 64 bits. {advice}"
-            ) from None
-
-
-def _by_function(function: Callable[[str], float], file_name: str) -> int | float:
-    try:
-        value: object = function(file_name)
-    except Exception as error:
-        failed = f"The function given as `timestamp` failed for the file name {file_name!r}"
-        raise SettingError(f"{failed}: {type(error).__name__}: {error}") from error
-    try:
-        return _checked(int(value) if isinstance(value, numbers.Integral) else number(value, "timestamp"))
-    except ValueError as error:
-        rule = "The function given as `timestamp` must return a finite number of at most 64 bits"
-        raise SettingError(f"{rule}, got {value!r} for the file name {file_name!r}.") from error
-
-
-def _checked(value: int | float) -> int | float:
-    if (isinstance(value, int) and abs(value) >= 2**62) or not np.isfinite(value):
-        raise ValueError
-    return value
+            if callable(self._rule):
+                found = self._rule(file_name)
+            elif self._pattern is not None:
+                match = self._pattern.search(file_name)
+                found = None if match is None else match.group(1)
+            if isinstance(found, str):
+                found = int(found) if found.lstrip("+-").isdecimal() else float(found)
+            value = int(found) if isinstance(found, numbers.Integral) else number(found, "timestamp")
+            if abs(value) < (_MOST if isinstance(value, int) else math.inf):
+                return value
+        except Exception as error:
+            failure = error
+        rule = "`timestamp` must find a finite number of at most 64 bits"
+        why = "" if failure is None or isinstance(failure, SettingError) else f" ({reason_of(failure)})"
+        raise SettingError(f"{rule} in the file name {file_name!r}, got {found!r}{why}.") from failure
 
 
 def as_times(values: Sequence[int | float]) -> TimeArray:
@@ -397,8 +372,9 @@ class RigAccount:
             parts.setdefault(recording, []).append(f"{count} frame(s) of {camera} missing")
         for recording, notes in self.notes.items():
             parts.setdefault(recording, []).extend(notes)
-        names = [each if isinstance(each, str) else f"recording {each}" for each in parts]
-        return [f"{name}: {', '.join(texts)}" for name, texts in zip(names, parts.values(), strict=True)]
+        return [
+            f"{'recording ' * isinstance(each, int)}{each}: {', '.join(texts)}" for each, texts in parts.items()
+        ]
 
 
 OptionalField: TypeAlias = tuple[Name | None, types.DALIDataType, int | None]

@@ -26,7 +26,6 @@ from ..files.storage import Storage, StoragePath, as_utf8
 from . import camera_rigs as rigs
 
 Alignment: TypeAlias = Literal["name", "time"]
-RigLayout: TypeAlias = Literal["recording/camera", "camera/recording"]
 
 
 def _cameras(cameras: Mapping[str, str] | Sequence[str] | None) -> dict[str, str] | None:
@@ -55,9 +54,9 @@ class FrameFolders(rigs.CameraRig):
     ``fn.readers.sequence`` finds, in its order. Files without the extension of an image, and names that begin
     with a dot, are left out::
 
-        one camera                cameras={"front": "F", "rear": "R"}    layout="camera/recording"
-        root/<recording>/1.jpg    root/<recording>/F/1.jpg               root/F/<recording>/1.jpg
-        root/<recording>/2.jpg    root/<recording>/R/1.jpg               root/R/<recording>/1.jpg
+        one camera                cameras={"front": "F", "rear": "R"}
+        root/<recording>/1.jpg    root/<recording>/F/1.jpg
+        root/<recording>/2.jpg    root/<recording>/R/1.jpg
 
     Frames of different cameras belong together by their file names without extension (``align="name"``), or by
     time stamps in the file names (``"time"``): each camera's frame that is nearest to the reference camera's, and
@@ -68,7 +67,6 @@ class FrameFolders(rigs.CameraRig):
         file_root: Folder of the recordings, a local path or a URL (see `FileDataProvider`).
         cameras: Name and folder of each camera, or the folders alone; their order is that of the groups. None: the
             frames lie directly in the folders of the recordings.
-        layout: Nesting of the folders.
         align: By what frames of different cameras belong together. By time, frames are also in the order of their
             time stamps.
         timestamp: How to read a time stamp off a file name: a regular expression with one group, a function of the
@@ -93,7 +91,6 @@ class FrameFolders(rigs.CameraRig):
 
     file_root: StoragePath = attrs.field(kw_only=False, repr=repr_without_secrets)
     cameras: dict[str, str] | None = attrs.field(default=None, converter=_cameras, kw_only=True)
-    layout: RigLayout = attrs.field(default="recording/camera", validator=one_of(RigLayout), kw_only=True)
     align: Alignment = attrs.field(default="name", validator=one_of(Alignment), kw_only=True)
     timestamp: rigs.TimestampRule | None = attrs.field(default=None, kw_only=True)
     timestamp_unit_s: float = attrs.field(default=1.0, validator=valid(number, above=0), kw_only=True)
@@ -131,41 +128,29 @@ class RecordingFolders:
     Attributes:
         storage: The root.
         cameras: Names of the cameras and their folders; None where a recording has no folders for cameras.
-        layout: Nesting of the folders.
         num_skipped: Number of files that were left out since they do not have the extension of an image.
         skipped: One of them.
     """
 
     storage: Storage
     cameras: dict[str, str] | None
-    layout: RigLayout
     num_skipped: int = 0
     skipped: str = ""
 
     def recordings(self) -> list[str]:
         """List the names of the recordings, in the order in which DALI finds them; at least one."""
-        if self.cameras is None or self.layout == "recording/camera":
-            names = self._folders("")
-        else:
-            top = self._folders("")
-            folders = self.cameras.values()
-            missing = [repr(folder) for folder in folders if not self.storage.is_folder(folder)]
-            if missing:
-                where = f"{', '.join(missing)} (`cameras`) in {self.storage.shown()}"
-                raise SettingError(f"There is no folder {where}. There {_listed(top)}.")
-            names = [*{recording for folder in folders for recording in self._folders(folder)}]
+        names = self._folders("")
         # DALI sorts whole paths, in which a "/" follows the folder.
         names.sort(key=lambda name: os.fsencode(name) + b"/")
         if not names:
-            raise SettingError(self._why_there_is_no_recording())
+            raise self.nothing_found("folder of a recording")
         return names
 
     def folder(self, recording: str, camera: str | None) -> str:
         """Get the folder of a camera of a recording, relative to the root."""
         if camera is None or self.cameras is None:
             return recording
-        folder = self.cameras[camera]
-        return f"{recording}/{folder}" if self.layout == "recording/camera" else f"{folder}/{recording}"
+        return f"{recording}/{self.cameras[camera]}"
 
     def frames(self, recording: str, camera: str | None) -> list[str] | None:
         """List the file names of the frames of a camera of a recording, in the order of their bytes.
@@ -190,57 +175,28 @@ class RecordingFolders:
         names.sort(key=os.fsencode)
         return names
 
-    def expected(self) -> str:
-        """Describe the expected folders, for messages."""
-        parts = ["<recording>"]
-        if self.cameras is not None:
-            parts.insert(self.layout == "recording/camera", "<camera>")
-        return "/".join([self.storage.root, *parts, "<frame>.jpg"])
+    def nothing_found(self, what: str) -> SettingError:
+        """Get the error where nothing of a kind is found: which paths are expected, and what is there."""
+        camera = "" if self.cameras is None else "<camera>/"
+        expected = repr_without_secrets(f"{self.storage.root}/<recording>/{camera}<frame>.jpg")
+        skipped = f" {self.num_skipped} other file(s) or folder(s) are left out, e.g. {self.skipped!r}." * bool(
+            self.skipped
+        )
+        at_top = listed(sorted(repr(name) for name, _ in self.storage.list_folder()), 10)
+        return SettingError(
+            f"There is no {what} in {self.storage.shown()}: frames must lie as {expected}, with the extension of "
+            f"an image.{skipped} At the top are {at_top}."
+        )
 
     def _folders(self, folder: str) -> list[str]:
         return [
             name for name, is_folder in self.storage.list_folder(folder) if is_folder and not name.startswith(".")
         ]
 
-    def _why_there_is_no_recording(self) -> str:
-        files = [name for name, is_folder in self.storage.list_folder() if not is_folder]
-        found = "The root is empty."
-        if self.layout == "camera/recording" and self.cameras is not None:
-            found = "The folders of the cameras have no folders in them."
-        elif files:
-            advice = f"{min(files)!r}: put the frames of each recording into a folder of its own."
-            found = f"The root itself has {len(files)} file(s), e.g. {advice}"
-        expected = repr_without_secrets(self.expected())
-        return f"There is no recording in {self.storage.shown()}: frames must lie as {expected}. {found}"
-
-    def why_there_is_no_frame(self, recordings: Sequence[str]) -> str:
-        """Explain why no recording has a frame."""
-        recording = recordings[0]
-        has_recordings_on_top = self.cameras is None or self.layout == "recording/camera"
-        within = self._folders(recording) if has_recordings_on_top else []
-        advice = "The folders are empty."
-        if self.num_skipped:
-            advice = f"Each file must have the extension of an image ({', '.join(_EXTENSIONS)})."
-        if within and self.cameras is None:
-            advice = (
-                f"In {recording!r} {_listed(within)}: if these are cameras, name them with "
-                f"`cameras={sorted(within)[:3]!r}`; if they are recordings, the root is "
-                f"{self.storage.path(recording)!r}."
-            )
-        elif within:
-            advice = f"`cameras` are {[*(self.cameras or {}).values()]!r}; in {recording!r} {_listed(within)}."
-        skipped = f" {self.num_skipped} other file(s) or folder(s), e.g. {self.skipped!r}." if self.skipped else ""
-        why = f"frames must lie as {repr_without_secrets(self.expected())}.{skipped} {advice}"
-        return f"There is no frame in the {len(recordings)} recording(s) of {self.storage.shown()}: {why}"
-
 
 def has_image_extension(name: str) -> bool:
     """Whether a file counts as a frame, by its extension."""
     return os.path.splitext(name)[1].lower() in _EXTENSIONS
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"are {len(names)} folders: {listed(map(repr, sorted(names)), 10)}" if names else "is no folder"
 
 
 _logger = logging.getLogger(__name__)
@@ -329,7 +285,7 @@ class _Scan:
     def __init__(self, settings: FrameFolders, keeps_timestamps: bool) -> None:
         self._settings = settings
         self._storage = Storage(settings.file_root, settings.storage_options)
-        self._folders = RecordingFolders(self._storage, settings.cameras, settings.layout)
+        self._folders = RecordingFolders(self._storage, settings.cameras)
         self._cameras: list[str | None] = [*settings.camera_names] or [None]
         self._parser = rigs.TimestampParser(settings.timestamp)
         self._keeps_timestamps = keeps_timestamps
@@ -343,8 +299,7 @@ class _Scan:
         self._unused: dict[tuple[str, str], int] = {}
 
     def run(self) -> FrameIndex:
-        recordings = self._folders.recordings()
-        for recording in recordings:
+        for recording in self._folders.recordings():
             self._add_recording(recording)
         if self._folders.num_skipped:
             _logger.warning(
@@ -356,7 +311,7 @@ class _Scan:
             )
         self._account.report(self._settings, not self._numbers, f" in {self._storage.shown()}")
         if not len(self._numbers):
-            raise SettingError(self._folders.why_there_is_no_frame(recordings))
+            raise self._folders.nothing_found("frame")
         timestamps = rigs.as_times(self._timestamps).reshape(-1, len(self._cameras)) if self._timestamps else None
         edges, numbers = np.array(self._edges, np.int64), np.array(self._numbers, np.int64)
         arrays = edges, np.array(self._recordings, np.int32), numbers, timestamps

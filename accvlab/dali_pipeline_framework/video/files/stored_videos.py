@@ -1,40 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Videos that are no files of their own: in remote storage, and in ZIP files."""
+"""Videos that are no files of their own: in remote storage, and in archives."""
 
 from __future__ import annotations
 
-import functools
 import os
-import zipfile
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, MutableMapping
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any
 
 import attrs
 
-from ...checks import did_you_mean, shown
-from ...errors import FileError, VideoError, error_that_is_also, file_error
-from ...limits.file_limits import opened_file
-from ...providers.files.remote_file import FileRange, KnownFile, LocalFile, RemoteFile, is_stored
-from ...providers.files.remote_reading import FileVersion
+from ...errors import VideoError
+from ...providers.files.remote_file import KnownFile, RemoteFile
+from ...providers.files.remote_reading import ChangedFileError
 from ...providers.files.storage import Storage, is_url, members_url, parent_of
 from ...url_secrets import repr_without_secrets, without_secrets
 from .video_file import FileState
 
-_Self = TypeVar("_Self", bound="StoredVideo")
-
 
 @attrs.frozen
-class StoredVideo(ABC):
+class StoredVideo:
     """A video that is opened by what stores it.
 
     Attributes:
         url: Its URL.
+        storage: What opens it.
+        path: Its name there.
         indexed: The version that was indexed; None for whatever is there.
-        known: What was found about its file then; None to ask its store.
+        known: What was found about its file then; None to request it.
     """
 
     url: str = attrs.field(repr=repr_without_secrets)
+    storage: Storage
+    path: str = attrs.field(repr=repr_without_secrets)
     indexed: FileState | None = attrs.field(default=None, kw_only=True)
     known: KnownFile | None = attrs.field(default=None, kw_only=True, repr=False)
 
@@ -43,149 +40,49 @@ class StoredVideo(ABC):
         """The URL as messages show it."""
         return without_secrets(self.url)
 
-    def as_indexed(self: _Self, state: FileState | None, known: KnownFile | None = None) -> _Self:
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is read from elsewhere, not from a local archive."""
+        return is_url(self.url.rpartition("::")[2])
+
+    def as_indexed(self, state: FileState | None, known: KnownFile | None = None) -> StoredVideo:
         """The same video, in one version only."""
         return attrs.evolve(self, indexed=state, known=known)
 
-    @abstractmethod
     def state(self) -> FileState:
-        """Ask for its state.
+        """Request its state.
 
         Raises:
             FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
         """
+        return FileState(*self.storage.state(self.path))
 
-    @abstractmethod
-    def open(self) -> BinaryIO:
+    def open(self) -> RemoteFile:
         """Open it, to be read here and there.
 
         Raises:
             FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
             VideoError: It is not in the version that was indexed, or parts of it cannot be read.
         """
-
-    @abstractmethod
-    def require_indexed(self) -> None:
-        """Check that it is the one that was indexed, before reading continues elsewhere in it.
-
-        Raises:
-            VideoError: It was changed.
-        """
-
-    def _require(self, state: FileState) -> None:
+        try:
+            file = self.storage.open_blocks(self.path, self.known)
+        except ChangedFileError as error:  # its archive, since its list of members was read
+            if self.indexed is None:
+                raise
+            raise VideoError(f"The video {self.name!r} was changed after it was indexed: {error}") from error
         if self.indexed is not None:
-            self.indexed.require_same(state, repr(self.name))
-
-    def _refuse_compressed(self) -> VideoError:
-        return VideoError(
-            f"The video {self.name!r} is compressed in its ZIP file, so that no part of it can be read by itself. "
-            f"Unpack it, or pack it without compression (zip -0): that makes a video hardly larger."
-        )
-
-
-@attrs.frozen
-class RemoteVideo(StoredVideo):
-    """A video in remote storage.
-
-    Attributes:
-        storage: What opens it.
-        path: Its name there.
-    """
-
-    storage: Storage
-    path: str = attrs.field(repr=repr_without_secrets)
-
-    def state(self) -> FileState:
-        """Ask for its state, see `StoredVideo`."""
-        return FileState(*self.storage.state(self.path))
-
-    def require_indexed(self) -> None:
-        """Do nothing: each part that is read has its version."""
-
-    def require_same(self) -> None:
-        """Ask for its state, and check that it is the one that was indexed; a `VideoError` where it is not."""
-        self._require(self.state())
-
-    @property
-    def _stored(self) -> str | None:
-        """URL of the file in the store, which may be its archive; None in longer chains."""
-        links = self.url.split("::")
-        is_member = len(links) == 2 and links[0].startswith(("zip://", "tar://")) and is_url(links[1])
-        return self.url if len(links) == 1 else links[1] if is_member else None
-
-    def open(self) -> BinaryIO:
-        """Open it, see `StoredVideo`."""
-        if self.known is not None and self._stored is not None:
-            return self.storage.elsewhere(self._stored).open_known("", self.known)
-        version = self.storage.version(self.path)
-        self._require(FileState(version.size, version.marks))
-        if is_compressed(version):
-            raise self._refuse_compressed()
-        return self.storage.open_blocks(self.path, version)
+            self.indexed.require_same(FileState(*file.version), repr(self.name))
+        if file.is_compressed:
+            raise VideoError(
+                f"The video {self.name!r} is compressed in its ZIP file, so that no part of it can be read by "
+                f"itself. Unpack it, or pack it without compression (zip -0): that makes a video hardly larger."
+            )
+        return file
 
 
 def is_remote_video(source: object) -> bool:
     """Whether a source, as `located` returns it, is a video in remote storage."""
-    return isinstance(source, RemoteVideo)
-
-
-def is_compressed(version: FileVersion) -> bool:
-    """Whether a file is a compressed member of a ZIP file."""
-    archive = getattr(version.file_system, "zip", None)
-    return isinstance(archive, zipfile.ZipFile) and not is_stored(archive.getinfo(version.path))
-
-
-@attrs.frozen
-class ZippedVideo(StoredVideo):
-    """A video in a local ZIP file. Its state is that of the ZIP file.
-
-    Attributes:
-        archive: Path of the ZIP file.
-        member: Its name there.
-    """
-
-    archive: str
-    member: str
-
-    def state(self) -> FileState:
-        """Ask for its state, see `StoredVideo`."""
-        return FileState.of_video(self.archive, repr(self.name))
-
-    def require_indexed(self) -> None:
-        """Check that the ZIP file was not changed, see `StoredVideo`."""
-        self._require(self.state())
-
-    def open(self) -> BinaryIO:
-        """Open it, see `StoredVideo`."""
-        state = self.state()
-        self._require(state)
-        members = _members(self.archive, state)
-        info = members.get(self.member)
-        if info is None:
-            hint = did_you_mean(self.member, [*members])
-            there = f"It has {len(members)} others."
-            message = f"There is no {shown(self.member)} in the ZIP file {self.archive!r}.{hint} {there}"
-            raise error_that_is_also(FileError, [FileNotFoundError], message)
-        if not is_stored(info):
-            raise self._refuse_compressed()
-        try:
-            file = LocalFile(opened_file(self.archive, is_limited=False)[0])
-            return cast(BinaryIO, RemoteFile(FileRange.of_member(file, info)))
-        except OSError as error:
-            raise file_error(f"Cannot open the video {self.name!r}", error) from error
-
-
-@functools.lru_cache(maxsize=256)
-def _members(archive: str, state: FileState) -> dict[str, zipfile.ZipInfo]:
-    try:
-        descriptor, _ = opened_file(archive, is_limited=False)
-        with os.fdopen(descriptor, "rb") as file, zipfile.ZipFile(file) as opened:
-            return {info.filename: info for info in opened.infolist()}
-    except zipfile.BadZipFile as error:
-        what = f"The ZIP file {archive!r} of {state.size} bytes cannot be read"
-        raise FileError(f"{what}: {error}. It is no ZIP file, or cut short; copy it again.") from error
-    except (OSError, NotImplementedError) as error:
-        raise file_error(f"The ZIP file {archive!r} cannot be read", error) from error
+    return isinstance(source, StoredVideo) and source.is_remote
 
 
 def located(
@@ -193,7 +90,7 @@ def located(
     storage_options: Mapping[str, Any] | None = None,
     storages: MutableMapping[str, Storage] | None = None,
 ) -> Any:
-    """Return what opens a video in remote storage or in a ZIP file, and any other source as it is.
+    """Return what opens a video in remote storage or in an archive, and any other source as it is.
 
     The video is named as `Storage` names files: by a URL, or by a path in which ZIP files are folders.
 
@@ -202,16 +99,9 @@ def located(
         storage_options: Arguments of the file system.
         storages: Archives by their URLs that are shared, each with its list of members; new ones are added.
     """
-    if not isinstance(source, str | os.PathLike):
+    url = members_url(os.fspath(source)) if isinstance(source, str | os.PathLike) else source
+    if not isinstance(url, str) or not is_url(url):
         return source
-    path = os.fspath(source)
-    url = members_url(path) if isinstance(path, str) else ""
-    if not is_url(url):
-        return source
-    _, is_zip, chained = url.partition("zip://")
-    member, _, archive = chained.partition("::")
-    if is_zip and url.startswith("zip://") and archive and not is_url(archive):
-        return ZippedVideo(url, archive, member)
     folder, name = parent_of(url) if "::" in url else ("", url)
     storage = Storage(folder, storage_options)
-    return RemoteVideo(url, storage if storages is None else storages.setdefault(folder, storage), name)
+    return StoredVideo(url, storage if storages is None else storages.setdefault(folder, storage), name)

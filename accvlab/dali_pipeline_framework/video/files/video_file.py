@@ -29,6 +29,7 @@ def opened(source: Any) -> Iterator[BinaryIO]:
             yield file
     else:
         position = source.tell()
+        source.seek(0)
         try:
             yield source
         finally:
@@ -44,26 +45,15 @@ def is_file_or_missing(path: str | os.PathLike[str]) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
-def is_empty(source: Any) -> bool:
-    """Whether a path, bytes, or an open binary file has no bytes at all; False where it cannot be read."""
-    try:
-        with opened(source) as file:
-            return file.seek(0, os.SEEK_END) == 0
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
 def pointer_error(source: Any) -> LfsPointerError | None:
     """Return the error where a path, bytes, or an open binary file is only a pointer of Git LFS; else None."""
     try:
         with opened(source) as file:
-            if file.seek(0, os.SEEK_END) < _MOST_LOOKED_AT:
-                file.seek(0)
-                require_no_pointer(file.read(_MOST_LOOKED_AT))
+            require_no_pointer(file.read(_MOST_LOOKED_AT))
     except LfsPointerError as error:
         return error
     except (OSError, ValueError, AttributeError):
-        return None
+        pass
     return None
 
 
@@ -220,17 +210,18 @@ class WatchedFile:
 
     def read(self, size: int = -1) -> bytes:
         """Read the next bytes; none after an error."""
-        return self._tried(lambda: self._file.read(size), b"")
+        return self.tried(lambda: self._file.read(size), b"")
 
     def seek(self, offset: int, whence: int = 0) -> int:
         """Go to a byte; returns where that is."""
-        return self._tried(lambda: self._file.seek(offset, whence), 0)
+        return self.tried(lambda: self._file.seek(offset, whence), 0)
 
     def tell(self) -> int:
         """Where the next byte is read."""
-        return self._tried(self._file.tell, 0)
+        return self.tried(self._file.tell, 0)
 
-    def _tried(self, action: Callable[[], _T], otherwise: _T) -> _T:
+    def tried(self, action: Callable[[], _T], otherwise: _T) -> _T:
+        """Do something with the file; another value after an error."""
         if self.error is None:
             try:
                 return action()

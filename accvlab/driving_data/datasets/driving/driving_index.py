@@ -345,7 +345,7 @@ class DrivingIndex:
         Raises:
             FileError: There is no index of this version, or it is damaged.
         """
-        columns = Columns.open(folder, _KIND, is_verified=False)
+        columns = Columns.open(folder, _KIND)
         tables: dict[str, dict[str, Any]] = {}
         for name, array in columns.arrays.items():
             table, _, column = name.partition(".")

@@ -87,7 +87,7 @@ class VideoFrames:
         index = self._indices.get(path)
         if index is None:
             self._indices[path] = index = cached_video_index(self._index_folder, self._located(path))
-            index.warn_of_doubts(repr(path), _ADVICE)
+            index.warn_of_choices(repr(path), _ADVICE)
         return index
 
     def times_s(self, path: str) -> Float64:

@@ -63,7 +63,7 @@ class FileResolver:
     def _has(self, name: str) -> bool:
         try:
             if self._storage.is_remote:
-                self._storage.version(name)
+                self._storage.state(name)
             else:
                 self._storage.open_binary(name).close()
         except FileError:

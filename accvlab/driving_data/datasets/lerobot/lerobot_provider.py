@@ -159,7 +159,7 @@ class LeRobotProvider(BlueprintProvider):
         self._folder = load_or_make(
             self._cache,
             [*key, states],
-            lambda folder: str(Columns.open(folder, _KIND, is_verified=False).folder),
+            lambda folder: str(Columns.open(folder, _KIND).folder),
             lambda: _made(files, found, places, stored, is_whole=episodes is None, has_task=self._has_task),
             setting=SETTING,
         )
@@ -197,7 +197,7 @@ class LeRobotProvider(BlueprintProvider):
 
     @cached_property
     def _columns(self) -> Columns:
-        return Columns.open(self._folder, _KIND, is_verified=False)
+        return Columns.open(self._folder, _KIND)
 
     @cached_property
     def _place_of(self) -> dict[str, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,11 +32,9 @@ def save(folder: Path, arrays: dict[str, Any] | None = None, **notes: Any) -> Pa
 
 
 def rewrite_header(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the header, and its checksum."""
-    header = json.loads((folder / "header.json").read_text())["header"]
+    header = json.loads((folder / "header.json").read_text())
     change(header)
-    content = f'"header": {json.dumps(header)}}}'
-    (folder / "header.json").write_text(f'{{"checksum": "{zlib.crc32(content.encode()):08x}",\n{content}')
+    (folder / "header.json").write_text(json.dumps(header))
 
 
 @pytest.mark.parametrize("is_mapped", [True, False])
@@ -80,24 +77,27 @@ def test_replaced_columns_are_read_to_the_end_and_other_files_are_left_alone(tmp
     assert sorted(os.listdir(tmp_path)) == sorted([".hidden", column.name, "a.npy", "header.json", "notes.txt"])
 
 
-@pytest.mark.parametrize("num_written", [1, 2])
-def test_of_a_writer_that_is_killed_nothing_is_seen(
-    tmp_path: Path, num_written: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replace_file = columns_module.replace_file
-    written: list[str] = []
+def half_a_column(file: Any, array: Any, **_: Any) -> None:
+    file.write(b"half")
+    file.flush()
+    if array.sum():
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    def replace_or_die(path: str, parts: Any) -> None:
-        if len(written) == num_written:
-            parts = iter((*parts, os.kill(os.getpid(), signal.SIGKILL)))
-        written.append(path)
-        replace_file(path, parts)
 
+def no_header(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("place", ["column", "header"])
+def test_of_a_writer_that_is_killed_nothing_is_seen(tmp_path: Path, place: str) -> None:
     def die_while_writing(folder: Path) -> None:
         child = os.fork()
         if child == 0:
-            columns_module.replace_file = replace_or_die  # type: ignore[assignment]
-            save(folder, {"a": np.zeros(5), "b": np.zeros(5)})
+            if place == "column":
+                columns_module.np.save = half_a_column  # type: ignore[assignment]
+            else:
+                columns_module.replace_file = no_header  # type: ignore[assignment]
+            save(folder, {"a": np.zeros(5), "b": np.ones(5)})
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
@@ -119,7 +119,7 @@ def test_writers_do_not_disturb_each_other_nor_readers(
     tmp_path: Path, has_locks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_locks:
-        monkeypatch.setattr(columns_module, "_acquired", lambda *_: None)
+        monkeypatch.setattr(columns_module.FileLock, "acquire", lambda *_, **__: None)
     folder = tmp_path / "index"
 
     def write_often(value: int) -> int:
@@ -150,12 +150,6 @@ def test_writers_do_not_disturb_each_other_nor_readers(
         assert len(os.listdir(folder)) == 3
 
 
-def damage_column(folder: Path) -> None:
-    (path,) = folder.glob("pose.*.npy")
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + b"\7")
-
-
 def cut_column(folder: Path) -> None:
     (path,) = folder.glob("pose.*.npy")
     os.truncate(path, path.stat().st_size - 1)
@@ -166,27 +160,27 @@ def make_pipe(folder: Path) -> None:
     os.mkfifo(folder / "header.json")
 
 
-def set_column(part: int, value: Any) -> Callable[[Path], None]:
-    return lambda folder: rewrite_header(folder, lambda header: header["columns"]["pose"].__setitem__(part, value))
-
-
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (damage_column, r"the content of pose\.[0-9a-f]{8}\.npy was changed"),
-        (cut_column, r"pose\.[0-9a-f]{8}\.npy must have 320 bytes, has 319"),
+        (cut_column, "mmap length is greater than file size"),
+        (
+            lambda folder: next(folder.glob("pose.*")).write_bytes(b"pose" * 50),
+            "magic string is not correct|allow_pickle",
+        ),
+        (lambda folder: next(folder.glob("pose.*")).write_bytes(b""), "No data left in file|empty"),
         (lambda folder: next(folder.glob("pose.*")).unlink(), "No such file or directory"),
         (lambda folder: (folder / "header.json").unlink(), "No such file or directory"),
         (lambda folder: (folder / "header.json").write_text(""), "Expecting value"),
         (lambda folder: (folder / "header.json").write_text("[" * 10_000), "its values are nested too deep"),
-        (lambda folder: (folder / "header.json").write_text("{}"), "'header'"),
+        (lambda folder: (folder / "header.json").write_text("{}"), "'version'"),
         (lambda folder: (folder / "header.json").write_text("[]"), "list indices must be"),
         (make_pipe, "it is no regular file"),
-        (lambda folder: rewrite_header(folder, lambda header: header.update(version=7)), "of version 7, must be"),
+        (
+            lambda folder: rewrite_header(folder, lambda header: header.update(version=7)),
+            "'index of a test' and version 7",
+        ),
         (lambda folder: Columns("other", {}).save(folder), "it is of kind 'other'"),
-        (set_column(0, "|O"), "holds Python objects"),
-        (set_column(1, [10**12]), "must have 8000000000128 bytes, has 320"),
-        (set_column(1, [-1, -1]), "must have 136 bytes, has 320"),
     ],
 )
 def test_damaged_and_other_columns_are_refused(
@@ -197,25 +191,6 @@ def test_damaged_and_other_columns_are_refused(
         FileError, match=rf"index' is no index of a test that can be used; make it anew.*: .*{reason}"
     ):
         Columns.open(tmp_path / "index", KIND)
-
-
-def test_a_header_with_any_change_is_refused(tmp_path: Path) -> None:
-    path = save(tmp_path, {"a": np.zeros(1)}, x=1) / "header.json"
-    content = path.read_bytes()
-    for position in range(len(content)):
-        changed = bytearray(content)
-        changed[position] ^= 1
-        path.write_bytes(changed)
-        with pytest.raises(FileError, match="is no index of a test"):
-            Columns.open(tmp_path, KIND)
-
-
-def test_content_is_looked_at_only_where_it_is_asked_for(tmp_path: Path) -> None:
-    damage_column(save(tmp_path))
-    assert Columns.open(tmp_path, KIND, is_verified=False).arrays["pose"].shape == (2, 3, 4)
-    cut_column(tmp_path)
-    with pytest.raises(FileError, match="must have 320 bytes"):
-        Columns.open(tmp_path, KIND, is_verified=False)
 
 
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from support.videos import make_video
 from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError
 from accvlab.dali_pipeline_framework.faults.fault_policy import Quarantine
 from accvlab.dali_pipeline_framework.providers.files import columns
-from accvlab.dali_pipeline_framework.providers.files.columns import making
+from accvlab.dali_pipeline_framework.providers.files.columns import locked
 from accvlab.dali_pipeline_framework.video import video_index
 from accvlab.dali_pipeline_framework.video.video_index import cached_video_index
 
@@ -50,31 +50,16 @@ def test_one_of_several_processes_makes_it(source: Path, is_deadly: bool) -> Non
     assert_one_process_makes_it(open_videos, source, is_deadly)
 
 
-@pytest.fixture
-def locked(tmp_path: Path) -> Iterator[Path]:
-    with making(tmp_path / "index"):
-        yield tmp_path / "index"
-
-
-def test_the_same_thread_and_forked_children_do_not_wait_for_themselves(locked: Path) -> None:
-    with making(locked):
-        assert locked.with_name(".index.lock").exists()
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if not columns._held else 1)
-    assert os.waitpid(child, 0)[1] == 0
-
-
 def test_another_thread_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
     monkeypatch.setattr(columns, "_LOGGED_AFTER_S", 0.1)
     order: list[str] = []
 
     def second() -> None:
-        with making(tmp_path / "index"):
+        with locked(str(tmp_path / "index")):
             order.append("second")
 
     thread = threading.Thread(target=second)
-    with caplog.at_level("INFO"), making(tmp_path / "index"):
+    with caplog.at_level("INFO"), locked(str(tmp_path / "index")):
         thread.start()
         time.sleep(0.4)
         order.append("first")
@@ -87,7 +72,7 @@ def test_waiting_has_an_end(tmp_path: Path, monkeypatch: Any, caplog: pytest.Log
     monkeypatch.setattr(columns, "_MOST_S", 0.2)
 
     def other() -> None:
-        with making(tmp_path / "index"):
+        with locked(str(tmp_path / "index")):
             has_begun.set()
             may_end.wait(10)
 
@@ -95,18 +80,21 @@ def test_waiting_has_an_end(tmp_path: Path, monkeypatch: Any, caplog: pytest.Log
     thread = threading.Thread(target=other)
     thread.start()
     has_begun.wait(10)
-    with making(tmp_path / "index"):
+    with locked(str(tmp_path / "index")):
         assert "is made although another process" in caplog.text
     may_end.set()
     thread.join(10)
 
 
 def test_without_locks_it_is_made_all_the_same(tmp_path: Path, monkeypatch: Any) -> None:
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(columns.fcntl, "flock", refuse)
-    with making(tmp_path / "a"), making("/sys/none/b"):
+    monkeypatch.setattr(columns.FileLock, "acquire", refuse)
+    with locked(str(tmp_path / "a")):
+        pass
+    monkeypatch.undo()
+    with locked("/sys/none/b"):
         pass
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 import tracemalloc
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -299,28 +297,19 @@ class TestListsAgainstNativeReader:
 
 class TestNothingFound:
     def test_says_what_was_seen(self, tmp_path: Path) -> None:
+        counts = (
+            r"It has {} folder\(s\), {} of them matching `dir_filters`, with {} file\(s\) in them, none of which"
+        )
         make_tree(tmp_path / "flat", ["a.jpg", "b.jpg"])
-        with pytest.raises(SettingError, match=r"No file is found in '.*/flat'.* has none, but 2 file"):
+        with pytest.raises(SettingError, match=rf"No file is found in '.*/flat': .*{counts.format(0, 0, 0)}"):
             FileDataProvider(tmp_path / "flat")
-        make_tree(tmp_path / "empty", [])
-        with pytest.raises(SettingError, match=r"It is empty, and must have a subfolder for each label"):
-            FileDataProvider(tmp_path / "empty")
         make_tree(tmp_path / "texts", ["a/1.txt", "b/2.txt", "b/3"])
-        with pytest.raises(SettingError, match=r"2 label folder\(s\) have 3 file\(s\).*: \*.jpg, \*.jpeg, "):
+        with pytest.raises(
+            SettingError, match=rf"{counts.format(2, 2, 3)} matches `file_filters`: \*.jpg, \*.jpeg, "
+        ):
             FileDataProvider(tmp_path / "texts")
-        with pytest.raises(SettingError, match=r"None of its 2 subfolder\(s\) matches the `dir_filters`"):
+        with pytest.raises(SettingError, match=counts.format(2, 0, 0)):
             FileDataProvider(tmp_path / "texts", dir_filters="c*")
-
-    def test_a_root_one_level_too_high(self, tmp_path: Path) -> None:
-        make_tree(tmp_path / "all", ["train/a/1.jpg", "train/b/2.jpg"])
-        with pytest.raises(SettingError, match=r"e.g. 'train/.'.* the root is one level deeper: '.*/all/train'"):
-            FileDataProvider(tmp_path / "all")
-        with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
-            archive.write(tmp_path / "all" / "train" / "a" / "1.jpg", "train/a/1.jpg")
-        with pytest.raises(SettingError) as caught:
-            FileDataProvider(f"zip://::{tmp_path}/all.zip")
-        (root,) = re.findall("one level deeper: '(.*)'", str(caught.value))
-        assert FileDataProvider(root).class_names == ("a",)
 
     def test_missing_and_unreadable_roots(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match=r"The folder '.*/none' cannot be read: there is none"):

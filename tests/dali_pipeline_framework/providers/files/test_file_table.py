@@ -83,7 +83,3 @@ class TestBadInput:
     def test_no_name(self, name: object) -> None:
         with pytest.raises(SettingError, match="Name 1 must be a str, bytes or a path"):
             FileTable.from_names(["a", name])  # type: ignore[list-item]
-
-    def test_one_name_in_place_of_a_list(self) -> None:
-        with pytest.raises(SettingError, match=r"Write \['a.jpg'\]"):
-            FileTable.from_names("a.jpg")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import threading
 import time
-import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar, cast
 
 import attrs
 import fsspec
@@ -22,7 +20,7 @@ from support.file_server import FileServer
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.providers import FileDataProvider
-from accvlab.dali_pipeline_framework.providers.files import storage
+from accvlab.dali_pipeline_framework.providers.files import remote_file, storage
 from accvlab.dali_pipeline_framework.providers.files.remote_reading import RemoteReading, may_pass, within
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
 
@@ -119,9 +117,6 @@ def test_what_does_not_pass_is_an_error(store: Any) -> None:
     store.faults[:] = [cut] * 4
     with pytest.raises(FileError, match=rf"{len(CONTENT) - 7} bytes were read, but it has {len(CONTENT)}"):
         of(store).read_bytes("a.bin")
-    assert of(store, checks_length=False).read_bytes("a.bin").tobytes() == CONTENT
-    store.faults[:] = [cut]
-    assert len(of(store, checks_length=False).read_bytes("a.bin")) == len(CONTENT) - 7
 
 
 @pytest.mark.parametrize("error", [PermissionError(), FileNotFoundError(), ValueError("bad"), KeyError("k")])
@@ -198,7 +193,7 @@ def test_a_file_that_changes_while_it_is_read(store: Any) -> None:
 
 
 def opened(remote: Storage, name: str) -> BinaryIO:
-    return remote.open_blocks(name, remote.version(name))
+    return cast(BinaryIO, io.BufferedReader(remote.open_blocks(name)))
 
 
 def test_ranges_of_an_open_file(store: Any) -> None:
@@ -218,7 +213,8 @@ def test_ranges_of_an_open_file(store: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [len(CONTENT), 5])
-def test_an_open_file_that_changes_is_an_error(store: Any, size: int) -> None:
+def test_an_open_file_that_changes_is_an_error(store: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_file, "CHECK_EACH_S", 0.0)
     with opened(of(store), "a.bin") as file:
         file.read(10)
         rewritten(size)(b"")
@@ -266,7 +262,7 @@ def server(tmp_path: Path) -> Iterator[FileServer]:
         yield started
 
 
-def test_over_http(server: FileServer, tmp_path: Path) -> None:
+def test_over_http(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.bin").write_bytes(CONTENT)
     server.faults[:] = ["503", "cut", "429"]
     remote = Storage(server.url, {"reading": FAST})
@@ -287,6 +283,7 @@ def test_over_http(server: FileServer, tmp_path: Path) -> None:
         assert server.ranges == [f"bytes={3 * 2**18}-{2**20 - 1}"]
         (tmp_path / "a.bin").write_bytes(CONTENT[::-1])
         file.seek(0)
+        monkeypatch.setattr(remote_file, "CHECK_EACH_S", 0.0)
         with pytest.raises(OSError, match="changed while it was read"):
             file.read(100)
 
@@ -319,51 +316,13 @@ def test_an_archive_whose_server_fails(server: FileServer, tmp_path: Path, fault
     assert Storage(url, {"reading": attrs.evolve(hasty, attempts=9)}).read_bytes("a.bin").tobytes() == CONTENT
 
 
-def test_no_answer_is_unpacked(server: FileServer, tmp_path: Path) -> None:
-    (tmp_path / "a.bin").write_bytes(gzip.compress(bytes(2**27), 1))
-    (tmp_path / "list.txt").write_text("a.bin 3\n")
-    remote = Storage(server.url, {"reading": FAST})
-    message = r"its server sends it compressed \(Content-Encoding: gzip\)"
-    server.lasting_fault = "gzip"
-    tracemalloc.start()
-    try:
-        for _ in range(2):
-            with pytest.raises(FileError, match=message):
-                remote.read_bytes("a.bin")
-        assert tracemalloc.get_traced_memory()[1] < 2**24
-    finally:
-        tracemalloc.stop()
-    assert server.num_reads == 2  # it was not tried again
-    with pytest.raises(OSError, match=message):
-        remote.open_binary("list.txt").read()
-    server.lasting_fault = ""
-    assert remote.open_binary("list.txt").read() == b"a.bin 3\n"
-
-
 def test_more_than_was_asked_for(server: FileServer, tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(CONTENT)
     remote = Storage(server.url, {"reading": attrs.evolve(FAST, attempts=1)})
     with opened(remote, "a.bin") as file:
         server.lasting_fault = "more"
-        with pytest.raises(OSError, match="bytes came"):
+        with pytest.raises(OSError, match="it can only be read as a whole"):
             file.read(10)
-
-
-@pytest.mark.parametrize("path", ["a.bin", "all.zip"])
-def test_after_the_time_limit_connections_are_closed(server: FileServer, tmp_path: Path, path: str) -> None:
-    (tmp_path / "a.bin").write_bytes(CONTENT)
-    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
-        archive.writestr("b.bin", CONTENT)
-    hasty = {"reading": RemoteReading(attempts=2, first_wait_s=0.001, timeout_s=0.3)}
-    slow = Storage(f"zip://::{server.url}/all.zip" if path == "all.zip" else server.url, hasty)
-    server.faults[:] = ["drip"] * 2
-    with pytest.raises(TimeoutError, match=r"no answer within 0\.3 s"):
-        slow.read_bytes("b.bin" if path == "all.zip" else path)
-    assert Storage(server.url, {"reading": FAST}).read_bytes("a.bin").tobytes() == CONTENT  # meanwhile
-    end_s = time.monotonic() + 20
-    while server.num_hung_up < 2 and time.monotonic() < end_s:
-        time.sleep(0.02)
-    assert server.num_hung_up == 2
 
 
 def test_a_provider_over_http(server: FileServer, tmp_path: Path) -> None:
