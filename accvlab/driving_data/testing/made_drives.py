@@ -107,6 +107,7 @@ def _parquet(path: Path, columns: Mapping[str, Any]) -> Path:
 def _write_index(root: Path) -> None:
     lengths, names = [4, 2], ("FRONT", "REAR")
     count, shape = sum(lengths), (sum(lengths), len(names))
+    time = np.arange(count, dtype=np.float64) * 0.5
     world_from_ego = poses.identity(count)
     world_from_ego[:, 0, 3] = 5 * np.arange(count)  # 5 m from frame to frame
     backwards = poses.pose_of_quaternion(poses.quaternion_of_yaw([0.0, np.pi]), np.zeros((2, 3)))
@@ -117,7 +118,6 @@ def _write_index(root: Path) -> None:
             _picture(root / file, 90, 160, frame, None if camera else (65, 40, 85, 50))
         (root / "LIDAR").mkdir(exist_ok=True)
         np.full((10, 5), 8, np.float32).tofile(root / f"LIDAR/{frame}.bin")
-    none = [[frame, 0] for frame in range(count)]
     DrivingIndex(
         base="lidar",
         camera_names=names,
@@ -127,7 +127,7 @@ def _write_index(root: Path) -> None:
             scene=names_column(["town", "road"]),
             first_of_scene=first_column(lengths),
             token=names_column([f"frame {number}" for number in range(count)]),
-            time=np.arange(count) * 0.5,
+            time=time,
             world_from_ego=world_from_ego,
             ego_from_base=poses.identity(count),
             can_bus=np.zeros((count, 18)),
@@ -135,14 +135,14 @@ def _write_index(root: Path) -> None:
         ),
         cameras=tables.CameraColumns(
             file=names_column(np.ravel(files).tolist()).reshape(shape),
-            time=np.repeat(np.arange(count)[:, np.newaxis] * 0.5, len(names), axis=1),
+            time=np.repeat(time[:, np.newaxis], len(names), axis=1),
             intrinsics=np.tile([[100.0, 0, 80], [0, 100, 45], [0, 0, 1]], (*shape, 1, 1)),
             camera_from_base=np.tile(poses.inverse(ego_from_camera), (count, 1, 1, 1)),
             ego_from_camera=np.tile(ego_from_camera, (count, 1, 1, 1)),
         ),
         lidar=tables.LidarColumns(
             file=names_column([f"LIDAR/{frame}.bin" for frame in range(count)]),
-            time=np.arange(count) * 0.5,
+            time=time,
             world_from_lidar=world_from_ego,
             of_frame=np.arange(count),
             first_sweep=first_column([0, 1, 1, 1, 0, 1]),
@@ -162,7 +162,7 @@ def _write_index(root: Path) -> None:
             center=np.tile([75.0, 45], (count, 1)),
             depth=np.full(count, 20.0),
             category=np.zeros(count, np.int32),
-            box_row=np.array([frame for frame, _ in none]),
+            box_row=np.arange(count),
         ),
     ).save(root / "index")
 
@@ -459,9 +459,7 @@ def _write_py123d(root: Path) -> None:
     log.mkdir(parents=True)
 
     def write(name: str, metadata: Mapping[str, Any], columns: Mapping[str, tuple[Sequence[Any], Any]]) -> None:
-        schema = arrow.schema(
-            [(f"{name}.{key}" if key[0] == "." else key, kind) for key, (_, kind) in columns.items()]
-        )
+        schema = arrow.schema([(key, kind) for key, (_, kind) in columns.items()])
         schema = schema.with_metadata({b"metadata": msgpack.packb(metadata)})
         with arrow.ipc.new_file(str(log / f"{name}.arrow"), schema) as file:
             file.write_batch(arrow.record_batch([arrow.array(*each) for each in columns.values()], schema=schema))
@@ -482,7 +480,7 @@ def _write_py123d(root: Path) -> None:
         "camera.pcam_f0.camera_to_global_se3": ([None] * 3, pose),
     }
     write("camera.pcam_f0", camera, of_camera)
-    of_sync = {
+    of_sync: dict[str, tuple[Sequence[Any], Any]] = {
         "sync.uuid": ([bytes([number] * 16) for number in range(3)], arrow.binary(16)),
         "sync.timestamp_us": moments,
         "ego_state_se3": numbers,

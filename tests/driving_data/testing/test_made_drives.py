@@ -55,7 +55,7 @@ def test_each_layout_is_opened(layout: str, tmp_path: Path, monkeypatch: pytest.
 
 def test_an_unknown_layout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        SettingError, match=r"`layout` must be one of 'index', 'nuscenes', .*Did you mean 'nuscenes'"
+        SettingError, match=r"`layout` must be one of 'index', 'folders', 'nuscenes', .*Did you mean 'nuscenes'"
     ):
         made_drive(tmp_path, "nuscene")
     assert list(tmp_path.iterdir()) == []

@@ -252,7 +252,7 @@ class _Motion:
             FieldValueError: They have another shape.
         """
         if kind == "sizes":
-            return values * values.dtype.type(self.scale)
+            return np.asarray(values * values.dtype.type(self.scale))
         if kind == "orientation":
             return self._turned(values)
         if kind in ("points", "velocities"):
