@@ -61,7 +61,7 @@ def why_not_in_graph(
     if keeps_colors and len(matrices) > 1:
         return f"its color matrices are {listed(matrices)}, and in the graph all are converted alike"
     if any(codec.endswith(_HIDDEN) for codec in codecs):
-        return "it has packets that show no frame, and DALI counts them"
+        return "it has hidden frames or is interlaced, and DALI would count other frames"
     if not has_gpu:
         lacking = [codec for codec in codecs if codec.partition(" ")[0] not in _DECODED_BY_DALI_ON_CPU]
         where = "without a GPU, DALI decodes only VP8, VP9 and MJPEG"

@@ -54,40 +54,48 @@ class Times:
         """Sort the times, see the attributes."""
         self.values, self.bounds = values, bounds
         self.interval, self.is_regular = _interval(values, bounds)
-        self._known = np.flatnonzero(~np.isnan(values))
-        self._known_bounds = self._known.searchsorted(bounds)
-        # Keys (sequence, time): NumPy sorts complex numbers by real part, then imaginary part. So one sorted array
-        # serves all sequences, without adding numbers of different magnitude.
-        self._keys = _keys(bounds.searchsorted(self._known, side="right") - 1, values[self._known])
+        self._rows = np.flatnonzero(~np.isnan(values))  # of frames that have a time
+        self._times = values[self._rows]
+        self._row_bounds = self._rows.searchsorted(bounds)
+        # All sequences behind one another on one axis, so that one sorted array serves them. What is found in
+        # another sequence is replaced by the end of the own one.
+        counts = np.diff(self._row_bounds)
+        has_frames = counts > 0
+        starts, spans = np.zeros((2, len(counts)))
+        starts[has_frames] = self._times[self._row_bounds[:-1][has_frames]]
+        spans[has_frames] = self._times[self._row_bounds[1:][has_frames] - 1] - starts[has_frames]
+        self._shifts = np.cumsum(spans) - spans - starts
+        self._axis = self._times + np.repeat(self._shifts, counts)
+        self._is_everywhere = bool(has_frames.all())
 
     def __reduce__(self) -> tuple[object, ...]:
         return Times, (self.values, self.bounds)
 
     def find(self, wanted: Float64Array, sequences: Int64Array, take: FrameRule, tolerance: float) -> Frames:
         """Find the frames at ``(n, T)`` times in the ``(n,)`` sequences."""
-        first, stop = self._known_bounds[sequences, None], self._known_bounds[sequences + 1, None]  # (n, 1)
-        if not len(self._known):
+        first, last = self._row_bounds[sequences, None], self._row_bounds[sequences + 1, None] - 1  # (n, 1)
+        if not len(self._times):
             return Frames(np.zeros(wanted.shape, np.int64), wanted != wanted, wanted == wanted, wanted)
-        keys, slack, early = self._keys, tolerance + ROUNDING, tolerance + ROUNDING
+        times, slack, early = self._times, tolerance + ROUNDING, tolerance + ROUNDING
+        shifts = self._shifts[sequences, None]
         if take == "nearest":
             rounded = wanted - ROUNDING  # of two that are equally near the earlier
-            after = keys.searchsorted(_keys(sequences[:, None], rounded))
-            before, after = np.clip(after - 1, first, stop - 1), np.clip(after, first, stop - 1)
-            is_before = np.abs(rounded - keys.imag[before]) <= np.abs(keys.imag[after] - rounded)
-            found = np.where(is_before, before, after)
+            after = self._axis.searchsorted(rounded + shifts)
+            before = np.minimum(np.maximum(after - 1, first), last)
+            after = np.minimum(np.maximum(after, first), last)
+            found = np.where(np.abs(rounded - times[before]) <= np.abs(times[after] - rounded), before, after)
         else:
-            found = keys.searchsorted(_keys(sequences[:, None], wanted + SAME), side="right") - 1
-            found, slack, early = np.clip(found, first, stop - 1), max(slack, SAME), SAME
-        off = np.abs(keys.imag[found] - wanted)
-        is_pad = (wanted < keys.imag[first % len(keys)] - early) | (wanted > keys.imag[stop - 1] + slack)
-        is_pad &= first < stop
-        return Frames(self._known[found], is_pad, ~is_pad & ((off > slack) | (first == stop)), off)
-
-
-def _keys(sequences: Int64Array, times: Float64Array) -> npt.NDArray[np.complex128]:
-    keys = np.empty(times.shape, np.complex128)
-    keys.real, keys.imag = sequences, times
-    return keys
+            found = self._axis.searchsorted(wanted + (SAME + shifts), side="right") - 1
+            found, slack, early = np.minimum(np.maximum(found, first), last), max(slack, SAME), SAME
+        off = np.abs(times[found] - wanted)
+        is_far = off > slack
+        if self._is_everywhere:
+            is_pad = (wanted < times[first] - early) | (wanted > times[last] + slack)
+        else:
+            is_pad = (wanted < times[first % len(times)] - early) | (wanted > times[last] + slack)
+            is_pad &= first <= last
+            is_far |= first > last
+        return Frames(self._rows[found], is_pad, ~is_pad & is_far, off)
 
 
 def positions(bounds: Int64Array) -> Int64Array:

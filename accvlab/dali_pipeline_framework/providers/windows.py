@@ -57,7 +57,7 @@ EdgeRule: TypeAlias = Literal["drop", "repeat"]
 
 _MOST_WRITTEN = 8  # offsets
 _MOST_PROBLEMS = 3
-_MOMENTS_AT_A_TIME = 1 << 15  # bounds the size of temporary arrays
+_MOMENTS_AT_A_TIME = 1 << 10  # keeps temporary arrays small enough for caches
 
 _logger = logging.getLogger(__name__)
 
@@ -443,6 +443,8 @@ class Windows(BlueprintProvider):
 
     def _overlapping(self, rows: Int64Array) -> Int64Array:
         """Get the number of the group of each moment, ``(n,)``."""
+        if len(rows) == 1:
+            return np.zeros(1, np.int64)
         times, sequences = self._moments.values[rows], self._sequences_of(rows)
         order = np.lexsort((times, sequences))
         apart = np.diff(times[order])

@@ -107,7 +107,7 @@ def cut_clip(decoder: VideoStreamDecoder, key_pts: int | None, wanted: Int64Arra
 def _places(packets: Sequence[Packet[VideoStream]], codec_name: str) -> tuple[Int64Array, Int64Array]:
     """Get the times of the frames that packets show, sorted; and the place of each packet's time among them."""
     pts = np.array([packet.pts for packet in packets], np.int64)
-    shown = np.unique(pts[[pictures_in(bytes(packet), codec_name)[1] for packet in packets]])
+    shown = np.unique(pts[[pictures_in(memoryview(packet), codec_name)[1] for packet in packets]])
     return shown, shown.searchsorted(pts)
 
 

@@ -352,7 +352,7 @@ def _packets(decoder: VideoStreamDecoder, file: RemoteFile | None) -> _Packets |
             is_key = packet.pos in listed_keys
             later_keys += [packet.pos or 0] * is_key
         else:
-            num_pictures, is_shown = pictures_in(bytes(packet), decoder.codec_name)
+            num_pictures, is_shown = pictures_in(memoryview(packet), decoder.codec_name)
             is_key = is_key and not (is_h264 and begins_refresh(bytes(packet)))
         hides_frames |= num_pictures != 1 or not is_shown
         dts = packet.pts if packet.dts is None else packet.dts
@@ -364,9 +364,9 @@ def _packets(decoder: VideoStreamDecoder, file: RemoteFile | None) -> _Packets |
             file.seek(start)
             if begins_refresh(file.read(_MOST_OF_HEAD)):
                 return None
-    pts, dts, *flags = np.array(rows, np.int64).reshape(-1, 5).T
-    is_key, is_shown, is_corrupt = (flag.astype(np.bool_) for flag in flags)
-    return _Packets(pts, dts, is_key, is_shown, is_corrupt, hides_frames, end_pts)
+    times = np.array(rows, np.int64).reshape(-1, 5).T
+    flags = times[2:].astype(np.bool_)
+    return _Packets(times[0], times[1], flags[0], flags[1], flags[2], hides_frames, end_pts)
 
 
 def _index(decoder: VideoStreamDecoder, packets: _Packets, state: FileState | None) -> VideoIndex:

@@ -194,7 +194,7 @@ IMAGE_VALUES = [
     (ImageDecoder("image", False), np.arange(99, dtype=np.uint8), NO_IMAGE),
     (ImageDecoder("image", False), np.zeros(0, np.uint8), NO_IMAGE),
     (ImageDecoder("image", False), encoded_image(PIXELS)[:200], NO_IMAGE),
-    (ImageResizer("image", output_hw=[4, 5], is_encoded=True), np.arange(99, dtype=np.uint8), NO_IMAGE),
+    (ImageResizer("image", output_hw=[4, 5], is_encoded=True), np.arange(99, dtype=np.uint8), "No image file"),
     (ImageResizer("image", output_hw=[4, 5], is_encoded=True), encoded_image(PIXELS)[:200], NO_IMAGE),
 ]
 

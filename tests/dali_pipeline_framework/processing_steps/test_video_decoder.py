@@ -262,7 +262,7 @@ def test_vp8_is_decoded_in_the_graph_where_each_packet_shows_a_frame(tmp_path: P
         with DataLoader(source, 2, steps=[VideoDecoder("frames")], **settings) as loader:
             frames = np.concatenate([batch["frames"] for batch in loader])
             assert counts_of(pipeline_of(loader)).names["cpu", "decoders__Video"] == is_graph
-            assert ("it has packets that show no frame, and DALI counts them" in loader.plan) != is_graph
+            assert ("it has hidden frames or is interlaced" in loader.plan) != is_graph
         shown = [*range(40)] if is_graph else [number for number in range(40) if number != 7][:35]
         assert read_numbers(frames.reshape(-1, 64, 96, 3)) == shown
 

@@ -209,7 +209,7 @@ def test_roots_that_are_not_as_expected(tmp_path):
     ):
         FrameDataProvider(tmp_path)
     write_frames(tmp_path, {"s/F": 2, "s/R": 2})
-    with pytest.raises(SettingError, match=r"2 other file\(s\) or folder\(s\) are left out, e.g. '.*/s/[FR]'"):
+    with pytest.raises(SettingError, match=r"2 file\(s\) or folder\(s\) among .* are left out, e.g. '.*/s/[FR]'"):
         FrameDataProvider(tmp_path)
     with pytest.raises(
         SettingError, match=r"At no point in time|There is no frame in .*/<recording>/<camera>/<frame>.jpg'"

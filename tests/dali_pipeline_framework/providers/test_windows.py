@@ -160,6 +160,7 @@ def test_the_format_has_an_axis_more_and_masks_next_to_the_fields():
         ({"cameras.gain": [-0.1, 0]}, [2, 2]),
         ({"gain": [0], "cameras[1].gain": [-0.1, 0, 0.1]}, [1, 3]),
         ({("cameras", 0, "gain"): [0, 0.1], "cameras.gain": [0]}, [2, 1]),
+        ({"cameras.gain": [0], "cameras[1].gain": [-0.1, 0, 0.1]}, [1, 3]),
     ],
 )
 def test_fields_are_named_as_elsewhere_and_the_most_exact_name_counts(windows, expected):
@@ -215,6 +216,18 @@ def test_cameras_are_searched_by_their_own_times():
     )
     in_time = Windows(Drive((5,), camera_times_s=times), {"gain": [0]}, unit="frames", edges="repeat")
     assert in_time.get_data(2)["cameras"][1]["gain"].tolist() == [2.5]
+
+
+@pytest.mark.parametrize("take", ["nearest", "last"])
+def test_a_sequence_without_frames_of_a_camera_is_named(take):
+    times = {1: [0, 0.1, 0.2, *[np.nan] * 3, 0, 0.1]}
+    source = Drive((3, 3, 2), [0, 0.1, 0.2, 10, 10.1, 10.2, 0, 0.1], camera_times_s=times)
+    provider = Windows(source, {"gain": [-0.1, 0]}, unit="s", edges="repeat", take=take)
+    assert provider.get_data(6)["cameras"][1]["gain"].tolist() == [6.5, 6.5]
+    for sample in (3, 5):
+        with pytest.raises(FieldValueError, match=r"cameras\[1\].gain: no frame near .* Leave the sequence out"):
+            provider.get_data(sample)
+    assert Windows(source, {"gain": [-0.1, 0]}, unit="s", take=take).rows.tolist() == [1, 2, 7]
 
 
 @pytest.mark.parametrize("take", ["nearest", "last"])

@@ -53,6 +53,10 @@ def test_facts(video: Callable[[str], Path]) -> None:
     assert index.key_before(23) == 12 * 512
     assert index.num_reordered == 2
     assert index_video(video("mjpeg.avi")).is_key_frame.all()
+    assert [index_video(video(kind)).hides_frames for kind in ("h264_b.mp4", "h264_interlaced.mp4")] == [
+        False,
+        True,
+    ]
     assert index_video(video("one_frame.webm")).duration_s == pytest.approx(1 / 25)
 
 

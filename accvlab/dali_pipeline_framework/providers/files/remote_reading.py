@@ -34,6 +34,7 @@ class ChangedFileError(OSError):
 # Another try would fail in the same way.
 _OF_NAMES = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 _FINAL = (*_OF_NAMES, ChangedFileError, FileTooLargeError, LfsPointerError, io.UnsupportedOperation)
+_NOT_FOUND = (404, 410)
 _FINAL_STATUS = range(400, 500)
 _PASSING_STATUS = (408, 425, 429)  # of them: time-out, too early, too many requests
 # From the system: a generator that is forked would draw the same in all workers, and the global one belongs to the
@@ -79,19 +80,31 @@ class RemoteReading:
         wait_s = self.first_wait_s
         for _ in range(self.attempts - 1):
             try:
-                return within(self.timeout_s, read)
+                return self._once(read)
             except Exception as error:
                 if not may_pass(error):
                     raise
             time.sleep(min(wait_s, self.most_wait_s) + _jitter.uniform(0, self.first_wait_s))
             wait_s *= 2
-        return within(self.timeout_s, read)
+        return self._once(read)
+
+    def _once(self, read: Callable[[], _T]) -> _T:
+        try:
+            return within(self.timeout_s, read)
+        except FileNotFoundError as error:
+            # fsspec's error for all that a web server answers about a file, or where it does not answer.
+            cause = error.__cause__
+            is_of_http = type(cause).__module__.startswith("aiohttp")
+            if cause is None or not is_of_http or getattr(cause, "status", None) in _NOT_FOUND:
+                raise
+            failure = cause
+        raise failure
 
 
 def may_pass(error: BaseException) -> bool:
     """Whether a failure may be temporary: of the network, of the server, or of a file that is being written."""
-    if isinstance(error, FileError | FileNotFoundError) and error.__cause__ is not None:
-        return may_pass(error.__cause__)  # fsspec's error for all that a server answers about a file
+    if isinstance(error, FileError) and error.__cause__ is not None:
+        return may_pass(error.__cause__)
     status = getattr(error, "status", None)
     if isinstance(status, int) and status in _FINAL_STATUS and status not in _PASSING_STATUS:
         return False

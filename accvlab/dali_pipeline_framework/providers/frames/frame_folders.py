@@ -121,79 +121,6 @@ _EXTENSIONS = (
 )  # fmt: skip
 
 
-@attrs.define
-class RecordingFolders:
-    """The folders of recordings below a root, and the frames in them. They are listed on request.
-
-    Attributes:
-        storage: The root.
-        cameras: Names of the cameras and their folders; None where a recording has no folders for cameras.
-        num_skipped: Number of files that were left out since they do not have the extension of an image.
-        skipped: One of them.
-    """
-
-    storage: Storage
-    cameras: dict[str, str] | None
-    num_skipped: int = 0
-    skipped: str = ""
-
-    def recordings(self) -> list[str]:
-        """List the names of the recordings, in the order in which DALI finds them; at least one."""
-        names = self._folders("")
-        # DALI sorts whole paths, in which a "/" follows the folder.
-        names.sort(key=lambda name: os.fsencode(name) + b"/")
-        if not names:
-            raise self.nothing_found("folder of a recording")
-        return names
-
-    def folder(self, recording: str, camera: str | None) -> str:
-        """Get the folder of a camera of a recording, relative to the root."""
-        if camera is None or self.cameras is None:
-            return recording
-        return f"{recording}/{self.cameras[camera]}"
-
-    def frames(self, recording: str, camera: str | None) -> list[str] | None:
-        """List the file names of the frames of a camera of a recording, in the order of their bytes.
-
-        None where the recording has no folder of that camera.
-        """
-        folder = self.folder(recording, camera)
-        names: list[str] = []
-        try:
-            for name, is_folder in self.storage.list_folder(folder, follows_links=False):
-                if name.startswith("."):
-                    continue
-                if not is_folder and has_image_extension(name):
-                    names.append(name)
-                else:
-                    self.num_skipped += 1
-                    self.skipped = self.skipped or self.storage.path(f"{folder}/{name}")
-        except FileNotFoundError:
-            if camera is None:
-                raise
-            return None
-        names.sort(key=os.fsencode)
-        return names
-
-    def nothing_found(self, what: str) -> SettingError:
-        """Get the error where nothing of a kind is found: which paths are expected, and what is there."""
-        camera = "" if self.cameras is None else "<camera>/"
-        expected = repr_without_secrets(f"{self.storage.root}/<recording>/{camera}<frame>.jpg")
-        skipped = f" {self.num_skipped} other file(s) or folder(s) are left out, e.g. {self.skipped!r}." * bool(
-            self.skipped
-        )
-        at_top = listed(sorted(repr(name) for name, _ in self.storage.list_folder()), 10)
-        return SettingError(
-            f"There is no {what} in {self.storage.shown()}: frames must lie as {expected}, with the extension of "
-            f"an image.{skipped} At the top are {at_top}."
-        )
-
-    def _folders(self, folder: str) -> list[str]:
-        return [
-            name for name, is_folder in self.storage.list_folder(folder) if is_folder and not name.startswith(".")
-        ]
-
-
 def has_image_extension(name: str) -> bool:
     """Whether a file counts as a frame, by its extension."""
     return os.path.splitext(name)[1].lower() in _EXTENSIONS
@@ -285,7 +212,6 @@ class _Scan:
     def __init__(self, settings: FrameFolders, keeps_timestamps: bool) -> None:
         self._settings = settings
         self._storage = Storage(settings.file_root, settings.storage_options)
-        self._folders = RecordingFolders(self._storage, settings.cameras)
         self._cameras: list[str | None] = [*settings.camera_names] or [None]
         self._parser = rigs.TimestampParser(settings.timestamp)
         self._keeps_timestamps = keeps_timestamps
@@ -297,21 +223,23 @@ class _Scan:
         self._timestamps: list[int | float] = []
         self._account = rigs.RigAccount()
         self._unused: dict[tuple[str, str], int] = {}
+        self._skipped = list[str]()  # the first one
+        self._num_skipped = 0
 
     def run(self) -> FrameIndex:
-        for recording in self._folders.recordings():
+        entries = self._storage.list_folder()
+        recordings = [name for name, is_folder in entries if is_folder and not name.startswith(".")]
+        # DALI sorts whole paths, in which a "/" follows the folder.
+        recordings.sort(key=lambda name: os.fsencode(name) + b"/")
+        for recording in recordings:
             self._add_recording(recording)
-        if self._folders.num_skipped:
-            _logger.warning(
-                "%d file(s) or folder(s) among the frames of %s do not have the extension of an image and are "
-                "left out, e.g. %r.",
-                self._folders.num_skipped,
-                self._storage.shown(),
-                self._folders.skipped,
-            )
+        others = "file(s) or folder(s) among the frames do not have the extension of an image and are left out"
+        skipped = f"{self._num_skipped} {others}, e.g. {self._skipped[0]!r}." if self._skipped else ""
+        if skipped:
+            _logger.warning("In %s, %s", self._storage.shown(), skipped)
         self._account.report(self._settings, not self._numbers, f" in {self._storage.shown()}")
-        if not len(self._numbers):
-            raise self._folders.nothing_found("frame")
+        if not self._numbers:
+            raise self._nothing_found("frame" if recordings else "folder of a recording", skipped)
         timestamps = rigs.as_times(self._timestamps).reshape(-1, len(self._cameras)) if self._timestamps else None
         edges, numbers = np.array(self._edges, np.int64), np.array(self._numbers, np.int64)
         arrays = edges, np.array(self._recordings, np.int32), numbers, timestamps
@@ -319,15 +247,39 @@ class _Scan:
         cameras = self._settings.camera_names
         return FrameIndex(self._storage, cameras, names, *arrays, missing, self._unused, self._files.finish())
 
+    def _nothing_found(self, what: str, skipped: str) -> SettingError:
+        camera = "" if self._settings.cameras is None else "<camera>/"
+        expected = repr_without_secrets(f"{self._storage.root}/<recording>/{camera}<frame>.jpg")
+        at_top = listed(sorted(repr(name) for name, _ in self._storage.list_folder()), 10)
+        return SettingError(
+            f"There is no {what} in {self._storage.shown()}: frames must lie as {expected}, with the extension of "
+            f"an image. At the top are {at_top}. {skipped}".strip()
+        )
+
+    def _folder(self, recording: str, camera: str | None) -> str:
+        cameras = self._settings.cameras
+        return recording if camera is None or cameras is None else f"{recording}/{cameras[camera]}"
+
+    def _frames(self, recording: str, camera: str | None) -> list[str]:
+        """List the file names of the frames of a camera of a recording, in the order of their bytes."""
+        folder = self._folder(recording, camera)
+        names: list[str] = []
+        try:
+            for name, is_folder in self._storage.list_folder(folder, follows_links=False):
+                if not is_folder and has_image_extension(name) and not name.startswith("."):
+                    names.append(name)
+                elif not name.startswith("."):
+                    self._num_skipped += 1
+                    self._skipped = self._skipped or [self._storage.path(f"{folder}/{name}")]
+        except FileNotFoundError:
+            if camera is None:
+                raise
+            self._account.note(recording, f"no folder of {camera}")
+            self._account.lacks_folders = True
+        return sorted(names, key=os.fsencode)
+
     def _add_recording(self, recording: str) -> None:
-        files: list[list[str]] = []
-        for camera in self._cameras:
-            found = self._folders.frames(recording, camera)
-            if found is None:
-                self._account.note(recording, f"no folder of {camera}")
-                self._account.lacks_folders = True
-            files.append(found or [])
-        times = self._aligned(recording, files)
+        times = self._aligned(recording, [self._frames(recording, camera) for camera in self._cameras])
         for camera, num_unused in zip(self._cameras, times.num_unused, strict=True):
             if num_unused and camera is not None:
                 self._unused[recording, camera] = num_unused
@@ -335,7 +287,7 @@ class _Scan:
         self._add_times(recording, times)
 
     def _aligned(self, recording: str, files: list[list[str]]) -> rigs.RigTimes:
-        where = [self._storage.path(self._folders.folder(recording, camera)) for camera in self._cameras]
+        where = [self._storage.path(self._folder(recording, camera)) for camera in self._cameras]
         settings = self._settings
         if settings.align == "name":
             return rigs.align_by_name(files, where)
@@ -349,7 +301,7 @@ class _Scan:
                 for camera, name in zip(self._cameras, row, strict=True)
                 if name is None
             ]
-        prefixes = [f"{self._folders.folder(recording, camera)}/" for camera in self._cameras]
+        prefixes = [f"{self._folder(recording, camera)}/" for camera in self._cameras]
         runs = self._settings.runs(np.array([None not in row for row in times.rows], np.bool_))
         self._names += [recording] * bool(runs)
         for run in runs:

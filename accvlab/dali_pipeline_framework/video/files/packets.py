@@ -60,7 +60,7 @@ def _recovery_point(unit: bytes) -> bytes:
     return b""
 
 
-def pictures_in(packet: bytes, codec_name: str) -> tuple[int, bool]:
+def pictures_in(packet: bytes | memoryview, codec_name: str) -> tuple[int, bool]:
     """Get the number of pictures that a packet decodes, and whether it shows a frame.
 
     Of most codecs that is ``(1, True)``. VP8, VP9 and AV1 have pictures that are only referred to; VP9 and AV1
@@ -80,7 +80,7 @@ def pictures_in(packet: bytes, codec_name: str) -> tuple[int, bool]:
     return 1, True
 
 
-def _first_bytes_of_av1_frames(packet: bytes) -> list[int]:
+def _first_bytes_of_av1_frames(packet: bytes | memoryview) -> list[int]:
     """Get the first byte of each frame header, whose highest bit is ``show_existing_frame``."""
     found, position = [], 0
     while position < len(packet):

@@ -288,6 +288,27 @@ def test_over_http(server: FileServer, tmp_path: Path, monkeypatch: pytest.Monke
             file.read(100)
 
 
+def test_a_server_that_fails_does_not_say_that_there_is_no_file(server: FileServer, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(CONTENT)
+    remote = Storage(server.url, {"reading": FAST})
+    assert remote.exists("a.bin")
+    assert not remote.exists("none.bin")
+    server.refused, server.lasting_fault = ("HEAD",), "500"
+    with pytest.raises(FileError, match="500") as failed:
+        remote.exists("a.bin")
+    assert not isinstance(failed.value, FileNotFoundError)
+    server.refused = ("HEAD", "GET")
+    with pytest.raises(FileError, match="403"):
+        remote.exists("a.bin")
+    server.refused, server.lasting_fault = ("HEAD",), ""
+    server.faults[:] = ["500", "503"]
+    assert remote.exists("a.bin")  # it has passed
+    nobody = Storage("http://127.0.0.1:9", {"reading": attrs.evolve(FAST, attempts=2)})
+    with pytest.raises(FileError) as failed:
+        nobody.exists("a.bin")
+    assert not isinstance(failed.value, FileNotFoundError)
+
+
 def test_a_server_that_sends_only_whole_files(server: FileServer, tmp_path: Path) -> None:
     """As ``python -m http.server``."""
     (tmp_path / "a.bin").write_bytes(CONTENT)
