@@ -18,14 +18,9 @@ _T = TypeVar("_T")
 
 _LOOK_EACH_S = 0.05
 
-_size_lock = threading.Lock()  # the size of stacks is a setting of the process
 
-
-def called_in_thread(action: Callable[[], _T], name: str, stack_bytes: int = 0) -> Future[_T]:
-    """Call a function in a new thread of a name, which ends with the process at the latest.
-
-    Its calls get the memory that other threads have, or so many bytes.
-    """
+def called_in_thread(action: Callable[[], _T], name: str) -> Future[_T]:
+    """Call a function in a new thread of a name, which ends with the process at the latest."""
     future: Future[_T] = Future()
 
     def run() -> None:
@@ -34,16 +29,7 @@ def called_in_thread(action: Callable[[], _T], name: str, stack_bytes: int = 0) 
         except BaseException as error:
             future.set_exception(error)
 
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    if not stack_bytes:
-        thread.start()
-        return future
-    with _size_lock:
-        before = threading.stack_size(stack_bytes)
-        try:
-            thread.start()
-        finally:
-            threading.stack_size(before)
+    threading.Thread(target=run, name=name, daemon=True).start()
     return future
 
 
@@ -57,8 +43,6 @@ def give_lock(owner: Any) -> None:
 
 
 def _renew_locks() -> None:
-    global _size_lock
-    _size_lock = threading.Lock()  # a thread of the parent may hold that one for ever
     for owner in _owners:
         owner.lock = threading.RLock()
 

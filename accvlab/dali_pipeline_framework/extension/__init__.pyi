@@ -1,6 +1,5 @@
 from ..draws.keyed_draws import Int64Array as Int64Array
 from ..draws.keyed_draws import derive_key as derive_key
-from ..draws.keyed_draws import digest as digest
 from ..draws.keyed_draws import random_bits as random_bits
 from ..limits.file_limits import UNPACKED_BYTES as UNPACKED_BYTES
 from ..limits.file_limits import open_table as open_table
@@ -49,7 +48,6 @@ from ..sample_data.dtypes import get_numpy_type_for_dali_type as get_numpy_type_
 from ..sample_data.formats import DECODED_IMAGE as DECODED_IMAGE
 from ..sample_data.formats import ENCODED_NAME as ENCODED_NAME
 from ..sample_data.formats import numbers_name as numbers_name
-from ..sample_data.graph_mode import do_not_convert as do_not_convert
 from ..sample_data.names import Name as Name
 from ..sample_data.names import Path as Path
 from ..sample_data.names import format_paths as format_paths

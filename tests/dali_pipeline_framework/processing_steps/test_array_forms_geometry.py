@@ -191,7 +191,7 @@ class TestMovingSteps:
     def test_images_of_different_sizes_are_refused(self) -> None:
         sample = pixel_sample(np.random.default_rng(0))
         sample["mask"] = np.zeros((41, 60, 1), np.uint8)
-        step = ImageResizer("image", output_hw=[8, 8], mask_names="mask")
+        step = ImageResizer("image", output_hw=[8, 8], mask_names="mask", projection_names=())
         with pytest.raises(
             FieldValueError, match=r"differ in size; wrap the step\. Sizes: \[\[40\.0, 60\.0\], \[41"
         ):

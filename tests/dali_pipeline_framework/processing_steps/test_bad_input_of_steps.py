@@ -93,7 +93,7 @@ FORMATS = [
     case(A([4, 5], STRETCH, None, None, "hw", **as_published(IN_PIXELS)), "hw", DT.BOOL),
     case(CONDITION, "a.depths", DT.STRING, ValueError),
     case(AxesLayoutSetter("image", "HWC"), "image", None),
-    case(BEV, "a.points", DT.FLOAT64, ValueError),
+    case(BEV, "a.points", DT.INT32, ValueError),
     case(BEV, "matrix", DT.INT32, ValueError),
     case(HEATMAP, "a.boxes", DT.STRING),
     case(HEATMAP, "a.categories", DT.FLOAT),

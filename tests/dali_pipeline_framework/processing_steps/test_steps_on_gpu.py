@@ -209,7 +209,9 @@ IMAGE_STEPS: dict[str, Callable[[], PipelineStepBase]] = {
     "mean": lambda: ImageMeanStdDevNormalizer("image", [1, 2, 3], [4, 5, 6]),
     "photo": lambda: PhotoMetricDistorter("image", [-9, 9], [-9, 9], [0.5, 2], [0.5, 2]),
     "resizing": lambda: ImageResizer("image", output_hw=[20, 30]),
-    "cropping of images": lambda: ImageResizeCropFlipper("image", output_hw=[20, 30], scale_range=(0.9, 1.1)),
+    "cropping of images": lambda: ImageResizeCropFlipper(
+        output_hw=[20, 30], scale_range=(0.9, 1.1), projection_names=()
+    ),
     "flipping": lambda: HorizontalFlipper("image"),
     "grid": lambda: GridMasker("image"),
 }

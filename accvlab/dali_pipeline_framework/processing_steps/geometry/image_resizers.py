@@ -564,7 +564,8 @@ class ImageResizer(ResamplingStep):
             reduced_decoding: Whether JPEG files may be decoded at a half, a quarter or an eighth of their size, as
                 long as each pixel of the output has one of the decoded image: cheaper, and smoother where images
                 are made much smaller. Such a step runs on arrays only, not in a graph.
-            **fields: `PixelFields`: ``hw_names``, ``projection_names``, ``point_names``, ``box_names`` and
+            **fields: `PixelFields`: ``hw_names``, ``projection_names`` (left out: ``intrinsics``, where the
+                sample has some; others beside the images are a warning), ``point_names``, ``box_names`` and
                 ``mask_names``, name or names of what else is changed; ``on_gpu``, whether images are changed on
                 the GPU, in a pipeline that has one (by default; otherwise they stay on their device).
 
@@ -614,7 +615,8 @@ class HorizontalFlipper(ImageTransformStep):
             image_names: Name or names of the images; None where there are only size fields.
             prob: Probability that a sample is mirrored, in [0, 1].
             key: Scope in which the draws are constant, see `UniformDraw`.
-            **fields: `PixelFields`: ``hw_names``, ``projection_names``, ``point_names``, ``box_names`` and
+            **fields: `PixelFields`: ``hw_names``, ``projection_names`` (left out: ``intrinsics``, where the
+                sample has some; others beside the images are a warning), ``point_names``, ``box_names`` and
                 ``mask_names``, name or names of what else is changed; ``on_gpu``, whether images are changed on
                 the GPU, in a pipeline that has one (by default; otherwise they stay on their device).
 
