@@ -4,7 +4,7 @@
     python examples/driving_data/demo.py --data FOLDER       your own data: nuScenes, or a folder of sequences as
                                                              folders with images, of drives with a folder of
                                                              images per camera, of videos, or of recordings with
-                                                             a video per camera
+                                                             a video per camera (times beside it: CAMERA.csv)
     python examples/driving_data/demo.py --data INFOS.pkl    an info pickle of a detector; `--images FOLDER` where
                                                              its images are not near it
 
@@ -22,7 +22,9 @@ import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 # Worker processes are spawned: each imports this module too. So what only the training needs (PyTorch above
 # all) is imported where it is used, and nothing runs at import.
@@ -40,6 +42,7 @@ from accvlab.driving_data.datasets import (
     DrivingProvider,
     NuScenesProvider,
     index_of_frames,
+    poses,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +84,7 @@ def _run(options: argparse.Namespace) -> None:
     provider = open_provider(options.data, options.output, options.images, options.boxes_convention)
     batch_size = min(options.batch_size, len(provider.sequence_lengths))
     image_hw = options.image_size or _default_image_hw(provider)
-    is_of_videos = isinstance(provider, VideoFolderProvider)
+    is_of_videos = _has_decoded_images(provider)
     num_workers = options.num_workers or (1 if is_of_videos else 2)
     _describe(provider, batch_size, image_hw, device_id)
 
@@ -135,7 +138,7 @@ def open_provider(
     provider: DemoProvider
     if (data / "scenes.json").is_file():
         provider = DrivingSceneProvider(data)
-    elif (driving := open_driving_data(data, images, boxes_convention) or open_camera_folders(data)) is not None:
+    elif (driving := _open_indexed(data, images, boxes_convention)) is not None:
         provider = driving
     elif holds_videos(data):
         provider = VideoFolderProvider(data)
@@ -146,6 +149,59 @@ def open_provider(
             f"'{data}' must have a sequence of two frames or more, as each is predicted from the one before."
         )
     return provider
+
+
+def _open_indexed(data: Path, images: Path | None, boxes_convention: str | None) -> DrivingProvider | None:
+    known = open_driving_data(data, images, boxes_convention)
+    return known or open_camera_folders(data) or open_videos_with_times(data)
+
+
+def _has_decoded_images(provider: DemoProvider) -> bool:
+    if isinstance(provider, DrivingProvider):
+        return bool(provider.get_data(0)["cameras"][0]["image"].ndim == 3)
+    return isinstance(provider, VideoFolderProvider)
+
+
+def open_videos_with_times(data: Path) -> DrivingProvider | None:
+    """The provider for drives with a video per camera and a file of times beside each, if the folder has some.
+
+    ``DRIVE/CAMERA.mp4`` and ``DRIVE/CAMERA.csv``: seconds, one line per frame, a heading or not. The camera with
+    the fewest frames is the clock; each other camera gives its last frame at or before each of it.
+    """
+    drives = {folder: sorted(folder.glob("*.mp4")) for folder in (subfolders(data) if data.is_dir() else ())}
+    drives = {folder: videos for folder, videos in drives.items() if videos}
+    has_times = [video.with_suffix(".csv").is_file() for videos in drives.values() for video in videos]
+    if not drives or not all(has_times):
+        return None
+    frames = []
+    for drive, videos in drives.items():
+        times = {video.stem: _times_in(video.with_suffix(".csv")) for video in videos}
+        clock = min(times.values(), key=len)
+        of_cameras = {name: poses.last_before(own, clock) for name, own in times.items()}
+        for place, time in enumerate(clock.tolist()):
+            numbers = {name: int(found[place]) for name, found in of_cameras.items()}
+            if min(numbers.values()) >= 0:
+                cameras = {
+                    name: CameraImage(
+                        file=f"{drive.name}/{name}.mp4", video_frame=number, time=float(times[name][number])
+                    )
+                    for name, number in numbers.items()
+                }
+                frames.append(DrivingFrame(scene=drive.name, time=time, cameras=cameras))
+    if not frames:
+        raise DemoError(f"The videos in '{data}' share no time: their CSV files must be of one clock, in seconds.")
+    return DrivingProvider(index_of_frames(frames), data)
+
+
+def _times_in(path: Path) -> "np.ndarray[Any, np.dtype[np.float64]]":
+    """Numbers in the first column of a CSV file, below its heading, if it has one."""
+    cells = [line.split(",")[0].strip() for line in path.read_text().splitlines() if line.strip()]
+    has_heading = bool(cells) and not cells[0].replace(".", "").lstrip("-").isdigit()
+    try:
+        return np.array([float(cell) for cell in cells[has_heading:]], np.float64)
+    except ValueError as error:
+        rule = "must hold the time of each frame in its first column, in seconds"
+        raise DemoError(f"'{path}' {rule}: {error}") from error
 
 
 def open_camera_folders(data: Path) -> DrivingProvider | None:
@@ -217,7 +273,7 @@ def make_loader(
 
     The sequences are few and of unequal length. Cutting some of them makes the slots equally long.
     """
-    is_of_videos = isinstance(provider, VideoFolderProvider)
+    is_of_videos = _has_decoded_images(provider)
     has_boxes = "boxes" in provider.sample_data_structure
     steps = [
         # On the CPU where there is no GPU. Frames of videos come decoded.
@@ -251,7 +307,7 @@ def _default_image_hw(provider: DemoProvider) -> tuple[int, int]:
         height_px, width_px = provider.image_hw
     elif isinstance(provider, DrivingProvider):
         image = provider.get_data(0)["cameras"][0]["image"]
-        height_px, width_px = _image_hw(io.BytesIO(image.tobytes()))
+        height_px, width_px = image.shape[:2] if image.ndim == 3 else _image_hw(io.BytesIO(image.tobytes()))
     else:
         height_px, width_px = _image_hw(provider.image_path(0))
     return _DEFAULT_HEIGHT_PX, max(16, 16 * round(_DEFAULT_HEIGHT_PX * width_px / height_px / 16))

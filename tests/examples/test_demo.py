@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import av
 import demo
 import demo_picture
 import numpy as np
@@ -494,3 +495,28 @@ def test_cameras_whose_images_share_no_name_are_matched_by_place(tmp_path: Path)
     _write_image(tmp_path / "other" / "left" / "0.jpg", (8, 6), 1)
     with pytest.raises(demo.DemoError, match="must have folders of the same cameras, but share no name"):
         demo.open_camera_folders(tmp_path)
+
+
+def test_videos_of_two_rates_with_their_times_beside_them(tmp_path: Path) -> None:
+    drive = tmp_path / "data" / "monday"
+    drive.mkdir(parents=True)
+    for name, rate, count, start in (("front", 20, 14, 5.0), ("rear", 10, 6, 5.02)):
+        with av.open(str(drive / f"{name}.mp4"), "w") as container:
+            stream = container.add_stream("libx264", rate=rate, options={"g": "2"})
+            stream.width, stream.height, stream.pix_fmt = 48, 32, "yuv420p"
+            for number in range(count):
+                picture = np.full((32, 48, 3), 18 * number, np.uint8)
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            container.mux(stream.encode(None))
+        lines = [f"{start + number / rate:.3f}" for number in range(count)]
+        (drive / f"{name}.csv").write_text("\n".join(["time_s"] * (name == "front") + lines))
+    provider = demo.open_provider(drive.parent, tmp_path / "output")
+    assert provider.sequence_lengths == (6,)
+    sample = provider.get_data(2)  # rear at 5.22 s: front's last frame before is that of 5.2 s, number 4
+    assert abs(float(sample["cameras"][0]["image"].mean()) - 4 * 18) < 5
+    assert abs(float(sample["cameras"][1]["image"].mean()) - 2 * 18) < 5
+    with demo.make_loader(provider, 1, (32, 48), 1, 0, None) as loader:
+        assert next(iter(loader))["cameras"][1]["image"].shape == (1, 3, 32, 48)
+    (drive / "rear.csv").write_text("soon\nlater\n")
+    with pytest.raises(demo.DemoError, match="must hold the time of each frame in its first column"):
+        demo.open_provider(drive.parent, tmp_path / "output")
