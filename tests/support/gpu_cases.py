@@ -94,7 +94,8 @@ def augmenter(is_encoded: bool) -> ImageResizeCropFlipper:
 def warper() -> AffineTransformer:
     steps = [AffineTransformer.Rotation(1.0, -0.1, 0.1), AffineTransformer.UniformScaling(1.0, 0.9, 1.1)]
     modes = AffineTransformer.ResizingMode.CROP, AffineTransformer.ResizingAnchor.CENTER
-    return AffineTransformer([48, 96], *modes, "image", transformation_steps=steps)
+    names = {"projection_matrix_field_names": "intrinsics"}
+    return AffineTransformer([48, 96], *modes, "image", transformation_steps=steps, **names)
 
 
 def _rig(*steps: Callable[[], Any], **arguments: Any) -> Callable[[Path], dict[str, Any]]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -11,7 +12,7 @@ import attrs
 import numpy as np
 from nvidia.dali.pipeline import Pipeline
 
-from ..limits.image_limits import no_image_file
+from ..limits.image_limits import claimed_size, jpeg_damage, no_image_file
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.names import format_path
 from ..workers.loading import description_of
@@ -105,7 +106,9 @@ class FailureDiagnosis:
         def failure(numbers: Sequence[int]) -> str | None:
             return self._failure_of([members[number].flat for number in numbers])
 
-        reasons = dict(_failing([*range(len(members))], failure, [position]))
+        # Each trial makes a pipeline, on a GPU in seconds: what a decoder of the CPU refuses is tried first.
+        guessed = {position, *_damaged(members)} if is_about_decoding(dali_reason(error)) else {position}
+        reasons = dict(_failing([*range(len(members))], failure, guessed))
         if not has_passed and len(reasons) == len(members) > 1 and len({*reasons.values()}) == 1:
             beside = [member for other in others for member in self._members(other)][:_MAX_NAMED]
             if not any(self._failure_of([member.flat]) is None for member in beside):
@@ -192,6 +195,15 @@ class FailureDiagnosis:
                 # It counts in a batch of one here.
                 return dali_reason(error).replace("sample #0", "the sample")
         return None
+
+
+def _damaged(members: Sequence[BatchMember]) -> Iterator[int]:
+    """Find the members with image files that have no size, or damaged data."""
+    has_decoder = importlib.util.find_spec("simplejpeg") is not None
+    for number, member in enumerate(members):
+        files = [array for array in member.flat if array.ndim == 1 and array.dtype == np.uint8]
+        if any(claimed_size(file) is None or (has_decoder and jpeg_damage(file)) for file in files):
+            yield number
 
 
 def _failing(

@@ -152,7 +152,8 @@ class LoaderSettings:
                 f"start_method='fork' does not go with device_id={self.device_id}: {rule}. Use 'forkserver' or "
                 f"'spawn'."
             )
-        require_usable_gpu(self.device_id, uses_torch=self.output_type == "torch")
+        is_torch = isinstance(self.output_type, str) and str.__eq__(self.output_type, "torch")
+        require_usable_gpu(self.device_id, uses_torch=is_torch)
         if self.pin_memory and self.output_type != "torch":
             raise SettingError(
                 f"`pin_memory=True` pins tensors of PyTorch, got output_type={self.output_type!r}. Leave "

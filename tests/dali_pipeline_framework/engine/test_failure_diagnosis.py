@@ -17,6 +17,7 @@ from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework.engine import failure_diagnosis
 from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import DeviceError, GraphError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
@@ -99,7 +100,16 @@ def test_what_dali_names_is_tried_first(settings: dict[str, Any], number: int, m
     assert made == (expected if "fold_arrays" not in settings else [1, 3, 1, 1, 1, 1, 1])
 
 
-def test_without_a_name_halves_are_tried(made: list[int]) -> None:
+def test_what_the_cpu_cannot_decode_is_tried_first(made: list[int]) -> None:
+    with make_loader(shuffled(Rig([(1, 3), (3, 0)])), steps=_STEPS) as loader, pytest.raises(GraphError) as caught:
+        next(iter(loader))
+    assert blamed(caught.value) == [("sample 1", "cameras[3].image"), ("sample 3", "cameras[0].image")]
+    assert made[:4] == [2, 1, 1, 2]  # both together, each of them, the others
+
+
+def test_without_a_name_halves_are_tried(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failure_diagnosis, "claimed_size", lambda file: (1, 1))
+    monkeypatch.setattr(failure_diagnosis, "jpeg_damage", lambda file: "")
     with make_loader(shuffled(Rig([(6, 3)], kept=0.02)), steps=_STEPS) as loader:
         batches = iter(loader)
         next(batches)

@@ -15,6 +15,7 @@ import pytest
 import torch
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
+from support.child_processes import run_process
 from support.gpu_definitions import pretend_gpus
 from support.loaders import pipeline_of
 from support.pipelines import shuffled
@@ -285,5 +286,5 @@ def test_the_memory_of_a_gpu_is_given_back_only_where_one_is_used(monkeypatch: p
 
 def test_the_modules_of_gpus_do_not_import_pytorch() -> None:
     code = "import sys, accvlab.dali_pipeline_framework.engine.dali.gpus; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_process([sys.executable, "-c", code], check=True)
     assert done.stdout == "False\n"

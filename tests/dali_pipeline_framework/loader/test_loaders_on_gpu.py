@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from nvidia.dali.pipeline import Pipeline
@@ -115,12 +116,21 @@ def test_a_gpu_decodes_what_other_inputs_read(name: str, tmp_path: Path, monkeyp
     assert counts_of(definition.get_dali_pipeline(batch_size=2, num_threads=1, device_id=0)) == expected
 
 
-def test_dali_takes_the_graph_that_decodes_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dali_takes_the_graph_that_decodes_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("av")
+    from support.videos import make_video
+
+    from accvlab.dali_pipeline_framework.video import index_video
+
     monkeypatch.setattr(Pipeline, "build", checked_by_dali)
-    for policy in ("partial", "pad"):
-        stream = VideoStreamInput(4, last_sequence_policy=policy)  # type: ignore[arg-type]
-        pipeline: Any = SequenceDecoder(stream._settings, 2, 0)._operator_pipeline()
-        assert [node.device for node in pipeline._graph_outputs] == ["gpu", "cpu"]
+    untagged = index_video(make_video(tmp_path / "a.mp4", 4, "libx264", size=(192, 128)))
+    for matrix, num_corrections in ((untagged.color_matrix, 0), (1, 1)):  # BT.709, which DALI takes for BT.601
+        index = attrs.evolve(untagged, color_matrix=matrix)
+        for policy in ("partial", "pad"):
+            stream = VideoStreamInput(4, last_sequence_policy=policy)  # type: ignore[arg-type]
+            pipeline: Any = SequenceDecoder(stream._settings, 2, 0)._operator_pipeline(index)
+            assert [node.device for node in pipeline._graph_outputs] == ["gpu", "cpu"]
+            assert counts_of(pipeline).names["gpu", "CoordTransform"] == num_corrections
 
 
 # They move images from the CPU to the GPU; the others leave each field where it is.

@@ -15,6 +15,7 @@ import attrs
 import av
 import numpy as np
 import pytest
+from support.gpu_definitions import pretend_gpus
 from support.videos import HEIGHT, WIDTH, make_video, read_numbers
 from video_kinds import ALT_REF, KINDS, without_its_start
 
@@ -155,7 +156,14 @@ def test_a_video_without_a_key_frame(video: Callable[[str], Path], tmp_path: Pat
         ("a.mp4", "libx264", None, False),
     ],
 )
-def test_hidden_frames(tmp_path: Path, name: str, codec: str, options: dict[str, str] | None, hides: bool) -> None:
+def test_hidden_frames(
+    tmp_path: Path,
+    name: str,
+    codec: str,
+    options: dict[str, str] | None,
+    hides: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # Packets that show an earlier picture again are frames; DALI would take each for a picture of its own.
     path = make_video(tmp_path / name, 40, codec, options=options)
     index = index_video(path)
@@ -167,6 +175,7 @@ def test_hidden_frames(tmp_path: Path, name: str, codec: str, options: dict[str,
     reader = FrameReader(path, index)
     assert [read_numbers(reader.frames([number]))[0] for number in order] == order.tolist()
     reader.close()
+    pretend_gpus(monkeypatch)
     assert bool(why_not_in_graph([index.kind], has_gpu=True, must_use_gpu=True)) == hides
 
 

@@ -170,8 +170,7 @@ class ImageTransformStep(ArrayStep):
     def _in_graph(self, image: Value, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Value:
         """Change an image, or a mask, in the graph; ``device`` is where an image file is decoded."""
 
-    @property
-    def _needs_size(self) -> bool:
+    def _needs_size(self, data: SampleDataGroup) -> bool:
         """Whether what the step does depends on the size of the images."""
         return True
 
@@ -222,13 +221,13 @@ class ImageTransformStep(ArrayStep):
         paths = {kind: find_paths(data_empty, names) for kind, names in self._fields.items()}
         geometry = [path for kind in ("hw", "projection", "point", "box") for path in paths[kind]]
         files = paths["image"] if self._is_encoded else []
-        images = [*paths["mask"], *([] if self._is_encoded else paths["image"])] if self._needs_size else []
-        return FieldUse(geometry, read=files, shapes=images)
+        images = [*paths["mask"], *([] if self._is_encoded else paths["image"])]
+        return FieldUse(geometry, read=files, shapes=images if self._needs_size(data_empty) else [])
 
     @np.errstate(all="ignore")  # which DALI does
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
-        hw = self._size_of_images(images, masks, sizes)
+        hw = self._size_of_images(images, masks, sizes, self._needs_size(data))
         change = self._change_of(hw)
         for path, image in (images | masks).items():
             if self._is_encoded and path in images:
@@ -239,7 +238,7 @@ class ImageTransformStep(ArrayStep):
         self._change_geometry(data, change.matrix)
         return data
 
-    def _size_of_images(self, images: _Values, masks: _Values, sizes: _Values) -> Value:
+    def _size_of_images(self, images: _Values, masks: _Values, sizes: _Values, needs_size: bool) -> Value:
         """Get the size of all images, ``(2,)``; replace the bytes of files by opened files."""
         of_images = []
         for path, image in images.items() if self._is_encoded else ():
@@ -250,10 +249,10 @@ class ImageTransformStep(ArrayStep):
                     images[path] = image_arrays.ImageFile.opened(image)
                     of_images.append(images[path].hw)
         arrays = [*(() if self._is_encoded else images.values()), *masks.values()]
-        if not self._needs_size:
+        if not needs_size:
             arrays = [each for each in arrays if not isinstance(each, DeferredImage)]
         of_images += map(image_transform.image_hw, arrays)
-        if not self._needs_size:
+        if not needs_size:
             return np.ones(2, np.float32)
         return image_transform.one_size([*of_images, *sizes.values()], are_of_images=not sizes)
 
@@ -627,10 +626,9 @@ class HorizontalFlipper(ImageTransformStep):
         self._prob = probability(prob, "prob")
         self.draws = (UniformDraw("is_flipped", key=key),)
 
-    @property
-    def _needs_size(self) -> bool:
+    def _needs_size(self, data: SampleDataGroup) -> bool:
         """Whether projections, points or boxes are changed, too."""
-        return any(self._fields[kind] for kind in ("projection", "point", "box"))
+        return any(find_paths(data, self._fields[kind]) for kind in ("projection", "point", "box"))
 
     def _change_of(self, hw: Value) -> ImagePlaneChange:
         width: Value = hw[1]
