@@ -29,11 +29,11 @@ class Entry:
 
     def need(self, *names: str) -> Any:
         """Get the value of the first of some names that is there."""
-        value = self.get(*names)
-        if value is None:
-            wanted, there = " or ".join(map(repr, names)), listed(sorted(map(str, self.values)))
-            raise FileError(f"{self.place} has no key {wanted}; it has {there}.")
-        return value
+        for name in names:
+            if (value := self.values.get(name)) is not None:
+                return value
+        wanted, there = " or ".join(map(repr, names)), listed(sorted(map(str, self.values)))
+        raise FileError(f"{self.place} has no key {wanted}; it has {there}.")
 
     def get(self, *names: str) -> Any:
         """Get the value of the first of some names that is there, or None."""
