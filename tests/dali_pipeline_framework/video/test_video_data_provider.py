@@ -167,7 +167,7 @@ def test_a_range_between_the_times_of_frames(folder: Path, tmp_path: Path) -> No
     (tmp_path / "list.txt").write_text(f"{folder / 'b.webm'} 3 0.1199 0.2532\n")  # 40 ms apart
     provider = VideoFrameDataProvider(Videos(file_list=tmp_path / "list.txt", file_list_format="timestamps"))
     frames = [provider.get_data(number)["image"][None] for number in range(len(provider))]
-    assert [int(read_numbers(frame)[0]) for frame in frames] == [102, 103, 104, 105]
+    assert [int(read_numbers(frame)[0]) for frame in frames] == [102, 103, 104, 105, 106]
 
 
 def test_label_folders(folder: Path, tmp_path: Path) -> None:
