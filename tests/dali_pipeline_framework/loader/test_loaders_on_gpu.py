@@ -122,7 +122,8 @@ def test_dali_takes_the_graph_that_decodes_a_stream(tmp_path: Path, monkeypatch:
 
     from accvlab.dali_pipeline_framework.video import index_video
 
-    monkeypatch.setattr(Pipeline, "build", checked_by_dali)
+    counts: list[Any] = []
+    monkeypatch.setattr(Pipeline, "build", lambda pipeline: counts.append(checked_by_dali(pipeline)))
     untagged = index_video(make_video(tmp_path / "a.mp4", 4, "libx264", size=(192, 128)))
     for matrix, num_corrections in ((untagged.color_matrix, 0), (1, 1)):  # BT.709, which DALI takes for BT.601
         index = attrs.evolve(untagged, color_matrix=matrix)
@@ -130,7 +131,7 @@ def test_dali_takes_the_graph_that_decodes_a_stream(tmp_path: Path, monkeypatch:
             stream = VideoStreamInput(4, last_sequence_policy=policy)  # type: ignore[arg-type]
             pipeline: Any = SequenceDecoder(stream._settings, 2, 0)._operator_pipeline(index)
             assert [node.device for node in pipeline._graph_outputs] == ["gpu", "cpu"]
-            assert counts_of(pipeline).names["gpu", "CoordTransform"] == num_corrections
+            assert counts[-1].names["gpu", "CoordTransform"] == num_corrections
 
 
 # They move images from the CPU to the GPU; the others leave each field where it is.
