@@ -319,7 +319,8 @@ def _draw_camera(axes: Axes, camera: CameraView, view: SceneView) -> None:
             axes.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec=_BRIGHT, lw=0.7, ls="--"))
     axes.set(xlim=(0, width), ylim=(height, 0))
     axes.set_axis_off()
-    label = axes.text(0.015, 0.97, camera.name, color=_BRIGHT, fontsize=7, va="top", transform=axes.transAxes)
+    written = "  ".join(part for part in (camera.name, camera.note) if part)
+    label = axes.text(0.015, 0.97, written, color=_BRIGHT, fontsize=7, va="top", transform=axes.transAxes)
     label.set_bbox({"facecolor": _BACKGROUND, "alpha": 0.65, "edgecolor": "none", "pad": 1.5})
 
 

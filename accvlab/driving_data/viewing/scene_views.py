@@ -42,6 +42,7 @@ class CameraView:
         lens: Of a fisheye camera, used in place of ``image_from_reference``; None where there is none.
         camera_from_reference: ``(3, 4)``, for the lens.
         is_of_other_time: Whether the image is of another time than the boxes and matrices of the sample.
+        note: Why it has no boxes, though the sample has some.
     """
 
     name: str
@@ -53,6 +54,7 @@ class CameraView:
     lens: FThetaLens | None = None
     camera_from_reference: Array | None = None
     is_of_other_time: bool = False
+    note: str = ""
 
 
 # Whether a camera shows another time than that of the boxes: why it has none.
@@ -224,7 +226,7 @@ def scene_view(
         cameras = [
             camera
             if camera.image_from_reference is not None or camera.lens is not None
-            else attrs.evolve(camera, name=f"{camera.name}  {_WITHOUT_BOXES[camera.is_of_other_time]}")
+            else attrs.evolve(camera, note=_WITHOUT_BOXES[camera.is_of_other_time])
             for camera in cameras
         ]
     history = _path(tree, fields.ego_history, ego_from_reference)
