@@ -106,6 +106,7 @@ def main(command_line: Sequence[str] | None = None) -> int:
         check = gpu_checks.Check(given.found, 0 if given.device == "0" else None, given.quick)
         CHECKS[given.one][0](check)
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is ended, as on Ctrl-C
     began, results = time.perf_counter(), {}
     names = gpu_checks.asked_of_nvidia_smi("gpu", "name") if given.device == "0" else []
     gpu = names[0] if names else "none"

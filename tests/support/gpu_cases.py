@@ -149,18 +149,26 @@ def _clips(folder: Path) -> dict[str, Any]:
     return {"source": source, "batch_size": 3, "steps": [ImageDecoder("frames", True)]}
 
 
-def _encoded_videos(codec: str, suffix: str) -> Callable[[Path], dict[str, Any]]:
+BT709 = {"preset": "veryfast", "x264-params": "keyint=12:bframes=2:colormatrix=bt709"}
+
+
+def _encoded_videos(
+    codec: str, suffix: str, colors: str = "dali", options: Mapping[str, str] | None = None
+) -> Callable[[Path], dict[str, Any]]:
     """Clips of two videos, with B-frames in open groups of pictures where the codec has them."""
 
     def make(folder: Path) -> dict[str, Any]:
         from support.videos import OPEN_GOP, make_video  # PyAV may be missing
 
-        paths = [folder / f"{name}_{codec}.{suffix}" for name in ("one", "other")]
+        chosen = OPEN_GOP.get(codec) if options is None else options
+        kind = "_".join([codec, colors, *(options or {}).values()]).replace(":", "_")
+        paths = [folder / f"{name}_{kind}.{suffix}" for name in ("one", "other")]
         for number, path in enumerate(paths):
             if not path.exists():
-                make_video(path, 30, codec, first_number=50 * number, size=(192, 160), options=OPEN_GOP.get(codec))
+                make_video(path, 30, codec, first_number=50 * number, size=(192, 160), options=chosen)
         source = video_clips(paths, 3, stride=2, images="encoded")
-        steps = [VideoDecoder("frames", colors="dali"), ImageResizer("frames", output_hw=[80, 96], mode="stretch")]
+        decode: Any = VideoDecoder("frames", colors=colors)  # type: ignore[arg-type]
+        steps = [decode, ImageResizer("frames", output_hw=[80, 96], mode="stretch")]
         return {"source": source, "batch_size": 2, "shuffle": True, "seed": 1, "steps": steps}
 
     return make
@@ -225,6 +233,18 @@ CASES: dict[str, GpuCase] = {
     "encoded videos, H.264": GpuCase(_encoded_videos("libx264", "mp4"), "frames", mean=3.0, share=0.05),
     "encoded videos, HEVC": GpuCase(_encoded_videos("libx265", "mp4"), "frames", mean=3.0, share=0.05),
     "encoded videos, VP9": GpuCase(_encoded_videos("libvpx-vp9", "webm"), "frames", mean=3.0, share=0.05),
+    "encoded videos, AV1": GpuCase(
+        _encoded_videos("libsvtav1", "mp4", options={"g": "2"}),
+        "frames",
+        mean=3.0,
+        share=0.05,
+    ),
+    "encoded videos, AV1 with hidden frames": GpuCase(
+        _encoded_videos("libsvtav1", "mp4", "stream", {}), "frames", mean=1.0, share=0.01
+    ),
+    "encoded videos, BT.709": GpuCase(
+        _encoded_videos("libx264", "mp4", "stream", BT709), "frames", mean=3.0, share=0.05
+    ),
 }
 
 
