@@ -92,8 +92,7 @@ class FaultPolicy:
     def __attrs_post_init__(self) -> None:
         if self.checks_images and importlib.util.find_spec("simplejpeg") is None:
             raise MissingPackageError(
-                "`checks_images=True` needs simplejpeg, which is not installed. Install it: pip install "
-                "'accvlab.dali_pipeline_framework[cpu]'."
+                "`checks_images=True` needs simplejpeg, which is not installed: pip install simplejpeg."
             )
         if self.samples != "raise":
             return

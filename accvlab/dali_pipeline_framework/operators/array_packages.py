@@ -11,10 +11,9 @@ from types import ModuleType
 from ..errors import MissingPackageError
 from ..threads import opencv_was_imported
 
-# What a package is called, and the extra that installs it; for others, both as the package.
+# What a package is called, and by what name it is installed; for others, both as the package.
 _INSTALLED_AS = {
-    "cv2": ("OpenCV", "cpu"),
-    "simplejpeg": ("simplejpeg", "cpu"),
+    "cv2": ("OpenCV", "opencv-python-headless"),
     "torchvision.tv_tensors": ("torchvision", "torchvision"),
 }
 
@@ -53,8 +52,8 @@ def require_installed(name: str, user: str) -> None:
 
 
 def _missing(user: str, name: str, problem: str) -> MissingPackageError:
-    package, extra = _INSTALLED_AS.get(name, (name, name))
+    package, installed_as = _INSTALLED_AS.get(name, (name, name))
     return MissingPackageError(
-        f"{user} {package}, which {problem}. Install it with: "
-        f'pip install "accvlab.dali_pipeline_framework[{extra}]", or use steps that run in the graph.'
+        f"{user} {package}, which {problem}. Install it with: pip install "
+        f"{installed_as}, or use steps that run in the graph."
     )

@@ -384,7 +384,7 @@ class DALIStructuredOutputIterator:
             from torch.utils.data import DataLoader
         except ImportError as error:
             problem = "To count as a DataLoader of PyTorch needs PyTorch"
-            advice = "Install the extra `torch`, or use DALIStructuredOutputIterator itself."
+            advice = "Install it (pip install torch), or use DALIStructuredOutputIterator itself."
             raise SettingError(f"{problem}, which is not installed. {advice}") from error
 
         from ._dali_structured_output_iterator_data_loader_wrapper import get_masked_as_type

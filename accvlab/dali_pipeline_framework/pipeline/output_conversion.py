@@ -310,7 +310,7 @@ class _TorchArrays:
             import torch
         except ImportError as error:
             problem = "The output as PyTorch tensors needs PyTorch"
-            advice = "Install the extra `torch`, or pass output_type='numpy'."
+            advice = "Install it (pip install torch), or pass output_type='numpy'."
             raise SettingError(f"{problem}, which is not installed. {advice}") from error
         self._torch: Any = torch
         self.of_numpy: Callable[[Array], OutputArray] = torch.from_numpy  # a call less for each field

@@ -57,12 +57,12 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
         what = "Videos" if source is None else source_name(source)
         raise MissingPackageError(
             f"{what} can be decoded on the CPU only with PyAV, which cannot be imported ({error}). Install it: "
-            f"pip install 'accvlab.dali_pipeline_framework[video]'. Without PyAV, DALI's own reader "
+            f"pip install 'av>=17,<19'. Without PyAV, DALI's own reader "
             f"(`fn.experimental.readers.video`) decodes VP8, VP9 and MJPEG on the CPU, and other codecs on a GPU."
         ) from error
     if not _OLDEST_PYAV <= int(av.__version__.split(".")[0]) <= _NEWEST_PYAV:
         rule = f"PyAV must be {_OLDEST_PYAV} or {_NEWEST_PYAV} (others treat colors or damage differently)"
-        raise SettingError(f"{rule}, got {av.__version__}: pip install 'accvlab.dali_pipeline_framework[video]'.")
+        raise SettingError(f"{rule}, got {av.__version__}: pip install 'av>=17,<19'.")
     return cast(ModuleType, av)
 
 

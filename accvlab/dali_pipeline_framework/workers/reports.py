@@ -50,11 +50,8 @@ _ON_THE_WAY = tuple(
         ("processing_steps", "pipeline_step_base.py"),
     )
 )
-_EXTRAS = {
-    **dict.fromkeys(("cv2", "simplejpeg"), "cpu"),
-    **dict.fromkeys(("fsspec", "aiohttp"), "remote"),
-    **{"av": "video", "PIL": "images", "pyarrow": "arrow", "msgpack": "arrow"},
-}
+# Names by which modules are installed, where they are others.
+_INSTALLED_AS = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "pyyaml", "fsspec": "'fsspec[http]'"}
 _LONGEST_TRACEBACK = 100_000
 _MARK = "\n[dali_pipeline_framework report] "
 
@@ -168,9 +165,7 @@ def _command_for(error: BaseException) -> str:
     """How to install the package of a module that cannot be imported: ``: pip install ...``; empty if unknown."""
     link = next((link for link in causes_of(error) if isinstance(link, ImportError)), None)
     name = (getattr(link, "name", None) or "").partition(".")[0]
-    extra = _EXTRAS.get(name)
-    package = name if extra is None else f"'accvlab.dali_pipeline_framework[{extra}]'"
-    return f": pip install {package}" if name else ""
+    return f": pip install {_INSTALLED_AS.get(name, name)}" if name else ""
 
 
 def names_its_file(error: BaseException) -> bool:

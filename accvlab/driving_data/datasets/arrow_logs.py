@@ -102,7 +102,7 @@ class LogFiles:
         except ImportError as error:
             raise MissingPackageError(
                 f"Logs of py123d need msgpack, which cannot be imported ({error}). Install it: "
-                f"pip install 'accvlab.dali_pipeline_framework[arrow]'."
+                f"pip install pyarrow msgpack."
             ) from error
         try:
             if b"metadata" not in file.metadata:

@@ -165,9 +165,7 @@ def show(
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise SettingError(
-            'Pictures need Matplotlib, which is not installed: pip install "accvlab.dali_pipeline_framework[viz]".'
-        ) from error
+        raise SettingError("Pictures need Matplotlib, which is not installed: pip install matplotlib.") from error
     if isinstance(data, SceneView | Sequence):
         views = [data] if isinstance(data, SceneView) else [*data]
         frames = [*range(len(views))]
@@ -462,10 +460,7 @@ def save_recording(
     try:
         import rerun as rr
     except ImportError as error:
-        raise SettingError(
-            "Recordings need rerun-sdk, which is not installed: pip install "
-            '"accvlab.dali_pipeline_framework[rerun]".'
-        ) from error
+        raise SettingError("Recordings need rerun-sdk, which is not installed: pip install rerun-sdk.") from error
     target = Path(file_path(path, "path"))
     recording = rr.RecordingStream(name)
     recording.save(str(target))

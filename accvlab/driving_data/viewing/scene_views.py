@@ -568,10 +568,8 @@ def _decoded(content: UInt8Array, path: str) -> UInt8Array:
     try:
         from PIL import Image
     except ImportError as error:
-        raise SettingError(
-            "Encoded images are shown with Pillow, which is not installed: pip install "
-            '"accvlab.dali_pipeline_framework[viz]".'
-        ) from error
+        what = "Encoded images are shown with Pillow"
+        raise SettingError(f"{what}, which is not installed: pip install pillow.") from error
     try:
         with Image.open(io.BytesIO(content.tobytes())) as image:
             return np.asarray(image.convert("RGB"))

@@ -604,6 +604,6 @@ def test_nothing_but_numpy_is_needed_for_numpy_output(tmp_path: Path) -> None:
     assert result.stdout.splitlines() == [
         "[[0, 1, 2, 3], [4, 5, 6, 7]]",
         "['', 'x', 'xx', '']",
-        "The output as PyTorch tensors needs PyTorch, which is not installed. Install the extra `torch`, or pass "
+        "The output as PyTorch tensors needs PyTorch, which is not installed. Install it (pip install torch), or pass "
         "output_type='numpy'.",
     ]

@@ -54,7 +54,7 @@ def test_without_pyav(video: Callable[[str], Path], monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "av", None)
     rule = (
         r"h264_b.mp4' can be decoded on the CPU only with PyAV.*"
-        r"pip install 'accvlab.dali_pipeline_framework\[video\]'.*VP8, VP9 and MJPEG"
+        r"pip install 'av>=17,<19'.*VP8, VP9 and MJPEG"
     )
     with pytest.raises(SettingError, match=rule):
         video_clips(path, 2)

@@ -118,7 +118,7 @@ def test_matrices_are_read_whether_their_type_is_known_or_not(tmp_path):
 def test_without_pyarrow_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for read in (ArrowFile, lambda path: read_columns(path, {})):
-        with pytest.raises(SettingError, match=r"pip install 'accvlab.dali_pipeline_framework\[arrow\]'"):
+        with pytest.raises(SettingError, match="pip install pyarrow msgpack"):
             read(str(tmp_path / "table.arrow"))
 
 

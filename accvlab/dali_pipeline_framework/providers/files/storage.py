@@ -461,7 +461,7 @@ def _needed_fsspec(url: str) -> Any:
     try:
         import fsspec
     except ImportError as error:
-        how = "pip install 'accvlab.dali_pipeline_framework[remote]'"
+        how = "pip install 'fsspec[http]'"
         raise MissingPackageError(f"{url!r} is a URL: reading it needs fsspec. Install it with: {how}") from error
     return fsspec
 
@@ -483,7 +483,7 @@ def _opened(root: str, options: StorageOptions) -> tuple[FileSystem, str]:
     except ImportError as error:  # of what fsspec needs for this protocol
         raise MissingPackageError(
             f"{repr_without_secrets(root)} cannot be opened: {str(error).rstrip('.')}. Install what its "
-            f"protocol needs, for HTTP: pip install 'accvlab.dali_pipeline_framework[remote]', for S3: "
+            f"protocol needs, for HTTP: pip install 'fsspec[http]', for S3: "
             f"pip install s3fs."
         ) from error
     except Exception as error:

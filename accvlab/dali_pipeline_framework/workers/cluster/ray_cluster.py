@@ -31,8 +31,7 @@ def connected_ray(settings: RayWorkers) -> Any:
         from ray.util.client import ray as client
     except ImportError as error:
         raise MissingPackageError(
-            f"Loading in a Ray cluster needs the package ray ({error}). Install the extra `ray`: "
-            f"pip install 'accvlab.dali_pipeline_framework[ray]'."
+            f"Loading in a Ray cluster needs the package ray ({error}). Install it: pip install ray."
         ) from error
     if client.is_connected():
         raise WorkerStartError(

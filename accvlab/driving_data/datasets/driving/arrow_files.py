@@ -37,7 +37,7 @@ def import_pyarrow(path: str | os.PathLike[str]) -> ModuleType:
     except ImportError as error:
         raise MissingPackageError(
             f"{os.fspath(path)!r} is a file of Apache Arrow, and pyarrow cannot be imported ({error}). Install "
-            f"it: pip install 'accvlab.dali_pipeline_framework[arrow]'."
+            f"it: pip install pyarrow msgpack."
         ) from error
     module: ModuleType = pyarrow
     return module

@@ -185,7 +185,7 @@ def _yaml_of(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     except ImportError as error:
         raise MissingPackageError(
             f"{os.fspath(path)!r} is YAML, and PyYAML cannot be imported ({error}). Install it: "
-            f"pip install 'accvlab.dali_pipeline_framework[navsim]'."
+            f"pip install pyyaml."
         ) from error
     # All scalars as texts: a token of digits, or such as 1e5, is no number.
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)

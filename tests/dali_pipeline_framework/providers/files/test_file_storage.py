@@ -310,8 +310,7 @@ class TestUrls:
         """
         done = run_process([sys.executable, "-c", textwrap.dedent(script)])
         assert done.stdout == (
-            "'s3://a' is a URL: reading it needs fsspec. "
-            "Install it with: pip install 'accvlab.dali_pipeline_framework[remote]'\n"
+            "'s3://a' is a URL: reading it needs fsspec. Install it with: pip install 'fsspec[http]'\n"
         )
 
 
