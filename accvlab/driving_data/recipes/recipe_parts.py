@@ -251,6 +251,12 @@ class Chain(NamedTuple):
     last: Sequence[PipelineStepBase]
 
 
+def kept_names(given: SampleDataGroup, extra_fields: Sequence[str]) -> list[str]:
+    """Fields of a frame that batches have as they are."""
+    place = [PLACE] if PLACE in given.contained_top_level_field_names else []
+    return [*NAMES, *place, *extra_fields]
+
+
 class FrameFormatter(ArrayStep):
     """Base of the steps that make what a model takes of a frame of a `DrivingProvider`, but its images."""
 
@@ -276,10 +282,6 @@ class FrameFormatter(ArrayStep):
         """The cameras in the order of the output."""
         return cameras
 
-    def _kept(self, given: SampleDataGroup) -> list[str]:
-        place = [PLACE] if PLACE in given.contained_top_level_field_names else []
-        return [*NAMES, *place, *self._extra_fields]
-
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         given = data_empty.format
         fields, of_camera = self._fields(given)
@@ -287,14 +289,14 @@ class FrameFormatter(ArrayStep):
         add_fields(camera, {"image": given.at(("cameras", 0, "image")), **of_camera})
         add_fields(sample, fields)
         sample.add_data_group_field_array("cameras", camera, len(data_empty["cameras"]))
-        add_fields(sample, {name: given.at((name,)) for name in self._kept(data_empty)})
+        add_fields(sample, {name: given.at((name,)) for name in kept_names(data_empty, self._extra_fields)})
         return sample
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         cameras = self._in_order([*data["cameras"].values()])
         values, of_cameras = self._values(data, cameras)
         sample = self.new_output(data)
-        _put(sample, {**values, **{name: data[name] for name in self._kept(data)}})
+        _put(sample, {**values, **{name: data[name] for name in kept_names(data, self._extra_fields)}})
         for number, (camera, of_camera) in enumerate(zip(cameras, of_cameras, strict=True)):
             _put(sample["cameras"][number], {"image": camera["image"], **of_camera})
         return sample

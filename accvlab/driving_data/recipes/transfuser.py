@@ -196,10 +196,6 @@ class TransFuserFormatter(ArrayStep):
         cells = settings.num_cells
         self._grid = RasterGrid((cells // 2, cells), 1 / settings.cells_per_meter)
 
-    def _kept(self, given: SampleDataGroup) -> list[str]:
-        place = [parts.PLACE] if parts.PLACE in given.contained_top_level_field_names else []
-        return [*parts.NAMES, *place, *self._extra_fields]
-
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         sample, given = SampleDataGroup(), data_empty.format
         sample.add_data_field("camera_feature", DT.UINT8, ndim=3, content=DECODED_IMAGE)
@@ -210,12 +206,15 @@ class TransFuserFormatter(ArrayStep):
             fields |= {"agent_states": (DT.FLOAT, 2), "agent_labels": (DT.BOOL, 1)}
             if self._settings.maps is not None:
                 fields["bev_semantic_map"] = (DT.FLOAT, 2)
-        parts.add_fields(sample, {**fields, **{name: given.at((name,)) for name in self._kept(data_empty)}})
+        parts.add_fields(
+            sample,
+            {**fields, **{name: given.at((name,)) for name in parts.kept_names(data_empty, self._extra_fields)}},
+        )
         return sample
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         sample, settings = self.new_output(data), self._settings
-        for name in self._kept(data):
+        for name in parts.kept_names(data, self._extra_fields):
             sample[name] = data[name]
         with naming_field(("cameras",)):
             sample["camera_feature"] = self._panorama([*data["cameras"].values()])
