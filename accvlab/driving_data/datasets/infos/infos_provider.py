@@ -70,7 +70,7 @@ class InfosProvider(DrivingProvider):
         data_root: StoragePath,
         *,
         boxes_convention: str | None = None,
-        z: str = "center",
+        z: str | None = None,
         order: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         **settings: Unpack[ProviderSettings],
@@ -82,7 +82,7 @@ class InfosProvider(DrivingProvider):
             data_root: Where the files are: a folder or a URL.
             boxes_convention: What columns 3 to 6 of boxes are: ``"l,w,h,yaw"``, ``"w,l,h,-yaw-pi/2"``, or
                 ``"w,l,h,yaw"``; None: ``"l,w,h,yaw"``, if the form of the file says so.
-            z: Whether z of boxes is that of the ``"center"`` or ``"bottom"``.
+            z: Whether z of boxes is that of the ``"center"`` or ``"bottom"``; None: the center.
             order: ``"time"``: all frames by time; ``"stored"``: as they are stored; ``"scene"``: scenes by the
                 time of their first frame, each by time, for scenes that were recorded at the same time. None:
                 ``"time"`` for ``infos``, ``"stored"`` for ``data_list``.
@@ -101,7 +101,7 @@ class InfosProvider(DrivingProvider):
         self._pickle = os.path.abspath(path)
         of_boxes_and_order = IndexSettings(
             boxes_convention=choice(boxes_convention, "boxes_convention", (None, *LAYOUTS)),
-            z=choice(z, "z", Z_PLACES),
+            z=choice(z, "z", (None, *Z_PLACES)) or Z_PLACES[0],
             order=choice(order, "order", (None, "time", "stored", "scene")),
             boxes=settings.get("boxes") is not False,
         )
