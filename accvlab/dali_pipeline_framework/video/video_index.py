@@ -46,6 +46,9 @@ def quarter_turns(video: Any) -> int:
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
+# Times of a constant rate: how many show one, how much they vary, and how much longer a gap is.
+_FEWEST_INTERVALS, _JITTER, _GAP = 8, 0.2, 1.5
+
 # Containers that keep the time of presentation of each frame. Others (AVI, raw streams, MPEG-PS) have at most an
 # order of decoding: there the two are the same only for codecs without B-frames.
 _TIMED_CONTAINERS = frozenset(("mov", "mp4", "matroska", "webm", "mpegts", "flv", "nut", "ogg", "ivf"))
@@ -194,12 +197,28 @@ class VideoIndex:
             )
         elif self.other_streams:
             _logger.info("The video %s has several video streams: %s.", name, self.other_streams)
+        gap = self._gap()
+        if gap:
+            warn_user(f"Frames of the video {name} seem to be missing: {gap}. Or its camera has left some out.")
         if (self.rotation_deg or self.is_mirrored) and "rotation" in advice_on:
             mirror = "mirror them, and " * self.is_mirrored
             warn_user(
                 f"Frames of the video {name} are delivered as they are stored, but players {mirror}turn them by "
                 f"{self.rotation_deg} degrees clockwise. {advice_on['rotation']}."
             )
+
+    def _gap(self) -> str:
+        """Describe where one or two times are missing in a video of a constant rate; empty elsewhere."""
+        intervals = np.diff(self.pts)
+        usual = float(np.median(intervals)) if len(intervals) >= _FEWEST_INTERVALS else 0.0
+        gaps = np.flatnonzero(intervals > _GAP * usual) if usual else ()
+        if not 1 <= len(gaps) <= 2 or np.ptp(np.delete(intervals, gaps)) > _JITTER * usual:
+            return ""
+        frame, unit_s = int(gaps[0]), float(self.time_base)
+        return (
+            f"{intervals[frame] * unit_s:.3f} s between the frames {frame} and {frame + 1}, at "
+            f"{self.pts[frame] * unit_s:.3f} s, where others are {usual * unit_s:.3f} s apart"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the folder in the cache, else the arrays; regular times as three numbers."""

@@ -242,6 +242,7 @@ def test_videos_of_different_matrices_are_decoded_in_the_workers(tmp_path: Path)
             assert (why in loader.plan) != is_graph
 
 
+@pytest.mark.filterwarnings("ignore:Frames of the video")  # one is hidden
 def test_vp8_is_decoded_in_the_graph_where_each_packet_shows_a_frame(tmp_path: Path) -> None:
     plain, hidden = make_video(tmp_path / "plain.webm", 40, "libvpx"), tmp_path / "hidden.webm"
     with av.open(str(plain)) as source_file, av.open(str(hidden), "w") as target:

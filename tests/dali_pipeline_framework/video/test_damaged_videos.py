@@ -13,12 +13,13 @@ from support.videos import B_FRAMES, make_video, read_numbers
 from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework.errors import VideoError
-from accvlab.dali_pipeline_framework.video import index_video
+from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, index_video
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, KeptFrames
 
 NUM_FRAMES = 60
 
 
+@pytest.mark.filterwarnings("ignore:Frames of the video")
 class TestZeroedBytes:
     """200 zeroed bytes, anywhere behind the header."""
 
@@ -128,3 +129,29 @@ class TestSizes:
                 VideoError, match=r"All frames of a video must have one size, .* from 96 x 64 to 128 x 64"
             ):
                 FrameReader(path, index).frames([number])
+
+
+@pytest.mark.parametrize(("lost", "is_told"), [([30], True), ([20, 21, 22, 40], True), ([10, 20, 30], False)])
+def test_a_gap_in_regular_times_is_a_warning_with_its_place(
+    tmp_path: Path, lost: list[int], is_told: bool
+) -> None:
+    path = tmp_path / "a.webm"
+    make_video(path, 60 - len(lost), times=[40 * frame for frame in range(60) if frame not in lost])
+    if not is_told:  # as cameras do that leave frames out
+        assert index_video(path).num_frames == 60 - len(lost)
+        return
+    first, length_s = lost[0], 0.04 * (1 + sum(frame < lost[0] + 3 for frame in lost))
+    message = (
+        rf"Frames of the video '.*a\.webm' seem to be missing: {length_s:.3f} s between the frames {first - 1} "
+        rf"and {first}, at {0.04 * (first - 1):.3f} s, where others are 0.040 s apart\. Or its camera has left "
+        r"some out\."
+    )
+    with pytest.warns(UserWarning, match=message):
+        assert index_video(path).num_frames == 60 - len(lost)
+    with pytest.warns(UserWarning, match=message):
+        VideoFrameDataProvider([path])
+
+
+def test_times_that_vary_have_no_gaps(tmp_path: Path) -> None:
+    times = np.cumsum(np.random.default_rng(0).integers(20, 60, 40)).tolist()
+    assert index_video(make_video(tmp_path / "a.webm", 40, times=times)).num_frames == 40

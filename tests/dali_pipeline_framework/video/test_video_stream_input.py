@@ -715,7 +715,7 @@ def test_forked_children_end(video_of: Any) -> None:
 
 def test_pyav_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(SettingError, match=r"\[video\]"):
+    with pytest.raises(SettingError, match="pip install 'av>=17,<19'"):
         VideoStreamInput(5)
 
 

@@ -617,7 +617,7 @@ class TestRefused:
         ("settings", "message"),
         [
             ({"boxes_convention": "lwh"}, "`boxes_convention` must be one of None, 'l,w,h,yaw'"),
-            ({"z": "middle"}, "`z` must be one of 'center', 'bottom'"),
+            ({"z": "middle"}, "`z` must be one of None, 'center', 'bottom'"),
             ({"order": "random"}, "`order` must be one of None, 'time', 'stored', 'scene'"),
         ],
     )
