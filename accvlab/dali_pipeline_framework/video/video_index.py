@@ -210,8 +210,10 @@ class VideoIndex:
     def _gap(self) -> str:
         """Describe where one or two times are missing in a video of a constant rate; empty elsewhere."""
         intervals = np.diff(self.pts)
-        usual = float(np.median(intervals)) if len(intervals) >= _FEWEST_INTERVALS else 0.0
-        gaps = np.flatnonzero(intervals > _GAP * usual) if usual else ()
+        if len(intervals) < _FEWEST_INTERVALS:
+            return ""
+        usual = float(np.median(intervals))
+        gaps = np.flatnonzero(intervals > _GAP * usual)
         if not 1 <= len(gaps) <= 2 or np.ptp(np.delete(intervals, gaps)) > _JITTER * usual:
             return ""
         frame, unit_s = int(gaps[0]), float(self.time_base)
