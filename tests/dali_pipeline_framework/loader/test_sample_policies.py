@@ -723,6 +723,6 @@ def test_a_missing_decoder_ends_the_run(package: str, monkeypatch: pytest.Monkey
     images = {each: encoded(3, each) for each in (".png", ".jpg")}
     with make(Jpegs(), "skip", run="workers") as loader:
         monkeypatch.setitem(sys.modules, package, None)  # after the definition, which looks for it
-        with pytest.raises(MissingPackageError, match="pip install (simplejpeg|opencv-python-headless)"):
+        with pytest.raises(MissingPackageError, match=r"pip install (simplejpeg|opencv-python-headless)"):
             list(loader)
         assert loader.failed_samples == ()
