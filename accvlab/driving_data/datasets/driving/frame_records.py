@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework.checks import listed, shown
+from accvlab.dali_pipeline_framework.checks import listed, shown, whole_number
 from accvlab.dali_pipeline_framework.errors import SettingError
 
 from . import poses
@@ -70,7 +70,7 @@ class DrivingFrame:
         time: Seconds; ascends in each scene.
         world_from_ego: Pose of the vehicle, ``(3, 4)`` or ``(4, 4)``: x ahead, y to the left, z up. None: not
             known, in the sample identity.
-        cameras: Images by name of the camera. A camera may lack in some frames.
+        cameras: Images by name of the camera. Samples with a camera can be made only of frames that have it.
         boxes: Objects; None where they were not labelled. All frames or none have them.
         token: Name of the frame; None: ``SCENE/NUMBER``.
     """
@@ -103,6 +103,7 @@ def index_of_frames(
     """
     scenes: dict[str, list[DrivingFrame]] = {}
     for frame in frames:
+        _check(frame)
         scenes.setdefault(frame.scene, []).append(frame)
     every = [frame for of_scene in scenes.values() for frame in of_scene]
     if not every:
@@ -130,8 +131,25 @@ def index_of_frames(
     )
 
 
+def _check(frame: DrivingFrame) -> None:
+    if not isinstance(frame, DrivingFrame):
+        raise SettingError(f"Records must be of the class DrivingFrame, got {shown(frame)}.")
+    for name, value in (("scene", frame.scene), ("token", frame.token)):
+        if not isinstance(value, str) and not (value is None and name == "token"):
+            raise SettingError(f"{_place(frame)}: `{name}` must be text, got {shown(value)}.")
+    _array(frame.time, (), f"{_place(frame)}: `time`")
+    for name, image in frame.cameras.items():
+        place = f"{_place(frame)}: cameras[{name!r}]"
+        if not isinstance(image, CameraImage):
+            raise SettingError(f"{place} must be a CameraImage, got {shown(image)}.")
+        if image.time is not None:
+            _array(image.time, (), f"{place}.time")
+        if image.video_frame is not None:
+            whole_number(image.video_frame, f"{place}.video_frame", at_least=0)
+
+
 def _scene(name: str, frames: Sequence[DrivingFrame], ego_from_base: Float64, *, has_boxes: bool) -> Scene:
-    time = np.array([_array(frame.time, (), f"{_place(frame)}: `time`") for frame in frames])
+    time = np.array([frame.time for frame in frames], np.float64)
     late = np.flatnonzero(np.diff(time) <= 0)
     if len(late):
         before, after = frames[late[0]], frames[late[0] + 1]
@@ -166,7 +184,8 @@ def _images(
         [
             frames[number].time if image.time is None else image.time
             for number, image in zip(has, images, strict=True)
-        ]
+        ],
+        np.float64,
     )
     mounted = [
         _pose(image.ego_from_camera, f"{place}.ego_from_camera")
@@ -239,7 +258,8 @@ def _place(frame: DrivingFrame) -> str:
 
 def _array(value: Any, shape: tuple[int, ...], what: str) -> Float64:
     try:
-        array = np.asarray(value, np.float64)
+        given = np.asarray(value)
+        array = given.astype(np.float64) if given.dtype.kind in "fiu" else np.full(1, np.nan)
     except (TypeError, ValueError):
         array = np.full(1, np.nan)
     if array.shape != shape or not np.isfinite(array).all():
