@@ -726,3 +726,20 @@ def test_a_missing_decoder_ends_the_run(package: str, monkeypatch: pytest.Monkey
         with pytest.raises(MissingPackageError, match=r"pip install (simplejpeg|opencv-python-headless)"):
             list(loader)
         assert loader.failed_samples == ()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_the_outcome_is_what_became_of_a_sample_in_the_end(num_workers: int) -> None:
+    arguments: dict[str, Any] = {"num_workers": num_workers, "start_method": "fork", "faults": "replace"}
+    arguments["steps"] = [ImageDecoder("image", use_device_mixed=False)]
+    with DataLoader(Provider({0, 1, 2}, num_samples=6), 2, **arguments) as loader:
+        for _ in loader:
+            pass
+        first = next(each for each in loader.failed_samples if each.sample_index == 0)
+    assert first.substitute in (3, 4, 5)
+    assert first.outcome == f"sample {first.substitute} in its place"
+    with DataLoader(Provider(range(4), num_samples=4), 2, **arguments) as loader:
+        with pytest.raises(SourceError, match="No other sample could take the place of sample 0"):
+            next(iter(loader))
+        outcomes = {each.sample_index: each.outcome for each in loader.failed_samples}
+    assert outcomes == {0: "raised", **dict.fromkeys((1, 2, 3), "was to take the place of sample 0")}

@@ -17,6 +17,7 @@ from ..messages import Answer, Failed, Position, Task
 from ..plans import BatchPlan
 from ..reports import WorkerReport
 
+_STANDS_IN = "was to take the place of sample"
 _MOST_MESSAGES = 50  # later failures have no tracebacks, since all are kept
 _PLANNING = "Planning a batch"
 
@@ -179,14 +180,20 @@ class FailureHandler:
                 entry.candidates[number] = self._plan.substitutes(places[number])
             found = next((each for each in entry.candidates[number] if each not in self._failed.not_tried), None)
             if found is None:
+                self._set_outcome(entry, number, None, "")
                 return False
         task.instead = {**instead, number: found}
-        outcome = "skipped" if found is None else f"sample {found} in its place"
-        entry.failures = [
-            each if each.outcome or each.slot != number else attrs.evolve(each, substitute=found, outcome=outcome)
-            for each in entry.failures
-        ]
+        self._set_outcome(entry, number, found, "skipped" if found is None else f"sample {found} in its place")
         return True
+
+    @staticmethod
+    def _set_outcome(entry: Entry, number: int, substitute: int | None, outcome: str) -> None:
+        """Note what has become of a planned sample; before, another one may have been about to take its place."""
+        planned = [each.slot == number and not each.outcome.startswith(_STANDS_IN) for each in entry.failures]
+        entry.failures = [
+            attrs.evolve(each, substitute=substitute, outcome=outcome) if is_planned else each
+            for each, is_planned in zip(entry.failures, planned, strict=True)
+        ]
 
     def _replace_or_fail(self, entry: Entry, number: int, why: str) -> None:
         if self._replace(entry, number):
@@ -207,7 +214,7 @@ class FailureHandler:
         epoch, batch = entry.task.position
         planned = index if entry.task.places is None else entry.task.places[number].sample_index
         if index != planned:
-            outcome = f"was to take the place of sample {planned}"
+            outcome = f"{_STANDS_IN} {planned}"
         entry.failures.append(
             FailedSample(index, reason, stage, outcome, file, epoch, batch, number, message=message)
         )
