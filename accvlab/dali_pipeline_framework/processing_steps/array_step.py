@@ -19,6 +19,7 @@ from ..operators.deferred_images import DeferredImage
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import Within, do_not_convert, methods_not_converted
+from .image_use import ImageUse
 from .pipeline_step_base import ArrayApplication, PipelineStepBase, PixelChanges
 
 _Array: TypeAlias = npt.NDArray[Any]
@@ -75,6 +76,10 @@ class ArrayStep(PipelineStepBase):
     def has_array_form(self) -> bool:
         """Whether no derived class defines operators instead (``_process``)."""
         return type(self)._process is ArrayStep._process
+
+    def image_uses(self, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
+        """Get what it declares; None where a derived class defines operators instead."""
+        return super().image_uses(data_empty) if self.has_array_form else None
 
     @property
     def has_graph_form(self) -> bool:

@@ -17,7 +17,7 @@ from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.names import Name
 from .array_step import ArrayStep, FieldUse
-from .image_use import PIXELS, ContentRule, ImageUse, as_pixels, no_images
+from .image_use import PIXELS, ContentRule, ImageUse, as_pixels
 from .named_fields import FieldSearch, change_type, find_paths
 from .pipeline_step_base import PixelChanges, naming_field
 
@@ -37,7 +37,6 @@ class FieldStep(ArrayStep):
     _holds = ""
     _dtypes: Sequence[types.DALIDataType] | None = (*NUMPY_TYPES,)
 
-    declare_images = no_images
     reads_pixels = False
 
     @abstractmethod

@@ -25,7 +25,7 @@ from ..draws.draw_scope import (
     step_context,
 )
 from ..draws.random_draws import RandomDraw
-from ..errors import FieldValueError, FormatError, NotSupportedError, StepOutputError, text_of
+from ..errors import FieldValueError, FormatError, NotSupportedError, SettingError, StepOutputError, text_of
 from ..operators.deferred_images import DeferredImage
 from ..operators.functions import Array
 from ..sample_data import (
@@ -46,7 +46,7 @@ from ..sample_data.names import Name, format_path
 from ..sample_data.sample_data_group import replace_contents
 from ..threads import one_thread_of_opencv
 from ..unknown_arguments import explains_unknown_arguments
-from .image_use import ImageUse, contents_after, declared_images, image_problems
+from .image_use import ImageUse, contents_after, image_problems
 
 _MOST_REMEMBERED = 10_000
 
@@ -356,8 +356,9 @@ class PipelineStepBase(ABC):
             image (from black to white). All else is the same in both.
         array_form_needs: Packages that the array form imports.
         prefers_arrays: Whether the array form is much faster without a GPU, even for floating-point images.
+        changes_images: Whether the step may change images, unless `declare_images` says which.
         reads_pixels: Whether the step may look at pixels. False for a step that needs at most the shapes of
-            images, which may stay in the graph then.
+            images, which may stay in the graph then; nor does it change them.
         draws: The random draws of the step: `UniformDraw`, `IntegerDraw` and `NormalDraw` objects of different
             names. A step whose draws depend on the format overrides `declare_draws` instead.
     """
@@ -368,6 +369,7 @@ class PipelineStepBase(ABC):
     image_tolerance: float = 0.0
     array_form_needs: tuple[str, ...] = ()
     prefers_arrays: bool = False
+    changes_images: bool = True
     reads_pixels: bool = True
     draws: Sequence[RandomDraw] = ()
 
@@ -429,20 +431,34 @@ class PipelineStepBase(ABC):
         """
         return self.draws
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
         """Declare what this step needs of images, and what it leaves.
 
-        Images that it does not name stay as they are. A step that does not override this method, or overrides
-        ``_process`` or the format method below a class that does, declares nothing: it is given any image, and
-        nothing is known of any image after it, until the graph is defined and shows which images it left alone.
+        Images that it does not name stay as they are. What a class declares that derives from an `ArrayStep` and
+        defines operators (``_process``) in its place, does not count.
 
         Args:
             data_empty: Format of what the step is applied to, before the step.
 
         Returns:
-            An `ImageUse` for each kind of images; an empty list for a step that leaves images alone.
+            An `ImageUse` for each kind of images; an empty list for a step that leaves images alone. None for one
+            that is given any image, and after which nothing is known of any, until the graph is defined and shows
+            which images it left alone. By default as ``changes_images`` and ``reads_pixels`` say.
         """
-        return ()
+        return None if self.changes_images and self.reads_pixels else ()
+
+    def image_uses(self, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
+        """Get what `declare_images` declares for a format.
+
+        Raises:
+            SettingError: It declares something else.
+        """
+        uses = self.declare_images(data_empty)
+        is_list = isinstance(uses, Sequence) and all(isinstance(use, ImageUse) for use in uses)
+        if uses is not None and not is_list:
+            of = f"{type(self).__name__}.declare_images"
+            raise SettingError(f"{of} must return a list of ImageUse or None, got {uses!r}.")
+        return uses
 
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
         """Declare what the graph needs to change pixels, where all else of this step is computed in the workers.
@@ -528,7 +544,7 @@ class PipelineStepBase(ABC):
             Exception: What the step raises where it cannot work on this format.
         """
         before, given = data_empty.format, data_empty.get_empty_like_self()
-        uses = declared_images(self, given)
+        uses = self.image_uses(given)
         output = self._checked_output(data_empty.get_empty_like_self(), image_problems(self, uses, before))
         plan = step_context.get().plan
         if plan is not None:

@@ -17,7 +17,7 @@ from accvlab.dali_pipeline_framework import ArrayStep, ImageMeanStdDevNormalizer
 from accvlab.dali_pipeline_framework.checks import instance, number_list, valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, SettingError
-from accvlab.dali_pipeline_framework.extension import get_numpy_type_for_dali_type, image_size, no_images
+from accvlab.dali_pipeline_framework.extension import get_numpy_type_for_dali_type, image_size
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, LeafFormat
 
 from ..datasets import DrivingProvider
@@ -255,7 +255,7 @@ class FrameFormatter(ArrayStep):
     """Base of the steps that make what a model takes of a frame of a `DrivingProvider`, but its images."""
 
     _settings: Any
-    declare_images = no_images
+    changes_images = False
 
     def __init__(self, request: Request) -> None:
         """Create the step for a request; its extra fields stay as they are."""

@@ -19,7 +19,6 @@ from accvlab.dali_pipeline_framework.extension import (
     image_arrays,
     naming_field,
     needed_package,
-    no_images,
 )
 
 from ..datasets import DrivingProvider
@@ -168,7 +167,7 @@ def lidar_histogram(points: Float32, settings: TransFuserSettings) -> Float32:
 class TransFuserFormatter(ArrayStep):
     """Makes features and targets of a sample of a `NavsimProvider`; the panorama is still uint8, channels last."""
 
-    declare_images = no_images
+    changes_images = False
 
     def __init__(self, request: parts.Request) -> None:
         """Create the step for a request; its extra fields stay as they are.

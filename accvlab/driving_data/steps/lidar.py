@@ -26,7 +26,6 @@ from accvlab.dali_pipeline_framework.extension import (
     find_paths,
     moved,
     naming_field,
-    no_images,
     normalized_path,
     path_in_group,
     put_beside,
@@ -114,7 +113,6 @@ class LidarSweepAggregator(ArrayStep):
         self._names = tuple(checks.field_name(given, name) for name, given in names.items())
         self._key = UniformDraw("order", key=key).key
 
-    declare_images = no_images
     reads_pixels = False
 
     def declare_draws(self, data_empty: SampleDataGroup) -> list[RandomDraw]:
@@ -265,7 +263,6 @@ class LidarDepthMapAdder(ArrayStep):
         self._depth_range = checks.number_range(depth_range, "depth_range", above=0, may_be_infinite=True)
         self._matrix_path = None if matrix_path is None else normalized_path(matrix_path)
 
-    declare_images = no_images
     reads_pixels = False
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:

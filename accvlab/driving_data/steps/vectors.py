@@ -22,7 +22,6 @@ from accvlab.dali_pipeline_framework.extension import (
     coordinates,
     find_paths,
     naming_field,
-    no_images,
     normalized_path,
     path_in_group,
     put_beside,
@@ -97,7 +96,6 @@ class MapLineVectorizer(ArrayStep):
         self._fill_value = checks.number(fill_value, "fill_value")
         self._closing_distance = checks.number(closing_distance, "closing_distance", at_least=0)
 
-    declare_images = no_images
     reads_pixels = False
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
@@ -232,7 +230,6 @@ class BEVMaskAdder(ArrayStep):
         if not self._lines and not self._areas and not self._boxes:
             raise SettingError("One of `lines`, `areas` and `boxes` must name a category.")
 
-    declare_images = no_images
     reads_pixels = False
 
     def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
@@ -423,7 +420,6 @@ class FutureTrajectoryAdder(ArrayStep):
         if self._command_name is not None and self._present_name is not None:
             raise SettingError("`command_name` is for the vehicle: it does not go with `present_name`.")
 
-    declare_images = no_images
     reads_pixels = False
 
     def _added(self) -> list[tuple[Name, types.DALIDataType, int]]:

@@ -402,6 +402,7 @@ _FLIPPER = HorizontalFlipper("image", prob=1.0)
     [
         ([_DECODER, InGraph("image", prob=1.0), _FLIPPER], (1, 0)),
         ([_DECODER, NamesImages("image", prob=1.0), _FLIPPER], (3, 0)),
+        ([_DECODER, ChecksMore("image", prob=1.0), _FLIPPER], (3, 0)),
         ([_DECODER, _HALVED, _FLIPPER], (1, 0)),
         ([_DECODER, _TOUCHES_ANOTHER, _FLIPPER], (1, 0)),
         ([_DECODER, _INVERTED, _FLIPPER], (3, 1)),

@@ -21,7 +21,6 @@ from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ...sample_data.names import Name, Path, format_path, normalized_path
 from ..array_step import ArrayStep, FieldUse
 from ..field_steps import FieldStep
-from ..image_use import no_images
 from ..named_fields import (
     FieldSearch,
     Names,
@@ -200,7 +199,6 @@ class VisibleBboxSelector(ArrayStep):
             problems.append("`check_for_minimum_size` needs `minimum_bbox_size`.")
         return problems
 
-    declare_images = no_images
     reads_pixels = False
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:

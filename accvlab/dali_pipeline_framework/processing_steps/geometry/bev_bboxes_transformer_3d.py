@@ -21,7 +21,6 @@ from ...operators.point_limits import Float64Array
 from ...sample_data import FieldPath, SampleDataGroup
 from ...sample_data.names import Name
 from ..array_step import ArrayStep, FieldUse
-from ..image_use import no_images
 from ..named_fields import FieldSearch, Key, Names, as_names, find_paths
 from ..pipeline_step_base import naming_field
 
@@ -168,7 +167,6 @@ class BEVBBoxesTransformer3D(ArrayStep):
                 f"`flip_prob_x` or `flip_prob_y`, got {rotation_axis!r}."
             )
 
-    declare_images = no_images
     reads_pixels = False
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:

@@ -24,7 +24,6 @@ from ...sample_data import FieldPath, FieldValue, ImageContent, LeafFormat, Samp
 from ...sample_data.graph_mode import Decoding, do_not_convert
 from ...sample_data.names import Name, format_path
 from ..field_steps import PixelStep
-from ..image_use import ImageUse
 from ..named_fields import FieldSearch, find_paths
 from ..pipeline_step_base import PixelChanges, naming_field
 
@@ -82,10 +81,6 @@ class ImageDecoder(PixelStep):
     def has_array_form(self) -> bool:
         """Whether no derived class defines operators."""
         return type(self)._process is ImageDecoder._process
-
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        """Declare which images must be encoded, and that they are decoded then."""
-        return super().declare_images(data_empty)
 
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
         """Declare that images are decoded in the graph; None where there are frames of sequences."""

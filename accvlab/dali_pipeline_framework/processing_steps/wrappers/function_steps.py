@@ -214,8 +214,6 @@ class LambdaStep(FunctionStep):
         contents = contents_of(output_contents, outputs, "output_types")
         super().__init__(function, paths_of(input_names, "input_names"), outputs, contents)
 
-    declare_images = FunctionStep.declare_images
-
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         results = self._function(*[data.get_item_in_path(path) for path in self._inputs])
         nodes = self._checked_results(results, "node", _is_node)
