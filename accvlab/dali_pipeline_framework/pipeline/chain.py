@@ -538,7 +538,7 @@ class ArraySteps:
             raise StepOutputError(
                 f"{format_path(path)}: the graph is to change its pixels by parameters of the types "
                 f"{[list(map(str, each)) for each in expected]}, up to this step; noted was {[*noted]}. For each "
-                f"image that a step names in `declare_pixel_changes`, its `_process_arrays` must set "
+                f"image that a step names in `declare_pixel_changes`, its `arrays` must set "
                 f"`image.changed(...)` with the declared parameters, in their order. A step that sets, moves or "
                 f"copies images otherwise must return None there."
             )

@@ -58,7 +58,8 @@ class FieldStep(ArrayStep):
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
         """Adjust the format of a field; called where there are no problems."""
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         for path in find_paths(data, self._names()):
             self._change_field(data, path)
         return data
@@ -67,7 +68,8 @@ class FieldStep(ArrayStep):
         """The fields of these names, and those that a derived class adds."""
         return FieldUse(find_paths(data_empty, self._names()))
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self, self._cannot)
         paths = self._find(search)
         for path in paths:
@@ -143,10 +145,8 @@ class PixelStep(FieldStep):
         images = self._image_paths(data_empty)
         return dict.fromkeys(images, self._parameter_types) if self.has_graph_form else None
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
+        """See `PipelineStepBase.graph`."""
         changed: DataNode = self._in_graph(image, leaf, *parameters.values())
         return changed
 
@@ -154,7 +154,8 @@ class PixelStep(FieldStep):
         """The shapes of the images, if the parameters depend on them."""
         return FieldUse(shapes=self._image_paths(data_empty) if self._reads_shapes else ())
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         paths = self._image_paths(data)
         if not paths:
             return data

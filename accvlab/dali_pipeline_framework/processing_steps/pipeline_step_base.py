@@ -107,7 +107,7 @@ class ArrayApplication:
                 given.set_item_in_path(path, DeferredImage.of(image, path_in_sample(path)))
         try:
             with RunningStep(step, declared.draws, self._draws, self), one_thread_of_opencv():
-                result = step._process_arrays(given)
+                result = step.arrays(given)
         except Exception as error:  # of the step; what is not explained is raised as it is
             # OpenCV only says that a deferred image is no array.
             text = text_of(error)
@@ -148,7 +148,7 @@ class ArrayApplication:
     def _checked(
         self, step: PipelineStepBase, result: SampleDataGroup, declared: _Declared, originals: _Originals
     ) -> SampleDataGroup:
-        require_format(step, require_group(step, result, "_process_arrays"), declared.after, "_process_arrays")
+        require_format(step, require_group(step, result, "arrays"), declared.after, "arrays")
         values = [originals[id(value)][1] if id(value) in originals else value for value in result.get_data()]
         leaves = declared.after.flat_leaves
         problems: list[tuple[FieldPath, str]] = []
@@ -199,7 +199,7 @@ def require_format(step: PipelineStepBase, result: SampleDataGroup, declared: Gr
         raise StepOutputError(
             f"{type(step).__name__} did not produce the format that it declared:\n"
             f"{describe_difference(declared, result.format)}\n"
-            f"Make `{method}` and `_check_and_adjust_data_format_input_to_output` agree."
+            f"Make `{method}` and the format method agree."
         )
 
 
@@ -314,9 +314,9 @@ _Step = TypeVar("_Step", bound="PipelineStepBase")
 class PipelineStepBase(ABC):
     """Step of a pipeline: a group of DALI nodes goes in, a group of DALI nodes comes out.
 
-    A step on *one sample of NumPy arrays* (``_process_arrays``, the *array form*) is an `ArrayStep`: it can run in
+    A step on *one sample of NumPy arrays* (``arrays``, the *array form*) is an `ArrayStep`: it can run in
     the worker processes, before the graph, and ``step(sample)`` applies it to a sample of arrays. Where it defines
-    how the graph changes pixels (`declare_pixel_changes`, `change_pixels`) it can be divided: pixels in the graph,
+    how the graph changes pixels (`declare_pixel_changes`, `graph`) it can be divided: pixels in the graph,
     all else in the workers.
 
     A step of operators has two methods. ``_check_and_adjust_data_format_input_to_output`` gives the output format
@@ -384,7 +384,7 @@ class PipelineStepBase(ABC):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         """Define the operators of this step. ``data`` may be changed and returned."""
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         """Apply the step to a sample of arrays, see `ArrayStep`."""
         raise NotImplementedError
 
@@ -395,8 +395,8 @@ class PipelineStepBase(ABC):
 
     @property
     def has_array_form(self) -> bool:
-        """Whether the step can be applied to samples of arrays: whether it defines ``_process_arrays``."""
-        return type(self)._process_arrays is not PipelineStepBase._process_arrays
+        """Whether the step can be applied to samples of arrays. A class with both forms sets it to True."""
+        return False
 
     @property
     def has_graph_form(self) -> bool:
@@ -463,8 +463,8 @@ class PipelineStepBase(ABC):
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
         """Declare what the graph needs to change pixels, where all else of this step is computed in the workers.
 
-        Then ``_process_arrays`` gets a `DeferredImage` for each of these images. It computes the parameters of the
-        change, and notes them by `DeferredImage.changed`; `change_pixels` changes the pixels in the graph by them.
+        Then ``arrays`` gets a `DeferredImage` for each of these images. It computes the parameters of the
+        change, and notes them by `DeferredImage.changed`; `graph` changes the pixels in the graph by them.
 
         Args:
             data_empty: Format of what the step is applied to, before the step.
@@ -476,16 +476,14 @@ class PipelineStepBase(ABC):
         """
         return None if self.reads_pixels else {}
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
         """Change the pixels of an image in the graph, see `declare_pixel_changes`.
 
         Args:
             image: The image, or the bytes of its file.
             leaf: Its format before the step.
-            parameters: The parameters, on the CPU.
             name: Name of its field.
+            **parameters: The parameters, on the CPU.
         """
         raise NotImplementedError
 
@@ -511,7 +509,7 @@ class PipelineStepBase(ABC):
     def draw(self, name: str) -> Any:
         """Get a declared draw.
 
-        In ``_process`` it is a node on the CPU with the numbers of each sample; in ``_process_arrays`` the numbers
+        In ``_process`` it is a node on the CPU with the numbers of each sample; in ``arrays`` the numbers
         of the sample, float32 or int32: an array, or a NumPy number for a draw without a shape.
 
         In a pipeline of a `PipelineDefinition` over a callable input, they are a function of the seed and of the
@@ -524,12 +522,12 @@ class PipelineStepBase(ABC):
         return draw_of(self, name)
 
     def new_output(self, data: SampleDataGroup) -> SampleDataGroup:
-        """Create an empty sample of the output format, in ``_process_arrays``.
+        """Create an empty sample of the output format, in ``arrays``.
 
         The format method runs once per input format, not once per sample.
 
         Args:
-            data: The sample that ``_process_arrays`` was given, before its format is changed.
+            data: The sample that ``arrays`` was given, before its format is changed.
         """
         application = _current_application() or ArrayApplication()
         return SampleDataGroup.from_format(application._declaration(self, data).after)
@@ -560,10 +558,7 @@ class PipelineStepBase(ABC):
             after: What it declares.
             found: The fields of other types, and these types; None for a value that no field can hold.
         """
-        return (
-            "Return what is declared, e.g. by `.astype(...)`, or declare in "
-            "`_check_and_adjust_data_format_input_to_output` what is returned."
-        )
+        return "Return what is declared, e.g. by `.astype(...)`, or declare in the format method what is returned."
 
     def _checked_output(self, data_empty: SampleDataGroup, problems: list[FormatProblem]) -> SampleDataGroup:
         """Get the output format of the step; raise its problems and the problems of its images together."""

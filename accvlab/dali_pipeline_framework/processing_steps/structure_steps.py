@@ -295,7 +295,8 @@ class UnneededFieldRemover(ArrayStep):
 
     reads_pixels = False
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         for name in self._unneeded_field_names:
             data.remove_all_occurrences(name)
         return data
@@ -304,7 +305,8 @@ class UnneededFieldRemover(ArrayStep):
         """None: what is removed is not read."""
         return FieldUse()
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self, cannot="remove fields")
         known = {part for path in data_empty.format.flat_paths for part in path if isinstance(part, str)}
         for name in self._unneeded_field_names:
@@ -317,7 +319,7 @@ class UnneededFieldRemover(ArrayStep):
                         f"No field has the name {name!r}, which looks misspelt.{meant}", error_type=KeyError
                     )
         search.raise_problems()
-        return self._process_arrays(data_empty)
+        return self.arrays(data_empty)
 
 
 def _without_digits(name: str) -> str:

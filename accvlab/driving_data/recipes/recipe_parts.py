@@ -280,7 +280,8 @@ class FrameFormatter(ArrayStep):
         place = [PLACE] if PLACE in given.contained_top_level_field_names else []
         return [*NAMES, *place, *self._extra_fields]
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         given = data_empty.format
         fields, of_camera = self._fields(given)
         sample, camera = SampleDataGroup(), SampleDataGroup()
@@ -290,7 +291,8 @@ class FrameFormatter(ArrayStep):
         add_fields(sample, {name: given.at((name,)) for name in self._kept(data_empty)})
         return sample
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         cameras = self._in_order([*data["cameras"].values()])
         values, of_cameras = self._values(data, cameras)
         sample = self.new_output(data)

@@ -199,7 +199,8 @@ class TransFuserFormatter(ArrayStep):
         place = [parts.PLACE] if parts.PLACE in given.contained_top_level_field_names else []
         return [*parts.NAMES, *place, *self._extra_fields]
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         sample, given = SampleDataGroup(), data_empty.format
         sample.add_data_field("camera_feature", DT.UINT8, ndim=3, content=DECODED_IMAGE)
         fields: dict[str, Any] = {"lidar_feature": (DT.FLOAT, 3), "status_feature": (DT.FLOAT, 1)}
@@ -212,7 +213,8 @@ class TransFuserFormatter(ArrayStep):
         parts.add_fields(sample, {**fields, **{name: given.at((name,)) for name in self._kept(data_empty)}})
         return sample
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         sample, settings = self.new_output(data), self._settings
         for name in self._kept(data):
             sample[name] = data[name]

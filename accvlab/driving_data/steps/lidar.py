@@ -122,7 +122,8 @@ class LidarSweepAggregator(ArrayStep):
             return []
         return [UniformDraw("order", shape=(len(sweeps.names),), key=self._key)]
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         point_name, matrix_name, timestamp_name = self._names
         lidar, array = data.get_item_in_path(self._lidar_path), data.get_item_in_path(self._sweep_path)
         sweeps = [array[number_of_sweep] for number_of_sweep in range(len(array))]
@@ -178,7 +179,8 @@ class LidarSweepAggregator(ArrayStep):
             return points
         return points[(np.abs(points[:, :2]) >= self._close_distance).any(axis=1)]
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self)
         groups: list[FieldPath] = [self._lidar_path]
         sweeps = data_empty.format.get(self._sweep_path)
@@ -265,7 +267,8 @@ class LidarDepthMapAdder(ArrayStep):
 
     reads_pixels = False
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         with naming_field(self._point_path):
             points = coordinates(data.get_item_in_path(self._point_path))
         if self._matrix_path is not None:
@@ -298,7 +301,8 @@ class LidarDepthMapAdder(ArrayStep):
             maps.append(depth_map)
         return maps
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self)
         search.find_at(self._point_path, "points", _REAL)
         if self._matrix_path is not None:

@@ -297,7 +297,8 @@ class MapStep(FunctionStep, ArrayStep):
         super().__init__(function, inputs, outputs, contents)
         _check_call(function, 1 if self._is_of_group else len(inputs), [*checked])
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         numbers = {draw.name: self.draw(draw.name) for draw in self.draws}
         if self._is_of_group:
             given = nested_dictionary(data.format, data.get_data())

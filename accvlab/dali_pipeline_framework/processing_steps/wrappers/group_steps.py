@@ -94,7 +94,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
             data.set_item_in_path(path, processed)
         return data
 
-    _process_arrays = _process
+    arrays = _process
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         problems: list[FormatProblem] = []
