@@ -64,7 +64,7 @@ class SlowInWorkers(ArrayStep):
     def __init__(self, seconds: float = SLOW_S) -> None:
         self.seconds = seconds
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         spend(self.seconds)
         return data
 

@@ -25,7 +25,6 @@ from ..processing_steps.field_steps import PixelStep as PixelStep
 from ..processing_steps.image.image_normalizers import fractions_problem as fractions_problem
 from ..processing_steps.image.image_normalizers import per_channel as per_channel
 from ..processing_steps.image_use import as_pixels as as_pixels
-from ..processing_steps.image_use import no_images as no_images
 from ..processing_steps.named_fields import FieldSearch as FieldSearch
 from ..processing_steps.named_fields import Key as Key
 from ..processing_steps.named_fields import Names as Names

@@ -28,7 +28,6 @@ from ..draws.random_draws import (
 from ..errors import FormatError, SettingError, StepOutputError, printable, text_of
 from ..operators.array_packages import is_installed, require_installed
 from ..operators.deferred_images import DeferredImage
-from ..processing_steps.image_use import declared_images, no_images
 from ..processing_steps.pipeline_step_base import ArrayApplication, PipelineStepBase, RunWhere, filled
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup, format_error
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
@@ -156,7 +155,7 @@ def with_image_files(format: GroupFormat, steps: Sequence[PipelineStepBase]) -> 
         while step.inner_step is not None:
             step = step.inner_step
         try:
-            uses = declared_images(step, blueprint.get_empty_like_self()) or ()
+            uses = step.image_uses(blueprint.get_empty_like_self()) or ()
         except Exception:  # it is called again at its place in the chain, and then it counts
             continue
         for use in uses:
@@ -418,7 +417,7 @@ def _changes_images(step: PipelineStepBase) -> bool:
     applied = step.inner_step
     if applied is not None:
         return _changes_images(applied)
-    is_of_images = type(step).declare_images not in (PipelineStepBase.declare_images, no_images)
+    is_of_images = type(step).declare_images is not PipelineStepBase.declare_images
     from ..processing_steps.image.image_decoders import ImageDecoder  # not every pipeline has images
 
     return is_of_images and not isinstance(step, ImageDecoder)
@@ -539,7 +538,7 @@ class ArraySteps:
             raise StepOutputError(
                 f"{format_path(path)}: the graph is to change its pixels by parameters of the types "
                 f"{[list(map(str, each)) for each in expected]}, up to this step; noted was {[*noted]}. For each "
-                f"image that a step names in `declare_pixel_changes`, its `_process_arrays` must set "
+                f"image that a step names in `declare_pixel_changes`, its `arrays` must set "
                 f"`image.changed(...)` with the declared parameters, in their order. A step that sets, moves or "
                 f"copies images otherwise must return None there."
             )

@@ -416,7 +416,7 @@ class Graph:
 
         origins = contextlib.nullcontext() if self._has_conditionals else origins_from_here()
         with self._folding.part(level).defining(self._has_conditionals, on_part) as to_part, origins:
-            changed = to_part(step.change_pixels(node, change.leaf, parameters, change.path[-1]))
+            changed = to_part(step.graph(node, change.leaf, change.path[-1], **parameters))
         self._folding.note_given(changed, level)
         return changed
 

@@ -19,7 +19,8 @@ from ..operators.deferred_images import DeferredImage
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import Within, do_not_convert, methods_not_converted
-from .pipeline_step_base import ArrayApplication, PipelineStepBase, PixelChanges
+from .image_use import ImageUse
+from .pipeline_step_base import ArrayApplication, PipelineStepBase, PixelChanges, require_group
 
 _Array: TypeAlias = npt.NDArray[Any]
 
@@ -47,7 +48,7 @@ class ArrayStep(PipelineStepBase):
 
     The values are NumPy arrays of one sample, without a batch axis; text is its bytes, uint8. They are read-only:
     a field is changed by setting it to another array. The output format is the input format, unless the step
-    overrides ``_check_and_adjust_data_format_input_to_output``; what comes out must have the declared types.
+    overrides `format_after`; what comes out must have the declared types.
 
     Attributes:
         only_in_workers: Whether the step cannot be part of a graph, so that it cannot follow a step of operators:
@@ -58,7 +59,7 @@ class ArrayStep(PipelineStepBase):
         class Noise(ArrayStep):
             draws = [UniformDraw("strength", 0, 10)]
 
-            def _process_arrays(self, data):
+            def arrays(self, data):
                 image = data["image"]
                 noise = np.random.normal(0, self.draw("strength"), image.shape)
                 data["image"] = np.clip(image + noise, 0, 255).astype(np.uint8)
@@ -68,7 +69,7 @@ class ArrayStep(PipelineStepBase):
     only_in_workers: bool = True
 
     @abstractmethod
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         """Apply the step to a sample of arrays. ``data`` may be changed and returned, not the arrays in it."""
 
     @property
@@ -76,13 +77,17 @@ class ArrayStep(PipelineStepBase):
         """Whether no derived class defines operators instead (``_process``)."""
         return type(self)._process is ArrayStep._process
 
+    def image_uses(self, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
+        """Get what it declares; None where a derived class defines operators instead."""
+        return super().image_uses(data_empty) if self.has_array_form else None
+
     @property
     def has_graph_form(self) -> bool:
         """Whether the step can be part of a graph."""
         return not self.only_in_workers or not self.has_array_form
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
-        """Get the fields that ``_process_arrays`` works on: only these are brought to it in a graph.
+        """Get the fields that ``arrays`` works on: only these are brought to it in a graph.
 
         By default it may change all fields but images: their pixels stay in the graph if
         `declare_pixel_changes` says so.
@@ -102,12 +107,21 @@ class ArrayStep(PipelineStepBase):
         """Get the nodes of declared draws, in a graph that runs the step on arrays."""
         return [self.draw(name) for name in names]
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """Check the input format and return the output format. ``data_empty`` may be changed and returned.
+
+        Raises:
+            Exception: The step cannot work on this format. Raise a `FormatError` (see
+                `accvlab.dali_pipeline_framework.sample_data.format_error`) to report several problems at once.
+        """
         return data_empty
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return require_group(self, self.format_after(data_empty), "format_after")
 
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        """Have Python run ``_process_arrays`` in the graph, and the graph change the pixels.
+        """Have Python run ``arrays`` in the graph, and the graph change the pixels.
 
         One operator calls Python with the fields and draws that the step uses, of all samples of a batch. Fields
         on a GPU are copied to the CPU, and what the step has changed of them is copied back. Then operators change
@@ -137,7 +151,7 @@ class ArrayStep(PipelineStepBase):
         for path, names in pixels.items():
             leaf: Any = before.at(path)
             numbers = {name: next(parameters) for name in names}
-            results[path] = self.change_pixels(nodes[path], leaf, numbers, path[-1])
+            results[path] = self.graph(nodes[path], leaf, path[-1], **numbers)
         output.set_data([results[path] if path in results else nodes[path] for path in after.flat_paths])
         return output
 

@@ -17,7 +17,7 @@ from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.names import Name
 from .array_step import ArrayStep, FieldUse
-from .image_use import PIXELS, ContentRule, ImageUse, as_pixels, no_images
+from .image_use import PIXELS, ContentRule, ImageUse, as_pixels
 from .named_fields import FieldSearch, change_type, find_paths
 from .pipeline_step_base import PixelChanges, naming_field
 
@@ -37,7 +37,6 @@ class FieldStep(ArrayStep):
     _holds = ""
     _dtypes: Sequence[types.DALIDataType] | None = (*NUMPY_TYPES,)
 
-    declare_images = no_images
     reads_pixels = False
 
     @abstractmethod
@@ -59,7 +58,8 @@ class FieldStep(ArrayStep):
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
         """Adjust the format of a field; called where there are no problems."""
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         for path in find_paths(data, self._names()):
             self._change_field(data, path)
         return data
@@ -68,7 +68,8 @@ class FieldStep(ArrayStep):
         """The fields of these names, and those that a derived class adds."""
         return FieldUse(find_paths(data_empty, self._names()))
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self, self._cannot)
         paths = self._find(search)
         for path in paths:
@@ -144,10 +145,8 @@ class PixelStep(FieldStep):
         images = self._image_paths(data_empty)
         return dict.fromkeys(images, self._parameter_types) if self.has_graph_form else None
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
+        """See `PipelineStepBase.graph`."""
         changed: DataNode = self._in_graph(image, leaf, *parameters.values())
         return changed
 
@@ -155,7 +154,8 @@ class PixelStep(FieldStep):
         """The shapes of the images, if the parameters depend on them."""
         return FieldUse(shapes=self._image_paths(data_empty) if self._reads_shapes else ())
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         paths = self._image_paths(data)
         if not paths:
             return data

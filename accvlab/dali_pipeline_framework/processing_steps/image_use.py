@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 from nvidia.dali import types
 
-from ..errors import SettingError
-from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
+from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat
 from ..sample_data.formats import UNKNOWN_CONTENT
 from ..sample_data.names import Name
 from .named_fields import as_names
@@ -62,11 +60,6 @@ class ImageUse:
         return [path for path in found if isinstance(group.at(path), LeafFormat)]
 
 
-def no_images(step: object, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-    """Serve as `PipelineStepBase.declare_images` of a step that changes no images."""
-    return ()
-
-
 # --- what image steps need and leave -----------------------------------------------------------------------
 
 ARRAY = ImageContent(is_encoded=False)
@@ -96,31 +89,6 @@ def axis_of_height(leaf: LeafFormat) -> int:
 def with_height_and_width(leaf: LeafFormat) -> ImageContent:
     """Get the content of an array of any layout in which the width follows the height."""
     return ARRAY if "HW" in (leaf.content.layout or "HW") else PIXELS
-
-
-WHAT_A_STEP_DOES = ("_process", "_check_and_adjust_data_format_input_to_output")
-
-
-def is_overridden(cls: type, declared: str, by: Sequence[str]) -> bool:
-    """Whether a declaration of a base class does not hold: a derived class overrides one of some methods."""
-    below = itertools.takewhile(lambda each: declared not in vars(each), cls.__mro__)
-    return any(name in vars(each) for each in below for name in by)
-
-
-def declared_images(step: PipelineStepBase, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
-    """Get what a step declares about images; None if it declares nothing.
-
-    A class that overrides what a base class does, and not its declaration, declares nothing.
-
-    Raises:
-        SettingError: It declares something else.
-    """
-    if is_overridden(type(step), "declare_images", WHAT_A_STEP_DOES):
-        return None
-    uses = step.declare_images(data_empty)
-    if not isinstance(uses, Sequence) or not all(isinstance(use, ImageUse) for use in uses):
-        raise SettingError(f"{type(step).__name__}.declare_images must return a list of ImageUse, got {uses!r}.")
-    return uses
 
 
 def image_problems(

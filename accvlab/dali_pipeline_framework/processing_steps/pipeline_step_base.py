@@ -25,7 +25,7 @@ from ..draws.draw_scope import (
     step_context,
 )
 from ..draws.random_draws import RandomDraw
-from ..errors import FieldValueError, FormatError, NotSupportedError, StepOutputError, text_of
+from ..errors import FieldValueError, FormatError, NotSupportedError, SettingError, StepOutputError, text_of
 from ..operators.deferred_images import DeferredImage
 from ..operators.functions import Array
 from ..sample_data import (
@@ -46,7 +46,7 @@ from ..sample_data.names import Name, format_path
 from ..sample_data.sample_data_group import replace_contents
 from ..threads import one_thread_of_opencv
 from ..unknown_arguments import explains_unknown_arguments
-from .image_use import ImageUse, contents_after, declared_images, image_problems
+from .image_use import ImageUse, contents_after, image_problems
 
 _MOST_REMEMBERED = 10_000
 
@@ -107,7 +107,7 @@ class ArrayApplication:
                 given.set_item_in_path(path, DeferredImage.of(image, path_in_sample(path)))
         try:
             with RunningStep(step, declared.draws, self._draws, self), one_thread_of_opencv():
-                result = step._process_arrays(given)
+                result = step.arrays(given)
         except Exception as error:  # of the step; what is not explained is raised as it is
             # OpenCV only says that a deferred image is no array.
             text = text_of(error)
@@ -148,7 +148,7 @@ class ArrayApplication:
     def _checked(
         self, step: PipelineStepBase, result: SampleDataGroup, declared: _Declared, originals: _Originals
     ) -> SampleDataGroup:
-        require_format(step, require_group(step, result, "_process_arrays"), declared.after, "_process_arrays")
+        require_format(step, require_group(step, result, "arrays"), declared.after, "arrays")
         values = [originals[id(value)][1] if id(value) in originals else value for value in result.get_data()]
         leaves = declared.after.flat_leaves
         problems: list[tuple[FieldPath, str]] = []
@@ -199,7 +199,7 @@ def require_format(step: PipelineStepBase, result: SampleDataGroup, declared: Gr
         raise StepOutputError(
             f"{type(step).__name__} did not produce the format that it declared:\n"
             f"{describe_difference(declared, result.format)}\n"
-            f"Make `{method}` and `_check_and_adjust_data_format_input_to_output` agree."
+            f"Make `{method}` and the format method agree."
         )
 
 
@@ -314,9 +314,9 @@ _Step = TypeVar("_Step", bound="PipelineStepBase")
 class PipelineStepBase(ABC):
     """Step of a pipeline: a group of DALI nodes goes in, a group of DALI nodes comes out.
 
-    A step on *one sample of NumPy arrays* (``_process_arrays``, the *array form*) is an `ArrayStep`: it can run in
+    A step on *one sample of NumPy arrays* (``arrays``, the *array form*) is an `ArrayStep`: it can run in
     the worker processes, before the graph, and ``step(sample)`` applies it to a sample of arrays. Where it defines
-    how the graph changes pixels (`declare_pixel_changes`, `change_pixels`) it can be divided: pixels in the graph,
+    how the graph changes pixels (`declare_pixel_changes`, `graph`) it can be divided: pixels in the graph,
     all else in the workers.
 
     A step of operators has two methods. ``_check_and_adjust_data_format_input_to_output`` gives the output format
@@ -356,8 +356,9 @@ class PipelineStepBase(ABC):
             image (from black to white). All else is the same in both.
         array_form_needs: Packages that the array form imports.
         prefers_arrays: Whether the array form is much faster without a GPU, even for floating-point images.
+        changes_images: Whether the step may change images, unless `declare_images` says which.
         reads_pixels: Whether the step may look at pixels. False for a step that needs at most the shapes of
-            images, which may stay in the graph then.
+            images, which may stay in the graph then; nor does it change them.
         draws: The random draws of the step: `UniformDraw`, `IntegerDraw` and `NormalDraw` objects of different
             names. A step whose draws depend on the format overrides `declare_draws` instead.
     """
@@ -368,6 +369,7 @@ class PipelineStepBase(ABC):
     image_tolerance: float = 0.0
     array_form_needs: tuple[str, ...] = ()
     prefers_arrays: bool = False
+    changes_images: bool = True
     reads_pixels: bool = True
     draws: Sequence[RandomDraw] = ()
 
@@ -382,7 +384,7 @@ class PipelineStepBase(ABC):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         """Define the operators of this step. ``data`` may be changed and returned."""
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         """Apply the step to a sample of arrays, see `ArrayStep`."""
         raise NotImplementedError
 
@@ -393,8 +395,8 @@ class PipelineStepBase(ABC):
 
     @property
     def has_array_form(self) -> bool:
-        """Whether the step can be applied to samples of arrays: whether it defines ``_process_arrays``."""
-        return type(self)._process_arrays is not PipelineStepBase._process_arrays
+        """Whether the step can be applied to samples of arrays. A class with both forms sets it to True."""
+        return False
 
     @property
     def has_graph_form(self) -> bool:
@@ -429,26 +431,40 @@ class PipelineStepBase(ABC):
         """
         return self.draws
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
+    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
         """Declare what this step needs of images, and what it leaves.
 
-        Images that it does not name stay as they are. A step that does not override this method, or overrides
-        ``_process`` or the format method below a class that does, declares nothing: it is given any image, and
-        nothing is known of any image after it, until the graph is defined and shows which images it left alone.
+        Images that it does not name stay as they are. What a class declares that derives from an `ArrayStep` and
+        defines operators (``_process``) in its place, does not count.
 
         Args:
             data_empty: Format of what the step is applied to, before the step.
 
         Returns:
-            An `ImageUse` for each kind of images; an empty list for a step that leaves images alone.
+            An `ImageUse` for each kind of images; an empty list for a step that leaves images alone. None for one
+            that is given any image, and after which nothing is known of any, until the graph is defined and shows
+            which images it left alone. By default as ``changes_images`` and ``reads_pixels`` say.
         """
-        return ()
+        return None if self.changes_images and self.reads_pixels else ()
+
+    def image_uses(self, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
+        """Get what `declare_images` declares for a format.
+
+        Raises:
+            SettingError: It declares something else.
+        """
+        uses = self.declare_images(data_empty)
+        is_list = isinstance(uses, Sequence) and all(isinstance(use, ImageUse) for use in uses)
+        if uses is not None and not is_list:
+            of = f"{type(self).__name__}.declare_images"
+            raise SettingError(f"{of} must return a list of ImageUse or None, got {uses!r}.")
+        return uses
 
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
         """Declare what the graph needs to change pixels, where all else of this step is computed in the workers.
 
-        Then ``_process_arrays`` gets a `DeferredImage` for each of these images. It computes the parameters of the
-        change, and notes them by `DeferredImage.changed`; `change_pixels` changes the pixels in the graph by them.
+        Then ``arrays`` gets a `DeferredImage` for each of these images. It computes the parameters of the
+        change, and notes them by `DeferredImage.changed`; `graph` changes the pixels in the graph by them.
 
         Args:
             data_empty: Format of what the step is applied to, before the step.
@@ -460,16 +476,14 @@ class PipelineStepBase(ABC):
         """
         return None if self.reads_pixels else {}
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
         """Change the pixels of an image in the graph, see `declare_pixel_changes`.
 
         Args:
             image: The image, or the bytes of its file.
             leaf: Its format before the step.
-            parameters: The parameters, on the CPU.
             name: Name of its field.
+            **parameters: The parameters, on the CPU.
         """
         raise NotImplementedError
 
@@ -495,7 +509,7 @@ class PipelineStepBase(ABC):
     def draw(self, name: str) -> Any:
         """Get a declared draw.
 
-        In ``_process`` it is a node on the CPU with the numbers of each sample; in ``_process_arrays`` the numbers
+        In ``_process`` it is a node on the CPU with the numbers of each sample; in ``arrays`` the numbers
         of the sample, float32 or int32: an array, or a NumPy number for a draw without a shape.
 
         In a pipeline of a `PipelineDefinition` over a callable input, they are a function of the seed and of the
@@ -508,12 +522,12 @@ class PipelineStepBase(ABC):
         return draw_of(self, name)
 
     def new_output(self, data: SampleDataGroup) -> SampleDataGroup:
-        """Create an empty sample of the output format, in ``_process_arrays``.
+        """Create an empty sample of the output format, in ``arrays``.
 
         The format method runs once per input format, not once per sample.
 
         Args:
-            data: The sample that ``_process_arrays`` was given, before its format is changed.
+            data: The sample that ``arrays`` was given, before its format is changed.
         """
         application = _current_application() or ArrayApplication()
         return SampleDataGroup.from_format(application._declaration(self, data).after)
@@ -528,7 +542,7 @@ class PipelineStepBase(ABC):
             Exception: What the step raises where it cannot work on this format.
         """
         before, given = data_empty.format, data_empty.get_empty_like_self()
-        uses = declared_images(self, given)
+        uses = self.image_uses(given)
         output = self._checked_output(data_empty.get_empty_like_self(), image_problems(self, uses, before))
         plan = step_context.get().plan
         if plan is not None:
@@ -544,10 +558,7 @@ class PipelineStepBase(ABC):
             after: What it declares.
             found: The fields of other types, and these types; None for a value that no field can hold.
         """
-        return (
-            "Return what is declared, e.g. by `.astype(...)`, or declare in "
-            "`_check_and_adjust_data_format_input_to_output` what is returned."
-        )
+        return "Return what is declared, e.g. by `.astype(...)`, or declare in the format method what is returned."
 
     def _checked_output(self, data_empty: SampleDataGroup, problems: list[FormatProblem]) -> SampleDataGroup:
         """Get the output format of the step; raise its problems and the problems of its images together."""

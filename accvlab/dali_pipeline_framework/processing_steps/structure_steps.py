@@ -22,7 +22,7 @@ from ..sample_data.formats import UNKNOWN_CONTENT
 from ..sample_data.names import Name
 from .array_step import ArrayStep, FieldUse
 from .field_steps import FieldStep, Parameters, PixelStep
-from .image_use import ImageUse, axis_of_height, known_ndim, no_images, with_height_and_width
+from .image_use import ImageUse, axis_of_height, known_ndim, with_height_and_width
 from .named_fields import FieldSearch, as_names, find_paths, put_beside, required_names
 from .pipeline_step_base import PipelineStepBase
 
@@ -208,7 +208,7 @@ class PaddingToUniform(PipelineStepBase):
         self._field_names = None if field_names is None else as_names(field_names, "field_names")
         self._fill_value = number(fill_value, "fill_value", may_be_nan=True)
 
-    declare_images = no_images
+    changes_images = False
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in self._paths(data):
@@ -293,10 +293,10 @@ class UnneededFieldRemover(ArrayStep):
             )
         self._unneeded_field_names = as_names(unneeded_field_names, "unneeded_field_names")
 
-    declare_images = no_images
     reads_pixels = False
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         for name in self._unneeded_field_names:
             data.remove_all_occurrences(name)
         return data
@@ -305,7 +305,8 @@ class UnneededFieldRemover(ArrayStep):
         """None: what is removed is not read."""
         return FieldUse()
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self, cannot="remove fields")
         known = {part for path in data_empty.format.flat_paths for part in path if isinstance(part, str)}
         for name in self._unneeded_field_names:
@@ -318,7 +319,7 @@ class UnneededFieldRemover(ArrayStep):
                         f"No field has the name {name!r}, which looks misspelt.{meant}", error_type=KeyError
                     )
         search.raise_problems()
-        return self._process_arrays(data_empty)
+        return self.arrays(data_empty)
 
 
 def _without_digits(name: str) -> str:

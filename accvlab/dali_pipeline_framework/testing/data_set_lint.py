@@ -65,7 +65,7 @@ class _ImageDecoding(ArrayStep):
 
     array_form_needs = DECODING_NEEDS
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         are_images = []
         for path, leaf in zip(data.format.flat_paths, data.format.flat_leaves, strict=True):
             value, is_image = data.get_item_in_path(path), leaf.content.is_encoded and not leaf.content.codecs
@@ -75,10 +75,10 @@ class _ImageDecoding(ArrayStep):
             if is_image:
                 with naming_field(path):
                     decoded_image(value)
-        self._check_and_adjust_data_format_input_to_output(data)[_ARE_IMAGES] = are_images
+        self.format_after(data)[_ARE_IMAGES] = are_images
         return data
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         data_empty.add_data_field(_ARE_IMAGES, DALIDataType.BOOL, ndim=1)
         return data_empty
 

@@ -333,10 +333,10 @@ class _ImagesDeferred(ArrayStep):
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
         return {path: {} for path in self._paths}
 
-    def change_pixels(self, image: Any, leaf: LeafFormat, parameters: Mapping[str, Any], name: Name) -> Any:
+    def graph(self, image: Any, leaf: LeafFormat, name: Name, **parameters: Any) -> Any:
         return image
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in self._paths:
             data.set_item_in_path(path, data.get_item_in_path(path).changed())
         return data

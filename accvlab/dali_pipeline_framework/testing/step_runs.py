@@ -20,7 +20,6 @@ from ..draws.random_draws import DrawRecord, IntegerDraw, KeyedDraws, NormalDraw
 from ..errors import SettingError
 from ..pipeline.chain import ArraySteps, chain_format
 from ..pipeline.pipeline import PipelineDefinition
-from ..processing_steps.image_use import no_images
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, filled
 from ..sample_data import LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
@@ -307,7 +306,7 @@ class _Placing(PipelineStepBase):
         self._layouts = {normalized_path(path): layout for path, layout in layouts.items()}
         self._on_gpu = [normalized_path(path) for path in on_gpu]
 
-    declare_images = no_images
+    changes_images = False
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path, layout in self._layouts.items():

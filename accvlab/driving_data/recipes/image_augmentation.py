@@ -321,7 +321,8 @@ class PlannedImageAugmenter(ArrayStep):
         """Declare that images must be encoded, and are decoded."""
         return [ImageUse(self._image_name, ENCODED_IMAGE, DECODED_IMAGE)]
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self)
         for path in search.find(self._image_name, "the bytes of an image file", (_DT.UINT8,), group_of="images"):
             search.find_at((*path[:-1], self._plan_name), "what is done to the image", (_DT.FLOAT,))
@@ -374,14 +375,11 @@ class PlannedImageAugmenter(ArrayStep):
         parameters = {**Resampler.parameter_types(Resampling.PASTED_REGION, is_encoded=True), **rotation}
         return dict.fromkeys(data_empty.find_all_occurrences(self._image_name), parameters)
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
-        numbers = dict(parameters)
-        rotation = numbers.pop("rotation", None)
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
+        """See `PipelineStepBase.graph`."""
+        rotation = parameters.pop("rotation", None)
         resampler = Resampler.of_parameters(
-            Resampling.PASTED_REGION, self._output_hw, numbers, is_antialiased=True
+            Resampling.PASTED_REGION, self._output_hw, parameters, is_antialiased=True
         )
         changed: DataNode = resampler(resampler.decoded(image, "mixed" if pipeline_has_gpu() else "cpu"))
         if rotation is None:
@@ -400,7 +398,8 @@ class PlannedImageAugmenter(ArrayStep):
         paths = data_empty.find_all_occurrences(self._image_name)
         return FieldUse(read=[*paths, *((*path[:-1], self._plan_name) for path in paths)])
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         images = self._of_images(data)
         self._declare(data)
         for path, encoded, plan in images:

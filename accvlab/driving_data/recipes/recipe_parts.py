@@ -17,7 +17,7 @@ from accvlab.dali_pipeline_framework import ArrayStep, ImageMeanStdDevNormalizer
 from accvlab.dali_pipeline_framework.checks import instance, number_list, valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, SettingError
-from accvlab.dali_pipeline_framework.extension import get_numpy_type_for_dali_type, image_size, no_images
+from accvlab.dali_pipeline_framework.extension import get_numpy_type_for_dali_type, image_size
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, LeafFormat
 
 from ..datasets import DrivingProvider
@@ -261,7 +261,7 @@ class FrameFormatter(ArrayStep):
     """Base of the steps that make what a model takes of a frame of a `DrivingProvider`, but its images."""
 
     _settings: Any
-    declare_images = no_images
+    changes_images = False
 
     def __init__(self, request: Request) -> None:
         """Create the step for a request; its extra fields stay as they are."""
@@ -282,7 +282,8 @@ class FrameFormatter(ArrayStep):
         """The cameras in the order of the output."""
         return cameras
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         given = data_empty.format
         fields, of_camera = self._fields(given)
         sample, camera = SampleDataGroup(), SampleDataGroup()
@@ -292,7 +293,8 @@ class FrameFormatter(ArrayStep):
         add_fields(sample, {name: given.at((name,)) for name in kept_names(data_empty, self._extra_fields)})
         return sample
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         cameras = self._in_order([*data["cameras"].values()])
         values, of_cameras = self._values(data, cameras)
         sample = self.new_output(data)

@@ -19,7 +19,6 @@ from accvlab.dali_pipeline_framework.extension import (
     image_arrays,
     naming_field,
     needed_package,
-    no_images,
 )
 
 from ..datasets import DrivingProvider
@@ -168,7 +167,7 @@ def lidar_histogram(points: Float32, settings: TransFuserSettings) -> Float32:
 class TransFuserFormatter(ArrayStep):
     """Makes features and targets of a sample of a `NavsimProvider`; the panorama is still uint8, channels last."""
 
-    declare_images = no_images
+    changes_images = False
 
     def __init__(self, request: parts.Request) -> None:
         """Create the step for a request; its extra fields stay as they are.
@@ -196,7 +195,8 @@ class TransFuserFormatter(ArrayStep):
         cells = settings.num_cells
         self._grid = RasterGrid((cells // 2, cells), 1 / settings.cells_per_meter)
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         sample, given = SampleDataGroup(), data_empty.format
         sample.add_data_field("camera_feature", DT.UINT8, ndim=3, content=DECODED_IMAGE)
         fields: dict[str, Any] = {"lidar_feature": (DT.FLOAT, 3), "status_feature": (DT.FLOAT, 1)}
@@ -212,7 +212,8 @@ class TransFuserFormatter(ArrayStep):
         )
         return sample
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         sample, settings = self.new_output(data), self._settings
         for name in parts.kept_names(data, self._extra_fields):
             sample[name] = data[name]

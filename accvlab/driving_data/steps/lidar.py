@@ -26,7 +26,6 @@ from accvlab.dali_pipeline_framework.extension import (
     find_paths,
     moved,
     naming_field,
-    no_images,
     normalized_path,
     path_in_group,
     put_beside,
@@ -114,7 +113,6 @@ class LidarSweepAggregator(ArrayStep):
         self._names = tuple(checks.field_name(given, name) for name, given in names.items())
         self._key = UniformDraw("order", key=key).key
 
-    declare_images = no_images
     reads_pixels = False
 
     def declare_draws(self, data_empty: SampleDataGroup) -> list[RandomDraw]:
@@ -124,7 +122,8 @@ class LidarSweepAggregator(ArrayStep):
             return []
         return [UniformDraw("order", shape=(len(sweeps.names),), key=self._key)]
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         point_name, matrix_name, timestamp_name = self._names
         lidar, array = data.get_item_in_path(self._lidar_path), data.get_item_in_path(self._sweep_path)
         sweeps = [array[number_of_sweep] for number_of_sweep in range(len(array))]
@@ -180,7 +179,8 @@ class LidarSweepAggregator(ArrayStep):
             return points
         return points[(np.abs(points[:, :2]) >= self._close_distance).any(axis=1)]
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self)
         groups: list[FieldPath] = [self._lidar_path]
         sweeps = data_empty.format.get(self._sweep_path)
@@ -265,10 +265,10 @@ class LidarDepthMapAdder(ArrayStep):
         self._depth_range = checks.number_range(depth_range, "depth_range", above=0, may_be_infinite=True)
         self._matrix_path = None if matrix_path is None else normalized_path(matrix_path)
 
-    declare_images = no_images
     reads_pixels = False
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         with naming_field(self._point_path):
             points = coordinates(data.get_item_in_path(self._point_path))
         if self._matrix_path is not None:
@@ -301,7 +301,8 @@ class LidarDepthMapAdder(ArrayStep):
             maps.append(depth_map)
         return maps
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self)
         search.find_at(self._point_path, "points", _REAL)
         if self._matrix_path is not None:

@@ -22,7 +22,6 @@ from accvlab.dali_pipeline_framework.extension import (
     coordinates,
     find_paths,
     naming_field,
-    no_images,
     normalized_path,
     path_in_group,
     put_beside,
@@ -97,10 +96,10 @@ class MapLineVectorizer(ArrayStep):
         self._fill_value = checks.number(fill_value, "fill_value")
         self._closing_distance = checks.number(closing_distance, "closing_distance", at_least=0)
 
-    declare_images = no_images
     reads_pixels = False
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         for path in find_paths(data, self._point_names):
             parent = data.get_parent_of_path(path)
             with naming_field(path):
@@ -123,7 +122,8 @@ class MapLineVectorizer(ArrayStep):
                 vectors[number_of_line, :2] = vector, vector[::-1]
         return vectors
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self)
         for path in search.find(self._point_names, "points", (_DT.FLOAT, _DT.FLOAT64), group_of="points of lines"):
             search.find_at((*path[:-1], self._count_name), "numbers of points", _INTEGERS)
@@ -232,10 +232,10 @@ class BEVMaskAdder(ArrayStep):
         if not self._lines and not self._areas and not self._boxes:
             raise SettingError("One of `lines`, `areas` and `boxes` must name a category.")
 
-    declare_images = no_images
     reads_pixels = False
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         masks: list[_Mask] = []
         if self._lines or self._areas:
             group = data.get_item_in_path(self._line_path)
@@ -288,7 +288,8 @@ class BEVMaskAdder(ArrayStep):
             nearest = start + np.clip(share, 0, 1)[..., np.newaxis] * along
             window |= ((centers - nearest) ** 2).sum(axis=-1) <= distance**2
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self)
         if self._lines or self._areas:
             search.find_at((*self._line_path, "points"), "points of lines", _REAL)
@@ -423,7 +424,6 @@ class FutureTrajectoryAdder(ArrayStep):
         if self._command_name is not None and self._present_name is not None:
             raise SettingError("`command_name` is for the vehicle: it does not go with `present_name`.")
 
-    declare_images = no_images
     reads_pixels = False
 
     def _added(self) -> list[tuple[Name, types.DALIDataType, int]]:
@@ -432,7 +432,8 @@ class FutureTrajectoryAdder(ArrayStep):
         added = [(self._offset_name, _DT.FLOAT, ndim + 1), (self._mask_name, _DT.FLOAT, ndim)]
         return added if self._command_name is None else [*added, (self._command_name, _DT.FLOAT, 1)]
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         for path in find_paths(data, self._future_names):
             parent = data.get_parent_of_path(path)
             present = (
@@ -463,7 +464,8 @@ class FutureTrajectoryAdder(ArrayStep):
             values.append(np.array([*is_turn, not any(is_turn)], np.float64))
         return values
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self)
         for path in search.find(self._future_names, "places", _REAL, group_of="future places"):
             search.find_at((*path[:-1], self._known_name), "what is known", (_DT.BOOL,))

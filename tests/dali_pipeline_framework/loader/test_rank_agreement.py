@@ -166,10 +166,10 @@ class Bounded(ArrayStep):
     def __repr__(self) -> str:
         return f"Bounded({self.settings})"
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         return data
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         return data_empty
 
 

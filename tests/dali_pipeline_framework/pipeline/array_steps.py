@@ -22,6 +22,8 @@ DT = types.DALIDataType
 class Gain(PipelineStepBase):
     """Multiplies all gains by a draw, in both forms."""
 
+    has_array_form = True
+
     def __init__(self, key: Any = "sample") -> None:
         self._key = key
 
@@ -33,7 +35,7 @@ class Gain(PipelineStepBase):
             data.set_item_in_path(path, (data.get_item_in_path(path) + 1) * self.draw("gain") * self.draw("one"))
         return data
 
-    _process_arrays = _process
+    arrays = _process
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         for path in data_empty.find_all_occurrences("gain"):
@@ -45,6 +47,8 @@ class Gain(PipelineStepBase):
 class Renames(PipelineStepBase):
     """Takes a field away, and adds another one, with a normal draw of three numbers."""
 
+    has_array_form = True
+
     def declare_draws(self, data_empty: SampleDataGroup) -> Sequence[RandomDraw]:
         return [NormalDraw("noise", shape=(3,))]
 
@@ -55,7 +59,7 @@ class Renames(PipelineStepBase):
         data["noise"] = noise * 2
         return data
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         return self._process(data)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
@@ -90,14 +94,14 @@ class Doubles(ArrayStep):
         self._does = does
         self._at = at
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         index = data["index"]
         data["index"] = index + index
         if index == self._at:
             self._misbehave(data)
         return data
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         if not data_empty.has_child("index"):
             raise KeyError("index")
         return data_empty

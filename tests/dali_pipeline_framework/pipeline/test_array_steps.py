@@ -335,7 +335,7 @@ class TestOneSample:
             def __init__(self, value: Any) -> None:
                 self._value = value
 
-            def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+            def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
                 data["index"] = self._value
                 return data
 
@@ -345,7 +345,7 @@ class TestOneSample:
         with pytest.raises(
             StepOutputError, match=r"must return a SampleDataGroup, got None \(a missing `return`\?\)"
         ):
-            type("Nothing", (ArrayStep,), {"_process_arrays": lambda self, data: None})()(self.sample())
+            type("Nothing", (ArrayStep,), {"arrays": lambda self, data: None})()(self.sample())
 
 
 class TestStepByStep:

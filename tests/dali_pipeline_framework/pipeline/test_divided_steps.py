@@ -346,12 +346,12 @@ class Inverter(ArrayStep):
     def __init__(self) -> None:
         self.decoder = ImageDecoder("image", False)
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         data = self.decoder(data)
         data["image"] = 255 - data["image"]
         return data
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         return self.decoder.check_input_data_format_and_set_output_data_format(data_empty)
 
 
@@ -368,7 +368,7 @@ def inverted(image: np.ndarray) -> np.ndarray:
 
 
 class ReadsArrays(HorizontalFlipper):
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         data["image"] = data["image"][:, ::-1]
         return data
 
@@ -402,6 +402,7 @@ _FLIPPER = HorizontalFlipper("image", prob=1.0)
     [
         ([_DECODER, InGraph("image", prob=1.0), _FLIPPER], (1, 0)),
         ([_DECODER, NamesImages("image", prob=1.0), _FLIPPER], (3, 0)),
+        ([_DECODER, ChecksMore("image", prob=1.0), _FLIPPER], (3, 0)),
         ([_DECODER, _HALVED, _FLIPPER], (1, 0)),
         ([_DECODER, _TOUCHES_ANOTHER, _FLIPPER], (1, 0)),
         ([_DECODER, _INVERTED, _FLIPPER], (3, 1)),
@@ -439,19 +440,21 @@ def test_cameras_of_different_sizes_are_mirrored_without_fields_in_pixels() -> N
 class Declared(PipelineStepBase):
     """Changes no pixels; says and notes what it is given."""
 
+    has_array_form = True
+
     def __init__(self, change: Callable[[SampleDataGroup], None], types: PixelChanges | None = None) -> None:
         self.change, self.types = change, types or {}
 
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
         return self.types
 
-    def change_pixels(self, image: Any, *others: Any) -> Any:
+    def graph(self, image: Any, *others: Any, **parameters: Any) -> Any:
         return image
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         return data
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         self.change(data)
         return data
 

@@ -51,11 +51,11 @@ class BoxMover(ArrayStep):
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         return FieldUse([("boxes",)])
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         data_empty.add_data_field("shift", DT.FLOAT)
         return data_empty
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         time.sleep(self._seconds)
         boxes, shift = data["boxes"], self.draw("shift")
         if (boxes > 1e6).any():
@@ -214,8 +214,8 @@ class TestErrors:
 
     def test_a_result_of_another_type_is_reported(self) -> None:
         class Wrong(BoxMover):
-            def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-                data = super()._process_arrays(data)
+            def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+                data = super().arrays(data)
                 data["boxes"] = np.zeros((1, 4), np.float64)
                 return data
 
@@ -225,9 +225,9 @@ class TestErrors:
 
     def test_a_field_that_is_not_named_cannot_be_read(self) -> None:
         class Curious(BoxMover):
-            def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+            def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
                 np.asarray(data["index"])
-                return super()._process_arrays(data)
+                return super().arrays(data)
 
         iterator = make_iterator(shuffled(provider(), 2), [in_graph(), Curious()], py_num_workers=0)
         with iterator, pytest.raises(GraphError, match="a field that `fields_used` does not name"):
@@ -310,11 +310,11 @@ class Constant(ArrayStep):
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         return FieldUse(read=[(name,) for name in self._names])
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         data_empty.add_data_field("number", DT.INT32)
         return data_empty
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         self.kept.extend(data[name] for name in self._names)
         data.add_data_field("number", DT.INT32)
         data["number"] = 7
@@ -359,7 +359,7 @@ class OfTwoLevels(ArrayStep):
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         return FieldUse(find_paths(data_empty, ["gain"]), read=[("index",)])
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in find_paths(data, ["gain"]):
             data.set_item_in_path(path, data.get_item_in_path(path) * np.float32(data["index"]))
         return data
@@ -371,7 +371,7 @@ class Doubler(ArrayStep):
     only_in_workers = False
     treats_elements_alike = True
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         data["gain"] = data["gain"] * np.float32(2)
         return data
 
@@ -410,6 +410,6 @@ class Keeper(ArrayStep):
     only_in_workers = False
     treats_elements_alike = True
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         data["boxes"] = data["boxes"][data["is_visible"]]
         return data

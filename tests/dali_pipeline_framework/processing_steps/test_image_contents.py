@@ -399,7 +399,8 @@ class TestUnknown:
                 return super()._process(data)
 
         class Same(ImageRange01Normalizer):
-            pass
+            def _check_and_adjust_data_format_input_to_output(self, data_empty):
+                return super()._check_and_adjust_data_format_input_to_output(data_empty)
 
         assert not content_after(IMAGE, Other("image")).is_known
         assert folded(FILE, [Other("image")])
@@ -459,7 +460,12 @@ class TestSteps:
         )
         assert "Put ImageDecoder before Shifter" in refused(FILE, Shifter())
 
-    @pytest.mark.parametrize("wrong", [None, "image", [ImageContent()]])
+    @pytest.mark.parametrize("declared", [{"changes_images": False}, {"reads_pixels": False}])
+    def test_own_steps_declare_that_they_leave_images_alone(self, declared):
+        assert content_after(IMAGE, type("Leaves", (Ours,), declared)()) == DECODED_IMAGE
+        assert not content_after(IMAGE, Ours()).is_known
+
+    @pytest.mark.parametrize("wrong", [5, "image", [ImageContent()]])
     def test_declarations_are_uses(self, wrong):
         class Wrong(Ours):
             def declare_images(self, data_empty):
@@ -471,7 +477,7 @@ class TestSteps:
             def _check_and_adjust_data_format_input_to_output(self, data_empty):
                 return data_empty
 
-        with pytest.raises(SettingError, match=r"Wrong.declare_images must return a list of ImageUse"):
+        with pytest.raises(SettingError, match=r"Wrong.declare_images must return a list of ImageUse or None"):
             folded(IMAGE, [Wrong()])
 
     def test_functions_declare_what_they_leave(self):

@@ -19,6 +19,7 @@ from support.steps import Doubler, ImageUser, Renamer
 from accvlab.dali_pipeline_framework.errors import GraphError, StepOutputError
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
+    ArrayStep,
     DataGroupArrayWithNameElementsAppliedStep,
     DataGroupInPathAppliedStep,
     DataGroupsWithNameAppliedStep,
@@ -133,6 +134,18 @@ class TestFormat:
             step.check_input_data_format_and_set_output_data_format(IndexProvider().sample_data_structure)
         with pytest.raises(AssertionError, match=message):
             make(step)
+
+    def test_of_a_step_on_arrays_is_named_by_its_method(self) -> None:
+        class Nothing(ArrayStep):
+            def format_after(self, data_empty: SampleDataGroup) -> Any:
+                return None
+
+            def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+                return data
+
+        message = r"Nothing\.format_after must return a SampleDataGroup, got None"
+        with pytest.raises(StepOutputError, match=message):
+            Nothing().check_input_data_format_and_set_output_data_format(IndexProvider().sample_data_structure)
 
     def test_an_error_of_the_user_keeps_its_kind(self) -> None:
         class CalibrationError(LookupError):
@@ -291,6 +304,15 @@ class TestSubclasses:
         assert repr(step) == "PlusOne()"
         with make_iterator(shuffled(IndexProvider(8)), [step, step]) as iterator:
             assert indices(iterator) == [[2, 3, 4, 5], [6, 7, 8, 9]]
+
+    def test_names_of_steps_on_arrays_are_free_in_a_step_of_operators(self) -> None:
+        class Own(Configurable):
+            arrays = graph = format_after = None
+
+        step = Own(same, same)
+        assert not step.has_array_form
+        with make_iterator(shuffled(IndexProvider(4)), [step]) as iterator:
+            assert indices(iterator) == [[0, 1, 2, 3]]
 
     def test_one_object_may_serve_several_pipelines(self) -> None:
         step = Doubler("index")

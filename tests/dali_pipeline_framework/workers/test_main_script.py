@@ -37,7 +37,7 @@ class Numbers(DataProvider):
 
 
 class Add(ArrayStep):
-    def _process_arrays(self, data):
+    def arrays(self, data):
         data["x"] = data["x"] + OFFSET
         return data
 

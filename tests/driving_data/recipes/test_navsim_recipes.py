@@ -235,7 +235,7 @@ class Weather(NavsimProvider):
 
 
 class Darker(ArrayStep):
-    def _process_arrays(self, data):
+    def arrays(self, data):
         data["camera_feature"] = data["camera_feature"] // 2
         return data
 

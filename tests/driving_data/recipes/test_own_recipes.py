@@ -62,10 +62,10 @@ class WeatherProvider(DrivingProvider):
 class Blackener(ArrayStep):
     """Makes the images black."""
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         return data_empty
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         for path in data.find_all_occurrences("image"):
             data.set_item_in_path(path, np.zeros_like(data.get_item_in_path(path)))
         return data
@@ -74,11 +74,11 @@ class Blackener(ArrayStep):
 class SceneNumberer(ArrayStep):
     """Adds the length of the name of the scene."""
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         data_empty.add_data_field("scene_length", DALIDataType.INT32, ndim=0)
         return data_empty
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         sample = self.new_output(data)
         for name in data.contained_top_level_field_names:
             sample[name] = data[name]

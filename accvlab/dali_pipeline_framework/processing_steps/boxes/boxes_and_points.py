@@ -21,7 +21,6 @@ from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ...sample_data.names import Name, Path, format_path, normalized_path
 from ..array_step import ArrayStep, FieldUse
 from ..field_steps import FieldStep
-from ..image_use import no_images
 from ..named_fields import (
     FieldSearch,
     Names,
@@ -200,7 +199,6 @@ class VisibleBboxSelector(ArrayStep):
             problems.append("`check_for_minimum_size` needs `minimum_bbox_size`.")
         return problems
 
-    declare_images = no_images
     reads_pixels = False
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
@@ -211,7 +209,8 @@ class VisibleBboxSelector(ArrayStep):
         images = [] if self._image_field_name is None else find_paths(data_empty, [self._image_field_name])
         return FieldUse(read=read, shapes=images)
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         boxes = self._value(data, self._bboxes_field_name)
         boxes = boxes.astype(np.float64 if boxes.dtype == np.float64 else np.float32, copy=False)
         rule = "boxes must be x1, y1, x2, y2"
@@ -242,7 +241,8 @@ class VisibleBboxSelector(ArrayStep):
         shape = self._value(data, self._image_field_name).shape[-3:-1]
         return np.asarray(functions.failing_with(rule, np.reshape, shape, 2))
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self, cannot="select")
         used = [(self._bboxes_field_name, "bounding boxes")]
         if self._check_for_bbox_occlusion and self._depths_field_name is not None:

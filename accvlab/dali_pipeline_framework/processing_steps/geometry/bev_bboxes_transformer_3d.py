@@ -21,7 +21,6 @@ from ...operators.point_limits import Float64Array
 from ...sample_data import FieldPath, SampleDataGroup
 from ...sample_data.names import Name
 from ..array_step import ArrayStep, FieldUse
-from ..image_use import no_images
 from ..named_fields import FieldSearch, Key, Names, as_names, find_paths
 from ..pipeline_step_base import naming_field
 
@@ -168,7 +167,6 @@ class BEVBBoxesTransformer3D(ArrayStep):
                 f"`flip_prob_x` or `flip_prob_y`, got {rotation_axis!r}."
             )
 
-    declare_images = no_images
     reads_pixels = False
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
@@ -190,7 +188,8 @@ class BEVBBoxesTransformer3D(ArrayStep):
         ]
 
     @np.errstate(all="ignore")  # which DALI does
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         if not self.draws:
             return data
         motion = self._drawn_motion()
@@ -212,7 +211,8 @@ class BEVBBoxesTransformer3D(ArrayStep):
         shift = np.array([drawn.get(f"translation_{axis}", 0.0) for axis in "xyz"], np.float64)
         return _Motion(rigid * scale, rigid.T / scale, shift, scale, float(angle_rad or 0), signs)
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self)
         for kind, names in self._names.items():
             if kind not in self._are_left_out:

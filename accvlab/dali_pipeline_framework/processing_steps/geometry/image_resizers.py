@@ -207,8 +207,8 @@ class ImageTransformStep(ArrayStep):
         images = [path for kind in ("image", "mask") for path in find_paths(data_empty, self._fields[kind])]
         return dict.fromkeys(images, self._parameter_types()) if self.has_graph_form else None
 
-    def change_pixels(self, image: DataNode, leaf: LeafFormat, parameters: _Nodes, name: Name) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
+        """See `PipelineStepBase.graph`."""
         is_mask, is_on_gpu = name in self._fields["mask"], self._on_gpu and pipeline_has_gpu()
         if is_on_gpu and (is_mask or not self._is_encoded):
             image = image.gpu()
@@ -225,7 +225,8 @@ class ImageTransformStep(ArrayStep):
         return FieldUse(geometry, read=files, shapes=images if self._needs_size(data_empty) else [])
 
     @np.errstate(all="ignore")  # which DALI does
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
         hw = self._size_of_images(images, masks, sizes, self._needs_size(data))
         change = self._change_of(hw)
@@ -291,7 +292,8 @@ class ImageTransformStep(ArrayStep):
                 dtype = leaf_at(data, path).dtype
                 data.set_item_in_path(path, image_transform.transformed_projections(value, matrix, dtype))
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self)
         for kind, names in self._fields.items():
             is_file = kind == "image" and self._is_encoded

@@ -24,7 +24,6 @@ from ...sample_data import FieldPath, FieldValue, ImageContent, LeafFormat, Samp
 from ...sample_data.graph_mode import Decoding, do_not_convert
 from ...sample_data.names import Name, format_path
 from ..field_steps import PixelStep
-from ..image_use import ImageUse
 from ..named_fields import FieldSearch, find_paths
 from ..pipeline_step_base import PixelChanges, naming_field
 
@@ -83,10 +82,6 @@ class ImageDecoder(PixelStep):
         """Whether no derived class defines operators."""
         return type(self)._process is ImageDecoder._process
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        """Declare which images must be encoded, and that they are decoded then."""
-        return super().declare_images(data_empty)
-
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
         """Declare that images are decoded in the graph; None where there are frames of sequences."""
         return None if self._sequences(data_empty) else super().declare_pixel_changes(data_empty)
@@ -113,9 +108,10 @@ class ImageDecoder(PixelStep):
             self._names(), self._what, self._dtypes, group_of=group_of, holds=holds, except_for=sequences
         )
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         sequences = self._sequences(data_empty)
-        data = super()._check_and_adjust_data_format_input_to_output(data_empty)
+        data = super().format_after(data_empty)
         return _with_clips(data, dict.fromkeys(sequences)) if sequences else data
 
     @do_not_convert
@@ -130,9 +126,10 @@ class ImageDecoder(PixelStep):
         return _with_clips(data, _decoded_clips(data, sequences, self._decoded))
 
     @do_not_convert
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         sequences = self._sequences(data)
-        data = super()._process_arrays(data)
+        data = super().arrays(data)
         return _with_clips(data, {path: self._clip(data, path) for path in sequences}) if sequences else data
 
     def _clip(self, data: SampleDataGroup, path: FieldPath) -> npt.NDArray[np.uint8]:

@@ -149,7 +149,8 @@ class ImageLibraryStep(ArrayStep):
             "points": (self._point_names, self._point_row_names),
         }
 
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self)
         search.find(self._image_names, "an image", _PIXELS, group_of="images")
         search.find(self._mask_names, "a mask", _MASKS, group_of="masks")
@@ -174,7 +175,8 @@ class ImageLibraryStep(ArrayStep):
         named = ", ".join(f"`image_type={dtype}`" for dtype in of_images if dtype is not None)
         return f"Name the type of images after the transform: {named}." if named else ""
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         images, masks = (
             {path: data.get_item_in_path(path) for path in find_paths(data, names)}
             for names in (self._image_names, self._mask_names)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -115,10 +115,8 @@ class VideoDecoder(PixelStep):
             for path in self._image_paths(data_empty)
         }
 
-    def change_pixels(
-        self, image: DataNode, leaf: LeafFormat, parameters: Mapping[str, DataNode], name: Name
-    ) -> DataNode:
-        """See `PipelineStepBase.change_pixels`."""
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
+        """See `PipelineStepBase.graph`."""
         ((kind, numbers),) = parameters.items()
         return self._in_graph(image, leaf, numbers, is_clip=kind == "frames")
 
@@ -126,7 +124,8 @@ class VideoDecoder(PixelStep):
         """The numbers of the frames."""
         return FieldUse(read=[_numbers_path(path) for path in self._image_paths(data_empty)])
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         for path in self._image_paths(data):
             numbers: Any = data.get_item_in_path(_numbers_path(path))
             image, is_clip = data.get_item_in_path(path), _holds_clip(data, path)

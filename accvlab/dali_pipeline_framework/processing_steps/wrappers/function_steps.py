@@ -214,8 +214,6 @@ class LambdaStep(FunctionStep):
         contents = contents_of(output_contents, outputs, "output_types")
         super().__init__(function, paths_of(input_names, "input_names"), outputs, contents)
 
-    declare_images = FunctionStep.declare_images
-
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         results = self._function(*[data.get_item_in_path(path) for path in self._inputs])
         nodes = self._checked_results(results, "node", _is_node)
@@ -299,7 +297,8 @@ class MapStep(FunctionStep, ArrayStep):
         super().__init__(function, inputs, outputs, contents)
         _check_call(function, 1 if self._is_of_group else len(inputs), [*checked])
 
-    def _process_arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
         numbers = {draw.name: self.draw(draw.name) for draw in self.draws}
         if self._is_of_group:
             given = nested_dictionary(data.format, data.get_data())

@@ -16,7 +16,6 @@ from ...errors import FormatError, NameTypeError, SettingError
 from ...sample_data import FieldPath, FormatProblem, SampleDataGroup, format_error
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, Path, normalized_path
-from ..image_use import no_images
 from ..pipeline_step_base import PipelineStepBase
 
 
@@ -78,7 +77,6 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
         paths = dict.fromkeys(self._check_and_get_paths_to_apply_to(data))
         return [path for path in paths if not any(path[:end] in paths for end in range(len(path)))]
 
-    declare_images = no_images
     reads_pixels = False  # the step that it applies declares its own
 
     def why_on_arrays(self, data_empty: SampleDataGroup, has_gpu: bool) -> str:
@@ -96,7 +94,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
             data.set_item_in_path(path, processed)
         return data
 
-    _process_arrays = _process
+    arrays = _process
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         problems: list[FormatProblem] = []
