@@ -188,7 +188,11 @@ class FieldSearch:
     def add_missing(self, name: Name, group_of: str = "fields", error_type: type[Exception] = KeyError) -> None:
         """Add the problem that no field has a name."""
         fields = [format_path(path) for path in self.format.flat_paths]
-        hint = did_you_mean(name, [part for path in self.format.flat_paths for part in path])
+        deeper = [path for path in self.format.flat_paths if name in path]
+        if deeper:
+            hint = f" One is in a group: give its path, [{deeper[0]!r}]."
+        else:
+            hint = did_you_mean(name, [part for path in self.format.flat_paths for part in path])
         missing = f"No occurrences of {group_of} found: no field has the name {name!r}."
         self.add(f"{missing}{hint} Fields: {listed(fields)}.", error_type=error_type)
 

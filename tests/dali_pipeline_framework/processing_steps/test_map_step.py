@@ -294,3 +294,13 @@ def test_results_of_another_rank_or_of_no_type_of_a_field() -> None:
     )
     with pytest.raises(StepOutputError, match=r"got complex128 .*\n.* return what is declared, .*\(\.\.\.\)`\.$"):
         in_cameras(lambda image: image * 1j)
+
+
+def test_a_field_in_a_group_is_named_by_its_path() -> None:
+    group = SampleDataGroup()
+    group.add_data_field("gain", DT.FLOAT)
+    sample = SampleDataGroup()
+    sample.add_data_group_field("camera", group)
+    step = MapStep(np.negative, input_names="gain")
+    with pytest.raises(FormatError, match=r"One is in a group: give its path, \[\('camera', 'gain'\)\]"):
+        step.check_input_data_format_and_set_output_data_format(sample)
