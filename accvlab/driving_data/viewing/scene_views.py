@@ -195,7 +195,8 @@ def scene_view(
     Args:
         data: A sample of a provider, or a batch of a loader.
         sample: Number of the sample in a batch.
-        frame: Number of the frame in a clip; negative ones count from the end.
+        frame: Number of the frame in a clip; negative ones count from the end, that of each camera. Cameras that
+            have fewer frames are left out.
         fields: Names of the fields.
         class_names: Names of the categories of boxes.
         image_mean: What was subtracted from the channels of a normalized image.
@@ -208,7 +209,7 @@ def scene_view(
     whole = _Tree.of(data, sample)
     num_frames = _count_frames(whole, fields)
     if num_frames or frame != -1:
-        frame = index_in(frame + num_frames if frame < 0 else frame, "frame", max(num_frames, 1))
+        index_in(frame + num_frames if frame < 0 else frame, "frame", max(num_frames, 1))
     frames = whole.groups(fields.frames)
     tree = frames[frame] if frames else whole
     mean, std = _channels(image_mean, "image_mean"), _channels(image_std, "image_std")
@@ -218,8 +219,9 @@ def scene_view(
     if ego_from_reference is not None:
         ahead = ego_from_reference[0, :2] / np.linalg.norm(ego_from_reference[0, :2])
     cameras = [
-        _camera(label, camera, frame, fields, picture_of, ahead, tree.scalar("timestamp"))
+        _camera(label, camera, frame % count if count else frame, fields, picture_of, ahead, tree.scalar("timestamp"))
         for label, camera in _cameras(tree, fields).items()
+        if -(count := _frames_of_camera(camera, fields)) <= frame < count or not count
     ]
     boxes, points = _boxes(tree, fields), tree.array(fields.lidar, fields.points)
     if len(boxes.get("centers", ())):
@@ -454,13 +456,17 @@ def _cameras(tree: _Tree, fields: ViewFields) -> dict[str, _Tree]:
 
 def _count_frames(tree: _Tree, fields: ViewFields) -> int:
     """Number of frames of a clip; 0 of a single frame."""
-    counts = [len(tree.groups(fields.frames))]
-    for camera in _cameras(tree, fields).values() if not counts[0] else ():
-        image = camera.array(fields.image)
-        image = camera.array(fields.frames) if image is None else image
-        of_groups = len(camera.groups(fields.frames))
-        counts.append(of_groups if image is None else len(image) if image.ndim == 4 else 0)
-    return max(counts)
+    own = len(tree.groups(fields.frames))
+    return own or max([_frames_of_camera(each, fields) for each in _cameras(tree, fields).values()], default=0)
+
+
+def _frames_of_camera(camera: _Tree, fields: ViewFields) -> int:
+    """Number of frames of a camera of a clip; 0 of a single image."""
+    image = camera.array(fields.image)
+    image = camera.array(fields.frames) if image is None else image
+    if image is None:
+        return len(camera.groups(fields.frames))
+    return len(image) if image.ndim == 4 else 0
 
 
 def bearing_of(projection: Array, ahead: Array) -> float:
