@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from accvlab.dali_pipeline_framework import DataLoader, DataProvider, PipelineDefinition
+from accvlab.dali_pipeline_framework import DataLoader, DataProvider, PipelineDefinition, Windows
 from accvlab.dali_pipeline_framework.checks import did_you_mean
 from accvlab.dali_pipeline_framework.command_line import found
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -97,7 +97,8 @@ def _show(subject: Subject, options: argparse.Namespace, say: Say) -> None:
     _require_some("--frames", options.frames)
     provider = subject if isinstance(subject, DataProvider) else subject.dataset
     class_names = getattr(provider, "class_names", None) or getattr(provider, "category_names", ())
-    settings: dict[str, Any] = {"class_names": class_names}
+    windows = provider if isinstance(provider, Windows) else None
+    settings: dict[str, Any] = {"class_names": class_names, "windows": windows}
     if isinstance(subject, DataLoader):
         settings["sample"] = options.sample
     shown_data = _delivered(subject, options)

@@ -14,6 +14,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from accvlab.dali_pipeline_framework import Windows
 from accvlab.dali_pipeline_framework.checks import file_path, number
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
 
@@ -135,6 +136,7 @@ def show(
     class_names: Sequence[str] = (),
     image_mean: Sequence[float] | float | None = None,
     image_std: Sequence[float] | float | None = None,
+    windows: Windows | None = None,
     range_m: float | None = None,
 ) -> Picture:
     """Draw a sample of a provider, or one of a batch of a loader: cameras with boxes, and the scene from above.
@@ -157,6 +159,8 @@ def show(
         class_names: Names of the categories of boxes.
         image_mean: What was subtracted from the channels of a normalized image.
         image_std: What they were divided by then. Without the two, such images are stretched to their extremes.
+        windows: What the sample is of, if it has windows: boxes are drawn in the frame of their time alone, and
+            that is known by their offsets, or by times of the frames.
         range_m: How far to see from above; None for what holds all boxes.
 
     Raises:
@@ -171,7 +175,13 @@ def show(
         frames = [*range(len(views))]
     else:
         frames = frames_of(data, sample, fields) if frame is None else [frame]
-        settings = {"fields": fields, "class_names": class_names, "image_mean": image_mean, "image_std": image_std}
+        settings: dict[str, Any] = {
+            "fields": fields,
+            "class_names": class_names,
+            "image_mean": image_mean,
+            "image_std": image_std,
+            "windows": windows,
+        }
         views = [scene_view(data, sample, frame=number, **settings) for number in frames]  # type: ignore[arg-type]
     if not views or not all(isinstance(view, SceneView) for view in views):
         raise SettingError("There must be at least one `SceneView` to show, and nothing else.")
@@ -437,6 +447,7 @@ def save_recording(
     class_names: Sequence[str] = (),
     image_mean: Sequence[float] | float | None = None,
     image_std: Sequence[float] | float | None = None,
+    windows: Windows | None = None,
 ) -> Path:
     """Write samples, in the order of time, to an ``.rrd`` file: open it with ``rerun file.rrd``.
 
@@ -464,9 +475,15 @@ def save_recording(
     target = Path(file_path(path, "path"))
     recording = rr.RecordingStream(name)
     recording.save(str(target))
-    settings = {"fields": fields, "class_names": class_names, "image_mean": image_mean, "image_std": image_std}
+    settings: dict[str, Any] = {
+        "fields": fields,
+        "class_names": class_names,
+        "image_mean": image_mean,
+        "image_std": image_std,
+        "windows": windows,
+    }
     for moment, one in enumerate(data):
-        view = one if isinstance(one, SceneView) else scene_view(one, sample, **settings)  # type: ignore[arg-type]
+        view = one if isinstance(one, SceneView) else scene_view(one, sample, **settings)
         recording.set_time("frame", sequence=moment)
         if view.timestamp is not None:
             recording.set_time("time", timestamp=view.timestamp)
