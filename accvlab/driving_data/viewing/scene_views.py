@@ -339,6 +339,13 @@ def _boxes(tree: _Tree, fields: ViewFields) -> dict[str, Array]:
     boxes = {name: values for name, values in given.items() if values is not None}
     if "centers" not in boxes:
         return {}
+    rows = {f"{fields.boxes}.{getattr(fields, name)}": len(values) for name, values in boxes.items()}
+    if len({*rows.values()}) > 1:
+        counts = ", ".join(f"{count} in {name}" for name, count in rows.items())
+        raise SettingError(
+            f"The fields of boxes must have a row for each box, got {counts}. A step that drops or adds boxes must "
+            f"do so in all of their fields."
+        )
     # Batches may be padded with what is no box.
     is_box = (boxes["sizes"] > 0).all(axis=1) if "sizes" in boxes else np.ones(len(boxes["centers"]), bool)
     boxes = {name: values[is_box] for name, values in boxes.items()}

@@ -259,6 +259,14 @@ class TestShow:
             cameras = scene_view(sample, frame=frame, windows=given).cameras
             assert [each.is_of_other_time is False for each in cameras] == [frame == of_moment] * 2
 
+    def test_refuses_fields_of_boxes_that_do_not_fit_together(self, provider):
+        sample = provider.get_data(1)
+        count = len(sample["boxes"]["centers"])
+        sample["boxes"]["centers"] = sample["boxes"]["centers"][1:]
+        told = rf"a row for each box, got {count - 1} in boxes\.centers, {count} in boxes\.sizes, "
+        with pytest.raises(SettingError, match=told):
+            show(sample)
+
     def test_refuses_windows_that_are_none(self, provider):
         with pytest.raises(SettingError, match="`windows`"):
             show(provider.get_data(0), windows=provider)
