@@ -182,7 +182,7 @@ def show(
             "image_std": image_std,
             "windows": windows,
         }
-        views = [scene_view(data, sample, frame=number, **settings) for number in frames]  # type: ignore[arg-type]
+        views = [scene_view(data, sample, frame=number, **settings) for number in frames]
     if not views or not all(isinstance(view, SceneView) for view in views):
         raise SettingError("There must be at least one `SceneView` to show, and nothing else.")
     if len(views) > 1:

@@ -343,8 +343,8 @@ def _boxes(tree: _Tree, fields: ViewFields) -> dict[str, Array]:
     if len({*rows.values()}) > 1:
         counts = ", ".join(f"{count} in {name}" for name, count in rows.items())
         raise SettingError(
-            f"The fields of boxes must have a row for each box, got {counts}. A step that drops or adds boxes must "
-            f"do so in all of their fields."
+            f"The fields of boxes must have a row for each box, got {counts}. A step that drops or adds boxes "
+            f"must do so in all of their fields."
         )
     # Batches may be padded with what is no box.
     is_box = (boxes["sizes"] > 0).all(axis=1) if "sizes" in boxes else np.ones(len(boxes["centers"]), bool)
