@@ -225,7 +225,7 @@ def _drawn(figure_class: type[Figure], views: Sequence[SceneView], range_m: floa
             _draw_numbers(figure, place, view.numbers)
         else:
             _draw_from_above(_axes(figure, place), view, range_m)
-    _draw_heading(figure, view)
+    _draw_heading(figure, views)
     return figure
 
 
@@ -412,10 +412,13 @@ def _rings(farthest_m: float) -> list[float]:
     return [step * ring for ring in range(1, int(farthest_m * 1.4 // step) + 1)]
 
 
-def _draw_heading(figure: Figure, view: SceneView) -> None:
+def _draw_heading(figure: Figure, views: Sequence[SceneView]) -> None:
+    view, without_boxes = views[-1], [_without_boxes(each) for each in views]
     height_in = figure.get_size_inches()[1]
     middle = 1 - 0.17 / height_in
-    heading = "   ".join(part for part in (view.title, view.motion, _without_boxes(view)) if part)
+    heading = "   ".join(
+        part for part in (view.title, view.motion, without_boxes[-1] * all(without_boxes)) if part
+    )
     figure.text(0.006, middle, heading, color=_BRIGHT, fontsize=8, va="center")
     left = 0.994
     for category in sorted({*([] if view.categories is None else view.categories.tolist())}, reverse=True):
