@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from accvlab.dali_pipeline_framework import DataLoader, DataProvider, PipelineDefinition
+from accvlab.dali_pipeline_framework import DataLoader, DataProvider, PipelineDefinition, Windows
 from accvlab.dali_pipeline_framework.checks import did_you_mean
 from accvlab.dali_pipeline_framework.command_line import found
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -97,7 +97,8 @@ def _show(subject: Subject, options: argparse.Namespace, say: Say) -> None:
     _require_some("--frames", options.frames)
     provider = subject if isinstance(subject, DataProvider) else subject.dataset
     class_names = getattr(provider, "class_names", None) or getattr(provider, "category_names", ())
-    settings: dict[str, Any] = {"class_names": class_names}
+    windows = provider if isinstance(provider, Windows) else None
+    settings: dict[str, Any] = {"class_names": class_names, "windows": windows}
     if isinstance(subject, DataLoader):
         settings["sample"] = options.sample
     shown_data = _delivered(subject, options)
@@ -192,26 +193,34 @@ def _check(subject: Subject, options: argparse.Namespace, say: Say) -> None:
         if next(iter(subject), None) is None:
             raise SettingError("The loader delivers no batch in an epoch.")
         say("The loader delivers.")
-        if isinstance(provider, DrivingProvider) and subject.recipe_settings is None:
-            _check_geometry(subject, provider, say)
+        say(_measured_geometry(subject))
 
 
-def _check_geometry(loader: DataLoader, provider: DrivingProvider, say: Say) -> None:
-    """Say whether boxes stay on their objects, before and after the steps."""
-    if not provider.fields.boxes or not provider.camera_names or not loader.steps:
-        return
-    numbers = np.unique(np.linspace(0, len(provider) - 1, _SAMPLES_OF_GEOMETRY).astype(int))
-    count, problem = where_boxes_part(map(provider.get_data, numbers.tolist()), loader.steps)
-    if problem:
-        raise SettingError(
-            f"The steps part boxes and images, {problem}. A step that moves pixels must change their matrices, "
-            f"and one that moves boxes the matrices of the cameras: name them (`projection_names`)."
-        )
-    say(
-        f"The steps keep boxes on their objects: {count} images."
-        if count
-        else "No box was found again in an image."
-    )
+def _measured_geometry(loader: DataLoader) -> str:
+    """Say whether boxes stay on their objects, before and after the steps; or why that is not measured."""
+    provider = inner = loader.dataset
+    while isinstance(inner, Windows):
+        inner = inner.data_provider
+    not_measured = "Whether the steps keep boxes on their objects was not measured"
+    if loader.recipe_settings is not None:
+        return f"{not_measured}: the loader is that of a recipe."
+    if not isinstance(provider, DataProvider) or not isinstance(inner, DrivingProvider):
+        return f"{not_measured}: the data set is a {type(inner).__name__}, no DrivingProvider or Windows of one."
+    if not inner.fields.boxes or not inner.camera_names:
+        return f"{not_measured}: samples have no {'images' if inner.fields.boxes else 'boxes'}."
+    if not loader.steps:
+        return f"{not_measured}: there are no steps."
+    last = provider.get_number_of_samples() - 1
+    numbers = np.unique(np.linspace(0, last, _SAMPLES_OF_GEOMETRY).astype(int)).tolist()
+    measured = where_boxes_part(map(provider.get_data, numbers), loader.steps)
+    if measured.problem:
+        raise SettingError(f"The steps part boxes and images, {measured.problem}")
+    failures = f" of {len(measured.failures)} of {len(numbers)} samples" * bool(measured.count)
+    why = measured.failures[0] if measured.failures else "no box is seen whole in an image before and after them."
+    told = [f"The steps keep boxes on their objects: {measured.count} images."] * bool(measured.count)
+    if measured.failures or not measured.count:
+        told.append(f"{not_measured}{failures}: {why}")
+    return "\n".join(told)
 
 
 _SAMPLES_OF_GEOMETRY = 12

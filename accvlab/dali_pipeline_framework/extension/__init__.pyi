@@ -20,6 +20,7 @@ from ..operators.point_limits import Float64Array as Float64Array
 from ..operators.point_limits import affine as affine
 from ..operators.point_limits import coordinates as coordinates
 from ..operators.point_limits import moved as moved
+from ..pipeline.chain import step_name as step_name
 from ..processing_steps.array_step import FieldUse as FieldUse
 from ..processing_steps.field_steps import PixelStep as PixelStep
 from ..processing_steps.image.image_normalizers import fractions_problem as fractions_problem

@@ -3,16 +3,24 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import PipelineStepBase, SampleDataGroup
-from accvlab.dali_pipeline_framework.errors import FrameworkError
-from accvlab.dali_pipeline_framework.extension import image_size, needed_package
+from accvlab.dali_pipeline_framework.errors import FieldValueError
+from accvlab.dali_pipeline_framework.extension import (
+    ENCODED_NAME,
+    image_size,
+    needed_package,
+    numbers_name,
+    step_name,
+)
 from accvlab.dali_pipeline_framework.testing import run_step
 
 _Array = npt.NDArray[Any]
@@ -21,37 +29,59 @@ _RADIUS = 0.04  # of the disc, parts of the smaller side of the image
 _LARGEST_SHIFT = 0.03  # parts of the diagonal of the image
 
 
-def where_boxes_part(samples: Iterable[SampleDataGroup], steps: Sequence[PipelineStepBase]) -> tuple[int, str]:
+@attrs.frozen
+class Measured:
+    """What came out of a measure.
+
+    Attributes:
+        count: How many discs were found again.
+        problem: Where the first that is not at its box has left it: step, camera, how far they are apart, and what
+            to do; empty where all are at their boxes.
+        failures: Of each sample that could not be measured, why.
+    """
+
+    count: int
+    problem: str
+    failures: Sequence[str]
+
+
+def where_boxes_part(samples: Iterable[SampleDataGroup], steps: Sequence[PipelineStepBase]) -> Measured:
     """Draw a disc at the center of a box of each image, run the steps, and look where disc and box are then.
 
-    Args:
-        samples: Samples of a provider of driving data, in the order of its frames.
-        steps: The steps of a loader.
+    In a window, the disc is the same in all frames, and is looked for in the last.
 
-    Returns:
-        How many discs were found again, and where the first that is not at its box has left it: step, camera, and
-        how far they are apart; empty where all are at their boxes.
+    Args:
+        samples: Samples of a provider of driving data, or of windows of one, in the order of its frames.
+        steps: The steps of a loader.
     """
-    count = 0
+    count, failures = 0, []
     for number, sample in enumerate(samples):
-        drawn = _with_discs(sample)
-        if not drawn:
+        try:
+            drawn = _with_discs(sample)
+            found, problem = _shifts(sample, steps, number, drawn) if drawn else (0, "")
+        except Exception as error:  # of any step
+            failures.append(f"{type(error).__name__}: {error}")
             continue
-        found, problem = _shifts(sample, steps, number, drawn)
+        count += found
         if problem:
             # The first step after which they are apart.
             for last in range(1, len(steps)):
-                _, earlier = _shifts(sample, steps[:last], number, drawn)
-                if earlier:
-                    return count + found, f"after step {last - 1}, {_named(steps[last - 1])}: {earlier}"
-            return count + found, f"after step {len(steps) - 1}, {_named(steps[-1])}: {problem}"
-        count += found
-    return count, ""
+                with contextlib.suppress(Exception):  # images may not be decoded yet
+                    _, earlier = _shifts(sample, steps[:last], number, drawn)
+                    if earlier:
+                        return Measured(count, _told(steps, last - 1, earlier), failures)
+            return Measured(count, _told(steps, len(steps) - 1, problem), failures)
+    return Measured(count, "", failures)
 
 
-def _named(step: PipelineStepBase) -> str:
-    """Class of a step, and of the step that it wraps."""
-    return " of ".join(dict.fromkeys(re.findall(r"\b([A-Z]\w+)\(", repr(step))[:2]))
+def _told(steps: Sequence[PipelineStepBase], position: int, problem: str) -> str:
+    inner = steps[position]
+    while inner.inner_step is not None:
+        inner = inner.inner_step
+    settings = [f"`{name}`" for name in inspect.signature(type(inner)).parameters if "proj" in name]
+    advice = "A step that moves pixels must change their matrices, and one that moves boxes those of the cameras"
+    named = f": name them ({', '.join(settings)})" * bool(settings)
+    return f"after step {position}, {step_name(steps[position])}: {problem}. {advice}{named}."
 
 
 def _with_discs(sample: SampleDataGroup) -> list[int]:
@@ -59,10 +89,11 @@ def _with_discs(sample: SampleDataGroup) -> list[int]:
     cv2 = needed_package("cv2")
     drawn = []
     for number, camera in enumerate(sample["cameras"].values()):
-        image = camera["image"]
-        is_file = isinstance(image, np.ndarray) and image.ndim == 1
-        if not is_file and not (isinstance(image, np.ndarray) and image.ndim == 3):
-            continue
+        if numbers_name("image") in camera.format.names:
+            rule = "nothing can be drawn in an encoded video"
+            raise FieldValueError(f"cameras[{number}].image: {rule}. Let the provider decode it for this check.")
+        image = _last(camera["image"], 3)
+        is_file = image.ndim == 1
         height, width = image_size(image) if is_file else image.shape[:2]
         radius = max(2, round(_RADIUS * min(height, width)))
         places = _projected(camera, sample["boxes"])
@@ -72,14 +103,33 @@ def _with_discs(sample: SampleDataGroup) -> list[int]:
             x, y = places[is_inside][0]
             cv2.circle(picture, (round(x - 0.5), round(y - 0.5)), radius, (255, 255, 255), -1)
             drawn.append(number)
-        camera["image"] = cv2.imencode(".png", picture)[1] if is_file else picture
+        _put(camera, cv2.imencode(".png", picture)[1] if is_file else picture)
     return drawn
+
+
+def _put(camera: SampleDataGroup, picture: _Array) -> None:
+    """Replace the image of a camera, or all of its window."""
+    image = camera["image"]
+    if isinstance(image, SampleDataGroup):
+        files = image[ENCODED_NAME]
+        for frame in files:
+            files[frame] = picture
+    else:
+        camera["image"] = np.broadcast_to(picture, (*image.shape[: image.ndim - picture.ndim], *picture.shape))
+
+
+def _last(value: Any, ndim: int) -> _Array:
+    """A field that has some dimensions, or the last of its window."""
+    while isinstance(value, SampleDataGroup):
+        *_, value = value.values()
+    values: _Array = np.asarray(value)
+    return np.asarray(values[-1]) if values.ndim > ndim else values
 
 
 def _projected(camera: SampleDataGroup, boxes: SampleDataGroup) -> _Array:
     """Where the centers of boxes are in an image, ``(N, 2)``; NaN behind the camera."""
-    matrix = np.asarray(camera["intrinsics"])[:3, :3] @ np.asarray(camera["camera_from_reference"])[:3]
-    points = np.asarray(boxes["centers"], np.float64).reshape(-1, 3) @ matrix[:, :3].T + matrix[:, 3]
+    matrix = _last(camera["intrinsics"], 2)[:3, :3] @ _last(camera["camera_from_reference"], 2)[:3]
+    points = _last(boxes["centers"], 2).astype(np.float64).reshape(-1, 3) @ matrix[:, :3].T + matrix[:, 3]
     depth = np.where(points[:, 2:] > 0.1, points[:, 2:], np.nan)
     return np.asarray(points[:, :2] / depth)
 
@@ -88,14 +138,10 @@ def _shifts(
     sample: SampleDataGroup, steps: Sequence[PipelineStepBase], seed: int, drawn: Sequence[int]
 ) -> tuple[int, str]:
     """How many discs are found again, and the first that is not at a box."""
-    try:
-        output = run_step(steps, sample.get_copy(), seed=seed, run="auto").output
-        cameras = [*output["cameras"].values()]
-        found = [(number, cameras[number], _disc(cameras[number]["image"])) for number in drawn]
-        boxes = output["boxes"]
-        places = {number: _projected(camera, boxes) for number, camera, _ in found}
-    except (FrameworkError, LookupError, ValueError):  # the steps make something else of the sample
-        return 0, ""
+    output = run_step(steps, sample.get_copy(), seed=seed, run="auto").output
+    cameras = [*output["cameras"].values()]
+    found = [(number, cameras[number], _disc(_last(cameras[number]["image"], 3))) for number in drawn]
+    places = {number: _projected(camera, output["boxes"]) for number, camera, _ in found}
     count = 0
     for number, _, disc in found:
         if disc is None:
@@ -114,9 +160,9 @@ def _shifts(
     return count, ""
 
 
-def _disc(image: Any) -> tuple[_Array, tuple[int, int]] | None:
+def _disc(image: _Array) -> tuple[_Array, tuple[int, int]] | None:
     """The middle of the disc in an image, x and y, and the size of the image; None where it is not seen whole."""
-    values = np.asarray(image, np.float64)
+    values = image.astype(np.float64)
     if values.ndim != 3:
         return None
     values = values.mean(axis=0 if values.shape[0] in (1, 3) and values.shape[2] not in (1, 3) else 2)

@@ -14,6 +14,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from accvlab.dali_pipeline_framework import Windows
 from accvlab.dali_pipeline_framework.checks import file_path, number
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
 
@@ -135,6 +136,7 @@ def show(
     class_names: Sequence[str] = (),
     image_mean: Sequence[float] | float | None = None,
     image_std: Sequence[float] | float | None = None,
+    windows: Windows | None = None,
     range_m: float | None = None,
 ) -> Picture:
     """Draw a sample of a provider, or one of a batch of a loader: cameras with boxes, and the scene from above.
@@ -157,6 +159,8 @@ def show(
         class_names: Names of the categories of boxes.
         image_mean: What was subtracted from the channels of a normalized image.
         image_std: What they were divided by then. Without the two, such images are stretched to their extremes.
+        windows: What the sample is of, if it has windows: boxes are drawn in the frame of their time alone, and
+            that is known by their offsets, or by times of the frames.
         range_m: How far to see from above; None for what holds all boxes.
 
     Raises:
@@ -171,8 +175,14 @@ def show(
         frames = [*range(len(views))]
     else:
         frames = frames_of(data, sample, fields) if frame is None else [frame]
-        settings = {"fields": fields, "class_names": class_names, "image_mean": image_mean, "image_std": image_std}
-        views = [scene_view(data, sample, frame=number, **settings) for number in frames]  # type: ignore[arg-type]
+        settings: dict[str, Any] = {
+            "fields": fields,
+            "class_names": class_names,
+            "image_mean": image_mean,
+            "image_std": image_std,
+            "windows": windows,
+        }
+        views = [scene_view(data, sample, frame=number, **settings) for number in frames]
     if not views or not all(isinstance(view, SceneView) for view in views):
         raise SettingError("There must be at least one `SceneView` to show, and nothing else.")
     if len(views) > 1:
@@ -215,7 +225,7 @@ def _drawn(figure_class: type[Figure], views: Sequence[SceneView], range_m: floa
             _draw_numbers(figure, place, view.numbers)
         else:
             _draw_from_above(_axes(figure, place), view, range_m)
-    _draw_heading(figure, view)
+    _draw_heading(figure, views)
     return figure
 
 
@@ -402,10 +412,13 @@ def _rings(farthest_m: float) -> list[float]:
     return [step * ring for ring in range(1, int(farthest_m * 1.4 // step) + 1)]
 
 
-def _draw_heading(figure: Figure, view: SceneView) -> None:
+def _draw_heading(figure: Figure, views: Sequence[SceneView]) -> None:
+    view, without_boxes = views[-1], [_without_boxes(each) for each in views]
     height_in = figure.get_size_inches()[1]
     middle = 1 - 0.17 / height_in
-    heading = "   ".join(part for part in (view.title, view.motion, _without_boxes(view)) if part)
+    heading = "   ".join(
+        part for part in (view.title, view.motion, without_boxes[-1] * all(without_boxes)) if part
+    )
     figure.text(0.006, middle, heading, color=_BRIGHT, fontsize=8, va="center")
     left = 0.994
     for category in sorted({*([] if view.categories is None else view.categories.tolist())}, reverse=True):
@@ -437,6 +450,7 @@ def save_recording(
     class_names: Sequence[str] = (),
     image_mean: Sequence[float] | float | None = None,
     image_std: Sequence[float] | float | None = None,
+    windows: Windows | None = None,
 ) -> Path:
     """Write samples, in the order of time, to an ``.rrd`` file: open it with ``rerun file.rrd``.
 
@@ -464,9 +478,15 @@ def save_recording(
     target = Path(file_path(path, "path"))
     recording = rr.RecordingStream(name)
     recording.save(str(target))
-    settings = {"fields": fields, "class_names": class_names, "image_mean": image_mean, "image_std": image_std}
+    settings: dict[str, Any] = {
+        "fields": fields,
+        "class_names": class_names,
+        "image_mean": image_mean,
+        "image_std": image_std,
+        "windows": windows,
+    }
     for moment, one in enumerate(data):
-        view = one if isinstance(one, SceneView) else scene_view(one, sample, **settings)  # type: ignore[arg-type]
+        view = one if isinstance(one, SceneView) else scene_view(one, sample, **settings)
         recording.set_time("frame", sequence=moment)
         if view.timestamp is not None:
             recording.set_time("time", timestamp=view.timestamp)

@@ -12,10 +12,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework import SampleDataGroup
-from accvlab.dali_pipeline_framework.checks import did_you_mean, index_in, number_list, shown, text
+from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup, Windows
+from accvlab.dali_pipeline_framework.checks import did_you_mean, index_in, instance, number_list, shown, text
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.extension import ENCODED_NAME, decoded
+from accvlab.dali_pipeline_framework.extension import ENCODED_NAME, decoded, format_paths
 
 from .lenses import FThetaLens
 
@@ -25,6 +25,7 @@ Shown: TypeAlias = SampleDataGroup | Mapping[Any, Any]
 """A sample of a provider, or a batch of a loader."""
 
 _MOST_FRAMES = 16  # in one picture
+_SAME_S = 1e-3
 _OBSERVED, _IMAGES, _ACTION, _MASK = "observation.", "observation.image", "action", "_is_pad"  # of LeRobot
 
 
@@ -41,7 +42,8 @@ class CameraView:
         bearing: Where the camera looks, radians to the left of ahead; None where unknown.
         lens: Of a fisheye camera, used in place of ``image_from_reference``; None where there is none.
         camera_from_reference: ``(3, 4)``, for the lens.
-        is_of_other_time: Whether the image is of another time than the boxes and matrices of the sample.
+        is_of_other_time: Whether the image is of another time than the boxes and matrices of the sample; None
+            where that is not known.
         note: Why it has no boxes, though the sample has some.
     """
 
@@ -53,12 +55,16 @@ class CameraView:
     bearing: float | None = None
     lens: FThetaLens | None = None
     camera_from_reference: Array | None = None
-    is_of_other_time: bool = False
+    is_of_other_time: bool | None = False
     note: str = ""
 
 
 # Whether a camera shows another time than that of the boxes: why it has none.
-_WITHOUT_BOXES = {True: "(boxes: other time)", False: "(no boxes: matrices missing)"}
+_WITHOUT_BOXES = {
+    True: "(boxes: other time)",
+    None: "(no boxes: time of the image unknown, give `windows`)",
+    False: "(no boxes: matrices missing)",
+}
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -189,26 +195,33 @@ def scene_view(
     class_names: Sequence[str] = (),
     image_mean: Sequence[float] | float | None = None,
     image_std: Sequence[float] | float | None = None,
+    windows: Windows | None = None,
 ) -> SceneView:
     """Take what can be shown out of a sample, or out of a sample of a batch; of clips, out of one frame.
 
     Args:
         data: A sample of a provider, or a batch of a loader.
         sample: Number of the sample in a batch.
-        frame: Number of the frame in a clip; negative ones count from the end.
+        frame: Number of the frame in a clip; negative ones count from the end, that of each camera. Cameras that
+            have fewer frames are left out.
         fields: Names of the fields.
         class_names: Names of the categories of boxes.
         image_mean: What was subtracted from the channels of a normalized image.
         image_std: What they were divided by then. Without the two, such images are stretched to their extremes.
+        windows: What the sample is of: says which frame of each camera is at the moment of its boxes. Without it,
+            their times do, the field ``timestamp`` of a camera with one for each frame.
 
     Raises:
         SettingError: There is nothing that can be shown, or a field cannot be shown.
     """
     fields = fields or ViewFields()
+    if windows is not None:
+        instance(windows, "windows", Windows)
+    is_of_moment = functools.partial(_is_of_moment, _offsets(windows))
     whole = _Tree.of(data, sample)
     num_frames = _count_frames(whole, fields)
     if num_frames or frame != -1:
-        frame = index_in(frame + num_frames if frame < 0 else frame, "frame", max(num_frames, 1))
+        index_in(frame + num_frames if frame < 0 else frame, "frame", max(num_frames, 1))
     frames = whole.groups(fields.frames)
     tree = frames[frame] if frames else whole
     mean, std = _channels(image_mean, "image_mean"), _channels(image_std, "image_std")
@@ -218,8 +231,18 @@ def scene_view(
     if ego_from_reference is not None:
         ahead = ego_from_reference[0, :2] / np.linalg.norm(ego_from_reference[0, :2])
     cameras = [
-        _camera(label, camera, frame, fields, picture_of, ahead, tree.scalar("timestamp"))
+        _camera(
+            label,
+            camera,
+            frame % count if count else frame,
+            fields,
+            picture_of,
+            ahead,
+            tree.scalar("timestamp"),
+            is_of_moment,
+        )
         for label, camera in _cameras(tree, fields).items()
+        if -(count := _frames_of_camera(camera, fields)) <= frame < count or not count
     ]
     boxes, points = _boxes(tree, fields), tree.array(fields.lidar, fields.points)
     if len(boxes.get("centers", ())):
@@ -316,6 +339,13 @@ def _boxes(tree: _Tree, fields: ViewFields) -> dict[str, Array]:
     boxes = {name: values for name, values in given.items() if values is not None}
     if "centers" not in boxes:
         return {}
+    rows = {f"{fields.boxes}.{getattr(fields, name)}": len(values) for name, values in boxes.items()}
+    if len({*rows.values()}) > 1:
+        counts = ", ".join(f"{count} in {name}" for name, count in rows.items())
+        raise SettingError(
+            f"The fields of boxes must have a row for each box, got {counts}. A step that drops or adds boxes "
+            f"must do so in all of their fields."
+        )
     # Batches may be padded with what is no box.
     is_box = (boxes["sizes"] > 0).all(axis=1) if "sizes" in boxes else np.ones(len(boxes["centers"]), bool)
     boxes = {name: values[is_box] for name, values in boxes.items()}
@@ -454,13 +484,17 @@ def _cameras(tree: _Tree, fields: ViewFields) -> dict[str, _Tree]:
 
 def _count_frames(tree: _Tree, fields: ViewFields) -> int:
     """Number of frames of a clip; 0 of a single frame."""
-    counts = [len(tree.groups(fields.frames))]
-    for camera in _cameras(tree, fields).values() if not counts[0] else ():
-        image = camera.array(fields.image)
-        image = camera.array(fields.frames) if image is None else image
-        of_groups = len(camera.groups(fields.frames))
-        counts.append(of_groups if image is None else len(image) if image.ndim == 4 else 0)
-    return max(counts)
+    own = len(tree.groups(fields.frames))
+    return own or max([_frames_of_camera(each, fields) for each in _cameras(tree, fields).values()], default=0)
+
+
+def _frames_of_camera(camera: _Tree, fields: ViewFields) -> int:
+    """Number of frames of a camera of a clip; 0 of a single image."""
+    image = camera.array(fields.image)
+    image = camera.array(fields.frames) if image is None else image
+    if image is None:
+        return len(camera.groups(fields.frames))
+    return len(image) if image.ndim == 4 else 0
 
 
 def bearing_of(projection: Array, ahead: Array) -> float:
@@ -477,6 +511,7 @@ def _camera(
     picture_of: Callable[[Array, str], UInt8Array],
     ahead: Array,
     sample_time: float | None,
+    is_of_moment: Callable[..., bool | None],
 ) -> CameraView:
     frames = camera.groups(fields.frames)
 
@@ -493,9 +528,10 @@ def _camera(
     if image is None:
         what = f"{label} has no image {shown(fields.image)}"
         raise SettingError(f"{what}. Give its name: `fields=ViewFields(image=...)`.")
-    is_of_other_time = False
+    path = f"{label}.{fields.image}".lstrip(".")
+    is_now: bool | None = True
     if image.ndim == 4:
-        is_of_other_time = not frames and frame != _frame_of_sample(camera, fields, len(image), sample_time)
+        is_now = bool(frames) or is_of_moment(path, frame, len(image), sample_time, camera.array("timestamp"))
         image = image[frame]
     names = (fields.projection, fields.intrinsics, fields.camera_from_reference)
     projection, intrinsics, extrinsics = map(matrix, names)
@@ -503,12 +539,13 @@ def _camera(
         projection = intrinsics[:3, :3].astype(np.float64) @ extrinsics[:3].astype(np.float64)
     # Matrices are those of all frames of a window, or of the moment of the sample alone, as boxes are.
     matrices = (camera.array(fields.projection), camera.array(fields.camera_from_reference))
-    is_of_other_time &= not any(each is not None and each.ndim == 3 for each in matrices)
-    if is_of_other_time:
+    if any(each is not None and each.ndim == 3 for each in matrices):
+        is_now = True
+    if not is_now:
         projection = extrinsics = None
     lens = {name: array(fields.lens, name) for name in ("image_wh", "center", "forward", "backward")}
     boxes_2d, heatmap = array(fields.boxes_2d, "boxes"), array(fields.heatmap)
-    picture = picture_of(image, f"{label}.{fields.image}".lstrip("."))
+    picture = picture_of(image, path)
     is_pad = camera.array(fields.image + _MASK)
     padded = "  padded" * bool(is_pad is not None and is_pad[frame])
     return CameraView(
@@ -520,16 +557,34 @@ def _camera(
         boxes_2d=boxes_2d if boxes_2d is None else boxes_2d.reshape(-1, 4),
         heatmap=None if heatmap is None else heatmap.max(axis=0) if heatmap.ndim == 3 else heatmap,
         bearing=None if projection is None else bearing_of(projection, ahead),
-        is_of_other_time=is_of_other_time,
+        is_of_other_time=None if is_now is None else not is_now,
     )
 
 
-def _frame_of_sample(camera: _Tree, fields: ViewFields, count: int, sample_time: float | None) -> int:
-    """The frame of a window that is of the time of its sample: the nearest in time, else the last."""
-    times = camera.array("timestamp")
-    if sample_time is None or times is None or times.shape != (count,):
-        return count - 1
-    return int(np.abs(times - sample_time).argmin())
+def _offsets(windows: DataProvider | None) -> dict[str, Sequence[float]]:
+    """Offsets of the windows, and of those that they wrap, by the fields as messages write them."""
+    if not isinstance(windows, Windows):
+        return {}
+    own = {format_paths([path]): offsets for path, offsets in windows.windows.items()}
+    return _offsets(windows.data_provider) | own
+
+
+def _is_of_moment(
+    offsets: Mapping[str, Sequence[float]],
+    path: str,
+    frame: int,
+    count: int,
+    moment: float | None,
+    times: Array | None,
+) -> bool | None:
+    """Whether a frame of a window is of the time of its sample; None where neither offsets nor times say that."""
+    if len(offsets.get(path, ())) == count:
+        return offsets[path][frame] == 0
+    if moment is None or times is None or times.shape != (count,):
+        return None
+    off, intervals = np.abs(times - moment), np.diff(np.unique(times))
+    # The nearest of frames that are all of other times is farther off than frames are apart.
+    return bool(off[frame] <= min(off.min(), (intervals.min() if len(intervals) else 0) / 2) + _SAME_S)
 
 
 def _lens(values: Mapping[str, Array | None], picture: UInt8Array) -> FThetaLens | None:

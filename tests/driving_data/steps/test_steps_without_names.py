@@ -14,11 +14,14 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework import (
     AffineTransformer,
     BEVBBoxesTransformer3D,
+    DataProvider,
     HorizontalFlipper,
     ImageDecoder,
     ImageResizeCropFlipper,
     ImageResizer,
     SampleDataGroup,
+    UnneededFieldRemover,
+    Windows,
     for_each,
 )
 from accvlab.dali_pipeline_framework.errors import FormatError
@@ -141,40 +144,91 @@ def test_a_matrix_to_pixels_that_was_not_given_is_a_warning(name: str) -> None:
 RESIZER = {"output_hw": [45, 80], "scale_range": (0.45, 0.6), "is_kept_inside": True}
 
 
-def test_where_boxes_part_from_images(provider: DrivingProvider) -> None:
-    samples = [provider.get_data(number) for number in range(4)]
-    good = [ImageDecoder(), moved(), for_each("cameras", ImageResizeCropFlipper(**RESIZER))]
-    count, problem = where_boxes_part([sample.get_copy() for sample in samples], good)
-    assert (count > 1, problem) == (True, "")
-    bad = [*good[:2], for_each("cameras", ImageResizeCropFlipper(projection_names=(), **RESIZER))]
-    _, problem = where_boxes_part([sample.get_copy() for sample in samples], bad)
-    assert problem.startswith(
-        "after step 2, DataGroupArrayWithNameElementsAppliedStep of ImageResizeCropFlipper: in"
+def windows_of(provider: DrivingProvider, kind: str) -> DataProvider:
+    """The provider, or windows of it that end with the moment, begin with it, or have matrices and boxes too."""
+    if kind == "provider":
+        return provider
+    offsets = [0, 1] if kind == "later" else [-1, 0]
+    names = ["image", "intrinsics", "camera_from_reference"] if kind == "matrices" else ["image"]
+    fields = {f"cameras.{name}": offsets for name in names} | (
+        {"boxes.centers": [-1, 0]} if kind == "boxes" else {}
     )
+    return Windows(
+        provider, fields, unit="frames", edges="repeat", listed=["boxes.centers"] if kind == "boxes" else ()
+    )
+
+
+@pytest.mark.parametrize("is_decoded", [False, True])
+@pytest.mark.parametrize("kind", ["provider", "earlier", "later", "matrices", "boxes"])
+def test_where_boxes_part_from_images(provider: DrivingProvider, kind: str, is_decoded: bool) -> None:
+    frames = windows_of(provider, kind)
+    samples = [frames.get_data(number) for number in range(4)]
+    decode = [ImageDecoder()]
+    if is_decoded:
+        samples, decode = [run_step(ImageDecoder(), sample).output for sample in samples], []
+    good = [*decode, for_each("cameras", ImageResizeCropFlipper(**RESIZER))]
+    measured = where_boxes_part([sample.get_copy() for sample in samples], good)
+    assert (measured.count > 1, measured.problem, [*measured.failures]) == (True, "", [])
+    bad = [*decode, for_each("cameras", ImageResizeCropFlipper(projection_names=(), **RESIZER))]
+    problem = where_boxes_part([sample.get_copy() for sample in samples], bad).problem
+    name = "DataGroupArrayWithNameElementsAppliedStep of ImageResizeCropFlipper"
+    assert problem.startswith(f"after step {len(decode)}, {name}: in")
     assert re.search(r"cameras\[0\]\.image the center of a box is at \(\d+, \d+\), but .* \d+ pixels off", problem)
+    assert problem.endswith(" name them (`projection_names`).")
+
+
+def test_a_step_that_parts_boxes_from_images_is_named_with_its_settings(provider: DrivingProvider) -> None:
+    name = "data_field_names_proj_matrices_and_extrinsics"
+    turned: Any = BEVBBoxesTransformer3D(rotation_range=[0.3, 0.4], rotation_axis=2, **{name: None})
+    steps = [ImageDecoder(), moved(), turned]
+    problem = where_boxes_part(map(provider.get_data, range(4)), steps).problem
+    assert problem.startswith("after step 2, BEVBBoxesTransformer3D: in cameras[")
+    assert problem.endswith(f" name them (`{name}`).")
+
+
+def test_what_cannot_be_measured_is_told(provider: DrivingProvider) -> None:
+    steps = [ImageDecoder(), UnneededFieldRemover(unneeded_field_names=["intrinsics"])]
+    measured = where_boxes_part(map(provider.get_data, range(4)), steps)
+    assert (measured.count, measured.problem, len(measured.failures)) == (0, "", 4)
+    assert all("intrinsics" in failure for failure in measured.failures)
 
 
 def test_check_says_where_boxes_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = """
-        from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, ImageResizeCropFlipper, for_each
+        from accvlab.dali_pipeline_framework import (
+            DataLoader, ImageDecoder, ImageResizeCropFlipper, UnneededFieldRemover, Windows, for_each
+        )
         from accvlab.driving_data.datasets import DrivingProvider
         from accvlab.driving_data.testing import made_drive
 
-        def make(**settings):
+        def make(without=(), windows=None, steps=None, boxes=True, **settings):
             root = made_drive({root!r})
             step = ImageResizeCropFlipper(output_hw=[45, 80], scale_range=(0.45, 0.5), **settings)
-            steps = [ImageDecoder(), for_each("cameras", step)]
-            return DataLoader(DrivingProvider(root / "index", root), 1, steps=steps, ragged="list", num_workers=0)
+            steps = [ImageDecoder(), for_each("cameras", step), UnneededFieldRemover(without)][:steps]
+            provider = DrivingProvider(root / "index", root, boxes=boxes)
+            if windows:
+                provider = Windows(provider, windows, unit="frames", edges="repeat")
+            return DataLoader(provider, 1, steps=steps, ragged="list", num_workers=0)
 
-        def good():
-            return make()
-
-        def forgot():
-            return make(projection_names=())
+        WINDOWS = {"cameras.image": [-1, 0]}
+        good = lambda: make()
+        forgot = lambda: make(projection_names=())
+        windows = lambda: make(windows=WINDOWS)
+        forgot_in_windows = lambda: make(windows=WINDOWS, projection_names=())
+        unmeasured = lambda: make(["intrinsics"])
+        no_steps = lambda: make(steps=0)
+        no_boxes = lambda: make(boxes=False)
     """
     path = tmp_path / "loaders.py"
     path.write_text(textwrap.dedent(script.replace("{root!r}", repr(str(tmp_path / "drive")))))
-    assert main(["check", f"{path}:good"]) == 0
-    assert re.search(r"The steps keep boxes on their objects: \d+ images\.", capsys.readouterr().out)
-    assert main(["check", f"{path}:forgot"]) != 0
-    assert "The steps part boxes and images, after step 1, " in capsys.readouterr().err
+    for name in ("good", "windows"):
+        assert main(["check", f"{path}:{name}"]) == 0
+        assert re.search(r"The steps keep boxes on their objects: \d+ images\.", capsys.readouterr().out)
+    for name in ("forgot", "forgot_in_windows"):
+        assert main(["check", f"{path}:{name}"]) != 0
+        assert "The steps part boxes and images, after step 1, " in capsys.readouterr().err
+    whys = {"unmeasured": ".*intrinsics", "no_steps": "there are no steps", "no_boxes": "samples have no boxes"}
+    for name, why in whys.items():
+        assert main(["check", f"{path}:{name}"]) == 0
+        told = f"Whether the steps keep boxes on their objects was not measured: {why}"
+        assert re.search(told, capsys.readouterr().out)

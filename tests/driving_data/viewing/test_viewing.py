@@ -218,7 +218,8 @@ class TestShow:
         texts = [each.get_text() for each in show(behind).figure.texts]
         assert "none of 1 boxes has its center in an image" in texts
         ahead = attrs.evolve(behind, centers=np.array([[10.0, 0, 0]]))
-        assert not any("none of" in each.get_text() for each in show(ahead).figure.texts)
+        for views in ([ahead], [ahead, behind]):  # of several frames, one has a box
+            assert not any("none of" in each.get_text() for each in show(views).figure.texts)
 
     def test_says_that_matrices_are_missing(self, data):
         sample = DrivingProvider(*data).get_data(0)
@@ -229,17 +230,47 @@ class TestShow:
             text.get_text() for axes in show(sample).figure.axes for text in axes.texts
         ]
 
-    @pytest.mark.parametrize("with_times", [False, True])
-    def test_of_a_window_draws_boxes_at_their_time(self, data, with_times):
-        offsets = {"cameras.image": [-0.5, 0, 0.5]} | ({"cameras.timestamp": [-0.5, 0, 0.5]} if with_times else {})
+    @pytest.mark.parametrize("known_by", ["times", "windows", ""])
+    def test_of_a_window_draws_boxes_at_their_time(self, data, known_by):
+        offsets = {"cameras.image": [-0.5, 0, 0.5]}
+        offsets |= {"cameras.timestamp": [-0.5, 0, 0.5]} if known_by == "times" else {}
         windows = Windows(DrivingProvider(*data), offsets, unit="s", edges="repeat", tolerance_s=0.1)
         with DataLoader(windows, 1, steps=[ImageDecoder()], num_workers=0, ragged="list") as loader:
             batch = list(loader)[1]
-        of_moment = 1 if with_times else 2  # else the last one
+        given = windows if known_by == "windows" else None
+        other = "(boxes: other time)" if known_by else "(no boxes: time of the image unknown, give `windows`)"
         for frame in range(3):
-            cameras = scene_view(batch, frame=frame).cameras
-            assert [camera.image_from_reference is not None for camera in cameras] == [frame == of_moment] * 2
-            assert [camera.note for camera in cameras] == ["(boxes: other time)" * (frame != of_moment)] * 2
+            is_now = bool(known_by) and frame == 1
+            cameras = scene_view(batch, frame=frame, windows=given).cameras
+            assert [camera.image_from_reference is not None for camera in cameras] == [is_now] * 2
+            assert [camera.note for camera in cameras] == [other * (not is_now)] * 2
+        labels = [text.get_text() for axes in show(batch, windows=given).figure.axes for text in axes.texts]
+        assert sum(other in label for label in labels) == (4 if known_by else 6)
+
+    @pytest.mark.parametrize(
+        ("offsets", "of_moment"), [([0, 1, 2], 0), ([-2, -1], None), ([-1], None), ([1, 0], 1)]
+    )
+    @pytest.mark.parametrize("with_times", [False, True])
+    def test_of_a_window_that_need_not_end_at_the_moment(self, data, offsets, of_moment, with_times):
+        named = {"cameras.image": offsets} | ({"cameras.timestamp": offsets} if with_times else {})
+        windows = Windows(DrivingProvider(*data), named, unit="frames")
+        sample = windows.get_data(0)
+        given = None if with_times else Windows(windows, {"boxes.centers": [0]}, unit="frames", listed=["centers"])
+        for frame in range(len(offsets)):
+            cameras = scene_view(sample, frame=frame, windows=given).cameras
+            assert [each.is_of_other_time is False for each in cameras] == [frame == of_moment] * 2
+
+    def test_refuses_fields_of_boxes_that_do_not_fit_together(self, provider):
+        sample = provider.get_data(1)
+        count = len(sample["boxes"]["centers"])
+        sample["boxes"]["centers"] = sample["boxes"]["centers"][1:]
+        told = rf"a row for each box, got {count - 1} in boxes\.centers, {count} in boxes\.sizes, "
+        with pytest.raises(SettingError, match=told):
+            show(sample)
+
+    def test_refuses_windows_that_are_none(self, provider):
+        with pytest.raises(SettingError, match="`windows`"):
+            show(provider.get_data(0), windows=provider)
 
     def test_draws_the_vehicle_looking_up(self):
         # A lidar whose y looks ahead, as that of nuScenes: the box 10 m ahead is above the vehicle.
