@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.arrays import DT, ArrayProvider
 
 from accvlab.dali_pipeline_framework import DataLoader, TorchDatasetProvider
 from accvlab.dali_pipeline_framework.errors import StateError
@@ -85,3 +86,17 @@ def test_fields_are_plain_values_in_the_state() -> None:
         ("name", "UINT8"),
         ("y", "FLOAT64"),
     ]
+
+
+@pytest.mark.parametrize("num_values", [16, 4_000, 40_000])
+def test_batches_that_are_held_keep_their_values_while_workers_fill_their_memory_again(num_values: int) -> None:
+    rows = [np.full(num_values, number, np.float32) for number in range(64)]
+    provider = ArrayProvider({"row": (DT.FLOAT, rows), "other": (DT.FLOAT, rows)})
+    arguments: dict[str, Any] = {"num_workers": 1, "start_method": "fork", "output_type": "numpy"}
+    with DataLoader(provider, 2, shuffle=False, **arguments) as loader:
+        held = [batch["row"] for _ in range(2) for batch in loader]
+    expected = [[2 * number, 2 * number + 1] for number in range(32)] * 2
+    assert [[np.unique(row).tolist() for row in batch] for batch in held] == [
+        [[first], [second]] for first, second in expected
+    ]
+    assert all(batch.flags.writeable for batch in held)
