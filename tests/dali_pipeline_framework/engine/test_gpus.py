@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +22,7 @@ from support.gpu_definitions import pretend_gpus
 from support.loaders import pipeline_of
 from support.pipelines import shuffled
 from support.providers import IndexProvider
+from support.stand_in_driver import make_stand_in_driver, needs_compiler
 
 from accvlab.dali_pipeline_framework.engine.dali import gpus
 from accvlab.dali_pipeline_framework.engine.dali.gpus import GpuFacts, why_gpu_is_unusable
@@ -128,6 +131,17 @@ def test_what_else_is_printed_does_not_matter(
     assert gpus.gpu_facts.__wrapped__() == expected
     warned = ["The GPUs could not be listed, so none is used: Segmentation fault"]
     assert [record.getMessage() for record in caplog.records] == (warned if not printed else [])
+
+
+@needs_compiler
+@pytest.mark.parametrize("has_video", [False, True])
+def test_what_a_driver_says_is_read_in_another_process(has_video: bool, tmp_path: Path) -> None:
+    driver = make_stand_in_driver(tmp_path, [(8, 9), (9, 0)], driver_cuda=12040, has_video=has_video)
+    code = f"from {gpus.__name__} import gpu_facts; print(gpu_facts())"
+    for visible, expected in (("0,1", ((8, 9), (9, 0))), ("", ())):
+        environment = {**os.environ, **driver, "CUDA_VISIBLE_DEVICES": visible}
+        done = run_process([sys.executable, "-c", code], env=environment, check=True)
+        assert done.stdout == f"{GpuFacts(expected, 12040, has_video)}\n"
 
 
 # --- defaults ----------------------------------------------------------------------------------------------
