@@ -1,4 +1,4 @@
-"""The checks of a machine with a GPU: on the CPU to their ends, and with a driver that only says there is a GPU."""
+"""The checks of a machine with a GPU: on the CPU, and with a driver that only says that there is a GPU."""
 
 from __future__ import annotations
 
