@@ -36,10 +36,10 @@ class RankAgreement:
     """Comparison of the settings of a loader between the ranks that share its data, once, in its first loop.
 
     The first rank that begins puts the digest of its settings, and these, in the store that all ranks share; the
-    others compare their own with it. One that differs raises, or warns where only places of steps differ, and
-    leaves its own there for the first one to see at its first batch. Nobody waits: where only some ranks run a loop, nothing happens. Loaders that deal their data
-    to shards are numbered in the order in which they are made, which must be the same on all ranks; others are not
-    compared.
+    others compare their own with it. One that differs raises, or warns where only the places of steps differ, and
+    leaves its own there for the first one to see at its first batch. Nobody waits: where only some ranks run a
+    loop, nothing happens. Loaders that deal their data to shards are numbered in the order in which they are made,
+    which must be the same on all ranks; others are not compared.
 
     What an earlier start of the ranks has left in a store that a launcher keeps is recognised by the number of the
     restart.
@@ -101,12 +101,13 @@ class RankAgreement:
             if differences.keys() == {_STEPS_IN_WORKERS}:  # by their GPUs, or since some have none
                 warn_user(
                     f"Ranks that share the data of a loader run different steps in their workers "
-                    f"({differences[_STEPS_IN_WORKERS]}). Pixels may differ within the tolerance of the steps. Pass "
-                    f"`run` to the loader to have them run in the same place on all ranks."
+                    f"({differences[_STEPS_IN_WORKERS]}). Pixels may differ within the tolerance of the steps. "
+                    f"Pass `run` to the loader to have them run in the same place on all ranks."
                 )
                 return
+            listed = bullets(differences.values())
             raise SettingError(
-                f"Ranks that share the data of a loader have different settings:\n{bullets(differences.values())}\n"
+                f"Ranks that share the data of a loader have different settings:\n{listed}\n"
                 f"Give all of them the same, and load the same state on all of them."
             )
 

@@ -109,8 +109,8 @@ def test_ranks_with_other_gpus_may_run_steps_elsewhere(as_rank: AsRank) -> None:
     loop = iter(loaders[0])
     as_rank(1)
     expected = (
-        r"^Ranks that share the data of a loader run different steps in their workers \(steps in the workers: 0 on "
-        r"rank 0, 1 on rank 1\)\. .* Pass `run` to the loader"
+        r"^Ranks that share the data of a loader run different steps in their workers \(steps in the workers: "
+        r"0 on rank 0, 1 on rank 1\)\. .* Pass `run` to the loader"
     )
     with pytest.warns(UserWarning, match=expected):
         other = iter(loaders[1])
