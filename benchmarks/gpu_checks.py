@@ -95,6 +95,8 @@ def environment(check: Check) -> None:
         check.note(videos=why_gpu_is_unusable(check.device_id, decodes_videos=True) or "can be decoded on it")
     wanted = re.compile(r"nvidia-(dali|nvimgcodec|nvjpeg)|torch|numpy|simplejpeg|av$|opencv")
     versions = {each.metadata["Name"]: each.version for each in distributions()}
+    wheels = sorted(name for name in versions if name and name.startswith("nvidia-dali-cuda"))
+    check.require(len(wheels) == 1, f"Wheels of DALI overwrite files of each other: {wheels}. Install one anew.")
     shared = os.statvfs("/dev/shm")
     check.note(
         gpus=asked_of_nvidia_smi("gpu", "name,driver_version,memory.total"),

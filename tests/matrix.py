@@ -2,9 +2,9 @@
 
     python tests/matrix.py [--python 3.12 ...] [--extras cuda13 ...] [--torch VERSION]
 
-For each pair: an environment without a compiler, the package with an extra that brings DALI, what pip says of it,
-the examples of the README, and a few quick tests, all on the CPU. Interpreters are those of the search path, of pyenv and of uv; a
-version of which there is none is skipped. Environments are made one at a time: each takes gigabytes.
+For each pair: an environment without a compiler, the package with an extra that brings DALI, `pip check`, the
+examples of the README, and a few quick tests, all on the CPU. Interpreters are those of the search path, of pyenv
+and of uv; a version of which there is none is skipped. Environments are made one at a time: each takes gigabytes.
 """
 
 from __future__ import annotations
