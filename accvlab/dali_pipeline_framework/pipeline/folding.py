@@ -241,13 +241,12 @@ class Folding:
     def elements(self, field: FieldNodes) -> Sequence[DataNode]:
         """Get the nodes of the single elements of a field."""
         if field.elements is None and field.folded is not None:
-            field.elements = self._parted(field.folded, field.level)
+            field.elements = self._parted(field.folded, field.level, WHOLE_SAMPLE)
             self._folded_of[_key(field.elements)] = field.folded
             origin = self._origins.get(field.folded.name)
-            for index, element in enumerate(field.elements):
-                self._know(element, WHOLE_SAMPLE)
-                if origin is not None:
-                    self._origins[element.name] = (origin[0][index],), origin[1]
+            if origin is not None:
+                for item, element in zip(origin[0], field.elements, strict=True):
+                    self._origins[element.name] = (item,), origin[1]
         return field.elements or ()
 
     def in_one_batch(
@@ -286,22 +285,22 @@ class Folding:
                 sent = self.sent_items(FieldNodes(of_files, "", None, files)) or ()
                 node = decode(self.send(sent, _DT.UINT8, of_files))
                 self._know(node, of_files)
-                frames += self._parted(node, of_files, num_clips)
+                frames += self._parted(node, of_files, level)
             with self.part(level).defining(False, lambda made, part: self.note_given(part, level)) as to_part:
                 clip = to_part(join(frames))
             self._know(clip, level)
             return self.elements(FieldNodes(level, "", clip))
 
-    def _parted(self, node: DataNode, level: Level, size: int = 1) -> Sequence[DataNode]:
+    def _parted(self, node: DataNode, level: Level, of_parts: Level) -> Sequence[DataNode]:
         """Cut a folded field into parts of some elements each: the first ones, the next ones, and so on."""
         parts = []
-        for selection in self._selection(level, size):
+        for selection in self._selection(level, of_parts.count):
             part, node = split(node, selection)
             self._know(node, None)
             parts.append(part)
         parts.append(node)
         for part in parts:
-            self._know(part, Level(((),), (size,)))
+            self._know(part, of_parts)
         return parts
 
     def _selection(self, level: Level, size: int = 1) -> list[DataNode]:
