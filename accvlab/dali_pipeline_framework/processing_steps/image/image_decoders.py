@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,7 +18,7 @@ from ...errors import FieldValueError
 from ...operators import image_arrays
 from ...operators.deferred_images import DeferredImage
 from ...operators.functions import Value
-from ...operators.image_pixels import decoded_in_graph, decoded_in_one_batch
+from ...operators.image_pixels import clips_in_one_batch, decoded_in_graph
 from ...sample_data import FieldPath, FieldValue, ImageContent, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import Decoding, do_not_convert
 from ...sample_data.names import Name, format_path
@@ -187,9 +186,8 @@ def _with_clips(data: SampleDataGroup, clips: Mapping[FieldPath, FieldValue]) ->
 def _decoded_clips(
     data: SampleDataGroup, paths: Sequence[FieldPath], decode: Decoding
 ) -> Mapping[FieldPath, DataNode]:
-    files = {path: [*data.get_item_in_path((*path, formats.ENCODED_NAME)).values()] for path in paths}
-    images = iter(decoded_in_one_batch(decode, [*itertools.chain(*files.values())]))
-    return {path: _joined([*itertools.islice(images, len(each))]) for path, each in files.items()}
+    files = [[*data.get_item_in_path((*path, formats.ENCODED_NAME)).values()] for path in paths]
+    return dict(zip(paths, clips_in_one_batch(decode, _joined, files), strict=True))
 
 
 def _joined(images: Sequence[DataNode]) -> DataNode:
