@@ -38,7 +38,7 @@ def read_text(path: Path) -> str:
         FileError: It cannot be read.
     """
     try:
-        return read_table(path, "ascii")
+        return read_table(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error if isinstance(error, OSError) else ValueError("it is no text")
         raise file_error(f"The file {str(path)!r} cannot be read", reason) from error

@@ -287,7 +287,7 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
     """The records of a file, some thousands at a time."""
     lines = 0
     try:
-        with io.TextIOWrapper(open_table(path), encoding="utf-8") as file:
+        with io.TextIOWrapper(open_table(path), encoding="utf-8-sig") as file:
             text = file.read(_PIECE)
             start = len(text) - len(text.lstrip())
             if text[start : start + 1] != "[":

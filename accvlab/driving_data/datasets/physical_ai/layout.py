@@ -137,7 +137,7 @@ _ADVICE = "It is of another version of the layout: name the files, layout=ClipLa
 
 def _names(storage: Storage, where: str) -> Mapping[str, Mapping[str, str]]:
     """Names of the files of each feature, by their alias; of a table that is in no archive, one."""
-    lines = bytes(storage.read_bytes(FEATURES)).decode(errors="replace").splitlines()
+    lines = bytes(storage.read_bytes(FEATURES)).decode("utf-8-sig", errors="replace").splitlines()
     try:
         names = {}
         for row in csv.DictReader(lines):
