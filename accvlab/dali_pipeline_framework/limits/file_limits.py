@@ -31,7 +31,7 @@ class LfsPointerError(OSError):
 
 
 _POINTER_BYTES: Final = 1024  # more than a pointer has
-_POINTERS: Final = (  # beginning of the text, with the end of its first line; what writes it; what fetches the file
+_POINTERS: Final = (  # how the text begins, what writes it, what fetches the file
     (
         re.compile(rb"(\xef\xbb\xbf)?version https://(git-lfs|hawser)\.github\.com/spec/v1\r?\n"),
         "Git LFS",

@@ -18,6 +18,7 @@ from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 
 from .driving_index import DrivingIndex, cached_index
+from .index_checks import require_usable
 
 _LEFT_OUT = "left_out"
 _T = TypeVar("_T")
@@ -123,7 +124,7 @@ def index_of_parts(
         settings: The settings of the provider.
 
     Raises:
-        FileError, SettingError: What is requested cannot be read.
+        FileError, SettingError: What is requested cannot be read, or used, see `require_usable`.
     """
 
     def made() -> DrivingIndex:
@@ -134,7 +135,8 @@ def index_of_parts(
 
     there = [path for path in map(Path, sources) if path.exists()]
     folder = cached_index(made, there, key, settings.get("index_cache"))
-    requested = RequestedParts(settings)
-    if any(map(requested.wants, DrivingIndex.open(folder).origin.get(_LEFT_OUT, ()))):
+    requested, index = RequestedParts(settings), DrivingIndex.open(folder)
+    if any(map(requested.wants, index.origin.get(_LEFT_OUT, ()))):
         make(requested)
+    require_usable(index, requested.wants, settings.get("scenes"))
     return folder

@@ -35,7 +35,9 @@ from ..driving.array_types import Array, Float64, Int64
 from ..driving.driving_index import DrivingIndex, cached_index
 from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from ..driving.ego_motion import SmoothTrajectory
+from ..driving.index_checks import require_usable
 from ..driving.poses import half_period, last_before
+from ..driving.requested_parts import RequestedParts
 from ..driving.scene_parts import Scene, SceneImages, image_columns, index_of_scenes
 from .clip_files import ClipCalibration, ClipFiles, ListedColumns, ListedFiles, listed_clips
 from .layout import FEATURES, ClipLayout, published_layout
@@ -159,6 +161,7 @@ class PhysicalAiProvider(DrivingProvider):
             for file, clip, camera in sources.values():
                 clip.require(file, camera)
             raise
+        require_usable(DrivingIndex.open(index), RequestedParts(settings).wants, scenes)
         super().__init__(index, root, storage_options=storage_options, **settings)
 
 
