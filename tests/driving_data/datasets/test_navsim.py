@@ -213,6 +213,9 @@ class TestRefused:
             f"`log_names` must be logs of {str(root / 'navsim_logs/mini')!r}, 1 of 1 are not: '2021'. There are 2 "
             "logs. Download the rest, or leave the names out."
         )
+        assert refused(SettingError, lambda: provider_of(root, log_names=[])) == (
+            "`log_names` must name at least one log, or be None for all, got an empty list."
+        )
         assert refused(SettingError, lambda: SceneFilter(tokens="abc")) == (
             "`tokens` must be a list of names, got one: write ['abc']."
         )
@@ -224,6 +227,9 @@ class TestRefused:
         assert refused(SettingError, lambda: provider_of(root, {"radar": True})) == (
             "`sensors` names 'radar', which is no sensor. There are: CAM_F0, CAM_L0, CAM_L1, CAM_L2, "
             "CAM_R0, CAM_R1, CAM_R2, CAM_B0, LIDAR_PC."
+        )
+        assert refused(SettingError, lambda: provider_of(root, {"cam_f0": [3], "CAM_F0": [2]})) == (
+            "`sensors` names CAM_F0 twice."
         )
         assert refused(SettingError, lambda: provider_of(root, {"cam_f0": [4]})) == (
             "`sensors['cam_f0']` must be frames of the history, from 0 to 3, True or False, got [4]."

@@ -107,6 +107,11 @@ class TestScenes:
                 "'pedestrain'.*Did you mean 'pedestrian'.*Classes of detection: car, .*pedestrian.*vehicle.car",
             ),
             ({"classes": {"pedestrain": "person"}}, "'pedestrain'.*Did you mean 'pedestrian'"),
+            (
+                {"classes": ["car", "vehicle.car"]},
+                "gives the category 'vehicle.car' to two classes, 'car' and 'vehicle.car'",
+            ),
+            ({"classes": ["car", "pedestrian", "car"]}, "name a class once only, got several times: car"),
             ({"classes": "car"}, r"`classes` must be a list of names, got one: write \['car'\]"),
             ({"classes": "vehicle.car"}, r"write \['vehicle.car'\]"),
             ({"classes": "detections"}, "`classes` must be one of 'detection', got 'detections'"),

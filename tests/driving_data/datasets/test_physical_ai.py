@@ -542,6 +542,7 @@ class TestErrors:
                 FileError,
                 "None of 3 clip(s) in 'ROOT' has a sample at Moments(at='first event'",
             ),
+            ({"scenes": []}, SettingError, "`scenes` must be a list of names, or None for all, got []."),
             ({"cameras": ["camera_rear"]}, SettingError, "there is no camera 'camera_rear'."),
         ],
     )

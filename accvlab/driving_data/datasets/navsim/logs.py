@@ -66,6 +66,8 @@ def log_files(folder: Path, names: Sequence[str] | None) -> list[Path]:
             f"There are no logs (.pkl) in {str(folder)!r}. `root` must have the folders `navsim_logs` and "
             f"`sensor_blobs`, as the download of NAVSIM leaves them, and `split` be a folder in them."
         )
+    if names is not None and not names:
+        raise SettingError("`log_names` must name at least one log, or be None for all, got an empty list.")
     missing = [name for name in names or () if name not in found]
     if missing:
         hint = did_you_mean(missing[0], list(found))

@@ -37,7 +37,7 @@ from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack
 from ..driving.ego_motion import SmoothTrajectory
 from ..driving.index_checks import require_usable
 from ..driving.poses import half_period, last_before
-from ..driving.requested_parts import RequestedParts
+from ..driving.requested_parts import RequestedParts, require_scenes
 from ..driving.scene_parts import Scene, SceneImages, image_columns, index_of_scenes
 from .clip_files import ClipCalibration, ClipFiles, ListedColumns, ListedFiles, listed_clips
 from .layout import FEATURES, ClipLayout, published_layout
@@ -123,6 +123,8 @@ class PhysicalAiProvider(DrivingProvider):
         stride = whole_number(stride, "stride", at_least=1)
         moments = None if moments is None else instance(moments, "moments", Moments)
         wanted, scenes = settings.get("cameras"), settings.get("scenes")
+        if scenes is not None:
+            require_scenes(scenes)
         columns = ListedColumns(
             events=moments is not None and moments.needs_events,
             validity=flag(valid_only, "valid_only"),
