@@ -17,11 +17,11 @@ from accvlab.dali_pipeline_framework.extension import exact, nearest
 
 from .driving import poses
 from .driving.array_types import Array, Float32, Float64, Int64
-from .driving.arrow_files import poses_of_columns, read_columns, refuse_rows, sizes_of_columns
+from .driving.arrow_files import poses_of_columns, read_columns, refuse_repeated, refuse_rows, sizes_of_columns
 from .driving.driving_fields import most_sweeps
 from .driving.driving_index import DrivingIndex, LidarColumns
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
-from .driving.poses import Trajectory, half_period, require_ascending
+from .driving.poses import Trajectory, half_period, require_ascending, require_known
 from .driving.requested_parts import RequestedParts, index_of_parts, requested_scenes
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, images_near, index_of_scenes
 
@@ -39,7 +39,7 @@ def find_logs(root: Path) -> list[Path]:
         FileError: There is none.
     """
     for depth in range(_MOST_DEPTH + 1):
-        found = sorted(path.parent for path in root.glob("*/" * depth + POSES))
+        found = sorted(path.parent for path in root.glob("[!.]*/" * depth + POSES))
         if found:
             return found
     raise FileError(f"There is no log of Argoverse 2 in {str(root)!r}: no folder in it has a {POSES}.")
@@ -66,13 +66,16 @@ class ArgoverseLog:
         if not len(columns["timestamp_ns"]):
             raise FileError(f"The file {str(path)!r} has no poses.")
         order = np.argsort(columns["timestamp_ns"], kind="stable")
-        return Trajectory(columns["timestamp_ns"][order], poses_of_columns(columns, path, [*_POSE])[order])
+        times = columns["timestamp_ns"][order]
+        require_ascending(times, f"The column 'timestamp_ns' of {str(path)!r}", strictly=True)
+        return Trajectory(times, poses_of_columns(columns, path, [*_POSE])[order])
 
     @cached_property
     def sensors(self) -> dict[str, Float64]:
         """Place of each sensor on the vehicle, ``(3, 4)``."""
         path = self.folder / "calibration" / "egovehicle_SE3_sensor.feather"
         columns = read_columns(path, {"sensor_name": "text", **_POSE})
+        refuse_repeated(columns["sensor_name"], path, "sensor")
         return dict(zip(columns["sensor_name"].tolist(), poses_of_columns(columns, path, [*_POSE]), strict=True))
 
     @cached_property
@@ -81,6 +84,7 @@ class ArgoverseLog:
         path = self.folder / "calibration" / "intrinsics.feather"
         names = ("fx_px", "fy_px", "cx_px", "cy_px")
         columns = read_columns(path, {"sensor_name": "text", **dict.fromkeys(names, "number")})
+        refuse_repeated(columns["sensor_name"], path, "sensor")
         values = np.stack([columns[name] for name in names], axis=-1)
         is_wrong = ~np.isfinite(values).all(axis=1) | ~(values[:, :2] > 0).all(axis=1)
         for sensor in {*columns["sensor_name"][is_wrong].tolist()}:
@@ -103,7 +107,8 @@ class ArgoverseLog:
     def cameras(self) -> list[str]:
         """Names of the cameras that have images, by name."""
         folder = self.folder / "sensors" / "cameras"
-        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        found = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+        return sorted(name for name in found if not name.startswith((".", "__")))  # as `__MACOSX`
 
     def image_times(self, camera: str) -> Int64:
         """Times of the images of a camera, in order."""
@@ -154,12 +159,15 @@ class ArgoverseLog:
 
 
 def _times_in(folder: Path, ending: str) -> Int64:
-    names = sorted(name for name in os.listdir(folder) if name.endswith(ending)) if folder.is_dir() else []
-    try:
-        times = np.array(sorted(int(name.removesuffix(ending)) for name in names), np.int64)
-    except ValueError:
-        rule = f"Files in {str(folder)!r} must be named by their time in nanoseconds"
-        raise FileError(f"{rule}, got {listed(names, 3)}.") from None
+    found = sorted(name for name in os.listdir(folder) if not name.startswith(".")) if folder.is_dir() else []
+    names = [name for name in found if name.endswith(ending)]
+    strange = [name for name in names if not name.removesuffix(ending).isdecimal()]
+    if strange or (found and not names):
+        rule = (
+            f"Files in {str(folder)!r} must be named by their time in nanoseconds, as 315966265259836000{ending}"
+        )
+        raise FileError(f"{rule}, got {listed(strange or found, 3)}.")
+    times = np.array(sorted(int(name.removesuffix(ending)) for name in names), np.int64)
     require_ascending(times, f"The folder {str(folder)!r}", strictly=True)
     return times
 
@@ -190,6 +198,7 @@ def make_index(
 
 def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
     times = log.frame_times
+    require_known(log.ego.times, times, 1e9, f"The file {str(log.folder / POSES)!r}")
     world_from_ego = log.ego.at(times)
     relative = log.folder.relative_to(root).as_posix()
     folder = "sensors" if relative == "." else f"{relative}/sensors"
@@ -294,6 +303,7 @@ class ArgoverseProvider(DrivingProvider):
             return make_index(top, [ArgoverseLog(folder, parts) for folder in folders], tolerance, sweeps)
 
         super().__init__(index_of_parts(make, sources, key, settings), top, **settings)
+        self._refuse_missing_files(repr(str(top)), also_images=False)
 
     def _points(self, lidar: LidarColumns, record: int) -> Float32:
         path = self._storage.path(os.fsdecode(bytes(lidar.file[record])))

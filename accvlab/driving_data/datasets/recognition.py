@@ -15,7 +15,7 @@ from .navsim.navsim_provider import NavsimSettings
 
 _Open = Callable[..., DrivingProvider]
 
-_NAVSIM: Final = "navsim_logs/*/*.pkl"
+_NAVSIM: Final = "navsim_logs/*/[!.]*.pkl"
 
 
 def _of_nuscenes(provider: Any, root: Path, **fields: Any) -> DrivingProvider:
@@ -63,7 +63,7 @@ KINDS: Final[tuple[tuple[str, str, str, _Open], ...]] = (
     ("*/city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
     ("*/*/city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
     ("sequences/*/calib.txt", "kitti", "KittiOdometryProvider", _of_root),
-    ("calib/*.txt", "kitti", "KittiTrackingProvider", _of_root),
+    ("calib/[!.]*.txt", "kitti", "KittiTrackingProvider", _of_root),
     ("*.arrow", "arrow_logs", "ArrowLogProvider", _of_root),
     ("*/*.arrow", "arrow_logs", "ArrowLogProvider", _of_root),
     ("clip_index.parquet", "physical_ai.physical_ai_provider", "PhysicalAiProvider", _of_physical_ai),

@@ -347,13 +347,14 @@ class DrivingProvider(DataProvider):
             lines.append(f"{name}: {text}")
         return lines
 
-    def _refuse_missing_files(self, place: str, *, also_points: bool = False) -> None:
+    def _refuse_missing_files(self, place: str, *, also_images: bool = True, also_points: bool = False) -> None:
         """Refuse frames without an image of a camera, or without points, that are requested.
 
         Args:
             place: What names the files, for the message.
-            also_points: Whether frames must have points, where they are requested; else there is a warning in
-                the log.
+            also_images: Whether frames must have images, where they are requested; else there is a warning in the
+                log.
+            also_points: The same for points.
 
         Raises:
             SettingError: Some have none.
@@ -362,18 +363,25 @@ class DrivingProvider(DataProvider):
         if index.cameras is not None:
             for camera, back in self._views:
                 taken = frames - back
-                has_none = np.asarray(index.cameras.file[taken, camera]) == b""
-                missing += [(frame, index.camera_names[camera]) for frame in taken[has_none].tolist()]
+                without = taken[np.asarray(index.cameras.file[taken, camera]) == b""].tolist()
+                missing += [(frame, index.camera_names[camera]) for frame in without if also_images]
+                if without and not also_images:
+                    what = f"no image of {index.camera_names[camera]}"
+                    self._log_missing(without, what, place, "their samples cannot be loaded")
         if self._fields.lidar and index.lidar is not None:
             without = frames[index.lidar.of_frame[frames] < 0].tolist()
             missing += [(frame, "the points") for frame in without if also_points]
             if without and not also_points:
-                what = f"{len(without)} of {len(frames)} frames, e.g. {_text(index.frames.token[without[0]])!r}"
-                _logger.warning("%s have no points in %s: they are empty.", what, place)
+                self._log_missing(without, "no points", place, "they are empty")
         if missing:
             problems = [f"{_text(index.frames.token[frame])!r} has none of {what}" for frame, what in missing]
             rule = f"Each frame must have what is requested of it in {place}, but:\n{bullets(problems, 5)}"
             raise SettingError(f"{rule}\n{_LEAVE_OUT} Or get what is missing.")
+
+    def _log_missing(self, without: Sequence[int], what: str, place: str, follows: str) -> None:
+        token, num_frames = _text(self._index.frames.token[without[0]]), len(self._frames)
+        frames = f"{len(without)} of {num_frames} frames, e.g. {token!r}"
+        _logger.warning("%s have %s in %s: %s.", frames, what, place, follows)
 
     def _wanted_files(self) -> dict[str, tuple[Int64, list[bytes]]]:
         """By sensor: frames that need files, and the names of these in the index, ``(n,)`` each."""

@@ -81,7 +81,7 @@ class ClipLayout:
         clips: dict[str, list[str]] = {}
         for path in sorted(root.glob(re.sub(r"{.*?}", "*", self.video))):
             match = expression.fullmatch(path.relative_to(root).as_posix())
-            if match:
+            if match and not path.name.startswith("."):
                 clips.setdefault(match["clip"], []).append(match["camera"])
         return {clip: sorted(cameras) for clip, cameras in sorted(clips.items())}
 

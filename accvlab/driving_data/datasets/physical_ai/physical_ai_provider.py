@@ -36,7 +36,7 @@ from ..driving.driving_index import DrivingIndex, cached_index
 from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from ..driving.ego_motion import SmoothTrajectory
 from ..driving.index_checks import require_usable
-from ..driving.poses import half_period, last_before
+from ..driving.poses import half_period, last_before, require_known
 from ..driving.requested_parts import RequestedParts, require_scenes
 from ..driving.scene_parts import Scene, SceneImages, image_columns, index_of_scenes
 from .clip_files import ClipCalibration, ClipFiles, ListedColumns, ListedFiles, listed_clips
@@ -165,6 +165,7 @@ class PhysicalAiProvider(DrivingProvider):
             raise
         require_usable(DrivingIndex.open(index), RequestedParts(settings).wants, scenes)
         super().__init__(index, root, storage_options=storage_options, **settings)
+        self._refuse_missing_files(repr(storage.root), also_images=False)
 
 
 def _found_clips(
@@ -427,6 +428,8 @@ def _scene(clip: ClipFiles, calibration: ClipCalibration, parts: IndexParts) -> 
         start, end = max(int(times[0]) for times in spans), min(int(times[-1]) for times in spans)
         frame_times = tokens = parts.moments.of_data(start, end) if given is None else given
     world_from_ego = ego.at(frame_times)
+    is_within = (frame_times >= ego.times[0]) & (frame_times <= ego.times[-1])  # others fail when they are loaded
+    require_known(ego.times, frame_times[is_within], 1e6, f"The file {os.fspath(clip.file('ego_motion'))!r}")
     images = {}
     for camera, of_camera in image_times.items():
         matrix, mounted, lens = calibration.camera(clip, camera, has_lens=parts.has_lenses)

@@ -1,4 +1,4 @@
-"""Texts of data sets as editors on Windows write them, and files that were compressed under their old name."""
+"""What other systems do to data sets: marks and line ends of texts, files of their own, compression."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from driving_support.lerobot import write_lerobot
 
 from accvlab.dali_pipeline_framework.errors import FileError
-from accvlab.driving_data.datasets import InfosProvider, KittiTrackingProvider, NuScenesProvider
+from accvlab.driving_data.datasets import InfosProvider, KittiTrackingProvider, NavsimProvider, NuScenesProvider
 from accvlab.driving_data.datasets.lerobot.lerobot_provider import LeRobotProvider
 from accvlab.driving_data.datasets.recognition import provider_of_folder
 from accvlab.driving_data.testing import made_drive
@@ -29,7 +29,9 @@ def opened(root: Path, layout: str) -> Any:
     folder = root / "training"
     if layout == "lerobot v2.1":
         return LeRobotProvider(folder, fields=["action", "task"])
-    return provider_of_folder(folder if layout == "kitti" else root)
+    if layout == "navsim":
+        return NavsimProvider(root, "trainval", sensors={"cam_f0": [3]})
+    return provider_of_folder({"kitti": folder, "py123d": root / "logs/made_train"}.get(layout, root))
 
 
 @pytest.mark.parametrize("layout", ["nuscenes", "kitti", "physical_ai", "lerobot", "lerobot v2.1"])
@@ -44,6 +46,24 @@ def test_marks_and_line_ends_of_windows_change_nothing(
     for path in texts:
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\r\n", b"\n").replace(b"\n", b"\r\n"))
     assert str(opened(root, layout).get_data(1)) == expected
+
+
+@pytest.mark.parametrize(
+    "layout", ["nuscenes", "kitti", "argoverse", "py123d", "navsim", "physical_ai", "lerobot", "lerobot v2.1"]
+)
+def test_files_of_other_systems_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "cache"))
+    root = written(tmp_path / "drive", layout)
+    expected = str(opened(root, layout).get_data(0))
+    paths = [*root.rglob("*")]
+    for path in paths:
+        if path.is_dir():
+            for name in (".DS_Store", "Thumbs.db", "desktop.ini"):
+                (path / name).write_bytes(b"\0\5\x16\7")
+        else:
+            path.with_name(f"._{path.name}").write_bytes(b"\0\5\x16\7")
+    provider = opened(root, layout)
+    assert str(provider.get_data(0)) == expected
 
 
 @pytest.mark.parametrize(
