@@ -29,6 +29,7 @@ POSES = "city_SE3_egovehicle.feather"
 _POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "tx_m", "ty_m", "tz_m"), "number")
 _BOXES = {"timestamp_ns": "whole", "track_uuid": "text", "category": "text"}
 _SIZE = ("length_m", "width_m", "height_m")
+_SIZE_PX = ("width_px", "height_px")
 _MOST_DEPTH = 2
 
 
@@ -79,11 +80,12 @@ class ArgoverseLog:
         return dict(zip(columns["sensor_name"].tolist(), poses_of_columns(columns, path, [*_POSE]), strict=True))
 
     @cached_property
-    def intrinsics(self) -> dict[str, Float64]:
-        """Matrix of each camera, ``(3, 3)``; without distortion, which is small."""
+    def intrinsics(self) -> dict[str, tuple[Float64, tuple[int, int]]]:
+        """Matrix of each camera, ``(3, 3)``, without distortion, which is small; width and height of images."""
         path = self.folder / "calibration" / "intrinsics.feather"
         names = ("fx_px", "fy_px", "cx_px", "cy_px")
-        columns = read_columns(path, {"sensor_name": "text", **dict.fromkeys(names, "number")})
+        kinds = {"sensor_name": "text", **dict.fromkeys(names, "number"), **dict.fromkeys(_SIZE_PX, "whole")}
+        columns = read_columns(path, kinds, or_none=_SIZE_PX)
         refuse_repeated(columns["sensor_name"], path, "sensor")
         values = np.stack([columns[name] for name in names], axis=-1)
         is_wrong = ~np.isfinite(values).all(axis=1) | ~(values[:, :2] > 0).all(axis=1)
@@ -92,16 +94,18 @@ class ArgoverseLog:
                 is_own = is_wrong & (columns["sensor_name"] == sensor)
                 refuse_rows(is_own, path, "be a calibration (fx, fy, cx, cy) with focal lengths above 0", values)
         matrices = [np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]) for fx, fy, cx, cy in values.tolist()]
-        return dict(zip(columns["sensor_name"].tolist(), matrices, strict=True))
+        unknown = np.zeros(len(matrices), np.int64)
+        sizes = zip(*(columns.get(name, unknown).tolist() for name in _SIZE_PX), strict=True)
+        return dict(zip(columns["sensor_name"].tolist(), zip(matrices, sizes, strict=True), strict=True))
 
-    def calibration(self, camera: str) -> tuple[Float64, Float64]:
-        """Intrinsics of a camera, and its place on the vehicle."""
+    def calibration(self, camera: str) -> tuple[Float64, tuple[int, int], Float64]:
+        """Intrinsics of a camera, width and height of its images (0 for unknown), its place on the vehicle."""
         for name, known in (("intrinsics", self.intrinsics), ("egovehicle_SE3_sensor", self.sensors)):
             if camera not in known:
                 path = self.folder / "calibration" / f"{name}.feather"
                 what = f"{str(path)!r} has no sensor {camera!r}, which has images"
                 raise FileError(f"{what}. It has: {listed(known)}.")
-        return self.intrinsics[camera], self.sensors[camera]
+        return *self.intrinsics[camera], self.sensors[camera]
 
     @cached_property
     def cameras(self) -> list[str]:
@@ -205,14 +209,14 @@ def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
     images = {}
     for camera in log.cameras:
         with log.parts.reading(f"cameras/{camera}"):
-            intrinsics, mounted = log.calibration(camera)
+            intrinsics, image_wh, mounted = log.calibration(camera)
             image_times = log.image_times(camera)
             within = half_period(image_times) if tolerance_s is None else math.floor(exact(tolerance_s) * 10**9)
             chosen, columns = images_near(
                 image_times, within, times, world_from_ego, log.ego, mounted, per_second=1e9
             )
             files = [f"{folder}/cameras/{camera}/{time}.jpg" for time in image_times[chosen]]
-            images[camera] = SceneImages(file=files, intrinsics=intrinsics, **columns)
+            images[camera] = SceneImages(file=files, intrinsics=intrinsics, image_wh=image_wh, **columns)
     lidar = None
     if len(log.lidar_times):  # a frame is a record then
         lidar = SceneRecords(

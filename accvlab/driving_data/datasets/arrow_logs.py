@@ -454,8 +454,15 @@ def _images(log: LogFiles, key: str, settings: ArrowLogSettings, world_from_ego:
         intrinsics=intrinsic_matrix(metadata, log.path(key)),
         camera_from_base=moving_camera(mounted, has, world_from_camera, world_from_ego),
         ego_from_camera=mounted,
+        image_wh=_size_of(metadata),
         **_files(log, key, taken, settings),
     )
+
+
+def _size_of(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Width and height of images; None where the metadata do not say them."""
+    width, height = metadata.get("width"), metadata.get("height")
+    return (width, height) if isinstance(width, int) and isinstance(height, int) else None
 
 
 def _files(log: LogFiles, key: str, rows: Int64, settings: ArrowLogSettings) -> dict[str, Any]:

@@ -18,7 +18,13 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import bullets, index_in, listed, shown
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError, error_that_is_also
-from accvlab.dali_pipeline_framework.extension import StoragePath, image_size, is_url, numbers_name
+from accvlab.dali_pipeline_framework.extension import (
+    StoragePath,
+    image_orientation,
+    image_size,
+    is_url,
+    numbers_name,
+)
 from accvlab.dali_pipeline_framework.providers import EncodedClipValue, FieldColumns, Storage, WantedFields
 from accvlab.dali_pipeline_framework.sample_data import FieldPath
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
@@ -707,6 +713,37 @@ class DrivingProvider(DataProvider):
             flat += self._projected_boxes(self._index.boxes, cameras, taken, camera)
         return flat
 
+    def _compared(self, cameras: tables.CameraColumns, frame: int, camera: int, image: UInt8) -> UInt8:
+        """Get an image; once for each camera, warn of one that its intrinsics are not for."""
+        scene = self._index.scene_of(frame)
+        if (scene, camera) in self._compared_cameras:
+            return image
+        self._compared_cameras.add((scene, camera))
+        stated = (0, 0) if cameras.image_wh is None else tuple(cameras.image_wh[scene, camera].tolist())
+        orientation = image_orientation(image) if image.ndim == 1 else 1
+        problem = f"is turned when it is decoded, by its EXIF orientation {orientation}" * (orientation != 1)
+        if not problem and any(stated):
+            with suppress(FieldValueError):  # what is no image fails when it is decoded
+                height, width = image_size(image) if image.ndim == 1 else image.shape[-3:-1]
+                problem = f"is {width} x {height} pixels (width, height)" * ((width, height) != stated)
+        if problem and camera not in self._warned_cameras:
+            self._warned_cameras.add(camera)
+            name, token = self._index.camera_names[camera], _text(self._index.frames.token[frame])
+            size = f"an image of {stated[0]} x {stated[1]}" if any(stated) else "the image as it is stored"
+            warn_user(
+                f"The image of {name!r} in the frame {token!r} {problem}, but its intrinsics are those of {size}. "
+                f"Change the intrinsics in a step of your own, or the images."
+            )
+        return image
+
+    @cached_property
+    def _compared_cameras(self) -> set[tuple[int, int]]:
+        return set()
+
+    @cached_property
+    def _warned_cameras(self) -> set[int]:
+        return set()
+
     def _images(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[object]:
         """Get the image of a frame; of a video that is delivered encoded, its file and the number in it."""
         if self._is_video and self._fields.images == "encoded":
@@ -715,7 +752,7 @@ class DrivingProvider(DataProvider):
             if numbers[0] >= 0:
                 file, places = self._video_frames.encoded_frames(path, numbers, self._video_kinds)
                 return [file, places if self._fields.image_times else places[0]]
-        return [self._image(cameras, frame, camera)]
+        return [self._compared(cameras, frame, camera, self._image(cameras, frame, camera))]
 
     def _window(self, cameras: tables.CameraColumns, frame: int, camera: int) -> tuple[Int64, Int64]:
         """Frames of a video at `image_times`: numbers, and when they were taken, microseconds; ``(T,)`` each."""

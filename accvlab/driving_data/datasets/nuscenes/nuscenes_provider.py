@@ -146,7 +146,7 @@ class Conversion:
         frames = sensors.make_frames(scenes, data, reference, only_keyframes=is_by_sample)
         columns = sensors.frame_columns(scenes, data, calibrations, frames, by_sample=is_by_sample)
         world_from_base = poses.joined(columns.world_from_ego, columns.ego_from_base)
-        images = sensors.camera_columns(data, calibrations, frames, world_from_base)
+        images = sensors.camera_columns(data, calibrations, frames, world_from_base, len(scenes))
         annotations, boxes = None, None
         with parts.reading("boxes"):
             annotations = Annotations.read(self.tables, scenes)

@@ -348,9 +348,9 @@ def frame_columns(
 
 
 def camera_columns(
-    data: SensorRecords, calibrations: Calibrations, frames: Frames, world_from_base: Float64
+    data: SensorRecords, calibrations: Calibrations, frames: Frames, world_from_base: Float64, num_scenes: int
 ) -> CameraColumns | None:
-    """Columns of the images."""
+    """Columns of the images; the size of those of a scene is that of its first frame."""
     names = calibrations.cameras
     if not names:
         return None
@@ -358,12 +358,16 @@ def camera_columns(
     calibration = data.calibration[records]
     ego_from_camera = calibrations.ego_from_sensor[calibration]
     world_from_camera = poses.joined(data.world_from_ego[records], ego_from_camera)
+    image_wh = np.stack([data.table["width"][records], data.table["height"][records]], axis=-1)
+    image_wh[(records < 0) | (image_wh <= 0).any(axis=-1)] = 0
+    first_frames = np.searchsorted(frames.scene, np.arange(num_scenes)).clip(max=len(records) - 1)
     return CameraColumns(
         file=np.where(records >= 0, data.table["filename"][records], b""),
         time=data.table["timestamp"][records] / 1e6,
         intrinsics=calibrations.intrinsics[calibration],
         camera_from_base=poses.joined(poses.inverse(world_from_camera), world_from_base[:, np.newaxis]),
         ego_from_camera=ego_from_camera,
+        image_wh=image_wh[first_frames],
     )
 
 

@@ -443,6 +443,7 @@ def _scene(clip: ClipFiles, calibration: ClipCalibration, parts: IndexParts) -> 
             intrinsics=matrix,
             video_frame=number,
             lens=lens,
+            image_wh=None if lens is None else (int(lens[0]), int(lens[1])),
             frame_times=of_camera,
             **columns,
         )
