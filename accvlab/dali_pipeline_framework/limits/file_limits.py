@@ -172,7 +172,7 @@ def read_table(path: str | os.PathLike[str]) -> str:
         return file.read()
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """Parse JSON; a byte order mark is left out.
 
     Raises:
@@ -180,7 +180,9 @@ def parse_json(text: str) -> Any:
             deep.
     """
     try:
-        return json.loads(text.removeprefix(_MARK))
+        return json.loads(
+            text.removeprefix(_MARK) if isinstance(text, str) else text
+        )  # of bytes, it does so itself
     except RecursionError:
         raise ValueError("its values are nested too deep") from None
 
