@@ -56,13 +56,13 @@ def _as_tuple(times: Any) -> Any:
     return tuple(times) if isinstance(times, Sequence | np.ndarray) and not isinstance(times, str) else times
 
 
-def _as_names(names: Any) -> Any:
+def _as_names(names: Sequence[str] | None) -> Any:
     """Names as a tuple; what is no list of them, as it is."""
     found = checks.elements(names) if isinstance(names, Sized) else None
     return names if found is None else tuple(found)
 
 
-def checked_classes(classes: Any) -> Any:
+def checked_classes(classes: Sequence[str] | Mapping[str, str] | None) -> Any:
     """Get names of classes as a tuple, or as a mapping of categories; None as it is.
 
     Raises:
