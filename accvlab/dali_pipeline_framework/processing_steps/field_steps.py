@@ -83,7 +83,7 @@ class FieldStep(ArrayStep):
 class PixelStep(FieldStep):
     """Changes each image of some names, anywhere in the sample, by parameters that are computed first.
 
-    The parameters are nodes or arrays. By them an image is changed as a node (``_in_graph``), or as an array
+    The parameters are nodes or arrays. By them an image is changed as a node (`graph`), or as an array
     (``_on_array``), or its change is noted for the graph (``_deferred``). A derived class sets
     ``_image_name`` or ``_image_names``, and the attributes below that differ.
     """
@@ -107,8 +107,8 @@ class PixelStep(FieldStep):
         return lambda image, leaf: ()
 
     @abstractmethod
-    def _in_graph(self, image: DataNode, leaf: LeafFormat, *args: Any, **kwargs: Any) -> DataNode:
-        """Change a node by its parameters; ``leaf`` is the format before the step."""
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, *args: Any, **parameters: Any) -> DataNode:
+        """See `PipelineStepBase.graph`."""
 
     @abstractmethod
     def _on_array(self, image: Array, leaf: LeafFormat, *args: Any, **kwargs: Any) -> Array:
@@ -144,11 +144,6 @@ class PixelStep(FieldStep):
         """Declare the parameters of the change of each image; none without a form in the graph."""
         images = self._image_paths(data_empty)
         return dict.fromkeys(images, self._parameter_types) if self.has_graph_form else None
-
-    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
-        """See `PipelineStepBase.graph`."""
-        changed: DataNode = self._in_graph(image, leaf, *parameters.values())
-        return changed
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """The shapes of the images, if the parameters depend on them."""

@@ -133,7 +133,8 @@ class AxesLayoutSetter(PixelStep):
     def _names(self) -> Sequence[Name]:
         return self._names_fields_to_set
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name) -> DataNode:
+        """See `PipelineStepBase.graph`."""
         return fn.reshape(image, layout=self._layout_to_set)
 
     def _on_array(self, image: Array, leaf: LeafFormat) -> Array:

@@ -20,7 +20,7 @@ from ..draws.draw_scope import DrawPlan, GraphDraws, step_context
 from ..engine.dali.graph_definition import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError, text_of
 from ..pipeline.chain import ArraySteps, chain_format
-from ..processing_steps.array_step import ArrayStep
+from ..processing_steps.array_step import ArrayStep, FieldUse
 from ..processing_steps.image_use import ImageUse, as_array
 from ..processing_steps.pipeline_step_base import PipelineStepBase, PixelChanges, filled
 from ..processing_steps.wrappers.group_steps import DataGroupArrayInPathElementsAppliedStep
@@ -238,7 +238,7 @@ class _StepCheck(RuleCheck):
                 pair = (number, in_graph.output, found.output)
                 if self.compare(rule, [pair], tolerance=tolerance, in_found="on arrays"):
                     return
-            steps = [_ImagesDeferred(self.samples[0]), self.step]
+            steps = [_ImagesDeferred(self.step, self.samples[0]), self.step]
             divided = self._run(self.samples, runs, run="pixels", step=steps)
             self._compare(rule, runs, divided, "with pixels alone in the graph")
 
@@ -319,13 +319,18 @@ class _StepCheck(RuleCheck):
 
 
 class _ImagesDeferred(ArrayStep):
-    """Leaves the images of samples as they are, and to the graph: all arrays of three axes or more."""
+    """Leaves the images of samples as they are, and to the graph: arrays of three axes or more whose values the
+    step does not use."""
 
     only_in_workers = False
 
-    def __init__(self, sample: SampleDataGroup) -> None:
+    def __init__(self, step: PipelineStepBase, sample: SampleDataGroup) -> None:
+        empty = sample.get_empty_like_self()
+        use = step.fields_used(empty) if isinstance(step, ArrayStep) else FieldUse()
         values = zip(sample.format.flat_paths, sample.get_data(), strict=True)
-        self._paths = [path for path, value in values if np.ndim(value) >= len("HWC")]
+        images = [path for path, value in values if np.ndim(value) >= len("HWC")]
+        changed = step.declare_pixel_changes(empty) or {}
+        self._paths = [path for path in images if path in changed or path not in {*use.changed, *use.read}]
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         return [ImageUse(path=path, leaves=as_array) for path in self._paths]

@@ -27,6 +27,7 @@ from accvlab.dali_pipeline_framework import (
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import (
     Description,
+    Name,
     PixelStep,
     derive_key,
     image_size,
@@ -481,8 +482,8 @@ class ScaledImagePreparer(PixelStep):
     def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat, *args: Any, **_: Any) -> tuple[int, ...]:
         return (3, *args[1].astype(int).tolist())
 
-    def _in_graph(self, image: Any, leaf: LeafFormat, *args: Any, **_: Any) -> Any:
-        scaled_hw, filled_hw = args
+    def graph(self, image: Any, leaf: LeafFormat, name: Name, scaled_hw: Any, filled_hw: Any) -> Any:
+        """See `PipelineStepBase.graph`."""
         image = on_gpu_if_any(image)
         linear = types.DALIInterpType.INTERP_LINEAR
         scaled: Any = fn.resize(image, size=scaled_hw, interp_type=linear, antialias=False, dtype=DT.FLOAT)

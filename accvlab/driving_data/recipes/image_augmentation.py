@@ -603,8 +603,9 @@ class UnclippedPhotometricDistorter(PixelStep):
 
         return of_image
 
-    def _in_graph(self, image: Any, leaf: LeafFormat, *args: Any, **_: Any) -> Any:
-        return distorted_in_graph(on_gpu_if_any(image), dict(zip(_DISTORTION_PARAMETERS, args, strict=True)))
+    def graph(self, image: Any, leaf: LeafFormat, name: Name, **parameters: Any) -> Any:
+        """See `PipelineStepBase.graph`."""
+        return distorted_in_graph(on_gpu_if_any(image), parameters)
 
     def _on_array(self, image: Any, leaf: LeafFormat, *args: Any, **_: Any) -> Any:
         happens = dict(zip(_PARTS, (self.draw("decisions") < np.float32(0.5)).tolist(), strict=True))

@@ -711,7 +711,8 @@ class ImageToTileSizePadder(PixelStep):
         height = axis_of_height(leaf)
         return [self._padded(np.array(image.shape[height : height + 2 or None], np.int32))]
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat, padded_hw: DataNode) -> DataNode:
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, padded_hw: DataNode) -> DataNode:
+        """See `PipelineStepBase.graph`."""
         is_bool, height = leaf.dtype == _DT.BOOL, axis_of_height(leaf)
         padded: DataNode = fn.slice(
             fn.reinterpret(image, dtype=_DT.UINT8) if is_bool else image,  # `fn.slice` refuses bool

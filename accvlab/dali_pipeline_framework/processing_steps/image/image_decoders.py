@@ -148,7 +148,8 @@ class ImageDecoder(PixelStep):
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
         data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name) -> DataNode:
+        """See `PipelineStepBase.graph`."""
         return self._decoded(image)
 
     def _decoded(self, image: DataNode) -> DataNode:

@@ -21,6 +21,7 @@ from ...operators.array_packages import needed_package
 from ...operators.functions import Value
 from ...operators.image_pixels import Image, by_frame, checked_image, with_layout
 from ...sample_data import LeafFormat
+from ...sample_data.names import Name
 from ..field_steps import Parameters, PixelStep
 from ..named_fields import Key, Names, required_names
 
@@ -115,8 +116,9 @@ class GridMasker(PixelStep):
         size = np.float32(tile)
         return lambda image, leaf: [tile, ratio * is_masked, angle, x * size, y * size]
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat, *grid: Value) -> Value:
-        image = with_layout(image, leaf.content.layout)
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: Value) -> Value:
+        """See `PipelineStepBase.graph`."""
+        image, grid = with_layout(image, leaf.content.layout), [*parameters.values()]
         one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
         is_image = fn.reshape(image.shape().shape(), shape=[]) == 3
         return branched(is_image, [image, one, *grid], lambda same, _, *grid: _masked(same, *grid), _masked_clip)

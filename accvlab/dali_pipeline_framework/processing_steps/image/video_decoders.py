@@ -118,7 +118,9 @@ class VideoDecoder(PixelStep):
     def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
         """See `PipelineStepBase.graph`."""
         ((kind, numbers),) = parameters.items()
-        return self._in_graph(image, leaf, numbers, is_clip=kind == "frames")
+        colors = rgb_of_bt601(leaf.content.codecs) if self._colors == "stream" else ()
+        on_gpu, is_clip = self._device != "cpu", kind == "frames"
+        return video_decoded_in_graph(image, numbers, is_clip=is_clip, on_gpu=on_gpu, colors=colors)
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """The numbers of the frames."""
@@ -135,11 +137,6 @@ class VideoDecoder(PixelStep):
             self._adjust_format(data, path)
             data.set_item_in_path(path, changed)
         return data
-
-    def _in_graph(self, image: DataNode, leaf: LeafFormat, numbers: DataNode, *, is_clip: bool) -> DataNode:
-        colors = rgb_of_bt601(leaf.content.codecs) if self._colors == "stream" else ()
-        on_gpu = self._device != "cpu"
-        return video_decoded_in_graph(image, numbers, is_clip=is_clip, on_gpu=on_gpu, colors=colors)
 
     def _on_array(
         self, image: npt.NDArray[np.uint8], leaf: LeafFormat, numbers: npt.NDArray[np.int32], *, is_clip: bool
