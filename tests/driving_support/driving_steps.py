@@ -86,7 +86,7 @@ DRIVING_STEPS = {
     ),
     "SceneTransformer": StepCase(
         SceneTransformer(rotation_range=[-1, 1], scaling_range=[0.5, 2], flip_prob_x=0.5, flip_prob_y=0.5),
-        [sample_of({"boxes": each["boxes"].to_dictionary(), "lidar": each["lidar"].to_dictionary()}) for each in _drives()],
+        [sample_of({name: each[name].to_dictionary() for name in ("boxes", "lidar")}) for each in _drives()],
     ),
 }  # fmt: skip
 
@@ -128,7 +128,7 @@ DRIVING_SETTINGS = StepSettings(
             "strides": {"d": 2},
         },
         "LidarSweepAggregator": {"num_sweeps": 2, "age_column": 4},
-        "SceneTransformer": {"rotation_range": [0, 1], "scaling_range": [0.5, 1], "translation_max_abs": [1, 1, 1]},
+        "SceneTransformer": {"rotation_range": [0, 1], "scaling_range": [0.5, 1]},
         "MapLineVectorizer": {"point_names": "p", "count_name": "n", "vector_name": "v"},
     },
     whole_numbers={"age_column", "num_points", "num_sweeps"},

@@ -476,14 +476,15 @@ class PipelineStepBase(ABC):
         """
         return None if self.reads_pixels else {}
 
-    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, *args: Any, **parameters: Any) -> DataNode:
         """Change the pixels of an image in the graph, see `declare_pixel_changes`.
 
         Args:
             image: The image, or the bytes of its file.
             leaf: Its format before the step.
             name: Name of its field.
-            **parameters: The parameters, on the CPU.
+            *args: Not used: a step may name its parameters.
+            **parameters: Nodes of the parameters, by name, on the CPU.
         """
         raise NotImplementedError
 

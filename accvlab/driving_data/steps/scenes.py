@@ -63,7 +63,9 @@ class SceneTransformer(EgoMotionStep):
 
     def _paths(self, data: SampleDataGroup, kind: str) -> list[FieldPath]:
         paths = find_paths(data, _NAMES[kind])
-        return [path for path in paths if path[-1] not in _OF_BOXES or data.get_parent_of_path(path).has_child("yaws")]
+        return [
+            path for path in paths if path[-1] not in _OF_BOXES or data.get_parent_of_path(path).has_child("yaws")
+        ]
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         """See `ArrayStep.format_after`."""
