@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..draws.draw_scope import Draws
 from ..operators.deferred_images import DeferredImage
 from ..operators.element_selection import leaf_at
 from ..operators.functions import Array, Value
@@ -58,7 +59,7 @@ class FieldStep(ArrayStep):
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
         """Adjust the format of a field; called where there are no problems."""
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         for path in find_paths(data, self._names()):
             self._change_field(data, path)
@@ -102,7 +103,7 @@ class PixelStep(FieldStep):
         """Names and types of the parameters, see `_parameters`."""
         return {}
 
-    def _parameters(self) -> Parameters:
+    def _parameters(self, draws: Draws) -> Parameters:
         """Compute what all images of a sample share; return a function that gives the parameters of an image."""
         return lambda image, leaf: ()
 
@@ -149,12 +150,12 @@ class PixelStep(FieldStep):
         """The shapes of the images, if the parameters depend on them."""
         return FieldUse(shapes=self._image_paths(data_empty) if self._reads_shapes else ())
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         paths = self._image_paths(data)
         if not paths:
             return data
-        parameters = self._parameters()
+        parameters = self._parameters(draws)
         for path in paths:
             with naming_field(path):
                 changed = self._changed(data.get_item_in_path(path), leaf_at(data, path), parameters)

@@ -15,6 +15,7 @@ import numpy as np
 from nvidia.dali.types import DALIDataType
 
 from ..checks import file_path, number
+from ..draws.draw_scope import Draws
 from ..errors import FrameworkError, SettingError, TooManyFailedError
 from ..faults.fault_policy import FailedSample, FaultPolicy, Quarantine, summary_of
 from ..limits.control_groups import num_usable_cores
@@ -65,7 +66,7 @@ class _ImageDecoding(ArrayStep):
 
     array_form_needs = DECODING_NEEDS
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         are_images = []
         for path, leaf in zip(data.format.flat_paths, data.format.flat_leaves, strict=True):
             value, is_image = data.get_item_in_path(path), leaf.content.is_encoded and not leaf.content.codecs

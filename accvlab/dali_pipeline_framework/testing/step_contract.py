@@ -15,7 +15,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.pipeline import pipeline_def
 
-from ..draws.draw_scope import DrawPlan, GraphDraws, step_context
+from ..draws.draw_scope import DrawPlan, Draws, GraphDraws, step_context
 from ..engine.dali.graph_definition import GraphInspection
 from ..errors import FormatError, OutputError, StepOutputError, text_of
 from ..pipeline.chain import ArraySteps, chain_format
@@ -323,7 +323,7 @@ class _ImagesDeferred(ArrayStep):
     def graph(self, image: Any, leaf: LeafFormat, name: Name, **parameters: Any) -> Any:
         return image
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         for path in self._paths:
             data.set_item_in_path(path, data.get_item_in_path(path).changed())
         return data

@@ -24,6 +24,7 @@ from accvlab.dali_pipeline_framework import (
     checks,
     for_each,
 )
+from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import (
     Description,
@@ -469,7 +470,7 @@ class ScaledImagePreparer(PixelStep):
 
     _reads_shapes = True
 
-    def _parameters(self) -> Callable[[Any, LeafFormat], Sequence[Any]]:
+    def _parameters(self, draws: Draws) -> Callable[[Any, LeafFormat], Sequence[Any]]:
         """Get height and width after scaling, and after filling up, ``(2,)`` float32."""
 
         def sizes(image: Any, leaf: LeafFormat) -> Sequence[Any]:

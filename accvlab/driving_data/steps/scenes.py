@@ -27,10 +27,11 @@ _MAP_POINTS = ("map_lines", "points")
 class SceneTransformer(EgoMotionStep):
     """Turns, scales, shifts and mirrors the scene of a driving sample at random, in the reference frame.
 
-    It does what `BEVBBoxesTransformer3D` does, to the fields of a `DrivingProvider`, as far as the sample has them:
-    boxes (groups with ``yaws``) with ``future_centers``, ``camera_from_reference``, ``world_from_reference``,
-    ``ego_from_reference``, ``reference_from_lidar`` and ``future_positions``. So boxes stay on their objects in the
-    images, which do not change. Map lines do not follow, so a sample with some is refused.
+    It does what `BEVBBoxesTransformer3D` does, to the fields of a `DrivingProvider`, as far as the sample has
+    them: boxes (groups with ``yaws``) with ``future_centers``, ``camera_from_reference``,
+    ``world_from_reference``, ``ego_from_reference``, ``reference_from_lidar`` and ``future_positions``. So boxes
+    stay on their objects in the images, which do not change. Map lines do not follow, so a sample with some is
+    refused.
 
     Example:
         >>> step = SceneTransformer(rotation_range=[-0.39, 0.39], scaling_range=[0.95, 1.05], flip_prob_y=0.5)

@@ -18,6 +18,7 @@ from support.laws import examples, some
 from support.providers import NumberProvider
 
 from accvlab.dali_pipeline_framework.draws import (
+    Draws,
     FieldKey,
 )
 from accvlab.dali_pipeline_framework.errors import (
@@ -335,7 +336,7 @@ class TestOneSample:
             def __init__(self, value: Any) -> None:
                 self._value = value
 
-            def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+            def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
                 data["index"] = self._value
                 return data
 
@@ -345,7 +346,7 @@ class TestOneSample:
         with pytest.raises(
             StepOutputError, match=r"must return a SampleDataGroup, got None \(a missing `return`\?\)"
         ):
-            type("Nothing", (ArrayStep,), {"arrays": lambda self, data: None})()(self.sample())
+            type("Nothing", (ArrayStep,), {"arrays": lambda self, data, draws: None})()(self.sample())
 
 
 class TestStepByStep:

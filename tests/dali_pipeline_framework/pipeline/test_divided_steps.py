@@ -21,6 +21,7 @@ from support.laws import examples, spread
 from support.pipelines import shuffled
 from support.random_steps import each_camera, filled
 
+from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import ContractError, FormatError, FrameworkError, SourceError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.inputs import IterableBase
@@ -346,7 +347,7 @@ class Inverter(ArrayStep):
     def __init__(self) -> None:
         self.decoder = ImageDecoder("image", False)
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         data = self.decoder(data)
         data["image"] = 255 - data["image"]
         return data
@@ -368,7 +369,7 @@ def inverted(image: np.ndarray) -> np.ndarray:
 
 
 class ReadsArrays(HorizontalFlipper):
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         data["image"] = data["image"][:, ::-1]
         return data
 
@@ -454,7 +455,7 @@ class Declared(PipelineStepBase):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         return data
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         self.change(data)
         return data
 

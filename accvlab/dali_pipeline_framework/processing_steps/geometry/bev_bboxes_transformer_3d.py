@@ -8,13 +8,14 @@ import math
 import operator
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import attrs
 import numpy as np
 from nvidia.dali import types
 
 from ...checks import index_in, number_list, number_range, probability
+from ...draws.draw_scope import Draws
 from ...draws.random_draws import RandomDraw, UniformDraw
 from ...errors import FieldValueError, SettingError
 from ...operators.functions import Array
@@ -93,19 +94,18 @@ class EgoMotionStep(ArrayStep):
         return FieldUse([*dict.fromkeys(path for kind in self.kinds for path in self._paths(data_empty, kind))])
 
     @np.errstate(all="ignore")  # which DALI does
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         if not self.draws:
             return data
-        motion = self._drawn_motion()
+        motion = self._drawn_motion(draws)
         for kind in self.kinds:
             for path in self._paths(data, kind):
                 with naming_field(path):
                     data.set_item_in_path(path, motion.applied(kind, data.get_item_in_path(path)))
         return data
 
-    def _drawn_motion(self) -> _Motion:
-        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self.draws}
+    def _drawn_motion(self, drawn: Draws) -> _Motion:
         signs = np.ones(3)
         for place, (axis, prob) in enumerate(self._flip_probs.items()):
             if prob > 0 and drawn[f"flip_{axis}"] < np.float32(prob):

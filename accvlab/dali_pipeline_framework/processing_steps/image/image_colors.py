@@ -16,6 +16,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...checks import field_name, flag, number_range, probability
+from ...draws.draw_scope import Draws
 from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
 from ...operators import image_pixels as pixels
 from ...operators.functions import Value
@@ -149,9 +150,8 @@ class PhotoMetricDistorter(PixelStep):
     def _parameter_types(self) -> dict[str, types.DALIDataType]:
         return dict.fromkeys((*_NUMBERS, *["matrix"] * self._may(*_PARTS[2:])), _DT.FLOAT)
 
-    def _parameters(self) -> Parameters:
+    def _parameters(self, drawn: Draws) -> Parameters:
         """Compute `_NUMBERS`: delta, contrast, its part before the matrix and that after it; and the matrix."""
-        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self._draws}
         values = np.array([*(drawn[part] for part in _PARTS[:4]), drawn["permutation"]], np.float32)
         decisions = np.array([drawn[f"{part}_decision"] for part in _PARTS])
         probabilities = np.array([self._probabilities[part] for part in _PARTS], np.float32)

@@ -14,6 +14,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.types import DALIImageType
 
 from ...checks import field_name, flag, listed, probability
+from ...draws.draw_scope import Draws
 from ...engine.dali.texts import failing_with
 from ...errors import FieldValueError
 from ...operators import image_arrays
@@ -126,10 +127,10 @@ class ImageDecoder(PixelStep):
         return _with_clips(data, _decoded_clips(data, sequences, self._decoded))
 
     @do_not_convert
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         sequences = self._sequences(data)
-        data = super().arrays(data)
+        data = super().arrays(data, draws)
         return _with_clips(data, {path: self._clip(data, path) for path in sequences}) if sequences else data
 
     def _clip(self, data: SampleDataGroup, path: FieldPath) -> npt.NDArray[np.uint8]:

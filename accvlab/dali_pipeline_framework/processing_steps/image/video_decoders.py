@@ -13,6 +13,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...checks import choice, field_name
+from ...draws.draw_scope import Draws
 from ...operators.deferred_images import DeferredImage
 from ...operators.element_selection import leaf_at
 from ...operators.encoded_videos import rgb_of_bt601, video_decoded_in_graph, why_not_in_graph
@@ -126,7 +127,7 @@ class VideoDecoder(PixelStep):
         """The numbers of the frames."""
         return FieldUse(read=[_numbers_path(path) for path in self._image_paths(data_empty)])
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         for path in self._image_paths(data):
             numbers: Any = data.get_item_in_path(_numbers_path(path))

@@ -11,7 +11,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...checks import field_names, shown
-from ...draws.draw_scope import checked_draws
+from ...draws.draw_scope import Draws, checked_draws
 from ...draws.random_draws import RandomDraw
 from ...errors import SettingError, StepOutputError
 from ...sample_data import FieldPath, GroupFormat, ImageContent, SampleDataGroup
@@ -283,10 +283,9 @@ class MapStep(FunctionStep, ArrayStep):
         super().__init__(function, inputs, outputs, contents_of(output_contents, outputs, argument))
         _check_call(function, len(inputs), [*checked])
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
-        numbers = {draw.name: self.draw(draw.name) for draw in self.draws}
-        results = self._function(*[data.get_item_in_path(path) for path in self._inputs], **numbers)
+        results = self._function(*[data.get_item_in_path(path) for path in self._inputs], **draws)
         values = self._checked_results(results, "array", _is_value)
         self._declare(data)
         for path, value in zip(self._outputs, values, strict=True):

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from ...checks import flag, listed
-from ...draws.draw_scope import in_group
+from ...draws.draw_scope import Draws, in_group
 from ...errors import FormatError, NameTypeError, SettingError
 from ...sample_data import FieldPath, FormatProblem, SampleDataGroup, format_error
 from ...sample_data.graph_mode import do_not_convert
@@ -94,7 +94,9 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
             data.set_item_in_path(path, processed)
         return data
 
-    arrays = _process
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
+        """Apply the step to the groups of a sample of arrays; it gets its own draws."""
+        return self._process(data)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         problems: list[FormatProblem] = []
