@@ -24,6 +24,7 @@ from ..processing_steps.image_use import ImageUse, as_array
 from ..processing_steps.pipeline_step_base import PipelineStepBase, PixelChanges, filled
 from ..processing_steps.wrappers.group_steps import DataGroupArrayInPathElementsAppliedStep
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
+from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.formats import describe_difference, described_together
 from ..sample_data.graph_mode import Within, do_not_convert
 from ..sample_data.names import Name, Path, alike_paths, format_path, format_paths, normalized_path
@@ -383,10 +384,12 @@ def _tolerance_between_forms(step: PipelineStepBase, output: SampleDataGroup, pa
     leaf, value = output.format.at(path), output.get_item_in_path(path)
     content = cast(LeafFormat, leaf).content
     is_image = content.is_encoded is False or (content.is_encoded is None and np.ndim(value) >= 3)
-    if not is_image or np.size(value) == 0:
+    if not is_image:
         return 0.0
-    white = 255 if value.dtype.kind in "iu" else max(np.abs(value).max(), np.ptp(value))
-    return float(step.image_tolerance * white)
+    if value.dtype.kind in "iu":
+        return float(step.image_tolerance * 255)
+    finite = value[np.isfinite(value)].astype(np.float64)
+    return float(step.image_tolerance * max(np.abs(finite).max(initial=0), np.ptp(finite) if finite.size else 0))
 
 
 def _names(error: Exception, path: FieldPath) -> bool:
@@ -475,5 +478,6 @@ def _retyped(sample: SampleDataGroup, path: FieldPath, dtype: types.DALIDataType
     value = np.asarray(sample.get_data()[sample.format.flat_paths.index(path)])
     copy = sample.get_copy()
     copy.change_type_of_data_and_remove_data(path, dtype)
-    copy.set_item_in_path(path, value.astype(np.int32 if dtype == types.DALIDataType.INT32 else np.float32))
+    with np.errstate(invalid="ignore"):  # NaN as a whole number
+        copy.set_item_in_path(path, value.astype(get_numpy_type_for_dali_type(dtype)))
     return copy

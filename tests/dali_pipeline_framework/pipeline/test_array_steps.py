@@ -186,7 +186,7 @@ class TestPlacement:
             named = repr(loader).splitlines()[2:]
         marks = [line.endswith("[on arrays, in the workers]") for line in lines]
         assert marks == [False, False, True, True, False, False]
-        wrapped = "DataGroupArrayWithNameElementsAppliedStep"
+        wrapped = "DataGroupArrayWithNameElementsAppliedStep of Gain"
         assert named == [
             f"  steps in the workers: {wrapped}, Renames",
             f"  steps in the graph: InGraph, {wrapped}",

@@ -22,7 +22,13 @@ from support.pipelines import shuffled
 from support.random_steps import each_camera, filled
 
 from accvlab.dali_pipeline_framework.draws import Draws
-from accvlab.dali_pipeline_framework.errors import ContractError, FormatError, FrameworkError, SourceError
+from accvlab.dali_pipeline_framework.errors import (
+    ContractError,
+    FieldValueError,
+    FormatError,
+    FrameworkError,
+    SourceError,
+)
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.inputs import IterableBase
 from accvlab.dali_pipeline_framework.loader import DataLoader
@@ -436,6 +442,16 @@ def test_cameras_of_different_sizes_are_mirrored_without_fields_in_pixels() -> N
         found[0].output["cameras"][1]["image"],
         rigs("array", [(8, 12), (10, 14)])[0]["cameras"][1]["image"][:, ::-1],
     )
+
+
+def test_a_file_that_is_no_image_is_blamed_on_the_decoder() -> None:
+    sample = sample_of({"image": np.frombuffer(b"no image at all", np.uint8)})
+    told = r"image: ImageDecoder cannot decode it\. No image file .* begins with b'no image at '"
+    with pytest.raises(FieldValueError, match=told):
+        run_step([ImageDecoder("image"), ImageResizer("image", output_hw=[4, 6])], sample, run="pixels")
+    resized = ImageResizer("image", output_hw=[4, 6], is_encoded=True)
+    with pytest.raises(FieldValueError, match=r"image: No image file"):
+        run_step(resized, sample, run="pixels")
 
 
 class Declared(PipelineStepBase):

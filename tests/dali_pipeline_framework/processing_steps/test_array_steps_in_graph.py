@@ -247,7 +247,9 @@ class TestErrors:
                 return data
 
         sample = provider().get_data(0)
-        with pytest.raises(SettingError, match=r"draws\['other'\] of Undeclared: there is no such draw\. .*: 'shift'"):
+        with pytest.raises(
+            SettingError, match=r"draws\['other'\] of Undeclared: there is no such draw\. .*: 'shift'"
+        ):
             Undeclared()(sample)
         told = r"AsksForANode\.draw\('shift'\) is for `_process`: `arrays` gets the numbers, as `draws\['shift'\]`"
         with pytest.raises(SettingError, match=told):

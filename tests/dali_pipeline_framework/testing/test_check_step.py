@@ -16,10 +16,11 @@ from support.public_steps import PUBLIC_STEPS, untried_steps
 from support.random_steps import filled
 
 from accvlab.dali_pipeline_framework import processing_steps
-from accvlab.dali_pipeline_framework.draws import IntegerDraw, RandomDraw, UniformDraw
+from accvlab.dali_pipeline_framework.draws import Draws, IntegerDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.errors import ContractError, SettingError
+from accvlab.dali_pipeline_framework.extension import DeferredImage, FieldUse, PixelChanges
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from accvlab.dali_pipeline_framework.processing_steps import ArrayStep, PipelineStepBase
 from accvlab.dali_pipeline_framework.testing import check_step
 
 DT = types.DALIDataType
@@ -367,3 +368,43 @@ def test_problems_of_array_elements_are_reported_together() -> None:
         "        - cameras[0].points: Expected type int32, but the actual data type is float32 (last set by step "
         "0 (CarelessWithCameras))",
     ]
+
+
+class Adds(ArrayStep):
+    """Adds 1, in the graph a little more."""
+
+    only_in_workers = False
+    image_tolerance = 0.01
+
+    def __init__(self, more: float) -> None:
+        self._more = more
+
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        return FieldUse()
+
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        if data_empty.get("image") is not None or data_empty.get_type_of_field("image") != DT.FLOAT:
+            raise ValueError("image: must be FLOAT")
+        return data_empty
+
+    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
+        return {("image",): {}}
+
+    def graph(self, image: Any, *others: Any, **parameters: Any) -> Any:
+        return image + np.float32(1 + self._more)
+
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
+        image = data["image"]
+        data["image"] = image.changed() if isinstance(image, DeferredImage) else image + np.float32(1)
+        return data
+
+
+def test_infinite_pixels_leave_the_tolerance_as_it_is() -> None:
+    image = np.zeros((2, 3, 1), np.float32)
+    image[0, :, 0] = np.inf, -np.inf, 99  # to 100: 1 is within the tolerance
+    sample = SampleDataGroup()
+    sample.add_data_field("image", DT.FLOAT, ndim=3)
+    sample["image"] = image
+    check_step(Adds(0.9), sample, per_sample=False)
+    with pytest.raises(ContractError, match=r"image: 4 of 6 values differ, .*: expected 102\.5, on arrays 100\.0"):
+        check_step(Adds(2.5), sample, per_sample=False)

@@ -161,7 +161,7 @@ class ImageDecoder(PixelStep):
         return image_arrays.decoded_image(image, as_bgr=self._as_bgr)
 
     def _deferred(self, image: DeferredImage, leaf: LeafFormat) -> DeferredImage:
-        return image.decoded()
+        return image.decoded(type(self).__name__)
 
 
 _SAME_SIZE = "the frames of a window must have the same size, and these have not"
