@@ -18,7 +18,6 @@ from cachetools import LRUCache
 from ..checks import MOST_SAMPLES, elements, setting_error, whole_number
 from ..draws.keyed_draws import Int64Array
 from ..errors import SettingError
-from .arithmetic.keyed_permutation import PermutationTable
 from .arithmetic.last_batch import LastBatch
 from .planned_sampler import PlannedSampler
 from .plans.epoch_plans import EpochOrder, Order
@@ -289,31 +288,17 @@ class _Mixed:
         self._epochs: LRUCache[tuple[int, int], EpochOrder] = LRUCache(4 * len(order.orders))
         self._sizes = np.array([each.num_positions for each in order.orders], np.int64)
         self._offsets = np.array(order.first_units, np.int64)
-        # The permutations of the components, and of which epochs they are.
-        self._table = PermutationTable(len(order.orders))
-        self._table_epochs = np.full(len(order.orders), -1, np.int64)
 
     def units(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
         components, in_component = self._schedule.locate(positions + self._first_position)
         epochs, in_epoch = np.divmod(in_component, self._sizes[components])
-        if (self._table_epochs[components] == epochs).all():  # the usual case, which must be fast
-            units = self._table.items(components, in_epoch)
-        else:
-            units = self._units_one_by_one(components, epochs, in_epoch)
-        return units + self._offsets[components], positions + 1
-
-    def _units_one_by_one(self, components: Int64Array, epochs: Int64Array, in_epoch: Int64Array) -> Int64Array:
         units = np.empty(len(components), np.int64)
         for component in distinct(components):
             slots = np.flatnonzero(components == component)
             for epoch in distinct(epochs[slots]):
                 now = slots[epochs[slots] == epoch]
-                order = self._epoch_of(component, epoch)
-                units[now] = order.units(in_epoch[now])[0]
-                if order.permutation is not None:
-                    self._table[component] = order.permutation
-                    self._table_epochs[component] = epoch
-        return units
+                units[now] = self._epoch_of(component, epoch).units(in_epoch[now])[0]
+        return units + self._offsets[components], positions + 1
 
     def _epoch_of(self, component: int, epoch: int) -> EpochOrder:
         order = self._epochs.get((component, epoch))

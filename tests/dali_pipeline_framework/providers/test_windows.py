@@ -749,9 +749,9 @@ def test_offsets_beyond_every_sequence_are_named(offset, edges):
     with pytest.raises(SettingError) as caught:
         Windows(Drive(), {"number": [0, offset]}, unit="frames", edges=edges)
     assert str(caught.value) == (
-        f"The window of number at 0, {offset:g} frames would repeat the frame of the moment: each other offset is "
-        "beyond the ends of every sequence. The longest of 2 sequence(s) has 5 frame(s). Offsets are in frames: are "
-        "these in another unit?"
+        f"The window of number at 0, {offset:g} frames would repeat the frame of the moment: each other offset "
+        "is beyond the ends of every sequence. The longest of 2 sequence(s) has 5 frame(s). Offsets are in "
+        "frames: are these in another unit?"
     )
 
 
@@ -762,9 +762,10 @@ def test_frames_that_cameras_lack_are_named_as_the_ends_of_sequences():
     with pytest.raises(SettingError) as caught:
         Windows(Rig(), {"number": [0, 1, 7]}, unit="frames")
     assert str(caught.value) == (
-        "No moment has a full window, as edges='drop' needs. The longest of 2 sequence(s) has 5 frame(s); 2 frames "
-        "of cameras are missing, and end sequences unless `missing` is 'bridge' (with another `reference_camera` it "
-        "may be fewer). The windows: number at 0, 1, 7 frames. Use shorter ones or edges='repeat'."
+        "No moment has a full window, as edges='drop' needs. The longest of 2 sequence(s) has 5 frame(s); 2 "
+        "frames of cameras are missing, and end sequences unless `missing` is 'bridge' (with another "
+        "`reference_camera` it may be fewer). The windows: number at 0, 1, 7 frames. Use shorter ones or "
+        "edges='repeat'."
     )
 
 
