@@ -34,7 +34,6 @@ FOLDERS = {
     "draws": ["draws", "pipeline/test_draws_in_pipelines.py", "testing/test_check_step.py"],
     "faults": ["faults", "loader/test_sample_policies.py"],
     "engine": ["engine", "loader/test_sample_policies.py"],
-    "providers": ["providers", "pipeline/test_recorded_draws.py"],
     "sources": ["sources", "loader/test_loader_state.py"],
     "ledgers.py": ["ledgers"],
 }
