@@ -24,6 +24,7 @@ from ..operators.point_limits import moved as moved
 from ..pipeline.chain import step_name as step_name
 from ..processing_steps.array_step import FieldUse as FieldUse
 from ..processing_steps.field_steps import PixelStep as PixelStep
+from ..processing_steps.geometry.bev_bboxes_transformer_3d import EgoMotionStep as EgoMotionStep
 from ..processing_steps.image.image_normalizers import fractions_problem as fractions_problem
 from ..processing_steps.image.image_normalizers import per_channel as per_channel
 from ..processing_steps.image_use import as_pixels as as_pixels

@@ -16,6 +16,7 @@ from support.providers import IndexProvider
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DistributedSampler
 
+from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.loader import DataLoader, rank_agreement
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
@@ -189,7 +190,7 @@ class Bounded(ArrayStep):
     def __repr__(self) -> str:
         return f"Bounded({self.settings})"
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         return data
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:

@@ -13,6 +13,7 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.types import DALIImageType
 
 from ...checks import field_name, flag, listed, probability
+from ...draws.draw_scope import Draws
 from ...engine.dali.texts import failing_with
 from ...errors import FieldValueError
 from ...operators import image_arrays
@@ -125,10 +126,10 @@ class ImageDecoder(PixelStep):
         return _with_clips(data, _decoded_clips(data, sequences, self._decoded))
 
     @do_not_convert
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         sequences = self._sequences(data)
-        data = super().arrays(data)
+        data = super().arrays(data, draws)
         return _with_clips(data, {path: self._clip(data, path) for path in sequences}) if sequences else data
 
     def _clip(self, data: SampleDataGroup, path: FieldPath) -> npt.NDArray[np.uint8]:
@@ -147,7 +148,8 @@ class ImageDecoder(PixelStep):
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
         data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name) -> DataNode:
+        """See `PipelineStepBase.graph`."""
         return self._decoded(image)
 
     def _decoded(self, image: DataNode) -> DataNode:
@@ -158,7 +160,7 @@ class ImageDecoder(PixelStep):
         return image_arrays.decoded_image(image, as_bgr=self._as_bgr)
 
     def _deferred(self, image: DeferredImage, leaf: LeafFormat) -> DeferredImage:
-        return image.decoded()
+        return image.decoded(type(self).__name__)
 
 
 _SAME_SIZE = "the frames of a window must have the same size, and these have not"
