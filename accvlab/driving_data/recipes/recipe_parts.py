@@ -14,7 +14,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework import ArrayStep, ImageMeanStdDevNormalizer, PipelineStepBase, SampleDataGroup
-from accvlab.dali_pipeline_framework.checks import instance, number_list, valid
+from accvlab.dali_pipeline_framework.checks import instance, number_list, shown, valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, SettingError
 from accvlab.dali_pipeline_framework.extension import get_numpy_type_for_dali_type, image_size
@@ -22,7 +22,7 @@ from accvlab.dali_pipeline_framework.sample_data import GroupFormat, LeafFormat
 
 from ..datasets import DrivingProvider
 from ..datasets.driving.array_types import Array, Bool, Float32, Float64, Int64, UInt8
-from ..datasets.driving.driving_fields import DrivingFieldSettings
+from ..datasets.driving.driving_fields import DrivingFieldSettings, checked_classes
 from ..datasets.infos.info_forms import CATEGORIES
 from ..datasets.nuscenes.splits import DETECTION_CLASSES
 from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
@@ -59,6 +59,18 @@ def mapping_setting(default: Mapping[str, Any]) -> Any:
     return attrs.field(default=default, converter=_without_proxy, validator=valid(instance, cls=Mapping))
 
 
+def class_list(classes: Sequence[str], name: str = "classes") -> tuple[str, ...]:
+    """Get names of classes, whose order is that of the labels; ``name`` is that of the setting.
+
+    Raises:
+        SettingError: They are no list of names, or one is there twice.
+    """
+    names = checked_classes(classes, name)
+    if not isinstance(names, tuple) or not names:
+        raise SettingError(f"`{name}` must be a list of names, got {shown(classes)}.")
+    return names
+
+
 def point_cloud_range(value: object, name: str) -> None:
     """Refuse what are not least and greatest x, y, z."""
     number_list(value, name, "least and greatest x, y, z: 6 numbers", count=6)
@@ -86,7 +98,7 @@ class DetectorSettings(RecipeSettings):
         std_dev: Of red, green, blue.
     """
 
-    classes: Sequence[str] = CLASSES
+    classes: Sequence[str] = attrs.field(default=CLASSES, converter=class_list)
     mean: Sequence[float] = MEAN
     std_dev: Sequence[float] = STD_DEV
 

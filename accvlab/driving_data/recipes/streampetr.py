@@ -162,6 +162,10 @@ class QueueProvider(FrameQueues):
 _IMAGES = ImageAugmentation(scale_range=(0.38, 0.55))
 
 
+def _image_classes(classes: Sequence[str]) -> tuple[str, ...]:
+    return parts.class_list(classes, "image_classes")
+
+
 @attrs.frozen(kw_only=True)
 class StreamPETRSettings(parts.StreamedSettings):
     """The configuration of StreamPETR; the defaults are those of ``stream_petr_r50_flash_704``.
@@ -198,7 +202,7 @@ class StreamPETRSettings(parts.StreamedSettings):
     point_cloud_range: Sequence[float] = parts.setting(
         (-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), parts.point_cloud_range
     )
-    image_classes: Sequence[str] = parts.CLASSES_OF_CONVERTERS
+    image_classes: Sequence[str] = attrs.field(default=parts.CLASSES_OF_CONVERTERS, converter=_image_classes)
     min_box_size_px: float = parts.setting(2.0, checks.number, at_least=0)
     key: DrawKey = "sample"
     queue_length: int | None = None

@@ -56,28 +56,36 @@ def _as_tuple(times: Any) -> Any:
     return tuple(times) if isinstance(times, Sequence | np.ndarray) and not isinstance(times, str) else times
 
 
-def _as_names(names: Sequence[str] | None) -> Any:
+def _as_names(names: Sequence[str] | Mapping[str, str] | None) -> Any:
     """Names as a tuple; what is no list of them, as it is."""
     found = checks.elements(names) if isinstance(names, Sized) else None
     return names if found is None else tuple(found)
 
 
-def checked_classes(classes: Sequence[str] | Mapping[str, str] | None) -> Any:
+def _camera_names(cameras: Sequence[str] | None) -> Any:
+    return _as_names(cameras)
+
+
+def checked_classes(classes: Sequence[str] | Mapping[str, str] | None, name: str = "classes") -> Any:
     """Get names of classes as a tuple, or as a mapping of categories; None as it is.
+
+    Args:
+        classes: The names.
+        name: Name of the setting, for messages.
 
     Raises:
         SettingError: They are no names in an order, or a class is named twice: others would have other numbers.
     """
     names = _as_names(classes)
     if isinstance(names, str):
-        raise SettingError(f"`classes` must be a list of names, got one: write [{names!r}].")
+        raise SettingError(f"`{name}` must be a list of names, got one: write [{names!r}].")
     if names is not None and not isinstance(names, tuple | Mapping):
-        raise SettingError(f"`classes` must be a list of names, or a mapping of them, got {shown(names)}.")
-    for name in [*(names or ()), *(names.values() if isinstance(names, Mapping) else ())]:
-        checks.text(name, "classes")
+        raise SettingError(f"`{name}` must be a list of names, or a mapping of them, got {shown(names)}.")
+    for each in [*(names or ()), *(names.values() if isinstance(names, Mapping) else ())]:
+        checks.text(each, name)
     if isinstance(names, tuple) and len(set(names)) < len(names):
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        raise SettingError(f"`classes` may name a class once only, got several times: {listed(repeated)}.")
+        repeated = sorted({each for each in names if names.count(each) > 1})
+        raise SettingError(f"`{name}` may name a class once only, got several times: {listed(repeated)}.")
     return names
 
 
@@ -126,7 +134,7 @@ class DrivingFields:
             lidar where there is one. Data sets that are mixed must have the same.
     """
 
-    cameras: Sequence[str] | None = attrs.field(default=None, converter=_as_names)
+    cameras: Sequence[str] | None = attrs.field(default=None, converter=_camera_names)
     images: Literal["decoded", "encoded"] = attrs.field(
         default="decoded", validator=valid(checks.choice, allowed=("decoded", "encoded"))
     )

@@ -22,6 +22,7 @@ from accvlab.dali_pipeline_framework.extension import (
     StoragePath,
     image_orientation,
     image_size,
+    is_gray_of_16_bits,
     is_url,
     numbers_name,
 )
@@ -726,6 +727,12 @@ class DrivingProvider(DataProvider):
             with suppress(FieldValueError):  # what is no image fails when it is decoded
                 height, width = image_size(image) if image.ndim == 1 else image.shape[-3:-1]
                 problem = f"is {width} x {height} pixels (width, height)" * ((width, height) != stated)
+        if image.ndim == 1 and is_gray_of_16_bits(image) and camera not in self._warned_cameras:
+            self._warned_cameras.add(camera)
+            warn_user(
+                f"The images of {self._index.camera_names[camera]!r} are gray of 16 bits, as those of depth: "
+                f"`ImageDecoder` makes 8 bits of them. Decode them in a step of your own, or leave the camera out."
+            )
         if problem and camera not in self._warned_cameras:
             self._warned_cameras.add(camera)
             name, token = self._index.camera_names[camera], _text(self._index.frames.token[frame])

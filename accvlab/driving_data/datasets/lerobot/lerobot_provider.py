@@ -37,6 +37,7 @@ from accvlab.dali_pipeline_framework.extension import (
     Colors,
     StoragePath,
     get_dali_type_for_numpy_type,
+    is_gray_of_16_bits,
     nearest,
     numbers_name,
 )
@@ -690,6 +691,13 @@ def _made(
         elif feature.name in parts:
             contents = [content for part in parts[feature.name] for content in part]
             UNPACKED_BYTES.require(sum(map(len, contents)), f"the values of {feature.name!r} have {{}} bytes")
+            if feature.dtype == "image" and any(
+                is_gray_of_16_bits(np.frombuffer(each, np.uint8)) for each in contents
+            ):
+                raise FileError(
+                    f"The images of {feature.name!r} are gray of 16 bits, as those of depth, and `ImageDecoder` "
+                    f"would make 8 bits of them. Name the other fields by `fields`."
+                )
             arrays[f"rows.{place}"] = np.frombuffer(b"".join(contents) or b"\0", np.uint8)
             arrays[f"ends.{place}"] = first_column([*map(len, contents)])
     videos: dict[str, None] = {}

@@ -163,7 +163,9 @@ class PhysicalAiProvider(DrivingProvider):
             for file, clip, camera in sources.values():
                 clip.require(file, camera)
             raise
-        require_usable(DrivingIndex.open(index), RequestedParts(settings).wants, scenes)
+        require_usable(
+            DrivingIndex.open(index), RequestedParts(settings).wants, scenes, has_own_times=moments is None
+        )
         super().__init__(index, root, storage_options=storage_options, **settings)
         self._refuse_missing_files(repr(storage.root), also_images=False)
 
