@@ -1,13 +1,16 @@
 """The documentation: its code prints what it says, it builds without a warning, its links lead somewhere."""
 
 import ast
+import enum
 import importlib.metadata
+import inspect
 import re
 import sys
 import types
 import urllib.parse
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 from doc_pages import (
@@ -211,6 +214,43 @@ def test_relative_links_lead_somewhere(page):
 @needs_source
 def test_generated_parts_of_pages_are_current(capsys):
     assert make_pages.main(["--check"]) == 0, f"python docs/make_pages.py {capsys.readouterr().out}"
+
+
+class Policy(enum.Enum):
+    LAST = 1
+
+
+class FileReaderSettings:
+    pass
+
+
+_INTERNALS = re.compile(
+    r"NOTHING|ForwardRef|typing\.|Initialize self\.|[:{]py:|:\w+:`| object at 0x|<function|<factory"
+)
+
+
+@needs_source
+def test_pages_show_defaults_types_and_links_as_people_write_them():
+    shown = {_id(page): _INTERNALS.findall(page.read_text(encoding="utf-8")) for page in make_pages.pages()}
+    assert {page: found for page, found in shown.items() if found} == {}
+
+
+def test_defaults_are_shown_as_the_call_that_makes_them():
+    @attrs.frozen
+    class Box:
+        corners: dict = attrs.field(factory=dict)
+        reader: FileReaderSettings = attrs.field(factory=FileReaderSettings)
+        size: np.ndarray = attrs.field(factory=lambda: np.zeros(3))
+        policy: Policy = Policy.LAST
+
+    shown = str(make_pages.with_readable_defaults(Box, inspect.signature(Box)).replace(return_annotation=str))
+    assert re.findall(r"(\w+): \S+ = ([^,)]*\)?)[,)]", shown) == [
+        ("corners", "{}"),
+        ("reader", "FileReaderSettings()"),
+        ("size", "..."),
+        ("policy", "Policy.LAST"),
+    ]
+    assert make_pages.markdown("See :class:`~accvlab.x.Shard` and :meth:`Shard.of`.") == "See `Shard` and `of`."
 
 
 def test_text_after_a_section_of_a_docstring_is_no_entry_of_it():
