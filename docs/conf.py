@@ -112,7 +112,7 @@ def _drop_generated(app, what, name, obj, options, lines):
 
 
 def _show_arguments(app, what, name, obj, options, signature, return_annotation):
-    """Show the arguments of a constructor behind a `__new__` that takes anything, and defaults as they are written."""
+    """Show the arguments of a class whose `__new__` takes anything, and defaults as they are written."""
     if what == "class" and ((signature or "").startswith("(*args") or "NOTHING" in (signature or "")):
         shown = make_pages.with_readable_defaults(obj, inspect.signature(obj))
         return stringify_signature(shown, show_annotation=False), return_annotation
