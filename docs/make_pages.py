@@ -298,8 +298,23 @@ def _item(entry: str) -> str:
     return f"- `{name}`:{textwrap.indent(_paragraphs(inspect.cleandoc(text)), '  ')[1:]}"
 
 
+def _table(found: re.Match[str]) -> str:
+    """Turn a simple table of reStructuredText, with or without a head, into one of Markdown."""
+    starts = [column.start() for column in re.finditer("=+", found[1])]
+    rows: list[list[str]] = []
+    for line in (found[2] if found[3] is None else found[2] + found[3]).splitlines():
+        cells = [line[first:end].strip() for first, end in itertools.pairwise([*starts, None])]
+        if rows and not cells[0]:  # the row above goes on
+            cells = [" ".join(filter(None, both)) for both in zip(rows.pop(), cells, strict=True)]
+        rows.append(cells)
+    head = [[""] * len(starts)] if found[3] is None else []
+    lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in head + rows]
+    return "\n".join([lines[0], "|" + "---|" * len(starts), *lines[1:]])
+
+
 def _paragraphs(text: str) -> str:
-    """Turn literal blocks and examples into fences, and the markup of words into that of Markdown."""
+    """Turn literal blocks, examples and tables into Markdown, and the markup of words as well."""
+    text = re.sub(r"^(=+(?: +=+)+)\n((?:.*\n)*?)\1$(?:\n((?:.+\n)+?)\1$)?", _table, text, flags=re.MULTILINE)
     parts = []
     pattern = r"^(>>>.*\n?(?:.+\n?)*)|^( *)(.*)::\n((?:\n|\2 +.*\n?)+)"
     last = 0
