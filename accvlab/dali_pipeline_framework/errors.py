@@ -103,9 +103,9 @@ class FormatProblem:
     """One thing that is wrong with a sample format.
 
     Attributes:
-        message: The rule, what was got, and what to do.
+        message: The rule, the value that was got, and a remedy.
         path: The field, as a tuple of names; None for a problem of several fields.
-        step: The processing step that found it, None while that is not known.
+        step: The processing step that found it; None if it is not known.
         error_type: Exception class that ``except`` clauses use for this problem.
     """
 
@@ -130,7 +130,7 @@ class StepOutputError(FrameworkError, AssertionError):
 
 
 class ContractError(FrameworkError, AssertionError):
-    """A step or provider breaks rules that all of them must keep; the message lists what was found."""
+    """A step or provider breaks rules that all of them must keep; the message lists each broken rule."""
 
 
 class SourcePicklingError(FrameworkError, TypeError):

@@ -149,7 +149,7 @@ class DataLoader(TorchInterface):
             and all else in the workers; or by the rule of ``"auto"``: with a GPU like ``"graph"``, without one
             on arrays where that costs less (see `PipelineDefinition`).
         num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
-            has usable cores, at most 8; 1 for an iterable. What is delivered does not depend on the number.
+            has usable cores, at most 8; 1 for an iterable. The batches do not depend on the number.
         num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine, with
             a GPU at most 8.
         device_id: Number of the GPU; None for the CPU. Or ``"auto"``, which is the number of this rank on its
@@ -158,8 +158,8 @@ class DataLoader(TorchInterface):
             ``"auto"`` or a source to take it from (see `detect_shard`). None: all. Not for inputs, which
             deal their samples themselves.
         last_batch: Handling of a last batch that is not full: ``"drop"``, ``"pad"``, ``"partial"`` or
-            ``"wrap"``. None: what the sampler was created with (without a sampler ``"drop"`` where samples are
-            shuffled, otherwise ``"partial"``). Not for inputs.
+            ``"wrap"``. None: the policy of the sampler (without a sampler: ``"drop"`` if samples are shuffled,
+            otherwise ``"partial"``). Not for inputs.
         context_name: Name for a group that is added to each sample and holds its position, with the fields
             of `SamplePlace`. Not for inputs.
         steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: until the input
@@ -180,10 +180,9 @@ class DataLoader(TorchInterface):
         fold_arrays: As for `PipelineDefinition`.
         pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
         as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
-            that checks it. What such code would change in a loader of PyTorch has no effect on this one.
-        faults: Handling of samples that fail, and of workers that die: a `FaultPolicy`, or only that
-            of samples, ``"raise"``, ``"skip"`` or ``"replace"``. None: the first one is
-            raised.
+            that checks it. Attributes that such code sets have no effect.
+        faults: Handling of samples that fail, and of workers that die: a `FaultPolicy`, or short for one
+            ``"raise"``, ``"skip"`` or ``"replace"``. None: the first failure is raised.
         ledger: Folder in which each rank notes which samples it has delivered, in a file of its own; see the
             page on ledgers. None: nothing is noted.
         workers: Actors of a Ray cluster that load in place of worker processes; None: there are none.
@@ -201,7 +200,7 @@ class DataLoader(TorchInterface):
     Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next one starts the
     next epoch at once (or, after `set_epoch`, the epoch that was set), with no batch that was prefetched before.
 
-    `state_dict` returns what the training loop has received, as a small value for JSON, the same on all ranks.
+    `state_dict` returns the position of the training loop, as a small value for JSON, the same on all ranks.
     A loader that loads it resumes with the batch after that, with any number of workers, on any number of
     shards, and with any batch size that the order allows.
 
@@ -318,7 +317,7 @@ class DataLoader(TorchInterface):
         """Epoch of the loop, from 0: a loader that is continued from here begins in this epoch.
 
         Within a loop, and after a ``break``, it is the epoch of that loop (a new loop starts the next one);
-        otherwise that of the next loop.
+        otherwise the epoch of the next loop.
         """
         return self._run.epoch
 
@@ -335,7 +334,7 @@ class DataLoader(TorchInterface):
         self._run.set_epoch(epoch)
 
     def sample_counts(self, epoch: int | None = None) -> SampleCounts | None:
-        """What is delivered, dropped, repeated and padded in an epoch, over all shards.
+        """Numbers of samples that an epoch delivers, drops, repeats and pads, over all shards.
 
         Args:
             epoch: The epoch; None for the current one.
@@ -359,7 +358,7 @@ class DataLoader(TorchInterface):
     # --- state ------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What was delivered so far, and to which data and order that belongs.
+        """Position of the loop, with a description of its data and order.
 
         The value can be written as JSON and is the same on all ranks (for the policy ``"partial"``, at the end of
         an epoch only as long as all have the same number of batches; and but for ``failed``, the samples that
@@ -374,7 +373,7 @@ class DataLoader(TorchInterface):
         return self._run.state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
-        """Have the next loop resume after what was delivered when the state was saved.
+        """Have the next loop resume after the last batch that was delivered when the state was saved.
 
         Number of workers, start method, depths, number of shards and batch size may differ from those with which
         the state was saved. With another total batch size the rest of the epoch is redistributed.
@@ -450,7 +449,7 @@ class DataLoader(TorchInterface):
 
     @property
     def failed_samples(self) -> tuple[FailedSample, ...]:
-        """The samples that have failed so far on this shard, each once; without those that were excluded."""
+        """The samples that have failed so far on this shard, each once, without excluded samples."""
         return self._run.pipelines.failed.samples
 
     # --- for code written for PyTorch's loader ----------------------------------------------------

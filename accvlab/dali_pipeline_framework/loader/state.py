@@ -84,7 +84,7 @@ class LoaderState:
         total_batch_size: Samples per batch, all shards together.
         segments: What was delivered of this epoch with other batch sizes, before the present one.
         seed: Seed of the random draws.
-        plan: What the order depends on.
+        plan: Settings on which the order depends.
         fields: Types of the fields of the samples, by their paths.
         failed: Indices of samples that have failed on this rank, where a `FaultPolicy` counts them. The only entry
             that differs between ranks, and only there where some have failed.

@@ -70,9 +70,8 @@ class PipelineDefinition:
             preprocess_functors: The processing steps, in order. None entries are left out.
             check_data_format: Whether the types of the first batch are compared with the declared format.
             use_parallel_external_source: Whether the input runs in worker processes.
-            prefetch_queue_depth: Batches that the workers load ahead. Each worker loads whole batches, so it is
-                raised to the number of workers where it is smaller. More than that evens out loading times
-                that vary, and takes memory for each batch.
+            prefetch_queue_depth: Batches that the workers load ahead, at least one per worker. A deeper queue
+                evens out varying loading times, and takes memory for each batch.
             print_sample_data_group_format: Whether to print the format after each step to stdout, each time a
                 pipeline is made.
             copy_external_source_passthrough_outputs: Whether output fields are copied on their way out. DALI
@@ -131,7 +130,7 @@ class PipelineDefinition:
         return "\n  ".join([name, *self.chain_lines()])
 
     def chain_lines(self, num_in_workers: int = 0) -> list[str]:
-        """Say what the input and the steps are, a line for each; the first steps may be marked."""
+        """Lines for the input and each step; the first steps may be marked."""
         lines = [f"input: {summary(self.data_input)}"]
         for number, step in enumerate(self._chain.steps):
             mark = " [on arrays, in the workers]" if number < num_in_workers else ""
@@ -290,7 +289,7 @@ class PipelineDefinition:
             DeviceError: A step needs a GPU, and none is usable; ``device_id`` names one that is not there; or DALI
                 is not made for it.
             SettingError: An argument is unknown or breaks a rule, e.g. a batch size other than the input's; or the
-                input cannot supply what a random draw is keyed by.
+                input cannot supply the key of a random draw.
         """
         from .pipeline_making import make_pipeline  # whoever defines a pipeline need not make one in this process
 

@@ -48,7 +48,7 @@ class ArrayStep(PipelineStepBase):
 
     The values are NumPy arrays of one sample, without a batch axis; text is its bytes, uint8. They are read-only:
     a field is changed by setting it to another array. The output format is the input format, unless the step
-    overrides `format_after`; what comes out must have the declared types.
+    overrides `format_after`; results must have the declared types.
 
     Attributes:
         only_in_workers: Whether the step cannot be part of a graph, so that it cannot follow a step of operators:

@@ -70,14 +70,14 @@ class CallableBase(InputBase):
         """
 
     def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        """Index in the data set of the sample at a position, or None where it is not known.
+        """Index in the data set of the sample at a position; None if it is not known.
 
         It names samples in error messages, and may be called in another process than the one that loads.
         """
         return None
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
-        """Place of the sample at a position, or None where it is not known (or the epoch has ended).
+        """Place of the sample at a position; None if it is not known, or the epoch has ended.
 
         It names samples, gives them their context, and is the key of their random draws.
         """

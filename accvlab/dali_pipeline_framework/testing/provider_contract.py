@@ -47,7 +47,7 @@ def check_provider(
     *   `DataProvider.load_batch` and `DataProvider.load_fields` deliver what `DataProvider.get_data` delivers.
     *   The provider can be pickled, and the copy delivers the same; also in worker processes.
 
-    *   What the provider itself has to check (`DataProvider.contract_findings`), e.g. of driving data.
+    * Rules of the provider itself (`DataProvider.contract_findings`), e.g. about driving data.
 
     Args:
         provider: The provider.
@@ -56,14 +56,14 @@ def check_provider(
         start_method: How they start, ``"forkserver"``, ``"spawn"`` or ``"fork"``.
         seed: Seed for the choice of the samples.
         refuses_other_indices: Whether the provider promises an error for indices that do not exist: -1 and the
-            number of samples are tried. No provider has to: inputs of this package only ask for indices that
-            exist, and refuse those of a sampler that do not.
+            number of samples are tried. No provider has to: inputs of this package only request indices that
+            exist, and refuse others from a sampler.
 
     Returns:
-        What the provider's own rules have measured, a line each; "" where it has none.
+        The figures of the provider's own rules, a line each; "" without such rules.
 
     Raises:
-        ContractError: Also an AssertionError; lists each rule that is broken, and what was got.
+        ContractError: Also an AssertionError; lists each broken rule with its cause.
     """
     check = _ProviderCheck(provider)
     with check.reporting("the number of samples must be known"):

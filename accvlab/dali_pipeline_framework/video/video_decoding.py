@@ -121,7 +121,7 @@ class VideoStreamDecoder:
         extradata: Settings of the codec as the container has them, or None.
         pixel_format: FFmpeg's name for the format of the pixels, as the container or a decoded frame states it.
         width: Width of the frames in pixels, as coded: rotations for display are not applied. Until a frame was
-            decoded, what the container or the caller states.
+            decoded, the value that the container or the caller states.
         height: Height of the frames in pixels.
         time_base: Seconds per unit of a frame's ``pts``.
         average_rate: Frames per second as the container states it, or None.
@@ -157,8 +157,8 @@ class VideoStreamDecoder:
                 first. Cover pictures do not count.
             num_threads: Number of threads that decode this stream, at least 1. With more than one the codec
                 works on several frames at once: more throughput, and as many frames more in memory.
-            name: What messages call the video; None for its path.
-            size: Width and height that all frames must have; None for those of the first decoded one.
+            name: Name of the video in messages; None for its path.
+            size: Width and height that all frames must have; None for the size of the first decoded frame.
 
         Raises:
             SettingError: PyAV is missing, or there is no such video stream.

@@ -71,9 +71,9 @@ class VideoIndex:
 
     Attributes:
         pts: ``(N,)`` int64, time of each frame in units of ``time_base``, strictly increasing.
-        key_pts: ``(K,)`` int64, times of the key frames, increasing. One at or before a frame is where decoding
-            can start to get it. Also those that are decoded and not shown, before the start of an edit list.
-        seek_points: ``(K,)`` int64, the time to ask the container for, to get to each key frame.
+        key_pts: ``(K,)`` int64, times of the key frames, increasing, also of key frames before the start of an
+            edit list, which are decoded but not shown. Decoding of a frame starts at a key frame at or before it.
+        seek_points: ``(K,)`` int64, for each key frame the time to which the container must seek.
         time_base: Seconds per unit of ``pts``.
         width: Width of the decoded frames in pixels, whatever the container states.
         height: Height of the decoded frames in pixels.
@@ -120,7 +120,7 @@ class VideoIndex:
 
     @property
     def known_file(self) -> KnownFile | None:
-        """What was found about a remote file when it was indexed; None of other files."""
+        """Size and version of a remote file when it was indexed; None for local files."""
         if self.saved is None:
             return self.own_file
         try:
@@ -139,7 +139,7 @@ class VideoIndex:
 
     @property
     def kind(self) -> str:
-        """What decides where the video can be decoded, see `ImageContent.codecs`.
+        """Properties that decide where the video can be decoded, see `ImageContent.codecs`.
 
         Codec and format of pixels; the color matrix if it is not BT.601; ``hidden`` if it `hides_frames`.
         """
@@ -187,8 +187,8 @@ class VideoIndex:
         """Warn that frames are to be turned, or that there are other streams.
 
         Args:
-            name: What the messages call the video.
-            advice_on: What to do about ``"rotation"`` and ``"streams"``; no warning where it is not there.
+            name: Name of the video in messages.
+            advice_on: Remedies for ``"rotation"`` and ``"streams"``; no warning about missing ones.
         """
         if self.num_candidates > 1 and "streams" in advice_on:
             warn_user(
@@ -268,8 +268,8 @@ def index_video(
     Of a remote MP4 of H.264, HEVC or AV1 without fragments, the tables and few packets are read: 1 to 2 MB.
     Other remote videos are read once.
 
-    The frames are those that decoding from the first key frame on gives: not those that an edit list cuts off,
-    nor those that a codec keeps to itself. Files in which FFmpeg cannot find frames by their times are refused,
+    The index has the frames that decoding from the first key frame on gives, without frames that an edit list cuts
+    off or that the codec hides. Files in which FFmpeg cannot find frames by their times are refused,
     with the command that repairs them: AVI with B-frames, raw streams, MPEG-PS, field pictures with packets of
     their own, and packets without times, or with the same.
 
@@ -278,7 +278,7 @@ def index_video(
         stream: Number of the video stream among the video streams of the container. None for the one with the
             largest frames: of several, the default one of the container, else the first. Cover pictures do not
             count. Where there are several, a warning names them.
-        name: What messages call the video; None for its path.
+        name: Name of the video in messages; None for its path.
         storage_options: Arguments of a remote file system, see `FileDataProvider`.
 
     Raises:
@@ -469,8 +469,8 @@ def cached_video_index(
 ) -> VideoIndex:
     """Get the index of a video from a cache; its arrays are read-only.
 
-    It counts if the video still has the size and time of change that it was made for; if it is remote, the size,
-    and what its store says of its version. Else, and if it is damaged, one of several processes builds it again.
+    It is valid if the video still has the same size and time of change, or in a remote store the same size and
+    version. Otherwise, or if it is damaged, one of several processes builds it again.
 
     Args:
         cache: The folder; it is made if it is not there.

@@ -520,8 +520,8 @@ class VideoStreamInput(NativeInput):
             last_sequence_policy: The last sequence of a video that has not ``sequence_length`` frames is shorter
                 (``"partial"``, which needs ``ragged="list"`` of the iterator, unless batches hold one sequence),
                 or is filled with black frames (``"pad"``).
-            blocking: What happens where a batch is requested and all that was fed is used up: wait for `feed` or
-                `close`, or with False a `NothingFedError`, after which the loop can be begun again.
+            blocking: Whether a request for a batch waits for `feed` or `close` when all fed videos are used up;
+                with False, it raises a `NothingFedError`, after which the loop can be started again.
             image_type: ``RGB``, ``BGR`` or ``GRAY``. Others than ``RGB`` are decoded on the CPU in any case.
             colors: How PyAV's frames are converted on the CPU, see `FrameConverter`.
             stream: Number of the video stream; None for the one with the largest frames, see `index_video`. Of
@@ -556,7 +556,7 @@ class VideoStreamInput(NativeInput):
         Args:
             video: Path of a file, which is opened when its turn comes, or the encoded bytes: ``bytes``, which are
                 not copied, or another buffer or ``(N,)`` uint8 array, which is.
-            name: What messages call the video; None for its path.
+            name: Name of the video in messages; None for its path.
 
         Returns:
             Number of the video, which is how many were fed before it.

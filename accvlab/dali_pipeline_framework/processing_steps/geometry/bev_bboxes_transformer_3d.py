@@ -53,8 +53,8 @@ _DRIVING: Final[dict[str, tuple[str, ...]]] = {
 class BEVBBoxesTransformer3D(ArrayStep):
     """Turns, scales, shifts and mirrors 3D boxes, and all that belongs to them, at random, in ego coordinates.
 
-    One transformation ``A = translation scale rotation mirror``, ``(4, 4)``, is drawn for what the step is applied
-    to. Every field that is named, anywhere in the sample, follows it, float32 or float64, any ``N``::
+    One transformation ``A = translation scale rotation mirror``, ``(4, 4)``, is drawn for each group that the step
+    is applied to. Every named field, anywhere in the sample, follows it, float32 or float64, any ``N``::
 
         points          (..., 3)              p' = A p
         velocities      (..., 3)              v' = scale rotation mirror v
@@ -65,15 +65,15 @@ class BEVBBoxesTransformer3D(ArrayStep):
         world to ego              (4, 4)      W' = A W
 
     So points fall on the same pixels as before, ``P' p' = P p``, and keep their place in the world,
-    ``E' p' = E p``; images do not change. (What changes is where the vehicle seems to be.) ``orientations`` are
+    ``E' p' = E p``; images do not change, but the vehicle seems to be elsewhere. ``orientations`` are
     angles about the rotation axis. After mirroring, the matrices contain a reflection: they are no rigid motions.
-    What is not finite stays so, and does not affect other rows.
+    NaN and infinite values stay, and do not affect other rows.
 
     The order of random numbers: angle, scale, translation x, y, z, mirror x, mirror y.
 
     Computed in float64, and rounded to the type of the field at the end.
 
-    Without names, the fields are those of driving samples, as far as the sample has them: boxes (groups with
+    Without names, these fields of driving samples follow, if the sample has them: boxes (groups with
     ``yaws``) with ``future_centers``, ``camera_from_reference``, ``world_from_reference``, ``ego_from_reference``,
     ``reference_from_lidar`` and ``future_positions``. Map lines do not follow, so a sample with some is refused.
 

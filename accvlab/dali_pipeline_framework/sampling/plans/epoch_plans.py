@@ -39,8 +39,8 @@ class EpochPlan(ABC):
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
         """Plan the rest after the first ``num_delivered`` batches, for another batch size or number of shards.
 
-        No sample is lost or repeated: this plan up to there and the new one deliver what this plan alone would
-        have delivered, up to what ``last_batch`` drops, repeats or pads at the end.
+        No sample is lost or repeated: this plan up to there and the new one together deliver the samples of this
+        plan, except those that ``last_batch`` drops, repeats or pads at the end.
         """
 
     @property
@@ -57,7 +57,7 @@ class EpochOrder:
         num_positions: How many positions the epoch has.
         units: Gets ``(n,)`` units and ``(n,)`` visits at ``(n,)`` positions. The visit is 0 in orders in which no
             unit can occur twice, else the position plus 1.
-        permutation: The order, where it is a permutation of all units that is computed, else None.
+        permutation: The order, if it is a computed permutation of all units, else None.
     """
 
     num_positions: int
