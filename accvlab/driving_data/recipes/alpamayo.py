@@ -75,7 +75,7 @@ class AlpamayoSettings(parts.RecipeSettings):
     calibration: bool = parts.setting(False, checks.flag)
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
+        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
         first = 1 - self.num_history_steps
         fields: DrivingFieldSettings = {
             "boxes": False,

@@ -159,9 +159,9 @@ def show(
         class_names: Names of the categories of boxes.
         image_mean: What was subtracted from the channels of a normalized image.
         image_std: What they were divided by then. Without the two, such images are stretched to their extremes.
-        windows: What the sample is of, if it has windows: boxes are drawn in the frame of their time alone, and
-            that is known by their offsets, or by times of the frames.
-        range_m: How far to see from above; None for what holds all boxes.
+        windows: The `Windows` of the sample, if it has some: boxes are drawn in the frame of their time alone,
+            which is known by the offsets, or by times of the frames.
+        range_m: Range of the view from above; None to show all boxes.
 
     Raises:
         SettingError: There is nothing that can be shown, a field cannot be shown, or Matplotlib is missing.
