@@ -141,7 +141,7 @@ class SourceError(FrameworkError, RuntimeError):
     """A worker failed while it loaded a sample.
 
     Attributes:
-        sample_index: Index of the sample in the data set, or None where it is not known.
+        sample_index: Index of the sample in the data set; None if it is not known.
         original_type: Name of the exception's type as raised in the worker, e.g. ``"FileNotFoundError"``.
         worker_traceback: The traceback as formatted in the worker.
         worker: Number of the worker process, from 0; None where it happened in this process.

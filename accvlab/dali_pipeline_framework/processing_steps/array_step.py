@@ -93,7 +93,7 @@ class ArrayStep(PipelineStepBase):
         `declare_pixel_changes` says so.
 
         Args:
-            data_empty: Format of what the step is applied to, before the step.
+            data_empty: Format of the group that the step is applied to, before the step.
         """
         leaves = zip(data_empty.format.flat_paths, data_empty.format.flat_leaves, strict=True)
         if self.declare_pixel_changes(data_empty) is None:

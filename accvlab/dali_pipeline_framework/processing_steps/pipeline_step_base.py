@@ -426,8 +426,8 @@ class PipelineStepBase(ABC):
         """Declare the random draws of this step, for a format; by default `draws`.
 
         Args:
-            data_empty: Format of what the step is applied to, before the step. A step may declare other draws for
-                another format, but always the same ones for the same format.
+            data_empty: Format of the group that the step is applied to, before the step. A step may declare other
+                draws for another format, but always the same ones for the same format.
         """
         return self.draws
 
@@ -438,7 +438,7 @@ class PipelineStepBase(ABC):
         from it and defines operators (``_process``) in its place.
 
         Args:
-            data_empty: Format of what the step is applied to, before the step.
+            data_empty: Format of the group that the step is applied to, before the step.
 
         Returns:
             An `ImageUse` for each kind of images; an empty list for a step that leaves images alone. None for one
@@ -467,7 +467,7 @@ class PipelineStepBase(ABC):
         change, and notes them by `DeferredImage.changed`; `graph` changes the pixels in the graph by them.
 
         Args:
-            data_empty: Format of what the step is applied to, before the step.
+            data_empty: Format of the group that the step is applied to, before the step.
 
         Returns:
             For the path of each image whose pixels the step changes, the names and types of the parameters. None
@@ -491,7 +491,7 @@ class PipelineStepBase(ABC):
         """Explain why the step must run in the workers, pixels too, for some format; empty where it need not.
 
         Args:
-            data_empty: Format of what the step is applied to, before the step.
+            data_empty: Format of the group that the step is applied to, before the step.
             has_gpu: Whether the graph has a GPU.
         """
         return ""

@@ -851,7 +851,7 @@ class SampleDataGroup:
             new_type: A DALI type for a data field, a blueprint for a group.
             new_mapping: Mapping of the data field from now on; None for none.
             new_ndim: Number of dimensions from now on, as in `add_data_field`; None for any.
-            new_content: What is known of the image from now on, as in `add_data_field`.
+            new_content: Known properties of the image from now on, as in `add_data_field`.
 
         Raises:
             FieldNotFoundError: If there is no such field.

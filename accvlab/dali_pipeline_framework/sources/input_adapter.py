@@ -77,7 +77,7 @@ class InputAdapter:
         return index
 
     def describe_sample(self, sample_index: int) -> str:
-        """Describe the origin of a sample; empty where it is not known."""
+        """Describe the origin of a sample; empty if it is not known."""
         return str(self._answer("describe_sample", "", sample_index))
 
     def describe(self) -> Description:

@@ -130,7 +130,7 @@ class VideoStreamDecoder:
         stored_file: The open file in remote storage or in an archive; None of others.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
         is_interlaced: Whether the first decoded frame is of two fields.
-        is_size_known: Whether width and height are those of a decoded frame, or were given.
+        is_size_known: Whether width and height come from a decoded frame, or were given.
         rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360); 0 until one was decoded.
         is_mirrored: Whether they mirror them left to right before.
         other_streams: Which video streams there are and which one was chosen; empty where there is one, or the

@@ -84,7 +84,7 @@ class VideoIndex:
             these.
         file_state: Size and time of change, or version, of the video file that was indexed; None where it was no
             file.
-        pixel_format: FFmpeg's name for the format of the pixels, e.g. ``"yuv420p"``; empty where it is not known.
+        pixel_format: FFmpeg's name for the format of the pixels, e.g. ``"yuv420p"``; empty if it is not known.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
         hides_frames: Whether some pictures have no packet of their own that shows them (VP8, VP9, AV1): they are
             only referred to, or shown again by a later packet; or frames are interlaced. DALI would count other
@@ -95,7 +95,7 @@ class VideoIndex:
         other_streams: Which video streams the file has and which one is read; empty where it has one, or the
             stream was named.
         num_candidates: Between how many streams the choice was, cover pictures aside.
-        own_file: What was found about a remote file, where the index was not read from a folder.
+        own_file: Size and version of a remote file, if the index was not read from a folder.
     """
 
     pts: Int64Array = attrs.field(eq=_ARRAY)

@@ -140,7 +140,7 @@ class Videos(CameraRig):
         tolerance_s: How far a frame may be from its point in time, at most, in seconds; None for half the usual
             interval of the reference camera. Times are compared exactly, in the units of the videos; this and
             ``time_offsets_s`` are taken as written in decimals.
-        time_offsets_s: By camera, what is added to the times of its container; one number, or one per recording.
+        time_offsets_s: By camera, seconds to add to the times of its container; one number, or one per recording.
         missing: At points in time at which a camera has no frame, ``"drop"`` ends a sequence, and the next one
             begins after it; ``"bridge"`` continues; ``"raise"`` refuses the data set.
         stream: Number of the video stream in the containers. None for the one with the largest frames, see

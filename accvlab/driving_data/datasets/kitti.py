@@ -253,7 +253,7 @@ class KittiOdometryProvider(DrivingProvider):
         poses/00.txt
 
     Sequences without poses (11 to 21) are left out. Samples are as `DrivingProvider` has them; the lidar is the
-    base, and the vehicle too: its axes point as those of a vehicle do. The world is the place of the lidar at the
+    base, and the vehicle too: its axes point as the axes of a vehicle. The world is the place of the lidar at the
     start of the sequence. (KITTI has the poses of camera 0.) If ``calib.txt`` has no ``Tr``, as in the downloads
     of images, there is no lidar: the base is the vehicle, which is at camera 0 then.
 
@@ -270,7 +270,7 @@ class KittiOdometryProvider(DrivingProvider):
 
         Args:
             root: The folder with ``sequences`` and ``poses``.
-            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+            **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
                 `DrivingProvider`.
 
         Raises:
@@ -503,7 +503,7 @@ class KittiTrackingProvider(DrivingProvider):
             root: The folder with ``calib``.
             with_poses: Whether there are poses of the vehicle (``oxts``). If not, the vehicle stays at the origin:
                 futures and earlier points are then of no use.
-            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+            **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
                 `DrivingProvider`.
 
         Raises:

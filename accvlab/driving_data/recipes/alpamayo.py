@@ -58,7 +58,7 @@ class AlpamayoSettings(parts.RecipeSettings):
         num_future_steps: Places of the vehicle after it.
         time_step: Seconds between them.
         image_times: Times of the images, seconds from t0, ascending.
-        camera_numbers: Numbers of the cameras, by name; samples have those of the provider.
+        camera_numbers: Numbers of the cameras, by name; samples have the cameras of the provider.
         output_hw: Height and width to which images are resized, each axis separately; None: not at all.
         calibration: Whether there are calibrations.
     """

@@ -82,7 +82,7 @@ class BEVFusionSettings(parts.AugmentedSettings):
 
     Attributes:
         images: ``augment2d``, drawn for each image; in evaluation the mean of each range.
-        output_hw: Another height and width than those of ``images``, see `ImageAugmentation.with_output`.
+        output_hw: Height and width in place of the ones of ``images``, see `ImageAugmentation.with_output`.
         num_sweeps: ``sweeps_num``.
         num_loaded_sweeps: In training, ``num_sweeps`` are drawn among so many; the newest ones in evaluation.
         age_column: Which column of the points becomes the age of the sweep; None for a new one.
@@ -100,7 +100,7 @@ class BEVFusionSettings(parts.AugmentedSettings):
         box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (as there) or "l,w,h,yaw".
         mean: Of red, green, blue.
         std_dev: Of red, green, blue.
-        emulates_reference: Whether z of boxes is that of the center, although the boxes of the published code have
+        emulates_reference: Whether z of boxes is at the center, although the boxes of the published code have
             it at the bottom: its converter and its data set disagree, so boxes are half their height too high.
             Otherwise z is at the bottom.
         key: Scope in which the draws are constant.

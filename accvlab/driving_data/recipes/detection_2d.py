@@ -59,7 +59,7 @@ class Detection2DSettings(parts.AugmentedSettings):
 
     Attributes:
         images: How images are augmented in training; without rotation and ``crop_x_range``.
-        output_hw: Another height and width than those of ``images``; multiples of ``stride``.
+        output_hw: Height and width in place of the ones of ``images``; multiples of ``stride``.
         stride: Pixels of the image per pixel of the heatmap.
         classes: The order of the heatmaps.
         max_objects: Objects of an image, at most; the first ones, in the order of the data set. Shape of what is

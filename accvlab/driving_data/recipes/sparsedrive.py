@@ -43,7 +43,7 @@ class SparseDriveSettings(parts.StreamedSettings):
 
     Attributes:
         images: ``data_aug_conf``, of images.
-        output_hw: Another height and width than those of ``images``, see `ImageAugmentation.with_output`.
+        output_hw: Height and width in place of the ones of ``images``, see `ImageAugmentation.with_output`.
         rotation_3d_range: ``rot3d_range`` of it, radians.
         has_planning: Whether there are map lines, futures and the state of the vehicle; Sparse4D has none.
         has_map: Whether the data set has map lines; without, samples have none of them.

@@ -171,13 +171,13 @@ class StreamPETRSettings(parts.StreamedSettings):
 
     Attributes:
         images: ``ida_aug_conf``.
-        output_hw: Another height and width than those of ``images``, see `ImageAugmentation.with_output`.
+        output_hw: Height and width in place of the ones of ``images``, see `ImageAugmentation.with_output`.
         bev_rotation_range: ``rot_range`` of ``GlobalRotScaleTransImage``, radians.
         bev_scale_range: ``scale_ratio_range``.
         bev_translation_std: ``translation_std``, meters, along x, y, z.
         point_cloud_range: ``point_cloud_range``; boxes whose center is beyond it in x or y are left out.
         classes: ``class_names``: the order of ``gt_labels_3d``.
-        image_classes: The order of ``gt_labels``, the labels in the images: that of the converter.
+        image_classes: The order of ``gt_labels``, the labels in the images, as in the converter.
         min_box_size_px: Least width and height of a box in an image.
         mean: ``img_norm_cfg``, of RGB.
         std_dev: ``img_norm_cfg``, of RGB.

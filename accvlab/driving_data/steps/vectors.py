@@ -82,7 +82,7 @@ class MapLineVectorizer(ArrayStep):
             num_points: Number of points of each line, at least 2.
             has_orders: Whether all orders are added, or only the given one.
             fill_value: Value of orders that an open line does not have.
-            closing_distance: A line is closed if no coordinate of its last point differs from that of the first by
+            closing_distance: A line is closed if no coordinate of its last point differs from the first by
                 more than this.
 
         Raises:

@@ -206,8 +206,9 @@ def scene_view(
             fewer frames are left out.
         fields: Names of the fields.
         class_names: Names of the categories of boxes.
-        image_mean: What was subtracted from the channels of a normalized image.
-        image_std: What they were divided by then. Without the two, such images are stretched to their extremes.
+        image_mean: Mean that was subtracted from the channels of a normalized image.
+        image_std: Standard deviation by which they were divided. Without mean and deviation, images are stretched
+            to their extremes.
         windows: The `Windows` of the sample, which say which frame of each camera is at the moment of its boxes.
             Without it, the field ``timestamp`` of a camera does, with a time for each frame.
 

@@ -519,7 +519,7 @@ class ImageResizer(ResamplingStep):
     accordingly.
 
     ========  =========================================================================================
-    mode      what is shown
+    mode      shown part
     ========  =========================================================================================
     stretch   all of the image; each axis is scaled separately
     pad       all of the image at its aspect ratio; the rest is ``fill_value``
@@ -567,8 +567,8 @@ class ImageResizer(ResamplingStep):
                 long as each pixel of the output has one of the decoded image: cheaper, and smoother where images
                 are made much smaller. Such a step runs on arrays only, not in a graph.
             **fields: `PixelFields`: ``hw_names``, ``projection_names`` (left out: ``intrinsics``, where the
-                sample has some; others beside the images are a warning), ``point_names``, ``box_names`` and
-                ``mask_names``, name or names of what else is changed; ``on_gpu``, whether images are changed on
+                sample has some; others next to the images are a warning), ``point_names``, ``box_names`` and
+                ``mask_names``, name or names of other fields to change; ``on_gpu``, whether images are changed on
                 the GPU, in a pipeline that has one (by default; otherwise they stay on their device).
 
         Raises:
@@ -618,8 +618,8 @@ class HorizontalFlipper(ImageTransformStep):
             prob: Probability that a sample is mirrored, in [0, 1].
             key: Scope in which the draws are constant, see `UniformDraw`.
             **fields: `PixelFields`: ``hw_names``, ``projection_names`` (left out: ``intrinsics``, where the
-                sample has some; others beside the images are a warning), ``point_names``, ``box_names`` and
-                ``mask_names``, name or names of what else is changed; ``on_gpu``, whether images are changed on
+                sample has some; others next to the images are a warning), ``point_names``, ``box_names`` and
+                ``mask_names``, name or names of other fields to change; ``on_gpu``, whether images are changed on
                 the GPU, in a pipeline that has one (by default; otherwise they stay on their device).
 
         Raises:

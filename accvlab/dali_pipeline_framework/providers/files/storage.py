@@ -169,7 +169,7 @@ class Storage:
     def state(self, name: str) -> tuple[int | None, int | str]:
         """Size of a file, and its version: time of change in nanoseconds, or marks of its store.
 
-        Errors are those of `open_binary`.
+        For errors, see `open_binary`.
         """
         with self._refusing("The file", name):
             if self._is_url(name):

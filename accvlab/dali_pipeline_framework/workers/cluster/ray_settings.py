@@ -42,7 +42,7 @@ class RayWorkers:
             the address in ``RAY_ADDRESS``, else the cluster on this machine.
         batches_ahead: How many batches are requested ahead at most; fewer where they would take more than half of
             the object store. None: four per actor, or more where batches have few samples.
-        runtime_env: What the actors need, as a runtime environment of Ray, e.g.
+        runtime_env: Packages and variables of the actors, as a runtime environment of Ray, e.g.
             ``{"env_vars": {"NAME": "value"}}``, or ``{"py_modules": ["path/of/my_package"]}``: files are sent only
             when this process connects.
         start_within_s: How many seconds to wait for the first actor.

@@ -153,7 +153,7 @@ class DrivingFields:
     # --- of an index ------------------------------------------------------------------------------------
 
     def completed(self, index: DrivingIndex) -> DrivingFields:
-        """Fill in what was left open, for an index.
+        """Fill in open settings, for an index.
 
         Raises:
             SettingError: The index lacks requested parts; the message lists them.

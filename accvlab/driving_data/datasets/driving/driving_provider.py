@@ -102,10 +102,10 @@ class DrivingProvider(DataProvider):
                 boxes                FLOAT (M, 4)      x1, y1, x2, y2, pixels
                 centers              FLOAT (M, 2)      projections of the centers, pixels
                 depths               FLOAT (M,)        meters
-                categories           INT32 (M,)        as those of the boxes
+                categories           INT32 (M,)        as for the boxes
                 box_rows             INT32 (M,)        row in `boxes`; -1 where unknown or left out
         lidar, sweeps[0..S-1]                          sweeps: before the frame, the newest first
-            points                   FLOAT (P, K)      x, y, z in coordinates of the sensor, and what it measures
+            points                   FLOAT (P, K)      x, y, z in coordinates of the sensor, and its measurements
             reference_from_lidar     FLOAT64 (4, 4)    with the motion between the two times
             timestamp                FLOAT64           seconds
         boxes
@@ -151,7 +151,7 @@ class DrivingProvider(DataProvider):
             index: The index, or the folder where it was saved.
             data_root: What names of files are relative to: a folder or a URL.
             scenes: Names of the scenes, in the order wanted; None for all.
-            index_cache: Folder where indices are kept, also those of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
+            index_cache: Folder where indices are kept, also of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
                 else ``accvlab/driving`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
             storage_options: Arguments of the remote file system of ``data_root``, also for videos there.
             **fields: Fields of the samples: settings of `DrivingFields`.
@@ -589,7 +589,7 @@ class DrivingProvider(DataProvider):
             long.
         *   The vehicle drives along its heading, within 45 degrees, when faster than 3 m/s; backward only slower.
         *   Objects that stand stay where they are in the world: a quarter of the moves is near zero where that is
-            so with another pose of the vehicle (its inverse, or that of another frame) or other axes of the boxes.
+            so with another pose of the vehicle (inverse, or of another frame) or other axes of the boxes.
         *   Velocities agree with the motion of tracked objects over ground, and vehicles move along their heading.
         """
         from ...contract.driving_contract import contract_findings

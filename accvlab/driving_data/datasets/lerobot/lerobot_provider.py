@@ -128,7 +128,7 @@ class LeRobotProvider(BlueprintProvider):
             tolerance_s: How far the frame of a row may be from its time, in seconds. For data sets whose rows and
                 videos are known to drift apart: with half the time between rows or more, the nearest frame is
                 taken, however many there are.
-            index_cache: Folder where indices are kept, also those of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
+            index_cache: Folder where indices are kept, also of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
                 else ``accvlab/driving`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
             storage_options: Arguments of the remote file system, see `FileDataProvider`.
 

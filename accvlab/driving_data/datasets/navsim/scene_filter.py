@@ -40,7 +40,7 @@ class SceneFilter:
     Attributes:
         num_history_frames: Frames up to the current one, which counts.
         num_future_frames: Frames after it.
-        frame_interval: From the begin of one scene to that of the next, in frames; None: scenes do not overlap.
+        frame_interval: Frames from the begin of one scene to the begin of the next; None: scenes do not overlap.
         has_route: Whether scenes are left out whose current frame has no ``roadblock_ids``.
         max_scenes: How many scenes at most: the first ones.
         log_names: Names of the logs; None for all.
