@@ -139,7 +139,7 @@ def _objects_by_last_name(env):
 
 
 def _link_by_last_name(app, env, node, contnode):
-    """Resolve `SampleDataGroup.get_data` and inner module paths to the one object that is called so."""
+    """Resolve `SampleDataGroup.get_data` and inner module paths to the one object of this name."""
     if node.get("refdomain") != "py":
         return None
     target = node["reftarget"]

@@ -236,6 +236,19 @@ def test_pages_show_defaults_types_and_links_as_people_write_them():
     assert {page: found for page, found in shown.items() if found} == {}
 
 
+# Read twice by everybody: a pronoun chained to a pronoun, or a noun that is only "so" or "there".
+_CHAINED = re.compile(
+    r"\b(?:that|those) of (?:that|those)\b|\bthose that are there\b|\bcall(?:s|ed)? so\b|\bthan that of\b"
+)
+
+
+@needs_source
+def test_prose_names_its_nouns():
+    texts = [*make_pages.pages(), ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "accvlab").rglob("*.py")]
+    found = {_id(path): _CHAINED.findall(" ".join(path.read_text(encoding="utf-8").split())) for path in texts}
+    assert {path: phrases for path, phrases in found.items() if phrases} == {}
+
+
 def test_defaults_are_shown_as_the_call_that_makes_them():
     @attrs.frozen
     class Box:

@@ -96,9 +96,9 @@ class FaultPolicy:
         for name in ("exclude", "max_failed", "max_failed_share"):
             if getattr(self, name) is not None:
                 raise SettingError(
-                    f"`{name}` does not go with samples='raise', where the first sample that fails is raised. Say "
-                    f"what becomes of such samples: 'replace' or 'skip'. (To raise the first one beside "
-                    f"those of `exclude`: samples='replace', max_failed=0, exclude=...)"
+                    f"`{name}` does not go with samples='raise', which raises the first failure. Choose 'replace' "
+                    f"or 'skip'. (To raise the first failure that is not in `exclude`: samples='replace', "
+                    f"max_failed=0, exclude=...)"
                 )
 
     @classmethod
@@ -252,7 +252,7 @@ def _entry(line: bytes) -> QuarantineEntry:
 Stage: TypeAlias = Literal["loading", "checks", "steps", "graph"]
 
 OUTCOMES = {"raise": "raised", "skip": "skipped", "replace": "another sample in its place"}
-"""What becomes of a sample that failed where it is not known what takes its place, by policy."""
+"""Outcome of a failed sample whose substitute is not known, by policy."""
 
 
 _MOST_LOGGED = 10

@@ -464,7 +464,7 @@ class ArraySteps:
 
     @property
     def draws(self) -> Sequence[PlannedDraw]:
-        """The draws that the steps declare: the first ones of those of the whole chain."""
+        """The draws that the steps declare: the first draws of the whole chain."""
         return self._prepare().plan.draws
 
     @property

@@ -175,8 +175,8 @@ class Windows(BlueprintProvider):
             take: Choice of the frame for an offset in seconds, ``"nearest"`` or ``"last"``.
             tolerance_s: In seconds, how far a frame may be from its time, at least 0. None: 0.1 ms where frames
                 are equally spaced; otherwise half the median interval, or with ``take="last"`` one and a half.
-            times_s: In seconds, ``(N,)`` times of the frames, ascending in each sequence, in place of those of the
-                provider; ``np.arange(N) / 10`` for equally spaced frames.
+            times_s: In seconds, ``(N,)`` times of the frames, ascending in each sequence, in place of the times of
+                the provider; ``np.arange(N) / 10`` for equally spaced frames.
             listed: Fields of which each frame is a field of its own (``boxes[0]``, ``boxes[1]``), since frames
                 differ in shape; named as in ``windows``.
 

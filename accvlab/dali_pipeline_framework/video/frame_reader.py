@@ -579,7 +579,7 @@ class IndexedVideos:
         self.cutters = FrameReaderPool(self._open, settings.max_open_decoders)
 
     def name(self, video: int) -> str:
-        """Path of a video, or its URL, as messages tell it."""
+        """Path of a video, or its URL, for messages."""
         return without_secrets(self.paths[video])
 
     def is_remote(self, video: int) -> bool:

@@ -289,7 +289,7 @@ class _BatchHandover:
 
     Attributes:
         frames: See `SequenceBatch`.
-        places: Columns of numbers that tell where the sequences stand.
+        places: Columns of numbers with the places of the sequences.
     """
 
     frames: Any = None
@@ -663,7 +663,7 @@ class VideoStreamInput(NativeInput):
         raise errors.SourcePicklingError(f"A VideoStreamInput cannot be pickled or copied: {why}")
 
     def __repr__(self) -> str:
-        """Return the settings that tell it from others."""
+        """Return the settings by which it differs from others."""
         settings = self._settings
         return (
             f"{type(self).__name__}(sequence_length={settings.sequence_length}, "

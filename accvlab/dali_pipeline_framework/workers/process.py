@@ -191,7 +191,7 @@ def _answer(loader: BatchLoader, buffers: Buffers, task: Task) -> Answer:
 
 
 def say_ready(connection: Connection) -> None:
-    """Tell the main process that this one is set up."""
+    """Report to the main process that this one is set up."""
     connection.send(Ready(os.getpid()))
 
 

@@ -101,7 +101,7 @@ class AugmentedSettings(DetectorSettings):
 
     Attributes:
         images: How images are augmented in training.
-        output_hw: Another height and width of the output than that of ``images``, see
+        output_hw: Height and width of the output, in place of the size in ``images``, see
             `ImageAugmentation.with_output`.
     """
 

@@ -59,7 +59,7 @@ class CameraView:
     note: str = ""
 
 
-# Whether a camera shows another time than that of the boxes: why it has none.
+# Why a camera has no boxes: it shows another time.
 _WITHOUT_BOXES = {
     True: "(boxes: other time)",
     None: "(no boxes: time of the image unknown, give `windows`)",
@@ -334,7 +334,7 @@ def _command(command: Array) -> str:
 
 
 def _boxes(tree: _Tree, fields: ViewFields) -> dict[str, Array]:
-    """The fields of a `SceneView` about boxes that are there; none without centers."""
+    """The existing box fields for a `SceneView`; none without centers."""
     names = ("centers", "sizes", "yaws", "velocities", "categories")
     given = {name: tree.array(fields.boxes, getattr(fields, name)) for name in names}
     boxes = {name: values for name, values in given.items() if values is not None}
@@ -370,7 +370,7 @@ def frames_of(data: Shown, sample: int = 0, fields: ViewFields | None = None) ->
 
 @attrs.frozen
 class _Tree:
-    """A sample, or one of a batch, as nested values that are there or not.
+    """A sample, or one of a batch, as nested values, any of which may be missing.
 
     Attributes:
         group: The group of values.

@@ -89,7 +89,7 @@ def class_mapping(
     Of ``"detection"``, classes that the data set does not have are left out, with a warning.
 
     Raises:
-        SettingError: The data set has no category for a class, or none for any of those of detection.
+        SettingError: The data set has no category for a class, or none for any class of detection.
     """
     is_all = isinstance(classes, str)
     names = DETECTION_CLASSES if is_all else classes
