@@ -50,7 +50,16 @@ def _id(page):
 
 
 # The way of a newcomer, and what most pages refer to; the code of the others runs in a wide run.
-QUICK = {"README.md", "quickstart.md", "loader.md", "training_loops.md", "lightning.md", "faults.md", "recipes.md"}
+QUICK = {
+    "README.md",
+    "CONTRIBUTING.md",
+    "quickstart.md",
+    "loader.md",
+    "training_loops.md",
+    "lightning.md",
+    "faults.md",
+    "recipes.md",
+}
 SHARING_A_PROCESS = [page for page in PAGES_WITH_CODE if page.name not in WITH_OWN_PROCESS]
 
 
@@ -279,6 +288,22 @@ def test_tables_of_docstrings_become_tables():
     table = "| a | `b` more |\n| c\\|d | e |"
     assert make_pages.markdown(with_head) == f"| x | y |\n|---|---|\n{table}\n\nText."
     assert make_pages.markdown(f"====  ====\n{rows}====  ====") == f"|  |  |\n|---|---|\n{table}"
+
+
+@needs_source
+def test_contributing_names_helpers_that_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition("### Helpers of the tests")[2].partition("made_drive")[0]
+    rows = [
+        re.findall(r"`(\w+)(?:\.(\w+))?`", line.split("|")[2]) for line in re.findall(r"^\| an? .*", table, re.M)
+    ]
+    assert len(rows) > 8
+    for row in filter(None, rows):
+        module = None
+        for name, in_module in row:
+            if in_module or module is None or not hasattr(module, name):
+                module = importlib.import_module(f"support.{name}")
+            assert hasattr(module, in_module or name) or not in_module, (name, in_module)
 
 
 @needs_source
