@@ -144,7 +144,7 @@ class SourceError(FrameworkError, RuntimeError):
         sample_index: Index of the sample in the data set; None if it is not known.
         original_type: Name of the exception's type as raised in the worker, e.g. ``"FileNotFoundError"``.
         worker_traceback: The traceback as formatted in the worker.
-        worker: Number of the worker process, from 0; None where it happened in this process.
+        worker: Number of the worker process, from 0; None if it happened in this process.
     """
 
     sample_index: int | None = None
@@ -220,7 +220,7 @@ class StateError(FrameworkError, ValueError):
     """The state of a loader cannot be used: it is damaged, or belongs to other data or another order.
 
     Attributes:
-        differences: The differences, one line each; empty where the state cannot be read at all.
+        differences: The differences, one line each; empty if the state cannot be read at all.
     """
 
     differences: tuple[str, ...] = ()

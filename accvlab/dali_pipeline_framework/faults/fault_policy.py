@@ -129,7 +129,7 @@ class QuarantineEntry:
         file: Where it comes from, as far as the provider knows.
         reason: Why it failed.
         step: Where it failed: ``"loading"``, ``"checks"``, ``"steps"`` or ``"graph"``.
-        epoch: Epoch in which it failed; None where it was found otherwise.
+        epoch: Epoch in which it failed; None if it was found otherwise.
         batch: Batch of the epoch.
         host: Name of the machine.
     """

@@ -213,7 +213,7 @@ def _shares(times: Values) -> Values:
 
 
 def make_report(times: LoopTimes, pipelines: LoaderPipeline, since: LoaderReport | None) -> LoaderReport:
-    """Make a report of what a loader has counted; since another one of the same loop, where there is one."""
+    """Make a report of what a loader has counted; since another one of the same loop, if there is one."""
     end = times.end or times.now(pipelines)
     start = times.start or end
     if since is not None and since.sums.get("loop") == end["loop"]:

@@ -32,7 +32,7 @@ def fields_for_state(blueprint: GroupFormat) -> dict[str, str]:
 
 
 def difference_of_fields(there: Mapping[str, str], here: Mapping[str, str]) -> str:
-    """Say how the fields in a state and those of a loader differ; empty where they do not."""
+    """Say how the fields in a state and those of a loader differ; empty if they do not."""
     if [*there.items()] == [*here.items()]:
         return ""
     more, less = ([path for path in one if path not in other] for one, other in ((here, there), (there, here)))

@@ -80,15 +80,14 @@ class PipelineDefinition:
             passthrough_copy_field_names_scope_paths: Groups in which to search for these names.
             passthrough_copy_branch_paths: Selects fields to copy by path; a group selects all below it.
             fold_arrays: Whether steps that treat elements alike are applied once to all elements of an array (e.g.
-                all cameras), instead of once to each. The results are the same, and there sooner.
-            run: Where steps run that have a form for arrays (see `PipelineStepBase`). ``"graph"``: pixels are
-                changed in the graph, and all else is computed in the workers, as far as steps can be divided
-                (see `PipelineStepBase.declare_pixel_changes`) and no step after them works on arrays only.
-                ``"workers"``: in the workers, pixels too, up to the first step that has a form for the graph
-                only. ``"auto"``: with a GPU like ``"graph"``. Without one, the steps before the first that has no
-                form for arrays or converts images to floating point run in the workers, if one of them does more
-                to images than decode them. Pixels may differ between the forms, within the tolerance that each
-                step states (``image_tolerance``).
+                all cameras), instead of once to each. The results are the same; it is faster.
+            run: Where steps run. ``"graph"``: the graph changes pixels, and workers compute all else, for steps
+                that can be divided (see `PipelineStepBase.declare_pixel_changes`) before the last one that works
+                on arrays only. ``"workers"``: workers run all steps, with their pixels, before the first that
+                works in the graph only. ``"auto"``: as ``"graph"`` with a GPU. Without one, as ``"workers"``, but
+                only up to the first step that converts images to floating point; if none of these does more to
+                images than decode them, as ``"graph"``. Pixels may differ between the forms, within the
+                ``image_tolerance`` of each step.
 
         Raises:
             SettingError: An argument breaks a rule, or a step that must run in the workers comes after one that
@@ -159,7 +158,7 @@ class PipelineDefinition:
         return self._chain.run
 
     def array_steps(self, has_gpu: bool = False) -> ArraySteps | None:
-        """Get the steps that run in the workers; None where all run in the graph."""
+        """Get the steps that run in the workers; None if all run in the graph."""
         return self._chain.array_steps(self._chain.placement(has_gpu))
 
     def with_input(self, data_input: PipelineInput) -> PipelineDefinition:

@@ -339,7 +339,7 @@ class PlannedInput(CallableBase, ABC):
         return self._sampler.last_batch == "partial"
 
     def num_batches_in_epoch(self, epoch: int) -> int | None:
-        """Number of batches of an epoch, or None where there is no end.
+        """Number of batches of an epoch, or None if there is no end.
 
         With the policy ``"partial"``, it is the number of this shard; others may have more or fewer.
         """
@@ -357,11 +357,11 @@ class PlannedInput(CallableBase, ABC):
         return low
 
     def num_batches_of_all_shards(self, epoch: int) -> int | None:
-        """Largest number of batches of an epoch on any shard, or None where there is no end."""
+        """Largest number of batches of an epoch on any shard, or None if there is no end."""
         return self._sampler.num_batches(epoch)
 
     def sample_counts(self, epoch: int) -> SampleCounts | None:
-        """Sample counts of an epoch over all shards, or None where they are not known."""
+        """Sample counts of an epoch over all shards, or None if they are not known."""
         return self._sampler.sample_counts(epoch)
 
     @property

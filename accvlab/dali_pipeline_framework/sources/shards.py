@@ -55,7 +55,7 @@ class Shard:
 
 
 def shard_of_input(data_input: object) -> Shard | None:
-    """Get the shard that an input delivers, or None where it is not known.
+    """Get the shard that an input delivers, or None if it is not known.
 
     Raises:
         SettingError: Its attribute ``shard`` is not a shard.
@@ -127,7 +127,7 @@ def find_shard(source: object, argument: str) -> Shard:
 
 
 def detected_rank() -> int:
-    """Detect the rank of this process; 0 where it is not known."""
+    """Detect the rank of this process; 0 if it is not known."""
     for find, _ in _SOURCES.values():
         with contextlib.suppress(SettingError):
             found = find()
@@ -137,7 +137,7 @@ def detected_rank() -> int:
 
 
 def detected_local_rank() -> int | None:
-    """Detect the number of this process among the ranks on this machine; None where its launcher does not set it.
+    """Detect the number of this process among the ranks on this machine; None if its launcher does not set it.
 
     Accelerate, torchrun and Lightning set ``LOCAL_RANK``, Open MPI ``OMPI_COMM_WORLD_LOCAL_RANK``, SLURM
     ``SLURM_LOCALID``.

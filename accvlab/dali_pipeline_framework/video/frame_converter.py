@@ -232,7 +232,7 @@ def _assumed(matrix: int, width: int, height: int, colors: Colors) -> int:
 
 
 def _matrix_of(frame: av.VideoFrame, colors: Colors) -> int | None:
-    """Get libswscale's number of a frame's color matrix; None where its pixels are RGB."""
+    """Get libswscale's number of a frame's color matrix; None if its pixels are RGB."""
     matrix, color_range = frame.colorspace, frame.color_range
     advice = 'Correct what the stream states, or pass colors="dali", which converts all by BT.601.'
     if color_range not in _RANGES:

@@ -248,7 +248,7 @@ class FrameReader:
         self.next_frame = self._valid_from = int(index.pts.searchsorted(index.key_pts[key]))
 
     def _decode_up_to(self, number: int) -> av.VideoFrame | None:
-        """Decode up to a frame; None where it does not come."""
+        """Decode up to a frame; None if it does not come."""
         index = self._index
         while (frame := self._decoder.next_frame()) is not None:
             place = index.num_frames if frame.pts is None else int(index.pts.searchsorted(frame.pts))

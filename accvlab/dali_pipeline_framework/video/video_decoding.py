@@ -125,7 +125,7 @@ class VideoStreamDecoder:
         height: Height of the frames in pixels.
         time_base: Seconds per unit of a frame's ``pts``.
         average_rate: Frames per second as the container states it, or None.
-        stated_num_frames: Number of frames as the container states it; 0 where it does not.
+        stated_num_frames: Number of frames as the container states it; 0 if it does not.
         num_decoded: Number of frames that were decoded, over all seeks.
         stored_file: The open file in remote storage or in an archive; None of others.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
@@ -133,7 +133,7 @@ class VideoStreamDecoder:
         is_size_known: Whether width and height come from a decoded frame, or were given.
         rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360); 0 until one was decoded.
         is_mirrored: Whether they mirror them left to right before.
-        other_streams: Which video streams there are and which one was chosen; empty where there is one, or the
+        other_streams: Which video streams there are and which one was chosen; empty if there is one, or the
             caller has chosen.
         num_candidates: Between how many streams the choice was.
     """

@@ -82,7 +82,7 @@ class VideoIndex:
         num_reordered: How many frames later than it is shown a frame is decoded at most; 0 without B-frames.
         saved: Folder that the index was read from, and the checksum there; or None. Such an index is pickled as
             these.
-        file_state: Size and time of change, or version, of the video file that was indexed; None where it was no
+        file_state: Size and time of change, or version, of the video file that was indexed; None if it was no
             file.
         pixel_format: FFmpeg's name for the format of the pixels, e.g. ``"yuv420p"``; empty if it is not known.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
@@ -92,7 +92,7 @@ class VideoIndex:
         rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360). They are delivered as
             stored.
         is_mirrored: Whether players mirror them left to right before.
-        other_streams: Which video streams the file has and which one is read; empty where it has one, or the
+        other_streams: Which video streams the file has and which one is read; empty if it has one, or the
             stream was named.
         num_candidates: Between how many streams the choice was, cover pictures aside.
         own_file: Size and version of a remote file, if the index was not read from a folder.
@@ -179,7 +179,7 @@ class VideoIndex:
         return float(1 / self.average_rate) if self.average_rate else 0.0
 
     def key_before(self, frame: int) -> int | None:
-        """Time of the last key frame at or before a frame; None where there is none."""
+        """Time of the last key frame at or before a frame; None if there is none."""
         position = int(self.key_pts.searchsorted(self.pts[frame], side="right")) - 1
         return int(self.key_pts[position]) if position >= 0 else None
 
@@ -346,7 +346,7 @@ def _packets(decoder: VideoStreamDecoder, file: RemoteFile | None) -> _Packets |
         file: Its remote file, if the tables in that and the first packets will do.
 
     Returns:
-        What they state; None where the tables do not do.
+        What they state; None if the tables do not do.
     """
     rows: list[tuple[int, int, bool, bool, bool]] = []
     hides_frames, is_h264, end_pts = False, decoder.codec_name == "h264", 0

@@ -339,7 +339,7 @@ class _DecodedBatches:
             return feed.waiting.popleft() if self._is_decoding else None
 
     def _put(self, batch: SequenceBatch) -> bool:
-        """Wait for room and add a batch; False where no more are wanted."""
+        """Wait for room and add a batch; False if no more are wanted."""
         with self.feed.changed:
             self.feed.changed.wait_for(lambda: len(self._batches) < self._num_ahead or self.decoder.is_stopped)
             self._batches.append(batch)
@@ -527,7 +527,7 @@ class VideoStreamInput(NativeInput):
             stream: Number of the video stream; None for the one with the largest frames, see `index_video`. Of
                 files with several, and others than 0, are decoded on the CPU in any case.
             upright: Whether frames are turned by the angle that their video states, as players do; these are
-                decoded on the CPU in any case. None: no, with a warning where there is one.
+                decoded on the CPU in any case. None: no, with a warning if there is one.
             num_threads: Threads that decode a video on the CPU.
             num_batches_ahead: Batches that are decoded ahead of those in the pipeline, at least 1.
 

@@ -144,9 +144,9 @@ class Videos(CameraRig):
         missing: At points in time at which a camera has no frame, ``"drop"`` ends a sequence, and the next one
             begins after it; ``"bridge"`` continues; ``"raise"`` refuses the data set.
         stream: Number of the video stream in the containers. None for the one with the largest frames, see
-            `index_video`; where there are several, a warning names them.
+            `index_video`; if there are several, a warning names them.
         upright: Whether frames are turned by the angle that their video states, as players do. None: no, with a
-            warning where there is one. Not with ``images="encoded"``.
+            warning if there is one. Not with ``images="encoded"``.
         image_type: ``RGB``, ``BGR`` or ``GRAY``.
         colors: ``"stream"`` for the colors that each stream states, or players assume; ``"bt601"`` for BT.601
             where a stream states none; ``"dali"`` for the pixels of DALI's readers on the CPU, which is slower.
@@ -303,7 +303,7 @@ def expanded(paths: Iterable[str], videos: Videos) -> list[str]:
 
 
 def _matching(path: str, storage: Storage, videos: Videos) -> list[str] | None:
-    """The files that match a pattern; None where it is none."""
+    """The files that match a pattern; None if it is none."""
     if storage.is_remote:
         parts = split_pattern(path)
         if parts is None:
@@ -324,7 +324,7 @@ def _in_folder(storage: Storage, accepted: NameFilter) -> list[str]:
 
 
 def checked_labels(videos: Videos, count: int, argument: str) -> tuple[int | None, ...]:
-    """Return one label for each recording; None for each where there are none."""
+    """Return one label for each recording; None for each if there are none."""
     if videos.labels is not None and len(videos.labels) != count:
         got = f"{len(videos.labels)} label(s) for {count}"
         raise SettingError(f"There must be as many `labels` as `{argument}`, got {got}.")

@@ -336,7 +336,7 @@ class StoredFile(os.PathLike[str]):
 
 
 def split_pattern(path: str) -> tuple[str, str] | None:
-    """Split a URL with a pattern into the folder and the pattern; None where it has none."""
+    """Split a URL with a pattern into the folder and the pattern; None if it has none."""
     before, link, after = _link_of_names(path)
     # The parts of a query of HTTP are not names of files.
     names, query, rest = link.partition("?") if link.startswith("http") else (link, "", "")
