@@ -369,8 +369,8 @@ class DataLoader(TorchInterface):
         finishes that epoch, while this one begins the next.
 
         Raises:
-            NotSupportedError: The input is an iterable, which has no random access; or an epoch was begun in an
-                order that is not a function of the epoch, of a sampler of PyTorch or a function of the user.
+            NotSupportedError: The input is an iterable, which has no random access; or an epoch has begun whose
+                order, from a PyTorch sampler or a function of the user, the epoch alone does not determine.
         """
         return self._run.state().to_dict()
 

@@ -265,20 +265,19 @@ class PipelineDefinition:
         Args:
             *args: Arguments of `nvidia.dali.Pipeline`, in its order.
             worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
-                sample and after the generators of Python, NumPy and PyTorch were seeded there; not called where
-                the input runs in this process. Spawned workers need one that can be pickled.
+                sample and after the generators of Python, NumPy and PyTorch were seeded there; not called if the
+                input runs in this process. Spawned workers need one that can be pickled.
             **kwargs: Arguments of `nvidia.dali.Pipeline` by name, and ``enable_conditionals`` (for steps that
-                use ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Not given: ``batch_size`` is the
-                input's where the input has one, ``num_threads`` is the number of usable cores divided by the
-                number of ranks on this machine (with a GPU at most 8), ``device_id`` is None, which means the CPU
-                (it also takes ``"auto"``, the local rank, and devices of PyTorch), and ``py_start_method`` is
-                ``"fork"`` (with a GPU ``"spawn"``). With ``py_num_workers=0`` the input runs in this process.
-                ``seed`` is also the seed of the draws that steps declare, which is 0 if not given; DALI's
-                operators get another one, derived from it, on each shard but the first. ``decoder_options`` is a
-                dict for all decoders of images on the GPU, also of steps with ``is_encoded``: ``hw_decoder_load``
-                (where a step does not set another one than 0.65), and ``preallocate_height_hint`` and
-                ``preallocate_width_hint``, the largest size in pixels, for which the hardware decoder takes its
-                memory at the start. It has no effect on the CPU.
+                use ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Defaults: ``batch_size`` is the
+                input's. ``num_threads`` is the number of usable cores divided by the ranks on this machine, with a
+                GPU at most 8. ``device_id=None`` is the CPU; ``"auto"`` is the local rank, and devices of PyTorch
+                are taken, too. ``py_start_method`` is ``"fork"``, with a GPU ``"spawn"``. With
+                ``py_num_workers=0`` the input runs in this process. ``seed``, by default 0, is also the seed of
+                the draws of steps; DALI's operators get another one, derived from it, on each shard but the first.
+                ``decoder_options`` is a dict for all decoders of images on the GPU, also of steps with
+                ``is_encoded``: ``hw_decoder_load`` (where a step does not set another one than 0.65), and
+                ``preallocate_height_hint`` and ``preallocate_width_hint``, the largest size in pixels, for which
+                the hardware decoder takes its memory at the start. It has no effect on the CPU.
 
         Returns:
             A `StructuredPipeline`, not built yet; with ``debug=True`` DALI's debug pipeline.

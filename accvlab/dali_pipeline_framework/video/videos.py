@@ -123,8 +123,8 @@ class Videos(CameraRig):
     ``missing_frames``.
 
     Attributes:
-        filenames: Paths or URLs of videos; of a folder, all videos in it, and of a pattern such as
-            ``"train/*.mp4"`` all files that match, in the order of the bytes of their names. A URL may name a
+        filenames: Paths or URLs of videos. A folder stands for all its videos, a pattern such as ``"train/*.mp4"``
+            for all files that match, in the order of the bytes of their names. A URL may name a
             folder if ``file_filters`` does not match its last part. ZIP files are folders, here and in all that
             follows: ``"train.zip"``, ``"train.zip/monday.mp4"``, ``"s3://bucket/train.zip/*.mp4"``. Their videos
             must be stored without compression.

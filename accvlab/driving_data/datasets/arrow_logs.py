@@ -572,9 +572,9 @@ def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int])
 class ArrowLogProvider(DrivingProvider):
     """Logs of py123d, which converts nuScenes, nuPlan, Argoverse 2, Waymo, KITTI-360, PandaSet and others.
 
-    One sample per row of ``sync.arrow``; samples are as `DrivingProvider` has them. Names of scenes are
-    ``<split>/<log>``, tokens the ``uuid`` of the frame, cameras have the names of py123d (``pcam_f0``), categories
-    the names of the labels in lower case. The files are read as version 0.7 of py123d writes them.
+    One sample per row of ``sync.arrow``; samples are as `DrivingProvider` has them. Scenes are named
+    ``<split>/<log>``, cameras as in py123d (``pcam_f0``), categories as their labels in lower case; tokens are the
+    ``uuid`` of the frame. The files are read as version 0.7 of py123d writes them.
 
     - The vehicle is the IMU, as py123d places it (mostly the rear axle); it is the base, also of the lidar, whose
       points py123d stores so. Its pose at a frame lies between the two that are nearest in time.
@@ -612,8 +612,8 @@ class ArrowLogProvider(DrivingProvider):
             sensor_root: Where images lie that are stored as paths: a folder or a URL; for several data sets a
                 mapping of their names.
             lidar_sensor: Name of the lidar, e.g. ``"lidar_top"``; None for the merged one, or else the first.
-            label_names: Names of the labels of boxes, in the order of their numbers, by name of the class of
-                labels, for classes that py123d does not have.
+            label_names: For label classes that py123d does not have: by name of the class, the names of its labels
+                in the order of their numbers.
             storage_options: Arguments of the remote file system of ``sensor_root``.
             **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
                 `DrivingProvider`.
