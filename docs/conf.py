@@ -76,7 +76,7 @@ nitpick_ignore_regex = [
     ),
     (
         r"py:.*",
-        r"(.*\.)?(Counts|Delivery|FailureDiagnosis|Culprit|InputSource|FedSource|RemoteFile|DrawSource)|Sums|PixelArray",
+        r"(.*\.)?(Counts|Delivery|FailureDiagnosis|Culprit|InputSource|FedSource|RemoteFile|DrawSource|RunSettings)|Sums|PixelArray",
     ),
     (r"py:exc", r"As .*"),
 ]
