@@ -141,10 +141,9 @@ $(VENV)/bench.stamp: $(VENV)/test.stamp
 	$(BIN)/python -m pip install -q --no-deps torchcodec==0.13.0
 	touch $@
 
-# What PyTorch is compared by.
+# What PyTorch is compared by; where it cannot be fetched, the check says that this was left out.
 $(VENV)/gpu.stamp: $(VENV)/test.stamp
-	$(BIN)/python -m pip install -q --no-deps torchvision==0.28.0
-	touch $@
+	$(BIN)/python -m pip install -q --no-deps torchvision==0.28.0 && touch $@ || true
 
 $(VENV)/test.stamp: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 	$(BIN)/python $(INSTALL) -e ".[test]"
