@@ -32,7 +32,7 @@ def fields_for_state(blueprint: GroupFormat) -> dict[str, str]:
 
 
 def difference_of_fields(there: Mapping[str, str], here: Mapping[str, str]) -> str:
-    """Say how the fields in a state and those of a loader differ; empty where they do not."""
+    """Say how the fields in a state and those of a loader differ; empty if they do not."""
     if [*there.items()] == [*here.items()]:
         return ""
     more, less = ([path for path in one if path not in other] for one, other in ((here, there), (there, here)))
@@ -84,7 +84,7 @@ class LoaderState:
         total_batch_size: Samples per batch, all shards together.
         segments: What was delivered of this epoch with other batch sizes, before the present one.
         seed: Seed of the random draws.
-        plan: What the order depends on.
+        plan: Settings on which the order depends.
         fields: Types of the fields of the samples, by their paths.
         failed: Indices of samples that have failed on this rank, where a `FaultPolicy` counts them. The only entry
             that differs between ranks, and only there where some have failed.

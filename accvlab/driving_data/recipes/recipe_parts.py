@@ -85,7 +85,7 @@ class RecipeSettings(ABC):
 
     @abstractmethod
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
+        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
 
 
 @attrs.frozen(kw_only=True)
@@ -113,7 +113,7 @@ class AugmentedSettings(DetectorSettings):
 
     Attributes:
         images: How images are augmented in training.
-        output_hw: Another height and width of the output than that of ``images``, see
+        output_hw: Height and width of the output, in place of the size in ``images``, see
             `ImageAugmentation.with_output`.
     """
 
@@ -236,7 +236,7 @@ def text_of(value: str | UInt8) -> str:
 
 @attrs.frozen
 class Request:
-    """What steps are made for.
+    """Conditions for which steps are made.
 
     Attributes:
         settings: The settings of the recipe.
@@ -256,7 +256,7 @@ class Request:
 
 
 class Chain(NamedTuple):
-    """The steps of a recipe: on each frame; what decodes and augments images; and what follows."""
+    """The steps of a recipe: on each frame; to decode and augment images; and after that."""
 
     frames: Sequence[PipelineStepBase]
     images: Sequence[PipelineStepBase]

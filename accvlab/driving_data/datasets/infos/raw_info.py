@@ -28,7 +28,7 @@ class Entry:
     place: str
 
     def need(self, *names: str) -> Any:
-        """Get the value of the first of some names that is there."""
+        """Get the value of the first existing one of some names."""
         for name in names:
             if (value := self.values.get(name)) is not None:
                 return value
@@ -36,7 +36,7 @@ class Entry:
         raise FileError(f"{self.place} has no key {wanted}; it has {there}.")
 
     def get(self, *names: str) -> Any:
-        """Get the value of the first of some names that is there, or None."""
+        """Get the value of the first existing one of some names, or None."""
         for name in names:
             if (value := self.values.get(name)) is not None:
                 return value
