@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
-import signal
 import threading
 import time
 
@@ -82,20 +80,16 @@ class BlockedProvider(IndexProvider):
         return super().get_data(sample_index)
 
 
-class SilentProvider(IndexProvider):
-    """From its tenth sample on, no Python runs in its process: it is stopped, or native code keeps the GIL."""
+class BadSamples(IndexProvider):
+    """Some samples cannot be loaded."""
 
-    def __init__(self, is_stopped: bool) -> None:
-        super().__init__()
-        self._is_stopped = is_stopped
+    def __init__(self, num_samples: int, *bad: int) -> None:
+        super().__init__(num_samples)
+        self.bad = bad
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        if sample_index >= 10:
-            time.sleep(0.5)  # a thread of this process may still have to hand over the batches before
-            if self._is_stopped:
-                os.kill(os.getpid(), signal.SIGSTOP)
-            else:
-                ctypes.PyDLL(None).sleep(1000)
+        if sample_index in self.bad:
+            raise OSError("gone")
         return super().get_data(sample_index)
 
 

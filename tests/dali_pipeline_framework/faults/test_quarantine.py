@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from support.child_processes import join
-from support.providers import IndexProvider
+from support.providers import BadSamples
 
-from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, SampleDataGroup
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
 from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.faults import FailedSample, QuarantineEntry, read_quarantine
 from accvlab.dali_pipeline_framework.faults.fault_policy import Quarantine, summary_of
@@ -74,7 +74,7 @@ def test_a_list_that_cannot_be_written_does_not_end_the_loop(
     faults = FaultPolicy(samples=policy, quarantine=folder / "failed.jsonl")
     received: list[Any] = []
     settings = {"num_workers": num_workers, "start_method": "fork", "output_type": "numpy"}
-    with DataLoader(TwoBad(8), 2, faults=faults, **settings) as loader:
+    with DataLoader(BadSamples(8, 3, 6), 2, faults=faults, **settings) as loader:
         shutil.rmtree(folder)
         loop = iter(loader)
         while len(received) < 4:
@@ -91,15 +91,6 @@ def test_a_list_that_cannot_be_written_does_not_end_the_loop(
         "No such file or directory. Make room, or name another file: `FaultPolicy(quarantine=...)`. Nothing more "
         "is written to it; `failed_samples` of the loader has all."
     ]
-
-
-class TwoBad(IndexProvider):
-    """Samples 3 and 6 cannot be loaded."""
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        if sample_index in (3, 6):
-            raise ValueError("bad")
-        return super().get_data(sample_index)
 
 
 @pytest.mark.parametrize(

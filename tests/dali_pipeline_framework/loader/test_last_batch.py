@@ -18,7 +18,7 @@ from support.providers import IndexProvider, NumberProvider
 from support.samplers import EpochSampler
 from support.start_methods import START_METHODS
 
-from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
+from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.sampling import SampleCounts, StreamingSequenceSampler
 
@@ -347,18 +347,3 @@ def test_own_inputs_decide_what_is_delivered(kind: str, num_workers: int) -> Non
     with make_loader(make(), None if kind == "counted callable" else 4, num_workers=num_workers) as loader:
         for epoch in range(3):
             assert epoch_batches(loader, epoch) == FULL + end
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("last_batch", "pad", "`last_batch` is for data providers; {} is an input"),
-        ("context_name", "at", "`context_name` is for data providers; {} is an input"),
-        ("steps_per_epoch", 3, "`steps_per_epoch` is for endless samplers and inputs; this one has an end"),
-    ],
-)
-@pytest.mark.parametrize("kind", SOURCES)
-def test_own_inputs_take_no_settings_of_epochs(kind: str, name: str, value: Any, message: str) -> None:
-    source = SOURCES[kind][0]()
-    with pytest.raises(SettingError, match=message.format(type(source).__name__)):
-        make_loader(source, None if kind == "counted callable" else 4, **{name: value})

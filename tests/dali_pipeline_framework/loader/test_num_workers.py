@@ -15,7 +15,6 @@ from support.providers import IndexProvider
 from support.warnings_of_product import of_product
 
 from accvlab.dali_pipeline_framework import FaultPolicy, ImageDecoder
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.limits import control_groups
 from accvlab.dali_pipeline_framework.loader import DataLoader
@@ -66,23 +65,6 @@ def test_that_many_processes_load(monkeypatch: pytest.MonkeyPatch) -> None:
     with loader:
         assert indices(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
         assert len(worker_pids()) == 3
-
-
-@pytest.mark.parametrize("value", ["auto", "2"])
-def test_texts_are_refused(value: Any) -> None:
-    rule = (
-        "`num_workers` must be a whole number of at least 0, or None for as many as this rank has usable cores, "
-        f"at most 8; got '{value}'."
-    )
-    with pytest.raises(SettingError) as caught:
-        DataLoader(IndexProvider(8), 4, num_workers=value)
-    assert str(caught.value) == rule
-
-
-@pytest.mark.parametrize("value", [-1, 1.5, True])
-def test_other_values_are_refused(value: Any) -> None:
-    with pytest.raises(SettingError, match="`num_workers` must be a whole number of at least 0"):
-        DataLoader(IndexProvider(8), 4, num_workers=value)
 
 
 # --- more workers than cores --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.loaders import pipeline_of
 from support.pipelines import indices
-from support.providers import IndexProvider
+from support.providers import BadSamples, IndexProvider
 
 from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.faults.fault_policy import FailedSamples, FaultPolicy
@@ -112,24 +112,9 @@ def test_a_batch_per_worker_however_large() -> None:
     assert sent_ahead(9, 6, 3500, 10_000) == [2] * 9
 
 
-class FailingProvider(IndexProvider):
-    """Sample 20 cannot be loaded."""
-
-    def get_data(self, sample_index: int) -> Any:
-        if sample_index == 20:
-            raise ValueError("no such file")
-        return super().get_data(sample_index)
-
-
-def loader_of(num_samples: int, batch_size: int, provider: Any = IndexProvider, **settings: Any) -> DataLoader:
-    return DataLoader(
-        provider(num_samples),
-        batch_size,
-        num_threads=1,
-        start_method="fork",
-        output_type="numpy",
-        **{"num_workers": 2, **settings},
-    )
+def loader_of(provider: IndexProvider, batch_size: int, **settings: Any) -> DataLoader:
+    how = {"num_workers": 2, "num_threads": 1, "start_method": "fork", "output_type": "numpy", **settings}
+    return DataLoader(provider, batch_size, **how)
 
 
 def depth_of(loader: DataLoader) -> int:
@@ -139,25 +124,24 @@ def depth_of(loader: DataLoader) -> int:
 
 class TestLoader:
     def test_how_far_it_loads_ahead_by_itself(self) -> None:
-        with loader_of(64, 2) as loader:
+        with loader_of(IndexProvider(64), 2) as loader:
             assert indices(loader) == np.arange(64).reshape(32, 2).tolist()
             assert depth_of(loader) == 16
 
     def test_a_depth_that_was_asked_for_is_kept(self) -> None:
         for asked, depth in ((1, 2), (3, 3)):
-            settings = {"num_workers": 2, "num_threads": 1, "start_method": "fork", "output_type": "numpy"}
-            with DataLoader(IndexProvider(32), 1, prefetch_queue_depth=asked, **settings) as loader:
+            with loader_of(IndexProvider(32), 1, prefetch_queue_depth=asked) as loader:
                 assert indices(loader) == [[index] for index in range(32)]
                 assert depth_of(loader) == depth
 
     def test_abandoned_epochs_are_followed_by_whole_ones(self) -> None:
-        with loader_of(100, 1) as loader:
+        with loader_of(IndexProvider(100), 1) as loader:
             for _ in range(3):
                 assert indices(loader, 6) == [[index] for index in range(6)]
             assert indices(loader) == [[index] for index in range(100)]
 
     def test_a_bad_sample_that_nobody_asked_for_does_no_harm(self) -> None:
-        with loader_of(60, 1, FailingProvider) as loader:
+        with loader_of(BadSamples(60, 20), 1) as loader:
             for batch in loader:
                 if batch["index"].item() == 6:
                     break
@@ -168,10 +152,10 @@ class TestLoader:
                 next(batches)
 
     def test_it_goes_on_with_a_saved_state(self) -> None:
-        with loader_of(40, 2) as loader:
+        with loader_of(IndexProvider(40), 2) as loader:
             batches = iter(loader)
             first = [next(batches)["index"].ravel().tolist() for _ in range(3)]
             state = loader.state_dict()
-        with loader_of(40, 2, num_workers=3) as loader:
+        with loader_of(IndexProvider(40), 2, num_workers=3) as loader:
             loader.load_state_dict(state)
             assert first + indices(loader) == np.arange(40).reshape(20, 2).tolist()
