@@ -143,6 +143,7 @@ def test_lists_may_be_written_by_hand(tmp_path: Path) -> None:
         ({"max_failed": 1}, "`max_failed` does not go with samples='raise'"),
         ({"exclude": "x"}, "`exclude` does not go with samples='raise'"),
         ({"quarantine": 3}, "`quarantine` must be the path"),
+        ({"checks_images": "yes"}, "checks_images"),
         ({"samples": "skip", "exclude": 3}, "`exclude` must be the path of a file, or several of them, got 3"),
         ({"restarts": -1}, "`restarts` must be a whole number of at least 0"),
         ({"blocked_after": 0}, "`blocked_after` must be .*above 0|`blocked_after` must be"),

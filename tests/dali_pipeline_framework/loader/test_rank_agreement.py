@@ -74,29 +74,41 @@ DIFFERENT: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
+def told(as_rank: AsRank, make: Callable[[int], DataLoader], order: Sequence[int] = (0, 1)) -> list[str]:
+    """The differences that both ranks are told, of which one begins its first loop before the other one."""
+    first, second = order
+    with contextlib.ExitStack() as stack:
+        loaders = {}
+        for rank in order:
+            as_rank(rank)
+            loaders[rank] = stack.enter_context(make(rank))
+        as_rank(first)
+        loop = iter(loaders[first])  # has not seen the other one yet
+        as_rank(second)
+        try:
+            iter(loaders[second])
+        except SettingError as error:
+            message = str(error)
+        else:
+            return []
+        as_rank(first)
+        with pytest.raises(SettingError) as at_first:
+            next(loop)
+        assert str(at_first.value) == message
+    begin, *lines, end = message.splitlines()
+    assert begin == "Ranks that share the data of a loader have different settings:"
+    assert end == "Give all of them the same, and load the same state on all of them."
+    return [line.removeprefix("  - ") for line in lines]
+
+
 @pytest.mark.parametrize("what", DIFFERENT)
 def test_a_difference_is_named_on_both_ranks(what: str, as_rank: AsRank) -> None:
     arguments, lines = DIFFERENT[what]
-    loaders = []
-    for others in ({}, arguments):
-        as_rank(len(loaders))
-        loaders.append(loader_of(**others))
-    as_rank(0)
-    loop = iter(loaders[0])  # has not seen the other one yet
-    as_rank(1)
-    with pytest.raises(SettingError) as at_one:
-        iter(loaders[1])
-    as_rank(0)
-    with pytest.raises(SettingError) as at_zero:
-        next(loop)
-    assert str(at_zero.value) == str(at_one.value)
-    assert str(at_one.value).splitlines() == [
-        "Ranks that share the data of a loader have different settings:",
-        *(f"  - {line}" for line in lines),
-        "Give all of them the same, and load the same state on all of them.",
-    ]
-    for loader in loaders:
-        loader.close()
+    assert told(as_rank, lambda rank: loader_of(**(arguments if rank else {}))) == lines
+
+
+def test_the_other_order_of_ranks_is_named_alike(as_rank: AsRank) -> None:
+    assert told(as_rank, lambda rank: loader_of(2 + rank), (1, 0)) == ["batch_size: 3 on rank 1, 2 on rank 0"]
 
 
 @pytest.mark.parametrize(
@@ -110,51 +122,20 @@ def test_a_difference_is_named_on_both_ranks(what: str, as_rank: AsRank) -> None
 def test_orders_given_as_indices_are_compared(
     as_rank: AsRank, of_rank: Callable[[int], Any], difference: str
 ) -> None:
-    loaders = []
-    for rank in range(2):
-        as_rank(rank)
-        arguments = {"sampler": of_rank(rank), "shard": "torch", "num_workers": 0}
-        loaders.append(DataLoader(IndexProvider(16), 2, **arguments))
-    as_rank(0)
-    iter(loaders[0])
-    as_rank(1)
-    with pytest.raises(SettingError, match=difference):
-        iter(loaders[1])
-    for loader in loaders:
-        loader.close()
+    def make(rank: int) -> DataLoader:
+        return DataLoader(IndexProvider(16), 2, sampler=of_rank(rank), shard="torch", num_workers=0)
 
-
-def test_the_other_order_of_ranks_is_named_alike(as_rank: AsRank) -> None:
-    loaders = {}
-    for rank, size in ((1, 3), (0, 2)):
-        as_rank(rank)
-        loaders[rank] = loader_of(size)
-    as_rank(1)
-    loop = iter(loaders[1])
-    as_rank(0)
-    with pytest.raises(SettingError, match="batch_size: 3 on rank 1, 2 on rank 0"):
-        iter(loaders[0])
-    as_rank(1)
-    with pytest.raises(SettingError, match="batch_size: 3 on rank 1, 2 on rank 0"):
-        next(loop)
-    for loader in loaders.values():
-        loader.close()
+    assert any(line.startswith(difference) for line in told(as_rank, make))
 
 
 def test_a_state_that_one_rank_has_loaded_is_seen(as_rank: AsRank) -> None:
-    loaders = []
-    for rank in range(2):
-        as_rank(rank)
-        loaders.append(loader_of())
-    as_rank(0)
-    begin(loaders[0])
-    state = loaders[0].state_dict()
-    as_rank(1)
-    loaders[1].load_state_dict(state)
-    with pytest.raises(SettingError, match="first batch of the first loop: 0 on rank 0, 1 on rank 1"):
-        iter(loaders[1])
-    for loader in loaders:
-        loader.close()
+    def make(rank: int) -> DataLoader:
+        loader = loader_of()
+        if rank == 1:
+            loader.load_state_dict(_state_behind_a_batch())
+        return loader
+
+    assert told(as_rank, make) == ["first batch of the first loop: 0 on rank 0, 1 on rank 1"]
 
 
 class Bounded(ArrayStep):
@@ -169,9 +150,6 @@ class Bounded(ArrayStep):
     def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
         return data
 
-    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
-
 
 @pytest.mark.parametrize(
     ("names", "bounds", "is_same"),
@@ -180,16 +158,9 @@ class Bounded(ArrayStep):
 def test_steps_are_compared_whatever_the_order_of_sets_and_addresses(
     as_rank: AsRank, names: str, bounds: list[float], is_same: bool
 ) -> None:
-    loaders = []
-    for rank, step in enumerate([Bounded("ab", [1, 2.5]), Bounded(names, bounds)]):
-        as_rank(rank)
-        loaders.append(loader_of(steps=[step]))
-    begin(loaders[1])
-    as_rank(0)
-    with contextlib.nullcontext() if is_same else pytest.raises(SettingError, match="step 0: Bounded"):
-        iter(loaders[0])
-    for loader in loaders:
-        loader.close()
+    steps = [Bounded("ab", [1, 2.5]), Bounded(names, bounds)]
+    found = told(as_rank, lambda rank: loader_of(steps=[steps[rank]]))
+    assert [line.partition("(")[0] for line in found] == ([] if is_same else ["step 0: Bounded"])
 
 
 # --- starts of one job that share a store -------------------------------------------------------------------
