@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import pytest
-from support.child_processes import run_process
+from support.child_processes import run_python
 from support.scripts import messages, run_script
 from support.start_methods import START_METHODS
 
@@ -54,6 +52,5 @@ for workers in (0, 1):
 
 
 def test_garbage_is_left_before_it_is_collected() -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = run_process([sys.executable, "-c", _COLLECTS_FIRST], env=environment)
+    done = run_python(_COLLECTS_FIRST)
     assert (done.stdout, done.stderr, done.returncode) == ("7\n7\n", "", 0)

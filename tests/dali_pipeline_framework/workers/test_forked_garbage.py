@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from typing import Any
 
-from support.child_processes import run_process
+from support.child_processes import run_python
 from support.loaders import make_loader
 from support.pipelines import indices, shuffled
 from support.providers import IndexProvider
@@ -74,6 +73,5 @@ with make_loader(shuffled(IndexProvider(8)), num_workers=1, start_method="fork")
 
 
 def test_nor_before_the_worker_runs_code_of_this_library() -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = run_process([sys.executable, "-c", _COLLECTS_FIRST], env=environment)
+    ended = run_python(_COLLECTS_FIRST)
     assert ended.stdout == "[[0, 1, 2, 3], [4, 5, 6, 7]] True\n", ended.stderr

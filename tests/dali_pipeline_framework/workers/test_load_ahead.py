@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import heapq
-import math
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from scripted_workers import ScriptedWorkers, pool_of
 from support.loaders import pipeline_of
 from support.pipelines import indices
 from support.providers import BadSamples, IndexProvider
 
 from accvlab.dali_pipeline_framework.errors import SourceError
-from accvlab.dali_pipeline_framework.faults.fault_policy import FailedSamples, FaultPolicy
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.sampling import SequentialSampler
-from accvlab.dali_pipeline_framework.workers.messages import Loaded, Task, Work
-from accvlab.dali_pipeline_framework.workers.plans import BatchPlan
-from accvlab.dali_pipeline_framework.workers.pool.pool import Pool, PoolSettings, evening_depth
+from accvlab.dali_pipeline_framework.workers.pool.pool import PoolSettings, evening_depth
 
 
 def share_of_ideal(batch_times: Sequence[float], num_workers: int, depth: int) -> float:
@@ -52,46 +46,15 @@ def test_slow_samples_hold_up_nobody(num_workers: int, batch_size: int) -> None:
     assert share_of_ideal(times, num_workers, num_workers) < 0.85
 
 
-class ObedientWorkers:
-    """Load each batch once they are waited for, which takes no time; they note what was sent."""
-
-    most_tasks, starts_late, most_bytes, last_sent = 2, False, math.inf, -1
-
-    def __init__(self, batch_bytes: int) -> None:
-        self.inbox: deque[tuple[int, Any]] = deque()
-        self.sent: list[tuple[int, int]] = []
-        self._work = Work(num_bytes=batch_bytes)
-        self._pending: list[tuple[int, Task]] = []
-
-    def send(self, number: int, task: Task) -> None:
-        self.sent.append(task.position)
-        self._pending.append((number, task))
-
-    def wait(self, timeout_s: float) -> None:
-        self.inbox.extend(
-            (number, Loaded(task.number, [], range(1), self._work)) for number, task in self._pending
-        )
-        self._pending.clear()
-
-    def pid(self, number: int) -> int:
-        return 0
-
-    def _nothing(self, *arguments: Any) -> None: ...
-
-    prepare = start = recycle = forget_before = repair = kill = close = is_stopped = described = _nothing
-
-
 def sent_ahead(num_batches: int, window: int, bytes_in_window: float, batch_bytes: int) -> list[int]:
     """For each batch that is received, how many behind it two workers have loaded, or load."""
-    workers: Any = ObedientWorkers(batch_bytes)
-    plan = BatchPlan(SamplerInputCallable(IndexProvider(num_batches), SequentialSampler(num_batches, 1)), 1)
-    pool = Pool(plan, workers, PoolSettings(2, window, bytes_in_window), FailedSamples(FaultPolicy()))
-    pool.start()
+    workers = ScriptedWorkers(batch_bytes=batch_bytes)
+    pool = pool_of(num_batches, workers, PoolSettings(2, window, bytes_in_window))
     ahead = []
     for batch in range(num_batches):
         assert pool.get((0, batch)).position == (0, batch)  # type: ignore[union-attr]
         for _ in range(window):  # as if the loop took long
-            workers.wait(0.0)
+            workers.wait(1.0)
             pool.get((0, batch))
         ahead.append(len(workers.sent) - batch - 1)
         pool.release_through((0, batch))
@@ -100,16 +63,18 @@ def sent_ahead(num_batches: int, window: int, bytes_in_window: float, batch_byte
     return ahead
 
 
-def test_as_many_batches_as_the_window_has_are_loaded_ahead() -> None:
-    assert sent_ahead(12, 6, 1e9, 1000) == [6] * 12
-
-
-def test_no_more_than_may_take_memory() -> None:
-    assert sent_ahead(9, 6, 3500, 1000) == [3] * 9
-
-
-def test_a_batch_per_worker_however_large() -> None:
-    assert sent_ahead(9, 6, 3500, 10_000) == [2] * 9
+@pytest.mark.parametrize(
+    ("num_batches", "bytes_in_window", "batch_bytes", "ahead"),
+    [
+        pytest.param(12, 1e9, 1000, 6, id="as many as the window has"),
+        pytest.param(9, 3500, 1000, 3, id="no more than may take memory"),
+        pytest.param(9, 3500, 10_000, 2, id="one per worker, however large"),
+    ],
+)
+def test_so_many_batches_are_loaded_ahead(
+    num_batches: int, bytes_in_window: float, batch_bytes: int, ahead: int
+) -> None:
+    assert sent_ahead(num_batches, 6, bytes_in_window, batch_bytes) == [ahead] * num_batches
 
 
 def loader_of(provider: IndexProvider, batch_size: int, **settings: Any) -> DataLoader:
