@@ -17,12 +17,13 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 _LARGE = (1 << 33) + 1
 
 
-def assert_refused(make: Callable[[], Any], words: str, error: type[Exception] = SettingError) -> None:
+def assert_refused(make: Callable[[], Any], words: str, error: type[Exception] = SettingError) -> Exception:
     """Check that a call is refused by an error whose message has these words; ``...`` stands for others."""
     with pytest.raises(error) as caught:
         make()
     pattern = ".*".join(map(re.escape, words.split("...")))
     assert re.search(pattern, str(caught.value), re.DOTALL), str(caught.value)
+    return caught.value
 
 
 def refusal(read: Callable[[], Any], error: type[Exception] = FileError) -> str:

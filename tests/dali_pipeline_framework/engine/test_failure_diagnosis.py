@@ -74,6 +74,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+def error_of(rig: Rig, message: str | None = None, **settings: Any) -> GraphError:
+    """The error of the first batch that has a damaged image."""
+    loader = make_loader(shuffled(rig), steps=_STEPS, **settings)
+    with loader, pytest.raises(GraphError, match=message) as caught:
+        list(loader)
+    return caught.value
+
+
 def blamed(error: BaseException) -> list[tuple[str, str]]:
     return re.findall(r"\n  - (sample \d+), field (.*?): ", str(error))
 
@@ -88,44 +96,30 @@ def blamed(error: BaseException) -> list[tuple[str, str]]:
     ids=["by element", "by sample", "not folded"],
 )
 def test_what_dali_names_is_tried_first(settings: dict[str, Any], number: int, made: list[int]) -> None:
-    with make_loader(shuffled(Rig([(6, 3)])), steps=_STEPS, **settings) as loader:
-        batches = iter(loader)
-        next(batches)
-        with pytest.raises(GraphError, match=rf"\nFailed to decode sample #{number} ") as caught:
-            next(batches)
-    assert blamed(caught.value) == [("sample 6", "cameras[3].image")]
-    assert caught.value.sample_indices == (6,)
+    error = error_of(Rig([(6, 3)]), rf"\nFailed to decode sample #{number} ", **settings)
+    assert blamed(error) == [("sample 6", "cameras[3].image")]
+    assert error.sample_indices == (6,)
     # The sample; the others together; the camera; the others; all but the last step.
     expected = [1, 3, 1, 1, 1]
     assert made == (expected if "fold_arrays" not in settings else [1, 3, 1, 1, 1, 1, 1])
 
 
 def test_what_the_cpu_cannot_decode_is_tried_first(made: list[int]) -> None:
-    with make_loader(shuffled(Rig([(1, 3), (3, 0)])), steps=_STEPS) as loader, pytest.raises(GraphError) as caught:
-        next(iter(loader))
-    assert blamed(caught.value) == [("sample 1", "cameras[3].image"), ("sample 3", "cameras[0].image")]
+    error = error_of(Rig([(1, 3), (3, 0)]))
+    assert blamed(error) == [("sample 1", "cameras[3].image"), ("sample 3", "cameras[0].image")]
     assert made[:4] == [2, 1, 1, 2]  # both together, each of them, the others
 
 
 def test_without_a_name_halves_are_tried(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failure_diagnosis, "claimed_size", lambda file: (1, 1))
     monkeypatch.setattr(failure_diagnosis, "jpeg_damage", lambda file: "")
-    with make_loader(shuffled(Rig([(6, 3)], kept=0.02)), steps=_STEPS) as loader:
-        batches = iter(loader)
-        next(batches)
-        with pytest.raises(GraphError, match="nvImageCodec failure: '#") as caught:
-            next(batches)
-    assert blamed(caught.value) == [("sample 6", "cameras[3].image")]
+    error = error_of(Rig([(6, 3)], kept=0.02), "nvImageCodec failure: '#")
+    assert blamed(error) == [("sample 6", "cameras[3].image")]
     assert made == [2, 2, 1, 1, 1, 1, 1, 1, 1]
 
 
 def test_each_of_several_is_found(made: list[int]) -> None:
-    with (
-        make_loader(shuffled(Rig([(0, 5), (2, 1), (2, 2)])), steps=_STEPS) as loader,
-        pytest.raises(GraphError) as caught,
-    ):
-        next(iter(loader))
-    assert blamed(caught.value) == [
+    assert blamed(error_of(Rig([(0, 5), (2, 1), (2, 2)]))) == [
         ("sample 0", "cameras[5].image"),
         ("sample 2", "cameras[1].image, cameras[2].image"),
     ]

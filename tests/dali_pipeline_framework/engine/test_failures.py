@@ -268,8 +268,8 @@ class TestOwnInputs:
 
     def test_a_wrong_number_of_fields_is_named(self) -> None:
         words = (
-            "WrongNumberOfFields returned 2 fields, but its blueprint has 5: cameras[0].image, cameras[0].boxes, ..."
-            " index."
+            "WrongNumberOfFields returned 2 fields, but its blueprint has 5: cameras[0].image, cameras[0].boxes, "
+            "... index."
         )
         with make_iterator(self.WrongNumberOfFields(), batch_size=2) as iterator:
             assert_refused(lambda: next(iter(iterator)), words, ValueError)
@@ -344,7 +344,8 @@ class TestSpawn:
         assert isinstance(found, FileError) == isinstance(error, FileError)
         assert str(error) in message
         assert ("must be importable there" in message) == isinstance(error, ImportError)  # where it helps
-        assert "The input (ShuffledShardedInputCallable) could not be unpickled in the worker process: " in message
+        unpickled = "The input (ShuffledShardedInputCallable) could not be unpickled in the worker process: "
+        assert (unpickled in message) == isinstance(error, ImportError)
 
     @pytest.mark.wide
     def test_a_missing_main_guard_is_named(self, tmp_path: Path) -> None:

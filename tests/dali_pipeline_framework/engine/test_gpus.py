@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import subprocess
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 import torch
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
-from support.child_processes import run_process
+from support.child_processes import run_python
 from support.gpu_definitions import pretend_gpus
 from support.loaders import pipeline_of
 from support.pipelines import shuffled
@@ -286,5 +285,5 @@ def test_the_memory_of_a_gpu_is_given_back_only_where_one_is_used(monkeypatch: p
 
 def test_the_modules_of_gpus_do_not_import_pytorch() -> None:
     code = "import sys, accvlab.dali_pipeline_framework.engine.dali.gpus; print('torch' in sys.modules)"
-    done = run_process([sys.executable, "-c", code], check=True)
+    done = run_python(code, check=True)
     assert done.stdout == "False\n"
