@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline, do_not_convert
+from support.array_samples import group_of
 from support.arrays import DT, encoded_image, gradient
 from support.loaders import make_loader
 from support.pipelines import make_iterator, shuffled
@@ -41,13 +42,8 @@ class Rig(IndexProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        camera = SampleDataGroup()
-        camera.add_data_field("image", DT.UINT8)
-        for number in range(9):
-            camera.add_data_field(f"matrix_{number}", DT.FLOAT)
-        blueprint = super().sample_data_structure
-        blueprint.add_data_group_field_array("cameras", camera, 6)
-        return blueprint
+        matrices = {f"matrix_{number}": DT.FLOAT for number in range(9)}
+        return group_of(index=DT.INT64, cameras=(group_of(image=DT.UINT8, **matrices), 6))
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         sample = super().get_data(sample_index)

@@ -416,18 +416,6 @@ class TestSettings:
 
 
 class TestFormats:
-    def test_all_problems_are_reported_together(self) -> None:
-        steps = [ImageUser("image"), ImageUser("index"), ImageUser("nothing")]
-        definition = PipelineDefinition(shuffled(FaultyProvider("none")), steps)
-        with pytest.raises(KeyError) as caught:
-            definition.get_dali_pipeline()
-        assert isinstance(caught.value, ValueError)
-        message = str(caught.value)
-        assert "The processing steps do not fit the data: 2 problems." in message
-        assert "step 1 (ImageUser):\n    - index: must be UINT8, got INT64" in message
-        assert "step 2 (ImageUser), given the format from before the step that failed:\n    - No" in message
-        assert [problem.path for problem in caught.value.problems] == [("index",), None]
-
     def test_nothing_is_loaded_or_started_for_it(self) -> None:
         definition = PipelineDefinition(shuffled(FaultyProvider("die", 0)), [ImageUser("nothing")])
         with pytest.raises(KeyError, match="No occurrences of images found"):

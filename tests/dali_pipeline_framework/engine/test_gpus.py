@@ -14,6 +14,7 @@ import pytest
 import torch
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
+from support.array_samples import group_of
 from support.child_processes import run_python
 from support.gpu_definitions import pretend_gpus
 from support.loaders import pipeline_of
@@ -28,7 +29,6 @@ from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import (
     DALIStructuredOutputIterator,
     PipelineDefinition,
-    SampleDataGroup,
     output_conversion,
 )
 from accvlab.dali_pipeline_framework.pipeline.pipeline_arguments import checked_device
@@ -184,8 +184,7 @@ class StandIn:
 
 def converted(tensor: Any, **settings: Any) -> list[Any]:
     """A batch of one field."""
-    blueprint = SampleDataGroup()
-    blueprint.add_data_field("field", tensor.dtype)
+    blueprint = group_of(field=tensor.dtype)
     delivery = Delivery.of_plain_outputs([tensor.array.dtype])
     convert = output_conversion.OutputConverter("torch", blueprint.format, delivery, **settings)
     outputs: Any = [SimpleNamespace(as_tensor=lambda: tensor)]

@@ -123,17 +123,6 @@ def test_after_a_failure_the_workers_are_gone_though_the_error_is_held() -> None
     assert caught.value is not None
 
 
-def test_an_exception_in_the_loop_closes_through_the_context_manager() -> None:
-    def fail_in_loop() -> None:
-        with make_iterator(shuffled(IndexProvider()), py_num_workers=2) as iterator:
-            for _ in iterator:
-                raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail_in_loop()
-    assert worker_pids() == []
-
-
 @pytest.fixture
 def run_script(tmp_path: Path) -> Iterator[Callable[[str], Script]]:
     """Starts a script as the leader of a process group of its own; nothing of it is left after the test."""

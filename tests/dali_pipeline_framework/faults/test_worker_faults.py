@@ -113,20 +113,6 @@ def test_batches_before_a_deadly_sample_come_first_and_only_its_batch_is_left_ou
     assert numbers(received) == due[:deadly] + due[deadly + 1 :]
 
 
-def test_batches_come_first_in_order_where_two_samples_are_deadly(tmp_path: Path) -> None:
-    provider = DeadlyProvider(tmp_path, "kill", {11: 9, 14: 9}, pace_s=0.002)
-    received, first_errors = [], {}
-    with loader_of(provider, shuffle=False, num_workers=4) as loader:
-        loop = iter(loader)
-        while len(received) < 8:
-            try:
-                received.append(next(loop))
-            except WorkerDiedError as error:
-                first_errors.setdefault(min(error.sample_indices), len(received))
-    assert numbers(received) == [[*range(n, n + 4)] for n in range(0, 40, 4) if n not in (8, 12)]
-    assert first_errors == {11: 2, 14: 2}
-
-
 def test_a_loop_that_is_left_before_the_error_is_due_leaves_nothing_of_it_behind(tmp_path: Path) -> None:
     provider = SlowAt(tmp_path, "kill", {11: 1})
     provider.slow_index, provider.waits_for_death = 4, True

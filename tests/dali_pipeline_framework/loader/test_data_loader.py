@@ -21,7 +21,6 @@ from support.providers import FaultyProvider, IndexProvider, NumberProvider
 from support.refusals import assert_refused
 from support.samplers import EndlessSampler, EpochSampler
 from support.start_methods import START_METHODS
-from support.steps import Doubler
 
 from accvlab.dali_pipeline_framework.engine.structured_pipeline import StructuredPipeline
 from accvlab.dali_pipeline_framework.errors import (
@@ -339,16 +338,6 @@ class TestAttributes:
             assert (loader.batch_size, loader.dataset) == (3, source)
             with pytest.raises(TypeError, match="is not known"):
                 len(loader)
-
-    def test_the_format_is_that_of_the_batches(self) -> None:
-        steps = [Doubler("gain")]
-        with make_loader(by_sampler(ShuffledSampler(8), NumberProvider(8), None), 4, steps=steps) as loader:
-            assert loader.sample_data_structure.field_names_flat == (
-                "index", "pair", "name", "cameras.[0].label", "cameras.[0].gain", "cameras.[1].label",
-                "cameras.[1].gain",
-            )  # fmt: skip
-            batch = next(iter(loader))
-            assert batch["cameras"][1]["gain"].tolist() == [2 * index + 1 for index in batch["index"].tolist()]
 
 
 class TestLogging:

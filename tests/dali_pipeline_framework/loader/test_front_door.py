@@ -18,7 +18,6 @@ from accvlab.dali_pipeline_framework import (
     PipelineDefinition,
     SamplerInputCallable,
     SequentialSampler,
-    Shard,
     ShuffledSampler,
     WeightedSampler,
 )
@@ -177,20 +176,6 @@ class TestTorchDataLoader:
         assert not isinstance(loader_of(), torch.utils.data.DataLoader)
         assert type(loader) is type(loader_of(as_torch_data_loader=True))
 
-    def test_is_the_same_object_with_state_epochs_and_shards(self) -> None:
-        loader = loader_of(shuffle=True, as_torch_data_loader=True, shard=(1, 2), batch_size=2)
-        plain = loader_of(shuffle=True, shard=(1, 2), batch_size=2)
-        assert indices(loader) == indices(plain)
-        loader.set_epoch(4)
-        next(iter(loader))
-        state = loader.state_dict()
-        plain.load_state_dict(state)
-        assert plain.epoch == 4
-        rest = indices(plain)
-        loader.load_state_dict(state)
-        assert indices(loader) == rest
-        assert loader.shard == Shard(1, 2)
-
     def test_attributes_can_be_added(self) -> None:
         loader: Any = loader_of(as_torch_data_loader=True)
         loader.note = 3
@@ -237,19 +222,6 @@ class TestTrainers:
                 has_stepped.append(accelerator.sync_gradients)
             assert has_stepped == [False, True, True]
             assert not accelerator.gradient_state.in_dataloader
-
-    @pytest.mark.wide  # trainers/lightning.md of docs runs it too, and to import Lightning takes seconds
-    def test_fabric_iterates_over_it_and_sets_its_epochs(self) -> None:
-        from lightning_fabric import Fabric
-
-        fabric = Fabric(accelerator="cpu", devices=1)
-        loader = loader_of(shuffle=True, as_torch_data_loader=True, output_type="torch")
-        wrapped = fabric.setup_dataloaders(loader)
-        assert len(wrapped) == 2
-        expected = [indices(loader_of(shuffle=True, output_type="torch"))]
-        assert indices(wrapped) == expected[0]
-        assert indices(wrapped) != expected[0]
-        assert loader.epoch == 2
 
 
 def test_the_repr_has_one_line_for_the_input_and_one_for_the_steps() -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support.child_processes import worker_pids
 from support.laws import each_value
 from support.providers import IndexProvider
 from support.refusals import assert_refused
@@ -26,7 +24,7 @@ from torch.utils.data import (
 )
 from torch.utils.data import DataLoader as TorchLoader
 
-from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
+from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import NotSupportedError, SettingError, StateError
 
 SIZE = 22
@@ -246,20 +244,6 @@ def test_the_rest_of_an_epoch_that_is_left_is_not_delivered() -> None:
             for batch in loader:
                 assert numbers(batch) == rotated(epoch)[:4]
                 break
-
-
-def test_a_worker_that_is_killed_is_replaced_in_the_same_order(caplog: pytest.LogCaptureFixture) -> None:
-    torch.manual_seed(7)
-    expected = of_torch(RandomSampler(range(SIZE)), 2, 1)
-    torch.manual_seed(7)
-    with loader_of(RandomSampler(range(SIZE)), 2, num_workers=1, faults=FaultPolicy(restarts=1)) as loader:
-        batches = []
-        for batch in loader:
-            batches.append(numbers(batch))
-            if len(batches) == 3:
-                os.kill(worker_pids()[0], signal.SIGKILL)
-    assert sum("Restart 1 of at most 1" in message for message in caplog.messages) == 1
-    assert [batches] == expected
 
 
 # --- stopping and going on -------------------------------------------------------------------------------

@@ -39,7 +39,6 @@ from accvlab.dali_pipeline_framework.inputs import (
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.sampling import (
-    MixedSampler,
     ShuffledSampler,
     StreamingSequenceSampler,
     WeightedSampler,
@@ -127,20 +126,6 @@ def test_workers_and_depths_do_not_matter(name: str) -> None:
         arguments = OTHER_WORKERS[turn % len(OTHER_WORKERS)]
         position = states[(3 * turn + 2) % len(states)]
         assert is_continued(order, loops, position, **arguments), arguments
-
-
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [
-        ("mixture", "forkserver"),
-        ("stateful sampler", "forkserver"),
-        pytest.param("mixture", "spawn", marks=pytest.mark.wide),
-    ],
-)
-def test_the_start_method_does_not_matter(name: str, method: str) -> None:
-    order = ORDERS[name]
-    loops, states = loops_with_states(order, num_workers=1)
-    assert is_continued(order, loops, states[3], num_workers=2, start_method=method)
 
 
 def test_a_loader_that_runs_goes_back_and_forth() -> None:
@@ -360,16 +345,6 @@ def test_a_state_is_a_small_value() -> None:
             "last_batch": "drop",
         },
     }
-
-
-def test_a_state_is_small_also_for_a_mixture_of_streams() -> None:
-    provider = IndexProvider(10**9)
-    samplers = [StreamingSequenceSampler([10**6] * 100, seed=2**60 + i) for i in range(8)]
-    offsets = [10**8 * i for i in range(8)]
-    sampler = MixedSampler(samplers, [1 / 8] * 8, offsets=offsets, last_batch="pad")
-    with make_loader(by_sampler(sampler, provider), 10**4, shard=(0, 1), seed=2**62) as loader:
-        state = loader.state_dict()
-        assert len(json.dumps(state)) < 8000
 
 
 def test_json_text_and_bytes_are_read_too() -> None:

@@ -85,14 +85,6 @@ def test_threads_share_the_batches_of_an_iterator(num_workers: int) -> None:
         assert sorted(itertools.chain(*received)) == sorted(itertools.chain(*alone))
 
 
-def test_each_thread_s_share_counts() -> None:
-    with loader_of(IndexProvider(60), 0) as loader:
-        loop = iter(loader)
-        for number in range(1, 8):
-            called_in_thread(loop.__next__, "receiver").result()
-            assert loader.state_dict()["batch"] == number
-
-
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_loop_that_another_thread_closes_raises_a_closed_error(num_workers: int) -> None:
     provider = WaitingProvider(threading.Event if num_workers == 0 else multiprocessing.get_context("fork").Event)
@@ -129,35 +121,6 @@ def test_a_state_does_not_wait_for_a_batch() -> None:
         assert looping.result(30) == BATCHES[:6]
 
 
-def test_states_of_another_thread_are_those_of_whole_batches() -> None:
-    states: list[dict[str, Any]] = []
-    with loader_of(IndexProvider(60), 0) as loader:
-        loop = iter(loader)
-        is_over = threading.Event()
-
-        def save() -> None:
-            while not is_over.is_set():
-                states.append(loader.state_dict())
-
-        saving = called_in_thread(save, "checkpoints")
-        received = [*_indices(loop)]
-        is_over.set()
-        saving.result(30)
-    assert received == BATCHES
-    positions = [(state["epoch"], state["batch"]) for state in states]
-    assert positions == sorted(positions)
-    assert {*positions} <= {*((0, batch) for batch in range(30)), (1, 0)}
-
-
-def test_a_loop_begun_by_another_thread_ends_the_first() -> None:
-    with loader_of(IndexProvider(12), 0) as loader:
-        loop = iter(loader)
-        next(loop)
-        assert called_in_thread(lambda: [*_indices(iter(loader))], "loop").result(30) == BATCHES[:6]
-        with pytest.raises(ClosedError, match="This loop over the loader has ended: another loop has begun"):
-            next(loop)
-
-
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_loader_that_a_thread_leaves_to_the_garbage_collector_is_closed(num_workers: int) -> None:
     before = children()
@@ -170,16 +133,3 @@ def test_a_loader_that_a_thread_leaves_to_the_garbage_collector_is_closed(num_wo
         assert children() <= before
 
     called_in_thread(use, "user").result(30)
-
-
-def test_batches_of_one_thread_are_made_while_another_one_closes_another_loader() -> None:
-    with loader_of(IndexProvider(60), 0) as loader:
-        loop = iter(loader)
-        received = []
-        for _ in range(3):
-            other = loader_of(IndexProvider(12), 0)
-            next(iter(other))
-            closing = called_in_thread(other.close, "close")
-            received.append(next(loop)["index"].tolist())
-            closing.result(30)
-        assert received == BATCHES[:3]

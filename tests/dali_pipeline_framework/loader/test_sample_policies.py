@@ -17,7 +17,8 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from nvidia.dali.types import DALIDataType
+from support.array_samples import group_of
+from support.arrays import DT
 from support.laws import some
 from support.loaders import edited
 from support.providers import BadSamples, Panic
@@ -68,13 +69,7 @@ class Provider(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        sample = SampleDataGroup()
-        sample.add_data_field("index", DALIDataType.INT64)
-        sample.add_data_field("boxes", DALIDataType.FLOAT)
-        camera = SampleDataGroup()
-        camera.add_data_field("image", DALIDataType.UINT8)
-        sample.add_data_group_field_array("cameras", camera, 2)
-        return sample
+        return group_of(index=DT.INT64, boxes=DT.FLOAT, cameras=(group_of(image=DT.UINT8), 2))
 
     def get_number_of_samples(self) -> int:
         return self.num_samples
@@ -363,18 +358,6 @@ def test_a_budget_ends_the_run_with_a_summary(run: str) -> None:
         assert len(loader.failed_samples) == 4
         with pytest.raises(TooManyFailedError):
             next(iter(loader))
-
-
-def test_a_share_counts_of_a_thousand_samples_at_least() -> None:
-    provider = Provider([1, 2])
-    with make(provider, FaultPolicy(samples="replace", max_failed_share=0.002)) as loader:
-        delivered(loader)
-    message = r"max_failed_share=0\.0015 of 1000 samples"
-    with (
-        make(provider, FaultPolicy(samples="replace", max_failed_share=0.0015)) as loader,
-        pytest.raises(TooManyFailedError, match=message),
-    ):
-        delivered(loader)
 
 
 def odd_loader(provider: BadSamples, batch_size: int = 4, shard: Any = None, **policy: Any) -> DataLoader:

@@ -195,46 +195,6 @@ def test_an_iterator_without_a_loader_delivers_nothing_after_it(alarm: Callable[
                 next(loop)
 
 
-def test_what_a_loop_has_not_received_is_not_behind_it(alarm: Callable[[float], None]) -> None:
-    """A batch that is made, and waits, does not count: neither in the state nor for the next loop."""
-
-    seen: set[tuple[int, ...]] = set()
-
-    def ring(batch: Any) -> Any:
-        indices = tuple(batch["index"].tolist())
-        if indices not in seen:  # a batch that was interrupted is made again
-            seen.add(indices)
-            signal.raise_signal(signal.SIGALRM)
-        return batch
-
-    sampler = ShuffledSampler(SAMPLES, BATCH, seed=3)
-    first = sampler.get_batch_indices(2, 0).tolist()
-    with make_loader(
-        by_sampler(ShuffledSampler(SAMPLES, seed=3), IndexProvider(SAMPLES)), BATCH, post_process_func=ring
-    ) as loader:
-        loader.set_epoch(2)
-        for _ in range(2):  # the first loop has received nothing, so the next one runs in the same epoch
-            loop = iter(loader)
-            seen.clear()
-            with pytest.raises(RungError):
-                next(loop)
-            assert (loader.epoch, loader.state_dict()["batch"]) == (2, 0)
-        assert next(loop)["index"].tolist() == first
-        assert loader.state_dict()["batch"] == 1
-        with pytest.raises(RungError):
-            next(loop)
-        state = loader.state_dict()
-        assert state["batch"] == 1
-        loader.set_epoch(7)
-        assert next(loop)["index"].tolist() == sampler.get_batch_indices(2, 1).tolist()
-        loader.load_state_dict(state)
-        loop = iter(loader)
-        seen.clear()
-        with pytest.raises(RungError):
-            next(loop)
-        assert next(loop)["index"].tolist() == sampler.get_batch_indices(2, 1).tolist()
-
-
 def test_an_error_of_a_batch_is_not_lost_either(alarm: Callable[[float], None]) -> None:
     rung: list[int] = []
 

@@ -22,8 +22,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.child_processes import run_process
-
 if (
     __name__ == "__main__" and os.fork()
 ):  # what Ray starts is then not below the process of the tests, which looks for workers left there
@@ -104,18 +102,6 @@ def local(**arguments: Any) -> list[Any]:
         return loop(loader)
 
 
-def timed(loader: DataLoader, act: Callable[[int], None] = lambda step: None) -> tuple[list[Any], float]:
-    """The batches of a loop, and the longest time to wait for one after the first."""
-    batches, longest, last = [], 0.0, None
-    for step, batch in enumerate(loader):
-        now = time.monotonic()
-        longest = max(longest, 0.0 if last is None else now - last)
-        batches.append(frozen(batch))
-        act(step)
-        last = time.monotonic()
-    return batches, longest
-
-
 @run
 def same_stream_in_orders(num_actors: int, names: list[str] | None) -> list[str]:
     """Orders, of those of the names or of all, whose stream is another one."""
@@ -173,18 +159,16 @@ def killed_again_and_again(num_actors: int, every: int, how: int, num_samples: i
     want = local(num_samples=num_samples)
     killed = []
 
-    def act(step: int) -> None:
-        if step % every == every // 2:
-            pids = [pid for pid in actor_pids() if pid not in killed]
-            if pids:
-                killed.append(pids[len(killed) % len(pids)])
-                os.kill(killed[-1], how)
-
     faults = FaultPolicy(blocked_after=2.0)
     workers = actors(num_actors=num_actors)
     with make(num_samples=num_samples, workers=workers, faults=faults) as loader:
-        got, longest = timed(loader, act)
-    return {"same": got == want, "longest": longest, "killed": len(killed), "lost": num_lost()}
+        got = []
+        for step, batch in enumerate(loader):
+            got.append(frozen(batch))
+            if step % every == every // 2 and (pids := [pid for pid in actor_pids() if pid not in killed]):
+                killed.append(pids[len(killed) % len(pids)])
+                os.kill(killed[-1], how)
+    return {"same": got == want, "killed": len(killed), "lost": num_lost()}
 
 
 class _InterruptedError(Exception):
@@ -281,38 +265,6 @@ def what_cannot_be_sent(folder: str) -> dict[str, str]:
     }
 
 
-SENDING = """
-import sys
-sys.path.append(sys.argv[2])
-from only_here import Provider
-from accvlab.dali_pipeline_framework import DataLoader
-from accvlab.dali_pipeline_framework.cluster import RayWorkers
-
-if __name__ == "__main__":
-    sent = {"py_modules": [sys.argv[2] + "/only_here.py"], "env_vars": {"PYTHONPATH": sys.argv[3]}}
-    alone = RayWorkers(num_actors=1, num_cpus=0.1, address=sys.argv[1], runtime_env=sent)
-    for workers in (alone, alone):
-        with DataLoader(Provider(8), 4, output_type="numpy", workers=workers) as loader:
-            print(len(list(loader)))
-    try:
-        others = RayWorkers(runtime_env={"py_modules": ["others"]})
-        with DataLoader(Provider(8), 4, output_type="numpy", workers=others) as loader:
-            list(loader)
-    except Exception as error:
-        print(type(error).__name__, error)
-"""
-
-
-@run
-def modules_that_are_sent(folder: str) -> list[str]:
-    """By a process that connects to the cluster under another name, and what it says."""
-    (Path(folder) / "only_here.py").write_text("from support.providers import IndexProvider as Provider\n")
-    (Path(folder) / "sending.py").write_text(SENDING)
-    address = f"localhost:{CLUSTER.address.rpartition(':')[2]}"
-    command = [sys.executable, f"{folder}/sending.py", address, folder, os.pathsep.join(sys.path)]
-    return run_process(command, timeout=100).stdout.splitlines()
-
-
 @run
 def other_versions(folder: str) -> str:
     """Where actors find another version of a library first."""
@@ -401,25 +353,6 @@ def a_sample_that_ends_actors(blocks: bool, samples: str, restarts: int | None) 
 
 
 @run
-def an_actor_too_many(num_samples: int) -> dict[str, Any]:
-    """Actors are killed from outside, more than may be; the loop goes on after each error."""
-    want = local(num_samples=num_samples)
-    got, raised, kill_at = [], [], [5, 15]
-    faults = FaultPolicy(restarts=1)
-    with make(num_samples=num_samples, seconds=0.05, workers=actors(), faults=faults) as loader:
-        batches = iter(loader)
-        while len(got) < len(want):
-            try:
-                got.append(frozen(next(batches)))
-            except WorkerDiedError as error:
-                raised.append(str(error))
-            if len(got) in kill_at:
-                kill_at.remove(len(got))
-                os.kill(await_actors(2)[0], signal.SIGKILL)
-    return {"same": got == want, "raised": raised, "lost": num_lost()}
-
-
-@run
 def a_machine_joins_and_leaves(num_samples: int) -> dict[str, Any]:
     """Two of four actors wait for room that another machine brings, and that goes again."""
     want = local(num_samples=num_samples)
@@ -485,13 +418,12 @@ def trainer_that_is_killed(folder: str) -> dict[str, Any]:
     pids = json.loads(ready.read_text())
     trainer.kill()
     trainer.wait()
-    began = time.monotonic()
-    left = pids
-    while left and time.monotonic() < began + 60:
+    end, left = time.monotonic() + 60, pids
+    while left and time.monotonic() < end:
         left = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
         time.sleep(0.05)
     named = ray.util.list_named_actors(all_namespaces=True)
-    return {"actors": len(pids), "left": left, "seconds": time.monotonic() - began, "named": named}
+    return {"actors": len(pids), "left": left, "named": named}
 
 
 def train_with_state(config: dict[str, Any]) -> None:

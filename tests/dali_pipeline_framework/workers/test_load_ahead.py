@@ -115,12 +115,3 @@ class TestLoader:
             assert indices(next(batches) for _ in range(20)) == [[index] for index in range(20)]
             with pytest.raises(SourceError, match="epoch 7, batch 20, slot 0"):
                 next(batches)
-
-    def test_it_goes_on_with_a_saved_state(self) -> None:
-        with loader_of(IndexProvider(40), 2) as loader:
-            batches = iter(loader)
-            first = [next(batches)["index"].ravel().tolist() for _ in range(3)]
-            state = loader.state_dict()
-        with loader_of(IndexProvider(40), 2, num_workers=3) as loader:
-            loader.load_state_dict(state)
-            assert first + indices(loader) == np.arange(40).reshape(20, 2).tolist()
