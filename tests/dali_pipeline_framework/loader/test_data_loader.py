@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import logging
 import os
-import pydoc
 from typing import Any
 
 import numpy as np
@@ -115,19 +113,6 @@ class TestLoops:
                 with pytest.raises(StopIteration):
                     next(loop)
             assert indices(loader) == expected(1)
-
-    def test_training_and_validation_take_turns(self) -> None:
-        with (
-            loader_22(num_workers=1) as train,
-            make_loader(by_sampler(ShuffledSampler(12, shuffle=False)), 3, num_workers=1) as validate,
-        ):
-            delivered = []
-            for batch in train:
-                delivered.append(batch["index"].tolist())
-                assert indices(validate, 2) == [[0, 1, 2], [3, 4, 5]]
-                assert validate.state_dict()["batch"] == 2
-            assert delivered == expected(0)
-            assert (train.epoch, validate.epoch) == (1, 4)
 
     def test_a_loader_without_a_name_lives_as_long_as_its_loop(self) -> None:
         assert [batch["index"].tolist() for batch in loader_22(num_workers=1)] == expected(0)
@@ -558,14 +543,3 @@ class TestNoValueTwice:
         for size in (4, 2):
             with make_loader(order, size) as loader:
                 assert indices(loader, 1) == [expected(0)[0][:size]]
-
-
-def test_help_shows_the_arguments_first() -> None:
-    lines = [line.strip(" |") for line in pydoc.plain(pydoc.render_doc(DataLoader)).splitlines()]
-    at = lines.index("Args:")
-    assert lines[at - 2] == (inspect.getdoc(DataLoader) or "").splitlines()[0]
-    assert lines[at + 1].startswith("source: What to load")
-    named = [
-        name for name in inspect.signature(DataLoader).parameters if f"    {name}: " in (DataLoader.__doc__ or "")
-    ]
-    assert named == [*inspect.signature(DataLoader).parameters]

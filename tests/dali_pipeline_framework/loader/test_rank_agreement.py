@@ -6,13 +6,14 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
-from rank_processes import run_ranks
 from support.loaders import by_sampler, make_loader
 from support.providers import IndexProvider
+from support.ranks import run_ranks
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DistributedSampler
 
@@ -269,6 +270,8 @@ def what_is_found() -> str:
     return found
 
 
-def test_two_processes_see_it_and_do_not_hang() -> None:
+def test_two_processes_see_it_and_do_not_hang(tmp_path: Path) -> None:
+    script = tmp_path / "rank.py"
+    script.write_text(f"from {__name__} import what_is_found\nprint(what_is_found())\n")
     a, b = ("batch_size: 2 on rank 0, 3 on rank 1", "batch_size: 3 on rank 1, 2 on rank 0")
-    assert run_ranks(2, what_is_found) in ([f"- {a}"] * 2, [f"- {b}"] * 2)
+    assert run_ranks(script, [], 2) in ([f"- {a}\n"] * 2, [f"- {b}\n"] * 2)

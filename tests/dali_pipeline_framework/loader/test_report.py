@@ -208,17 +208,6 @@ def test_a_pipeline_that_is_made_again_goes_on_counting(tmp_path: Path) -> None:
     assert min(report.loop.values()) >= 0
 
 
-def test_a_loop_that_goes_on_with_another_batch_size_is_counted() -> None:
-    with make(IndexProvider(40), num_workers=1) as loader:
-        states = [loader.state_dict() for _ in islice(loader, 3)]
-    with make(IndexProvider(40), num_workers=1, batch_size=2) as loader:
-        loader.load_state_dict(states[-1])
-        assert len([*loader]) == 14
-        report = loader.report()  # the workers of the epoch that went on are gone
-        assert (report.num_batches, report.num_samples) == (13, 26)
-        assert min(report.loop.values()) >= 0
-
-
 def test_each_step_on_arrays_is_added_up() -> None:
     steps = [SlowInWorkers(0.001), SlowInWorkers(0.004)]
     report = reported(make(Disk(0, 40), steps=steps, num_workers=1))

@@ -14,7 +14,6 @@ from kill_and_resume import (
     NUM_EVALUATED,
     ROOT,
     Difference,
-    RankServer,
     TrainingLoop,
     difference,
     run_killed,
@@ -97,25 +96,20 @@ def write_rows(rows: list[str]) -> None:
     PAGE.write_text(f"{before}{_BEGIN}\n{table}\n\n{_END}{after}", encoding="utf-8")
 
 
-def find_difference(server: RankServer, loop: TrainingLoop, folder: Path) -> Difference:
+def find_difference(loop: TrainingLoop, folder: Path) -> Difference:
     """Run a loop undisturbed, run it with kills, and compare."""
     whole, killed = folder / "undisturbed", folder / "killed"
     whole.mkdir()
     killed.mkdir()
-    return difference(
-        run_undisturbed(server, loop, whole, *NO_WORKERS), run_killed(server, loop, killed, *NO_WORKERS)
-    )
+    return difference(run_undisturbed(loop, whole, *NO_WORKERS), run_killed(loop, killed, *NO_WORKERS))
 
 
 def main() -> None:
     rows = []
-    servers = {imports: RankServer(imports) for imports in dict.fromkeys(loop.imports for loop in LOOPS)}
     for loop in LOOPS:
         with tempfile.TemporaryDirectory() as folder:
-            rows.append(row(loop, find_difference(servers[loop.imports], loop, Path(folder))))
+            rows.append(row(loop, find_difference(loop, Path(folder))))
         print(rows[-1], file=sys.stderr)
-    for server in servers.values():
-        server.close()
     write_rows(rows)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from kill_and_resume import ROOT, SCRIPTS, LogReader, RankServer, TrainingLoop, difference, run_undisturbed
+from kill_and_resume import ROOT, SCRIPTS, LogReader, TrainingLoop, difference, run_undisturbed
 from loops import LOOPS
 from support.child_processes import communicate
 
@@ -88,21 +88,13 @@ def kill_behind(step: int, folder: Path, process: subprocess.Popen[str], script:
     pytest.fail(f"step {step} was not reached:\n{wait_for(process, script)}")
 
 
-@pytest.mark.wide
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("server", "loop"),
-    [pytest.param(loop.imports, loop, id=loop.name) for loop in LOOPS if loop.script in LAUNCHERS],
-    indirect=["server"],
-    scope="module",
-)
-def test_a_launched_loop_whose_rank_is_killed_goes_on_bit_for_bit(
-    server: RankServer, loop: TrainingLoop, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("loop", [pytest.param(loop, id=loop.name) for loop in LOOPS if loop.script in LAUNCHERS])
+def test_a_launched_loop_whose_rank_is_killed_goes_on_bit_for_bit(loop: TrainingLoop, tmp_path: Path) -> None:
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     whole.mkdir()
     folder.mkdir()
-    undisturbed = run_undisturbed(server, loop, whole, "--num-workers", "0")
+    undisturbed = run_undisturbed(loop, whole, "--num-workers", "0")
     log = LogReader(folder)
     with started(loop.script, folder) as process:
         kill_behind(loop.kills[0], folder, process, loop.script)
