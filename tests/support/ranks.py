@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from support.child_processes import communicate
+from support.child_processes import communicate, run_process
 from support.scripts import Script, start_script
 
 
@@ -29,6 +31,14 @@ def start_ranks(
         command = [str(each) for each in arguments]
         ranks.append(start_script(script, command, env=environment, start_new_session=True, modules=modules))
     return ranks
+
+
+def torchrun(script: Path, arguments: Sequence[object], num_ranks: int, **variables: str) -> Any:
+    """Have `torchrun` run a script, with environment variables, to its end."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
+    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
+    return run_process([sys.executable, *launcher, script, *arguments], env=environment, timeout=100)
 
 
 def run_ranks(script: Path, arguments: Sequence[object], num_ranks: int) -> list[str]:

@@ -12,30 +12,29 @@ from pathlib import Path
 import attrs
 from kill_and_resume import (
     NUM_EVALUATED,
-    ROOT,
     Difference,
     TrainingLoop,
     difference,
     run_killed,
     run_undisturbed,
 )
+from support.page_tables import PageTable
 
-PAGE = ROOT / "docs" / "dali_pipeline_framework" / "training_loops.md"
 NO_WORKERS = ("--num-workers", "0")
-COLUMNS = [
-    "framework, example",
-    "saved by",
-    "ranks",
-    "killed after step",
-    "steps repeated",
-    "loss",
-    "other samples",
-    "other pixels",
-    "frames evaluated",
-]
-_BEGIN, _END = (
-    "<!-- begin of the table of tests/dali_pipeline_framework/training_loops/loops.py -->",
-    "<!-- end of the table -->",
+TABLE = PageTable(
+    "dali_pipeline_framework/training_loops.md",
+    "dali_pipeline_framework/training_loops/loops.py",
+    [
+        "framework, example",
+        "saved by",
+        "ranks",
+        "killed after step",
+        "steps repeated",
+        "loss",
+        "other samples",
+        "other pixels",
+        "frames evaluated",
+    ],
 )
 
 _SHARED = ("torch._dynamo", "tiny_drives", "tiny_model", "step_log")
@@ -58,9 +57,9 @@ KILLED_ONCE = [
 ]
 
 
-def row(loop: TrainingLoop, found: Difference) -> str:
+def row(loop: TrainingLoop, found: Difference) -> list[str]:
     """The row of the table that tells what was found."""
-    cells = [
+    return [
         f"{loop.name}, `{loop.script}`",
         loop.saved_by,
         " → ".join(map(str, loop.ranks)),
@@ -73,27 +72,6 @@ def row(loop: TrainingLoop, found: Difference) -> str:
         if found.wrongly_evaluated == 0
         else f"{found.wrongly_evaluated} wrong",
     ]
-    return f"| {' | '.join(cells)} |"
-
-
-def _head() -> list[str]:
-    return [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-
-
-def rows_of_page() -> list[str]:
-    """The rows of the table as the page has them."""
-    table = PAGE.read_text(encoding="utf-8").split(_BEGIN)[1].split(_END)[0].strip()
-    lines = table.splitlines()
-    assert lines[:2] == _head()
-    return lines[2:]
-
-
-def write_rows(rows: list[str]) -> None:
-    """Put rows into the table of the page."""
-    before, rest = PAGE.read_text(encoding="utf-8").split(_BEGIN)
-    after = rest.split(_END)[1]
-    table = "\n".join([*_head(), *rows])
-    PAGE.write_text(f"{before}{_BEGIN}\n{table}\n\n{_END}{after}", encoding="utf-8")
 
 
 def find_difference(loop: TrainingLoop, folder: Path) -> Difference:
@@ -110,7 +88,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             rows.append(row(loop, find_difference(loop, Path(folder))))
         print(rows[-1], file=sys.stderr)
-    write_rows(rows)
+    TABLE.write(rows)
 
 
 if __name__ == "__main__":

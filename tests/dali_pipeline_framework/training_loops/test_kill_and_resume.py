@@ -10,7 +10,7 @@ from pathlib import Path
 import attrs
 import pytest
 from kill_and_resume import SCRIPTS, Part, TrainingLoop, difference, run_killed, run_undisturbed
-from loops import KILLED_ONCE, LOOPS, NO_WORKERS, find_difference, row, rows_of_page
+from loops import KILLED_ONCE, LOOPS, NO_WORKERS, TABLE, find_difference, row
 
 
 @functools.cache
@@ -51,7 +51,7 @@ def test_each_framework_killed_once_does_what_the_first_does_undisturbed(
 def test_a_killed_loop_goes_on_bit_for_bit(loop: TrainingLoop, tmp_path: Path) -> None:
     found = find_difference(loop, tmp_path)
     assert found.is_none, found
-    assert loop.seed or row(loop, found) in rows_of_page(), "run `loops.py`, which writes the table"
+    assert loop.seed or row(loop, found) in TABLE.rows(), "run `loops.py`, which writes the table"
 
 
 def test_the_comparison_sees_what_differs() -> None:
@@ -77,4 +77,4 @@ def test_the_comparison_sees_what_differs() -> None:
 def test_the_table_has_a_row_per_example() -> None:
     scripts = {path.name for path in SCRIPTS.glob("train_*.py")}
     assert scripts == {loop.script for loop in LOOPS}
-    assert [line.split(",")[0] for line in rows_of_page()] == [f"| {loop.name}" for loop in LOOPS]
+    assert [cells[0].split(",")[0] for cells in TABLE.rows()] == [loop.name for loop in LOOPS]
