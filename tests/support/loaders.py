@@ -148,6 +148,10 @@ def _mixed_streams() -> MixedSampler:
     return MixedSampler(parts, [0.75, 0.25], offsets=[0, 14], num_per_epoch=7)
 
 
+def _function_of_the_epoch(epoch: int) -> list[int]:
+    return [(7 * place + epoch) % 22 for place in range(22 - 9 * (epoch % 2))]
+
+
 # Orders of samplers that are planned per epoch.
 PLANNED: dict[str, Callable[[], Any]] = {
     "shuffled": lambda: by_sampler(ShuffledSampler(22, seed=3)),
@@ -175,6 +179,7 @@ ORDERS: dict[str, Order] = {
     "stateful endless sampler": Order(
         lambda: by_sampler(EndlessSampler()), {"steps_per_epoch": 3}, num_loops=3, has_size=True
     ),
+    "function of the epoch": Order(lambda: by_sampler(_function_of_the_epoch), num_loops=3),
     "user's callable": Order(NumberCallable, num_loops=3, has_known_length=False),
     "user's callable, counted": Order(CountedCallable, has_size=True),
     "user's callable, partial": Order(PartialCallable, has_known_length=False),

@@ -46,15 +46,6 @@ class SignedProvider(TimedProvider):
         return sample
 
 
-class PidProvider(TimedProvider):
-    """Delivers the number of the process that loads."""
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = super().get_data(sample_index)
-        sample["index"] = os.getpid()
-        return sample
-
-
 class DeadlyProvider(TimedProvider):
     """One sample ends the process that loads it, or blocks it."""
 

@@ -5,7 +5,6 @@ Called with the folder of the cluster, the file of results, and whether it is to
 
 from __future__ import annotations
 
-import functools
 import importlib
 import itertools
 import json
@@ -111,43 +110,6 @@ def same_stream_in_orders(num_actors: int, names: list[str] | None) -> list[str]
         for arguments in ({}, {"num_workers": None, "workers": actors(num_actors=num_actors)}):
             with order.loader(**arguments) as loader:
                 streams.append([loop(loader, order.num_max) for _ in range(order.num_loops)])
-        if streams[0] != streams[1]:
-            different.append(name)
-    return different
-
-
-def rotated(epoch: int) -> list[int]:
-    return [(7 * place + epoch) % 50 for place in range(50 - 9 * (epoch % 2))]
-
-
-@run
-def orders_that_the_user_gives(names: list[str]) -> list[str]:
-    """Orders whose stream is another one: an epoch, one that is left, one that is continued from a state."""
-    from torch import Generator
-    from torch.utils.data import DistributedSampler, RandomSampler, WeightedRandomSampler
-
-    orders: dict[str, Callable[[], Any]] = {
-        "function": lambda: rotated,
-        "of a rank": lambda: DistributedSampler(range(50), num_replicas=2, rank=1, seed=3),
-        "random": lambda: RandomSampler(range(50), generator=Generator().manual_seed(2)),
-        "with repetitions": lambda: WeightedRandomSampler(
-            [1.0, 2.0] * 25, 30, generator=Generator().manual_seed(5)
-        ),
-    }
-    different = []
-    for name in names:
-        streams = []
-        for workers in (None, actors()):
-            settings: dict[str, Any] = {"output_type": "numpy", "num_workers": None if workers else 0}
-            settings |= {"shard": (1, 2)} if name == "of a rank" else {}
-            made = functools.partial(DataLoader, TimedProvider(50, 0.0), 4, workers=workers, **settings)
-            with made(sampler=orders[name]()) as loader:
-                streams.append([loop(loader), loop(loader, 3), loop(loader), loop(loader, 2)])
-                state = loader.state_dict() if name in ("function", "of a rank") else None
-            if state is not None:
-                with made(sampler=orders[name]()) as loader:
-                    loader.load_state_dict(json_copy(state))
-                    streams[-1] += [loop(loader), loop(loader)]
         if streams[0] != streams[1]:
             different.append(name)
     return different

@@ -99,7 +99,7 @@ def ray_runs() -> Iterator[RayRuns]:
             runs.close()
 
 
-FEW = ["shuffled, padded", "streams, cut", "stateful sampler"]
+FEW = ["shuffled, padded", "streams, cut", "stateful sampler", "function of the epoch"]
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,6 @@ def test_stream_is_that_of_worker_processes_in_all_orders(
     ray_runs: RayRuns, num_actors: int, names: list[str] | None
 ) -> None:
     assert ray_runs("same_stream_in_orders", num_actors=num_actors, names=names) == []
-
-
-@pytest.mark.parametrize(
-    "names",
-    [["function"], pytest.param(["of a rank", "random", "with repetitions"], marks=pytest.mark.wide)],
-)
-def test_orders_that_the_user_gives_are_those_of_worker_processes(ray_runs: RayRuns, names: list[str]) -> None:
-    assert ray_runs("orders_that_the_user_gives", names=names) == []
 
 
 def test_state_goes_from_processes_to_actors_and_back(ray_runs: RayRuns) -> None:

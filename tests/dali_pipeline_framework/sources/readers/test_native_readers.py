@@ -17,15 +17,15 @@ from nvidia.dali.pipeline import Pipeline
 from PIL import Image
 from support.reader_data import array_files, frame, frame_folders, number_of, numbered_files
 from support.refusals import assert_refused
+from support.steps import Noise
 
 from accvlab.dali_pipeline_framework.errors import GraphError, OutputError, SettingError
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import (
     DALIStructuredOutputIterator,
     PipelineDefinition,
-    SampleDataGroup,
 )
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, PipelineStepBase
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 from accvlab.dali_pipeline_framework.sources import FileReader, ReaderField, ReaderInput, SequenceReader
 from accvlab.dali_pipeline_framework.video import VideoStreamInput
 
@@ -103,19 +103,6 @@ class TestWhatTheyDeliver:
         np.save(root / "002.npy", np.ones((2, 3), np.int32))
         with pytest.raises(OutputError, match=r"data: .* float32, but .* int32 .*, from '.*/002.npy'"):
             samples(NumpyReader(file_root=root))
-
-
-class Noise(PipelineStepBase):
-    """Adds a random number of DALI's generator."""
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        data.add_data_field("noise", types.DALIDataType.FLOAT)
-        data["noise"] = fn.random.uniform(range=[0.0, 1.0])
-        return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        data_empty.add_data_field("noise", types.DALIDataType.FLOAT)
-        return data_empty
 
 
 @pytest.fixture(scope="module")
