@@ -53,29 +53,20 @@ ADVICE = (
 
 FAULTS = {
     "none": (TypeError, r"FaultyProvider\.get_data\(6\) must return a filled SampleDataGroup, got None"),
-    "no_group": (
-        TypeError,
-        r"must return a filled SampleDataGroup, got dict\. Start with `sample = self\.new_sample\(\)`",
-    ),
-    "missing_field": (
-        ValueError,
-        r"another format than .*, which must declare all fields:\n  - cameras\[1\]\.boxes: missing",
-    ),
+    "no_group": (TypeError, r"a filled SampleDataGroup, got dict\. Start with `sample = self\.new_sample\(\)`"),
+    "missing_field": (ValueError, r"which must declare all fields:\n  - cameras\[1\]\.boxes: missing"),
     "surplus_field": (ValueError, r"  - extra: not in the blueprint"),
     "declared_dtype": (ValueError, r"  - cameras\[0\]\.image: must be UINT8, got FLOAT"),
-    "dtype": (
-        ValueError,
-        r"Sample 6 does not fit .*slot 2\):\n  - cameras\[0\]\.image: expected dtype uint8, got float32 \(shape",
-    ),
+    "dtype": (ValueError, r"6 .*slot 2\):\n  - cameras\[0\]\.image: expected dtype uint8, got float32 \(shape"),
     "big_endian": (ValueError, r"  - index: expected dtype int64, got >i8"),
     "not_set": (ValueError, r"  - index: is not set"),
     "declared_rank": (
         ValueError,
-        r"Sample 6 .*\n  - cameras\[1\]\.boxes: expected 2 dimension\(s\) as declared, got 1 \(shape \(4,\)\)",
+        r"  - cameras\[1\]\.boxes: expected 2 dimension\(s\) as declared, got 1 \(shape",
     ),
     "unknown_field": (
         FieldNotFoundError,
-        r"No field with name 'imdex'\. Did you mean 'index'\?.* must first be declared in `sample_data_structure`",
+        r"'imdex'\. Did you mean 'index'\?.* declared in `sample_data_structure`",
     ),
     "value_error": (ValueError, r"Loading sample 6 failed with ValueError: calibration is missing"),
     "file_not_found": (FileNotFoundError, r"Loading sample 6 failed with FileNotFoundError: .*exist\.jpg"),

@@ -104,10 +104,7 @@ def test_a_list_that_cannot_be_written_does_not_end_the_loop(
         ('{"sample": 1.0}\n', r'line 2: "sample" must be a whole number'),
         ('{"sample": 1, "file": 3}\n', r'line 2: "file" must be a text, got 3\.'),
         ('{"sample": 1, "epoch": "x"}\n', r'line 2: "epoch" must be a whole number'),
-        (
-            f'{{"sample": {2**63}}}\n',
-            r'line 2: "sample" must be a whole number of at least 0, got 9223372036854775808\.',
-        ),
+        (f'{{"sample": {2**63}}}\n', r'line 2: "sample" must be a whole number of at least 0, got 92233\d+\.'),
         ("[" * 100000 + "\n", r"line 2: must be JSON"),
         ("\xff\xfe\n", r"line 2: must be JSON"),
     ],

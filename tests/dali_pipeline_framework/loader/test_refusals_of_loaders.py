@@ -59,11 +59,7 @@ OF_ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
     ],
     "num_workers": [
         *((value, "`num_workers` must be a whole number of at least 0") for value in (-1, 1.5, True, "2")),
-        (
-            "auto",
-            "`num_workers` must be a whole number of at least 0, or None for as many as this rank has usable "
-            "cores, at most 8; got 'auto'.",
-        ),
+        ("auto", "at least 0, or None for as many as this rank has usable cores, at most 8; got 'auto'."),
     ],
     "num_threads": [(value, "`num_threads` must be a whole number") for value in (0, -1, 1.5)],
     "seed": [
@@ -96,16 +92,8 @@ OF_ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
         (3, "`shard` must be a Shard, a pair (shard id, number of shards), or the name"),
         ((0, 1, 2), "`shard` must be a Shard, a pair"),
         ((2, 2), "`shard_id` must be in [0, 1]"),
-        (
-            "auto8",
-            "`shard` must be one of 'auto', 'accelerate', 'torch', 'torchrun', 'openmpi', 'slurm', 'jax', got "
-            "'auto8'. Did you mean 'auto'?",
-        ),
-        (
-            "torchrun",
-            "`shard='torchrun'` is requested, but RANK and WORLD_SIZE are not set: start the program with "
-            "`torchrun`, or use `shard='auto'`.",
-        ),
+        ("auto8", "`shard` must be one of 'auto', 'accelerate', ... got 'auto8'. Did you mean 'auto'?"),
+        ("torchrun", "`shard='torchrun'` is requested, but RANK and WORLD_SIZE are not set...`shard='auto'`."),
     ],
     "pipeline_arguments": [
         ({"batch_size": 4}, "`pipeline_arguments` has `batch_size`, which is an argument of the loader itself"),
@@ -141,20 +129,15 @@ OF_ARGUMENTS: dict[str, list[tuple[Any, str]]] = {
     "time": [(3, "`time` is not an argument of DataLoader.")],
     "num_worker": [(1, "`num_worker` is not an argument of DataLoader. Did you mean 'num_workers'?")],
 }
+OF_SAMPLER = "The sampler was created for 4 samples per batch (on this shard). Leave out `batch_size`, got {}."
 TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"batch_size": 23, "sampler": ShuffledSampler(22)}, "An epoch must have at least one batch"),
     ({"shuffle": True, "sampler": SequentialSampler(22)}, "`shuffle` and `sampler` exclude each other"),
     ({"pin_memory": True, "output_type": "numpy"}, "pins tensors of PyTorch, got output_type='numpy'"),
     ({"faults": "skip", "sampler": ShuffledSampler(22, last_batch="drop")}, "last_batch='drop' does"),
     ({"faults": "skip", "sampler": StreamingSequenceSampler(LENGTHS)}, "SequenceSampler delivers sequences"),
-    (
-        {"batch_size": 4, "sampler": ShuffledSampler(22, 4)},
-        "The sampler was created for 4 samples per batch (on this shard). Leave out `batch_size`, got 4.",
-    ),
-    (
-        {"batch_size": 8, "sampler": ShuffledSampler(22, 8), "shard": (1, 2)},
-        "The sampler was created for 4 samples per batch (on this shard). Leave out `batch_size`, got 8.",
-    ),
+    ({"batch_size": 4, "sampler": ShuffledSampler(22, 4)}, OF_SAMPLER.format(4)),
+    ({"batch_size": 8, "sampler": ShuffledSampler(22, 8), "shard": (1, 2)}, OF_SAMPLER.format(8)),
     ({"batch_size": None, "sampler": ShuffledSampler(22, 5), "shard": (0, 2)}, "batches of 5 for 2 shard(s)"),
 ]
 # Inputs, which have an order, shards and a batch size already.
@@ -193,11 +176,7 @@ OF_INPUTS: list[tuple[Any, dict[str, Any], str]] = [
     ),
     (NumberCallable(), {"batch_size": None}, "neither the input nor its sampler has one"),
     (NumberCallable(), {"faults": "replace"}, "needs to know which samples form a batch...got NumberCallable"),
-    (
-        OwnLoading(IndexProvider(16), SequentialSampler(16)),
-        {"faults": "replace"},
-        "OwnLoading loads samples in a way",
-    ),
+    (OwnLoading(IndexProvider(8), SequentialSampler(8)), {"faults": "skip"}, "OwnLoading loads samples in a way"),
 ]
 
 

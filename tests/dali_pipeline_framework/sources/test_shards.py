@@ -200,10 +200,7 @@ def test_a_task_counts_the_tasks_of_its_step(
         ({"SLURM_PROCID": "1"}, "SLURM_PROCID='1' is set and SLURM_NTASKS is not"),
         ({**STEP, "SLURM_PROCID": "6"}, "SLURM_PROCID must be less than SLURM_STEP_NUM_TASKS ...=6 and ...=6"),
         # Task 0 with these would look like a batch script.
-        (
-            {"SLURM_JOB_ID": "71", "SLURM_PROCID": "3", "SLURM_NTASKS": "8"},
-            "SLURM_PROCID='3' says that this is a task of `srun`, but SLURM_STEP_ID and SLURM_STEP_N",
-        ),
+        ({"SLURM_JOB_ID": "71", "SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, "SLURM_PROCID='3' says that this is a"),
     ],
 )
 def test_half_of_slurm_is_refused(variables: SetVariables, values: dict[str, str], message: str) -> None:

@@ -25,6 +25,7 @@ class ScriptedWorkers:
     Attributes:
         inbox: Messages of workers, by their numbers.
         sent: Positions of the batches that were requested.
+        num_repairs: How often an interrupted call was mended.
     """
 
     most_tasks, starts_late, most_bytes, last_sent = 2, False, math.inf, -1
@@ -32,6 +33,7 @@ class ScriptedWorkers:
     def __init__(self, script: Iterable[tuple[str, int]] = (), batch_bytes: int = 1000) -> None:
         self.inbox: deque[tuple[int, Any]] = deque()
         self.sent: list[tuple[int, int]] = []
+        self.num_repairs = 0
         self._script = deque(script)
         self._work = Work(num_bytes=batch_bytes)
         self._tasks: dict[int, list[Task]] = {}
@@ -63,7 +65,10 @@ class ScriptedWorkers:
 
     def _nothing(self, *arguments: Any) -> None: ...
 
-    prepare = recycle = forget_before = repair = kill = close = is_stopped = described = pid = at_work = _nothing
+    def repair(self) -> None:
+        self.num_repairs += 1
+
+    prepare = recycle = forget_before = kill = close = is_stopped = described = pid = at_work = _nothing
 
 
 def pool_of(num_batches: int, workers: Any, settings: PoolSettings) -> Pool:

@@ -60,6 +60,7 @@ def sent_ahead(num_batches: int, window: int, bytes_in_window: float, batch_byte
         pool.release_through((0, batch))
     in_order = [(epoch, batch) for epoch in range(2) for batch in range(num_batches)]
     assert workers.sent == in_order[: len(workers.sent)]  # also those of the next epoch
+    assert workers.num_repairs == 0  # nothing was interrupted
     return ahead
 
 

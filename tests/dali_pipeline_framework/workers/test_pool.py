@@ -75,7 +75,7 @@ def test_a_message_about_a_worker_is_not_taken_for_one_about_the_next_of_its_num
     for batch in range(3):
         assert isinstance(pool.get((0, batch)), Batch)
         pool.release_through((0, batch))
-    assert workers.num_starts == 2
+    assert (workers.num_starts, workers.num_repairs) == (2, 1)
 
 
 def test_what_is_loaded_ahead_for_the_next_epoch_is_kept_at_the_end_of_this_one() -> None:

@@ -287,10 +287,7 @@ class TestArguments:
             (lambda: FileReader(files=["a"], data_name="x", label_name="x"), "x"),
             (lambda: SequenceReader(sequence_length=3), "needs `file_root`"),
             (lambda: SequenceReader(file_root="/", sequence_lenght=3), "Did you mean `sequence_length`"),
-            (
-                lambda: SequenceReader(file_root="https://me:hidden@host/a?sig=hidden", sequence_length=3),
-                "must be a folder... does not exist. This operator of DALI reads local files only. Use a data pro",
-            ),
+            (lambda: SequenceReader(file_root="https://host/a", sequence_length=3), "reads local files only. Use"),
         ],
     )
     def test_what_is_wrong_is_told_at_once(self, make: Any, words: str) -> None:
@@ -308,18 +305,12 @@ class TestWhatDaliRefuses:
     @pytest.mark.parametrize(
         ("make", "words"),
         [
-            (
-                lambda root: FileReader(file_root=root, file_filters=["*.bmp"]),
-                "cannot set up FileReader...sub-folders of `file_root` are the labels...No files found",
-            ),
+            (lambda root: FileReader(file_root=root, file_filters=["*.bmp"]), "cannot set up...No files found"),
             (lambda root: FileReader(file_root=root, num_shards=6), "at least as many samples as shards (6)"),
-            (
-                lambda root: SequenceReader(file_root=root, sequence_length=4, stride=2),
-                "A sequence needs 7 frames of one stream, and the longest of 2 stream(s) has 3",
-            ),
+            (lambda root: SequenceReader(file_root=root, sequence_length=4, stride=2), "needs 7 frames...has 3"),
             (
                 lambda root: SequenceReader(file_root=root / "0", sequence_length=2),
-                "Expected are folders in `file_root`, one per stream",
+                "folders in `file_root`, one per",
             ),
         ],
     )
