@@ -55,14 +55,6 @@ def begin(loader: DataLoader) -> Any:
     return loop
 
 
-def test_equal_ranks_agree(as_rank: AsRank) -> None:
-    for rank in range(3):
-        as_rank(rank, 3)
-        with loader_of() as loader:
-            assert [len(batch["index"]) for batch in loader] == [2, 2]
-            assert next(iter(loader)) is not None
-
-
 # What rank 1 has in another way, and what the error says then.
 DIFFERENT: dict[str, tuple[dict[str, Any], list[str]]] = {
     "batch size": ({"batch_size": 3}, ["batch_size: 2 on rank 0, 3 on rank 1"]),
@@ -198,37 +190,28 @@ def test_what_ranks_have_left_that_a_launcher_has_restarted_is_not_compared(
 # --- what is no difference --------------------------------------------------------------------------------
 
 
-def test_a_loader_of_all_data_that_only_one_rank_has_is_not_compared(as_rank: AsRank) -> None:
-    as_rank(0)
-    with loader_of(num_samples=8, shard=None) as validation:
-        begin(validation)
-    with loader_of() as training:
-        begin(training)
-    as_rank(1)
-    with loader_of() as training:
-        begin(training)
-
-
-def test_loaders_are_compared_by_their_number(as_rank: AsRank) -> None:
-    for rank in range(2):
-        as_rank(rank)
-        for size in (2, 4):
-            with loader_of(size) as loader:
+@pytest.mark.parametrize(
+    ("num_ranks", "make"),
+    [
+        pytest.param(3, lambda rank: [loader_of()], id="the same"),
+        pytest.param(2, lambda rank: [loader_of(size) for size in (2, 4)], id="compared by their number"),
+        pytest.param(2, lambda rank: [loader_of(num_samples=8 + rank, shard=(0, 1))], id="data of its own"),
+        pytest.param(4, lambda rank: [loader_of(seed=rank // 2, shard=Shard(rank % 2, 2))], id="groups by hand"),
+        pytest.param(
+            2,
+            lambda rank: [loader_of(num_samples=8, shard=None)] * (rank == 0) + [loader_of()],
+            id="a loader of all data that only one rank has",
+        ),
+    ],
+)
+def test_these_loaders_of_ranks_agree(
+    as_rank: AsRank, num_ranks: int, make: Callable[[int], list[DataLoader]]
+) -> None:
+    for rank in range(num_ranks):
+        as_rank(rank, num_ranks)
+        for loader in make(rank):
+            with loader:
                 begin(loader)
-
-
-def test_each_rank_may_have_data_of_its_own(as_rank: AsRank) -> None:
-    for rank in range(2):
-        as_rank(rank)
-        with loader_of(num_samples=8 + rank, shard=(0, 1)) as loader:
-            begin(loader)
-
-
-def test_groups_of_ranks_that_were_made_by_hand_may_differ(as_rank: AsRank) -> None:
-    for rank in range(4):
-        as_rank(rank, 4)
-        with loader_of(seed=rank // 2, shard=Shard(rank % 2, 2)) as loader:
-            begin(loader)
 
 
 def test_a_store_that_cannot_compare_is_left_alone(as_rank: AsRank) -> None:
