@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 
+from accvlab.dali_pipeline_framework.errors import FrameworkError
 from accvlab.dali_pipeline_framework.inputs import (
     SequenceSampler,
     ShuffledShardedInputCallable,
@@ -82,6 +83,19 @@ def loop(loader: Iterable[Any], max_batches: int | None = None) -> list[Any]:
         if len(batches) == max_batches:
             break
     return batches
+
+
+def answers(loader: Iterable[Any]) -> Iterator[Any]:
+    """The batches of a loop, and the errors that are raised in place of some."""
+    batches = iter(loader)
+    while True:
+        try:
+            answer: Any = next(batches)
+        except StopIteration:
+            return
+        except FrameworkError as error:
+            answer = error
+        yield answer
 
 
 def frozen(value: Any) -> Any:

@@ -93,6 +93,12 @@ def _nothing_was_logged_yet() -> Iterator[None]:
     gpus.log_cpu_fallback_once.cache_clear()
 
 
+def defined(provider: Any, steps: Any = (), **arguments: Any) -> Any:
+    """A pipeline of batches of four, for the first GPU unless told otherwise."""
+    arguments = {"num_threads": 1, "py_num_workers": 0, "device_id": 0, **arguments}
+    return PipelineDefinition(shuffled(provider), [*steps]).get_dali_pipeline(**arguments)
+
+
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
@@ -101,9 +107,8 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.usefixtures("_nothing_was_logged_yet")
 class TestWithoutGpu:
     def test_what_needs_none_runs_on_the_cpu_and_says_so_once(self, caplog: pytest.LogCaptureFixture) -> None:
-        definition = PipelineDefinition(shuffled(NumberProvider(8)), [Doubler("gain")])
         for _ in range(3):
-            pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=0)
+            pipeline = defined(NumberProvider(8), [Doubler("gain")])
             assert pipeline.device_id is None
             outputs = pipeline.run()
             assert {type(output) for output in outputs} == {TensorListCPU}
@@ -143,11 +148,9 @@ class TestWithoutGpu:
     @pytest.mark.parametrize("what", ["moved", "computed", "computed_and_back", "drawn", "named_input", "read"])
     def test_the_step_that_needs_one_is_named(self, what: str, caplog: pytest.LogCaptureFixture) -> None:
         steps = [Renamer("index", "number"), OnGpu("number", what), Doubler("pair")]
-        definition = PipelineDefinition(shuffled(NumberProvider(8)), steps)
-        with pytest.raises(DeviceError) as caught:
-            definition.get_dali_pipeline(num_threads=1, py_num_workers=0, device_id=0).build()
-        message = str(caught.value)
-        assert isinstance(caught.value, RuntimeError)
+        error = assert_refused(lambda: defined(NumberProvider(8), steps).build(), "", DeviceError)
+        message = str(error)
+        assert isinstance(error, RuntimeError)
         assert "device_id=0 was given, but no GPU is usable here" in message
         assert "\n  - step 1 (OnGpu)" in message
         assert message.count("\n  - ") == 1
@@ -199,8 +202,7 @@ class TestWithoutGpu:
 
         provider = Exploding(image_provider().fields)
         steps = [ImageDecoder("image", use_device_mixed=True)]
-        with pytest.raises(DeviceError):
-            PipelineDefinition(shuffled(provider), steps).get_dali_pipeline(device_id=0)
+        assert_refused(lambda: defined(provider, steps), "step 0 (ImageDecoder)", DeviceError)
 
     @pytest.mark.parametrize("arguments", [{}, {"device_id": None}, {"device_id": -1}])
     def test_without_a_device_id_the_cpu_decodes(self, arguments: dict[str, Any]) -> None:
@@ -367,8 +369,8 @@ class TestOtherExecutors:
     ) -> None:
         pretend_gpus(monkeypatch)
         steps = [ImageDecoder("image", use_device_mixed=True), ImageMeanStdDevNormalizer("image", 1.0, 2.0)]
-        definition = PipelineDefinition(shuffled(image_provider()), steps)
-        counts = checked_by_dali(definition.get_dali_pipeline(num_threads=1, device_id=0, **executor))
+        executor = {"py_num_workers": 1, **executor}
+        counts = checked_by_dali(defined(image_provider(), steps, **executor))
         assert counts.outputs == ["cpu", "gpu"]
 
     def test_on_the_cpu_nothing_is_lost(self, executor: dict[str, Any]) -> None:
@@ -388,8 +390,7 @@ def test_the_host_waits_only_where_data_come_back_to_the_cpu(
     what: str, may_bind: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_gpus(monkeypatch)
-    definition = PipelineDefinition(shuffled(image_provider()), [*NORMALIZING, OnGpu("index", what)])
-    assert definition.get_dali_pipeline(num_threads=1, device_id=0).may_bind_outputs is may_bind
+    assert defined(image_provider(), [*NORMALIZING, OnGpu("index", what)]).may_bind_outputs is may_bind
 
 
 @pytest.mark.gpu
@@ -405,9 +406,7 @@ class TestWithGpu:
 
     def test_the_kind_of_the_outputs(self) -> None:
         steps = [ImageDecoder("image", use_device_mixed=True)]
-        pipeline = PipelineDefinition(shuffled(image_provider()), steps).get_dali_pipeline(
-            num_threads=1, device_id=0, **HERE
-        )
+        pipeline = defined(image_provider(), steps)
         assert pipeline.device_id == 0
         assert [type(output) for output in pipeline.run()] == [TensorListCPU, TensorListGPU]
         pipeline.close()

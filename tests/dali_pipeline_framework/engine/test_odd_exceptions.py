@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from support.loaders import answers
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup
@@ -182,17 +183,10 @@ def loader_of(name: str, num_workers: int, *, is_of_step: bool = False, **settin
 )
 @pytest.mark.parametrize("name", ODD)
 def test_the_error_names_the_sample(name: str, num_workers: int, is_of_step: bool) -> None:
-    received: list[list[int]] = []
-    errors: list[SourceError] = []
     with loader_of(name, num_workers, is_of_step=is_of_step) as loader:
-        loop = iter(loader)
-        while True:
-            try:
-                received.append(next(loop)["index"].tolist())
-            except StopIteration:
-                break
-            except SourceError as error:
-                errors.append(error)
+        found = [*answers(loader)]
+    errors = [answer for answer in found if isinstance(answer, SourceError)]
+    received = [answer["index"].tolist() for answer in found if not isinstance(answer, SourceError)]
     assert received == [[0, 1], [2, 3], [6, 7]]
     assert [error.sample_index for error in errors] == [5]
     assert re.search(f"sample 5 failed with {ODD[name][1]}", str(errors[0]))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.child_processes import join
+from support.loaders import answers
 from support.providers import BadSamples
 
 from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
@@ -72,20 +73,14 @@ def test_a_list_that_cannot_be_written_does_not_end_the_loop(
     folder = tmp_path / "folder"
     folder.mkdir()
     faults = FaultPolicy(samples=policy, quarantine=folder / "failed.jsonl")
-    received: list[Any] = []
     settings = {"num_workers": num_workers, "start_method": "fork", "output_type": "numpy"}
     with DataLoader(BadSamples(8, 3, 6), 2, faults=faults, **settings) as loader:
         shutil.rmtree(folder)
-        loop = iter(loader)
-        while len(received) < 4:
-            try:
-                received.append(next(loop)["index"].tolist())
-            except SourceError as error:
-                received.append(error.sample_index)
+        received = [answer if isinstance(answer, SourceError) else answer["index"] for answer in answers(loader)]
         assert [each.sample_index for each in loader.failed_samples] == [3, 6]
-    assert received[0::2] == [[0, 1], [4, 5]]
+    assert [batch.tolist() for batch in received[0::2]] == [[0, 1], [4, 5]]
     if policy == "raise":
-        assert received[1::2] == [3, 6]
+        assert [error.sample_index for error in received[1::2]] == [3, 6]
     messages = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert [message.partition(" cannot be written: ")[2] for message in messages] == [
         "No such file or directory. Make room, or name another file: `FaultPolicy(quarantine=...)`. Nothing more "

@@ -176,11 +176,11 @@ def run_part(loop: TrainingLoop, folder: Path, num_ranks: int, kill_at: int | No
     printed = "\n".join(path.read_text()[-4000:] for path in sorted(folder.glob("output_rank*.txt")))
     expected = 0 if kill_at is None else -signal.SIGKILL
     assert [rank.returncode for rank in ranks] == [expected] * num_ranks, f"{loop.script}:\n{printed}"
-    assert all(_has_ended(rank.pid) for rank in ranks), f"{loop.script} left worker processes"
+    assert all(has_ended(rank.pid) for rank in ranks), f"{loop.script} left worker processes"
 
 
-def _has_ended(group: int) -> bool:
-    """Whether the workers of a rank end within seconds after it."""
+def has_ended(group: int) -> bool:
+    """Whether a group of processes ends within seconds."""
     for _ in range(1000):
         try:
             os.killpg(group, 0)

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from kill_and_resume import ROOT, SCRIPTS, LogReader, TrainingLoop, difference, run_undisturbed
+from kill_and_resume import SCRIPTS, LogReader, TrainingLoop, difference, has_ended, run_undisturbed
 from loops import LOOPS
 from support.child_processes import communicate
+from support.ranks import launcher_environment
 
 pytestmark = pytest.mark.wide
 
@@ -31,13 +32,9 @@ _TIME_LIMIT_S = 200  # of an example, which takes a twentieth of that where noth
 @contextlib.contextmanager
 def started(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """A launcher, and all that it starts, which ends here at the latest."""
-    paths = [str(ROOT), os.environ.get("PYTHONPATH")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    for name in ("RANK", "WORLD_SIZE"):
-        environment.pop(name, None)
     process = subprocess.Popen(
         [sys.executable, *LAUNCHERS[script], str(SCRIPTS / script), "--folder", str(folder)],
-        env=environment,
+        env=launcher_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -54,19 +51,8 @@ def started(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
 def wait_for(process: subprocess.Popen[str], what: str) -> str:
     """Wait for the end of a launcher, and of all that it has started; returns what was printed."""
     output, _ = communicate(process, _TIME_LIMIT_S)
-    deadline = time.monotonic() + 30
-    while _group_exists(process.pid):
-        assert time.monotonic() < deadline, f"{what} leaves processes"
-        time.sleep(0.02)
+    assert has_ended(process.pid), f"{what} leaves processes"
     return output
-
-
-def _group_exists(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def ranks_of(launcher: int, script: str) -> list[psutil.Process]:
