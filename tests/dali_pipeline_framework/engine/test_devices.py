@@ -215,22 +215,6 @@ class TestWithoutGpu:
         assert (images(True) == images(False)).all()
         assert images(True).shape == (4, 48, 64, 3)
 
-    @pytest.mark.wide
-    def test_with_debug_nothing_crashes(self) -> None:
-        result = run_python(
-            """
-            from support.pipelines import shuffled
-            from support.providers import IndexProvider
-            from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
-
-            definition = PipelineDefinition(shuffled(IndexProvider(8)))
-            pipeline = definition.get_dali_pipeline(debug=True, device_id=0, num_threads=1, py_num_workers=0)
-            print(pipeline.run()[0].as_tensor())
-            """
-        )
-        assert result.returncode in (0, 1), result.stderr
-        assert result.returncode == 0 or "DeviceError" in result.stderr
-
 
 # Once CUDA runs in a process, DALI does not fork workers from it.
 HERE = {"py_num_workers": 0}

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from full_disks import fills_the_disk
 from hypothesis import given
 from hypothesis import strategies as st
 from support.child_processes import run_process
@@ -233,22 +232,6 @@ def test_a_kill_loses_nothing(tmp_path: Path, num_told: int) -> None:
     lines = ledger_lines([tmp_path])
     assert len(told) <= len(lines) <= len(told) + 1
     assert batches_of(lines) == [((0, batch), [*range(batch, batch + 8)], {}) for batch in range(len(lines))]
-
-
-def test_a_full_disk_leaves_whole_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    writer = begun(tmp_path)
-    writer.note(0, 0, [1])
-    with fills_the_disk(monkeypatch):
-        writer.note(0, 1, [1])
-    writer.note(0, 2, [1])
-    assert batches_of(ledger_lines([writer.path])) == [((0, 0), [1], {})]
-    assert [record.getMessage() for record in caplog.records] == [
-        f"The ledger {writer.path!r} ends, it cannot be written: [Errno 28] No space left on device. Make room, "
-        f"or name another folder: `ledger`. What follows will be found missing."
-    ]
-    writer.close()
 
 
 def test_a_writer_that_is_not_closed_leaves_no_open_file(tmp_path: Path) -> None:

@@ -140,10 +140,8 @@ def test_a_loader_that_runs_goes_back_and_forth() -> None:
         running = iter(loader)
         next(running)
         loader.load_state_dict(states[1][2])
-        with pytest.raises(
-            ClosedError, match="or a state was loaded"
-        ):  # a mere end would look like that of the epoch
-            next(running)
+        # A mere end would look like that of the epoch.
+        assert_refused(lambda: next(running), "or a state was loaded", ClosedError)
         assert loop(loader) == loops[0][1:]
         assert loop(loader) == loops[1]
 

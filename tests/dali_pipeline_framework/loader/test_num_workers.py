@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fault_providers import DeadlyProvider
 from support.inputs import NumberCallable, NumberIterable
 from support.pipelines import indices, worker_pids
 from support.providers import IndexProvider
 from support.warnings_of_product import of_product
 
-from accvlab.dali_pipeline_framework import FaultPolicy, ImageDecoder
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.limits import control_groups
 from accvlab.dali_pipeline_framework.loader import DataLoader
@@ -96,16 +93,3 @@ def test_nothing_is_warned_of_where_no_worker_is_started() -> None:
         pipeline: Any = here.get_dali_pipeline(py_num_workers=99)
         pipeline.build()
         pipeline.close()
-
-
-def test_restarts_do_not_warn_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
-    arguments = {"num_workers": 2, "start_method": "fork", "steps": [ImageDecoder("image", False)]}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with DataLoader(
-            DeadlyProvider(tmp_path, "kill", {5: 1}, 8), 4, faults=FaultPolicy(restarts=1), **arguments
-        ) as loader:
-            assert len(list(loader)) == 2
-    assert [warning.category for warning in of_product(caught)] == [UserWarning]
-    assert any(tmp_path.iterdir())

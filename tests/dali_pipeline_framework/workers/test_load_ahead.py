@@ -100,12 +100,6 @@ class TestLoader:
                 assert indices(loader) == [[index] for index in range(32)]
                 assert depth_of(loader) == depth
 
-    def test_abandoned_epochs_are_followed_by_whole_ones(self) -> None:
-        with loader_of(IndexProvider(100), 1) as loader:
-            for _ in range(3):
-                assert indices(loader, 6) == [[index] for index in range(6)]
-            assert indices(loader) == [[index] for index in range(100)]
-
     def test_a_bad_sample_that_nobody_asked_for_does_no_harm(self) -> None:
         with loader_of(BadSamples(60, 20), 1) as loader:
             for batch in loader:
