@@ -104,6 +104,7 @@ class LoaderState:
         """The state as a value for JSON, with a checksum."""
         state = {"version": _VERSION, **attrs.asdict(self, recurse=False)}
         state["segments"] = [list(attrs.astuple(segment)) for segment in self.segments]
+        state["fields"] = [list(item) for item in self.fields.items()]  # their order outlives sorted keys
         state["failed"] = list(self.failed)
         if not self.failed:
             del state["failed"]
@@ -136,6 +137,7 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
         raise StateError(f"The state is damaged: its checksum {problem}: it was edited, or changed on its way.")
     values = {name: value for name, value in state.items() if name not in ("version", _CHECKSUM)}
     values["segments"] = tuple(EpochSegment(*segment) for segment in state["segments"])
+    values["fields"] = dict(state["fields"])
     values["failed"] = tuple(state.get("failed", ()))
     return LoaderState(**values)
 
