@@ -9,10 +9,8 @@ import math
 import multiprocessing
 import os
 import signal
-import sys
 import time
 from collections.abc import Generator, Iterator
-from multiprocessing import forkserver
 from pathlib import Path
 from types import FrameType
 
@@ -43,9 +41,6 @@ multiprocessing.set_forkserver_preload(
 # Seconds of processor time by file, written by `make durations`. The longest begin; the others then fill up the
 # time of the processes. Files that are not in the list come first.
 DURATIONS = Path(__file__).with_name("durations.txt")
-
-# Their ranks are processes of the fork server of `multiprocessing`; workers have one of their own.
-RANKS = ("test_distributed.py", "test_rank_agreement.py")
 
 _LARGE_PAGE = 1 << 21
 _COLLAPSE = 25  # MADV_COLLAPSE of Linux >= 6.1
@@ -101,8 +96,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if any(item.path.name in RANKS for item in session.items):
-        _start_fork_server()
     # PyTorch and what else the tests import are a million objects: each full collection would look at them.
     gc.collect()
     gc.freeze()
@@ -133,13 +126,6 @@ def _memory() -> Iterator[tuple[int, int]]:
                 if int(kib) * 1024 > (end - start) // 2 > 0:
                     yield start, end
                 start = end = 0
-
-
-def _start_fork_server() -> None:
-    """Start it with the path of this process, by which it finds what it is to import."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-        forkserver.ensure_running()
 
 
 @pytest.fixture(autouse=True)

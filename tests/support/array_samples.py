@@ -32,11 +32,17 @@ def sample_of(tree: Mapping[str, Any]) -> SampleDataGroup:
 
 
 def group_of(**fields: Any) -> SampleDataGroup:
-    """Group with the given fields: a DALI type or a blueprint each."""
+    """Group with the given fields: a DALI type, a blueprint, or of an array its blueprint and number of elements.
+
+    Further arguments of a data field stand behind its type: ``image=(DT.UINT8, {"ndim": 1})``.
+    """
     group = SampleDataGroup()
     for name, field in fields.items():
-        if isinstance(field, SampleDataGroup):
-            group.add_data_group_field(name, field)
+        given, more = field if isinstance(field, tuple) else (field, {})
+        if not isinstance(given, SampleDataGroup):
+            group.add_data_field(name, given, **more)
+        elif isinstance(more, int):
+            group.add_data_group_field_array(name, given, more)
         else:
-            group.add_data_field(name, field)
+            group.add_data_group_field(name, given)
     return group

@@ -13,6 +13,7 @@ from accvlab.dali_pipeline_framework.draws.keyed_draws import SamplePlace
 from accvlab.dali_pipeline_framework.inputs import CallableBase
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
+from support.array_samples import group_of
 from support.pipelines import make_iterator
 
 DT = types.DALIDataType
@@ -41,13 +42,7 @@ class SequenceInput(CallableBase):
 
     @property
     def used_sample_data_structure(self) -> SampleDataGroup:
-        camera = SampleDataGroup()
-        camera.add_data_field("gain", DT.FLOAT)
-        blueprint = SampleDataGroup()
-        blueprint.add_data_field("index", DT.INT64)
-        blueprint.add_data_field("scene", DT.STRING)
-        blueprint.add_data_group_field_array("cameras", camera, 2)
-        return blueprint
+        return group_of(index=DT.INT64, scene=DT.STRING, cameras=(group_of(gain=DT.FLOAT), 2))
 
     def __call__(self, sample_info: types.SampleInfo) -> tuple[Any, ...]:
         if sample_info.idx_in_epoch >= len(self.order):

@@ -35,6 +35,7 @@ from accvlab.dali_pipeline_framework import (
     Windows,
 )
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
+from support.array_samples import group_of
 from support.arrays import DT, ArrayProvider, encoded_image, photograph
 from support.reader_data import frame_folders
 from support.windows import video_clips
@@ -124,11 +125,8 @@ class _Drive(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        camera, sample = SampleDataGroup(), SampleDataGroup()
-        camera.add_data_field("image", DT.UINT8, ndim=1, content=ENCODED_IMAGE)
-        camera.add_data_field("gain", DT.FLOAT)
-        sample.add_data_group_field_array("cameras", camera, NUM_CAMERAS)
-        return sample
+        image = (DT.UINT8, {"ndim": 1, "content": ENCODED_IMAGE})
+        return group_of(cameras=(group_of(image=image, gain=DT.FLOAT), NUM_CAMERAS))
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         sample, given = self.new_sample(), self._rig.get_data(sample_index)

@@ -9,12 +9,11 @@ from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.inputs import CallableBase, IterableBase
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from support.array_samples import group_of
 
 
 def number_blueprint() -> SampleDataGroup:
-    blueprint = SampleDataGroup()
-    blueprint.add_data_field("index", types.DALIDataType.INT64)
-    return blueprint
+    return group_of(index=types.DALIDataType.INT64)
 
 
 class NumberCallable(CallableBase):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 
+from accvlab.dali_pipeline_framework.errors import FrameworkError
 from accvlab.dali_pipeline_framework.inputs import (
     SequenceSampler,
     ShuffledShardedInputCallable,
@@ -84,6 +85,19 @@ def loop(loader: Iterable[Any], max_batches: int | None = None) -> list[Any]:
     return batches
 
 
+def answers(loader: Iterable[Any]) -> Iterator[Any]:
+    """The batches of a loop, and the errors that are raised in place of some."""
+    batches = iter(loader)
+    while True:
+        try:
+            answer: Any = next(batches)
+        except StopIteration:
+            return
+        except FrameworkError as error:
+            answer = error
+        yield answer
+
+
 def frozen(value: Any) -> Any:
     """A batch as a value: names, and for each array its type, shape and bytes."""
     if isinstance(value, Mapping):
@@ -148,6 +162,10 @@ def _mixed_streams() -> MixedSampler:
     return MixedSampler(parts, [0.75, 0.25], offsets=[0, 14], num_per_epoch=7)
 
 
+def _function_of_the_epoch(epoch: int) -> list[int]:
+    return [(7 * place + epoch) % 22 for place in range(22 - 9 * (epoch % 2))]
+
+
 # Orders of samplers that are planned per epoch.
 PLANNED: dict[str, Callable[[], Any]] = {
     "shuffled": lambda: by_sampler(ShuffledSampler(22, seed=3)),
@@ -175,6 +193,7 @@ ORDERS: dict[str, Order] = {
     "stateful endless sampler": Order(
         lambda: by_sampler(EndlessSampler()), {"steps_per_epoch": 3}, num_loops=3, has_size=True
     ),
+    "function of the epoch": Order(lambda: by_sampler(_function_of_the_epoch), num_loops=3),
     "user's callable": Order(NumberCallable, num_loops=3, has_known_length=False),
     "user's callable, counted": Order(CountedCallable, has_size=True),
     "user's callable, partial": Order(PartialCallable, has_known_length=False),

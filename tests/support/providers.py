@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
-import signal
 import threading
 import time
 
@@ -14,6 +12,7 @@ from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from support.array_samples import group_of
 
 DT = types.DALIDataType
 
@@ -29,9 +28,7 @@ class IndexProvider(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        blueprint = SampleDataGroup()
-        blueprint.add_data_field("index", DT.INT64)
-        return blueprint
+        return group_of(index=DT.INT64)
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         sample = self.sample_data_structure
@@ -44,15 +41,9 @@ class NumberProvider(IndexProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        camera = SampleDataGroup()
-        camera.add_data_field("label", DT.INT32, {"car": 1, "bus": 2, None: -1})
-        camera.add_data_field("gain", DT.FLOAT)
-        blueprint = SampleDataGroup()
-        blueprint.add_data_field("index", DT.INT64)
-        blueprint.add_data_field("pair", DT.FLOAT)
-        blueprint.add_data_field("name", DT.STRING)
-        blueprint.add_data_group_field_array("cameras", camera, 2)
-        return blueprint
+        labels = {"mapping": {"car": 1, "bus": 2, None: -1}}
+        camera = group_of(label=(DT.INT32, labels), gain=DT.FLOAT)
+        return group_of(index=DT.INT64, pair=DT.FLOAT, name=DT.STRING, cameras=(camera, 2))
 
     def get_data(self, sample_id: int) -> SampleDataGroup:
         sample = self.sample_data_structure
@@ -82,20 +73,16 @@ class BlockedProvider(IndexProvider):
         return super().get_data(sample_index)
 
 
-class SilentProvider(IndexProvider):
-    """From its tenth sample on, no Python runs in its process: it is stopped, or native code keeps the GIL."""
+class BadSamples(IndexProvider):
+    """Some samples cannot be loaded."""
 
-    def __init__(self, is_stopped: bool) -> None:
-        super().__init__()
-        self._is_stopped = is_stopped
+    def __init__(self, num_samples: int, *bad: int) -> None:
+        super().__init__(num_samples)
+        self.bad = bad
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
-        if sample_index >= 10:
-            time.sleep(0.5)  # a thread of this process may still have to hand over the batches before
-            if self._is_stopped:
-                os.kill(os.getpid(), signal.SIGSTOP)
-            else:
-                ctypes.PyDLL(None).sleep(1000)
+        if sample_index in self.bad:
+            raise OSError("gone")
         return super().get_data(sample_index)
 
 
@@ -104,10 +91,7 @@ class PidProvider(IndexProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        blueprint = SampleDataGroup()
-        blueprint.add_data_field("pid", DT.INT64)
-        blueprint.add_data_field("draw", DT.INT64)
-        return blueprint
+        return group_of(pid=DT.INT64, draw=DT.INT64)
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         time.sleep(0.01)
@@ -139,13 +123,8 @@ class FaultyProvider(IndexProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        camera = SampleDataGroup()
-        camera.add_data_field("image", DT.UINT8)
-        camera.add_data_field("boxes", DT.FLOAT, ndim=2)
-        blueprint = SampleDataGroup()
-        blueprint.add_data_group_field_array("cameras", camera, 2)
-        blueprint.add_data_field("index", DT.INT64)
-        return blueprint
+        camera = group_of(image=DT.UINT8, boxes=(DT.FLOAT, {"ndim": 2}))
+        return group_of(cameras=(camera, 2), index=DT.INT64)
 
     def get_data(self, sample_index: int) -> SampleDataGroup | None:
         sample = self.sample_data_structure

@@ -1,8 +1,9 @@
-"""Files that a reader must refuse: soon, and before memory is reserved for what they claim."""
+"""What is refused: settings with a message, and files soon, before memory is reserved for what they claim."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -11,9 +12,18 @@ from typing import Any
 
 import pytest
 
-from accvlab.dali_pipeline_framework.errors import FileError
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 
 _LARGE = (1 << 33) + 1
+
+
+def assert_refused(make: Callable[[], Any], words: str, error: type[Exception] = SettingError) -> Exception:
+    """Check that a call is refused by an error whose message has these words; ``...`` stands for others."""
+    with pytest.raises(error) as caught:
+        make()
+    pattern = ".*".join(map(re.escape, words.split("...")))
+    assert re.search(pattern, str(caught.value), re.DOTALL), str(caught.value)
+    return caught.value
 
 
 def refusal(read: Callable[[], Any], error: type[Exception] = FileError) -> str:

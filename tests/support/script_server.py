@@ -97,6 +97,7 @@ if __name__ == "__main__":
     gc.collect()
     gc.freeze()
     given = serve(socket.socket(fileno=int(sys.argv[1])))
-    if given is not None:
-        code = compile(Path(given["script"]).read_bytes(), given["script"], "exec")
-        exec(code, vars(become(given)))
+    if given is None:
+        os._exit(0)  # to free what was imported takes seconds
+    code = compile(Path(given["script"]).read_bytes(), given["script"], "exec")
+    exec(code, vars(become(given)))

@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import re
+import select
 import selectors
 import signal
 import socket
@@ -59,6 +60,11 @@ class Script:
                 end_with_stacks([self.pid])
                 raise subprocess.TimeoutExpired("a script", timeout or 0) from None
             self._answer.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._answer], [], [], 0)[0]:
+            self.wait()
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.processing_steps.wrappers.function_steps import ArrayStep
+from support.array_samples import group_of
 
 SLOW_S = 0.006
 """What the slow stage takes for a sample."""
@@ -31,23 +32,13 @@ class Disk(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        blueprint = SampleDataGroup()
-        blueprint.add_data_field("x", types.DALIDataType.FLOAT)
-        return blueprint
+        return group_of(x=types.DALIDataType.FLOAT)
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         sample = self.sample_data_structure
         sample["x"] = np.full(1000, sample_index, np.float32)
         spend(self.seconds, self.computes)
         return sample
-
-
-class StragglingDisk(Disk):
-    """Takes long for every twentieth sample, and little time for the others."""
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        spend((10 if sample_index % 20 == 0 else 0.1) * self.seconds)
-        return Disk(0, self.num_samples).get_data(sample_index)
 
 
 def spend(seconds: float, computes: bool = False) -> None:

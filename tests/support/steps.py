@@ -51,6 +51,22 @@ class WrongTypeStep(PipelineStepBase):
         return data_empty
 
 
+class Noise(PipelineStepBase):
+    """Adds a number of a generator of DALI, which no draw declares."""
+
+    def __init__(self, name: str = "noise") -> None:
+        self.name = name
+
+    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+        data.add_data_field(self.name, DALIDataType.FLOAT)
+        data[self.name] = fn.random.uniform(range=[0.0, 1.0])
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        data_empty.add_data_field(self.name, DALIDataType.FLOAT)
+        return data_empty
+
+
 class Doubler(PipelineStepBase):
     """Doubles all fields of a name; the work may differ per sample through a conditional."""
 

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline, do_not_convert
+from support.array_samples import group_of
 from support.arrays import DT, encoded_image, gradient
 from support.loaders import make_loader
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
+from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.engine import failure_diagnosis
@@ -42,13 +44,8 @@ class Rig(IndexProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        camera = SampleDataGroup()
-        camera.add_data_field("image", DT.UINT8)
-        for number in range(9):
-            camera.add_data_field(f"matrix_{number}", DT.FLOAT)
-        blueprint = super().sample_data_structure
-        blueprint.add_data_group_field_array("cameras", camera, 6)
-        return blueprint
+        matrices = {f"matrix_{number}": DT.FLOAT for number in range(9)}
+        return group_of(index=DT.INT64, cameras=(group_of(image=DT.UINT8, **matrices), 6))
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         sample = super().get_data(sample_index)
@@ -75,6 +72,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+def error_of(rig: Rig, message: str | None = None, **settings: Any) -> GraphError:
+    """The error of the first batch that has a damaged image."""
+    loader = make_loader(shuffled(rig), steps=_STEPS, **settings)
+    with loader, pytest.raises(GraphError, match=message) as caught:
+        list(loader)
+    return caught.value
+
+
 def blamed(error: BaseException) -> list[tuple[str, str]]:
     return re.findall(r"\n  - (sample \d+), field (.*?): ", str(error))
 
@@ -89,44 +94,30 @@ def blamed(error: BaseException) -> list[tuple[str, str]]:
     ids=["by element", "by sample", "not folded"],
 )
 def test_what_dali_names_is_tried_first(settings: dict[str, Any], number: int, made: list[int]) -> None:
-    with make_loader(shuffled(Rig([(6, 3)])), steps=_STEPS, **settings) as loader:
-        batches = iter(loader)
-        next(batches)
-        with pytest.raises(GraphError, match=rf"\nFailed to decode sample #{number} ") as caught:
-            next(batches)
-    assert blamed(caught.value) == [("sample 6", "cameras[3].image")]
-    assert caught.value.sample_indices == (6,)
+    error = error_of(Rig([(6, 3)]), rf"\nFailed to decode sample #{number} ", **settings)
+    assert blamed(error) == [("sample 6", "cameras[3].image")]
+    assert error.sample_indices == (6,)
     # The sample; the others together; the camera; the others; all but the last step.
     expected = [1, 3, 1, 1, 1]
     assert made == (expected if "fold_arrays" not in settings else [1, 3, 1, 1, 1, 1, 1])
 
 
 def test_what_the_cpu_cannot_decode_is_tried_first(made: list[int]) -> None:
-    with make_loader(shuffled(Rig([(1, 3), (3, 0)])), steps=_STEPS) as loader, pytest.raises(GraphError) as caught:
-        next(iter(loader))
-    assert blamed(caught.value) == [("sample 1", "cameras[3].image"), ("sample 3", "cameras[0].image")]
+    error = error_of(Rig([(1, 3), (3, 0)]))
+    assert blamed(error) == [("sample 1", "cameras[3].image"), ("sample 3", "cameras[0].image")]
     assert made[:4] == [2, 1, 1, 2]  # both together, each of them, the others
 
 
 def test_without_a_name_halves_are_tried(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failure_diagnosis, "claimed_size", lambda file: (1, 1))
     monkeypatch.setattr(failure_diagnosis, "jpeg_damage", lambda file: "")
-    with make_loader(shuffled(Rig([(6, 3)], kept=0.02)), steps=_STEPS) as loader:
-        batches = iter(loader)
-        next(batches)
-        with pytest.raises(GraphError, match="nvImageCodec failure: '#") as caught:
-            next(batches)
-    assert blamed(caught.value) == [("sample 6", "cameras[3].image")]
+    error = error_of(Rig([(6, 3)], kept=0.02), "nvImageCodec failure: '#")
+    assert blamed(error) == [("sample 6", "cameras[3].image")]
     assert made == [2, 2, 1, 1, 1, 1, 1, 1, 1]
 
 
 def test_each_of_several_is_found(made: list[int]) -> None:
-    with (
-        make_loader(shuffled(Rig([(0, 5), (2, 1), (2, 2)])), steps=_STEPS) as loader,
-        pytest.raises(GraphError) as caught,
-    ):
-        next(iter(loader))
-    assert blamed(caught.value) == [
+    assert blamed(error_of(Rig([(0, 5), (2, 1), (2, 2)]))) == [
         ("sample 0", "cameras[5].image"),
         ("sample 2", "cameras[1].image, cameras[2].image"),
     ]
@@ -178,6 +169,11 @@ class FailingStep(PipelineStepBase):
         return data
 
 
+def failing(*steps: FailingStep, num_samples: int = 8, batch_size: int = 4, **settings: Any) -> DataLoader:
+    settings = {"num_workers": 0, "output_type": "numpy", "last_batch": "partial", **settings}
+    return DataLoader(IndexProvider(num_samples), batch_size, steps=steps, **settings)
+
+
 OUT_OF_MEMORY = "CUDA runtime API error cudaErrorMemoryAllocation (2):\nout of memory"
 
 
@@ -198,18 +194,13 @@ def test_a_failure_of_the_gpu_is_no_fault_of_samples(
 ) -> None:
     list_of_failed = tmp_path / "failed.jsonl"
     faults = FaultPolicy(samples=policy, quarantine=str(list_of_failed))
-    arguments = {"steps": [FailingStep(text, 4)], "num_workers": 0, "faults": faults, "last_batch": "partial"}
-    with DataLoader(IndexProvider(8), 4, output_type="numpy", **arguments) as loader:
+    with failing(FailingStep(text, 4), faults=faults) as loader:
         batches = iter(loader)
         assert next(batches)["index"].tolist() == [0, 1, 2, 3]
-        message = r"^Batch 1 of epoch 0 failed because of the GPU, and not of samples: .*" + re.escape(
-            text.partition("\n")[0]
-        )
-        with pytest.raises(DeviceError, match=message):
-            next(batches)
-        assert loader.failed_samples == ()
-        with pytest.raises(DeviceError, match=message):  # the same batch again: it was not left out
-            next(batches)
+        words = f"Batch 1 of epoch 0 failed because of the GPU, and not of samples: ...{text.splitlines()[0]}"
+        for _ in range(2):  # the same batch again: it was not left out
+            assert_refused(lambda: next(batches), words, DeviceError)
+            assert loader.failed_samples == ()
         assert made == []
     assert list_of_failed.read_text() == ""
 
@@ -224,24 +215,16 @@ def test_a_gpu_that_fails_only_in_the_diagnosis_blames_nobody(made: list[int]) -
             self.text = "an odd shape" if self.num_calls == 1 else OUT_OF_MEMORY
             return super()._process(data)
 
-    with (
-        DataLoader(IndexProvider(8), 4, steps=[FailingLater("")], num_workers=0, faults="skip") as loader,
-        pytest.raises(DeviceError, match=r"^A sample of the batch failed because of the GPU"),
-    ):
-        next(iter(loader))
+    with failing(FailingLater(""), faults="skip") as loader:
+        words = "A sample of the batch failed because of the GPU"
+        assert_refused(lambda: next(iter(loader)), words, DeviceError)
     assert made == [2]
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_restart_may_help_a_gpu(restarts: int, caplog: pytest.LogCaptureFixture) -> None:
-    faults = FaultPolicy(restarts=restarts)
-    with (
-        DataLoader(
-            IndexProvider(8), 4, steps=[FailingStep(OUT_OF_MEMORY)], num_workers=0, faults=faults
-        ) as loader,
-        pytest.raises(DeviceError),
-    ):
-        next(iter(loader))
+    with failing(FailingStep(OUT_OF_MEMORY), faults=FaultPolicy(restarts=restarts)) as loader:
+        assert_refused(lambda: next(iter(loader)), "out of memory", DeviceError)
     assert sum("Restart 1 of at most 1" in message for message in caplog.messages) == restarts
 
 
@@ -259,10 +242,8 @@ def test_a_gpu_that_fails_while_a_pipeline_is_built(monkeypatch: pytest.MonkeyPa
         raise RuntimeError(OUT_OF_MEMORY)
 
     monkeypatch.setattr(Pipeline, "build", build)
-    with pytest.raises(
-        DeviceError, match=r"^Building the pipeline failed because of the GPU, .*: CUDA runtime API"
-    ):
-        make_iterator(shuffled(IndexProvider(8)), py_num_workers=0)
+    words = "Building the pipeline failed because of the GPU, ...: CUDA runtime API"
+    assert_refused(lambda: make_iterator(shuffled(IndexProvider(8)), py_num_workers=0), words, DeviceError)
 
 
 @pytest.mark.parametrize("operator", ["decoders.image", "decoders.video"])
@@ -281,32 +262,22 @@ def test_what_helps_where_memory_ran_out(operator: str) -> None:
 @pytest.mark.parametrize("policy", ["raise", "skip"])
 @pytest.mark.parametrize("num_samples", [4, 8])
 def test_where_all_fail_alike_none_is_blamed(num_samples: int, policy: Any) -> None:
-    arguments = {
-        "steps": [FailingStep("an odd state")],
-        "num_workers": 0,
-        "faults": policy,
-        "last_batch": "partial",
-    }
-    with DataLoader(IndexProvider(num_samples), 4, output_type="numpy", **arguments) as loader:
-        with pytest.raises(GraphError, match=r"No sample is to blame.*\n.*an odd state") as caught:
-            next(iter(loader))
-        assert caught.value.sample_indices == ()
-        assert loader.failed_samples == ()
+    with failing(FailingStep("an odd state"), num_samples=num_samples, faults=policy) as loader:
+        words = "No sample is to blame...an odd state"
+        error: Any = assert_refused(lambda: next(iter(loader)), words, GraphError)
+        assert (error.sample_indices, loader.failed_samples) == ((), ())
 
 
 def test_where_those_of_another_batch_pass_all_are_blamed() -> None:
-    with DataLoader(IndexProvider(8), 4, steps=[FailingStep("an odd state", 4)], num_workers=0) as loader:
+    with failing(FailingStep("an odd state", 4)) as loader:
         batches = iter(loader)
         next(batches)
-        with pytest.raises(GraphError, match="To blame") as caught:
-            next(batches)
-        assert caught.value.sample_indices == (4, 5, 6, 7)
+        error: Any = assert_refused(lambda: next(batches), "To blame", GraphError)
+        assert error.sample_indices == (4, 5, 6, 7)
 
 
 def test_a_batch_of_one_is_blamed() -> None:
-    with (
-        DataLoader(IndexProvider(2), 1, steps=[FailingStep("an odd state")], num_workers=0) as loader,
-        pytest.raises(GraphError, match="To blame:\n  - sample 0, field index: ") as caught,
-    ):
-        next(iter(loader))
-    assert caught.value.sample_indices == (0,)
+    with failing(FailingStep("an odd state"), num_samples=2, batch_size=1) as loader:
+        words = "To blame:\n  - sample 0, field index: "
+        error: Any = assert_refused(lambda: next(iter(loader)), words, GraphError)
+    assert error.sample_indices == (0,)

@@ -6,7 +6,6 @@ import ctypes
 import logging
 import os
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,8 @@ import pytest
 import torch
 from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
-from support.child_processes import run_process
+from support.array_samples import group_of
+from support.child_processes import run_python
 from support.gpu_definitions import pretend_gpus
 from support.loaders import pipeline_of
 from support.pipelines import shuffled
@@ -32,7 +32,6 @@ from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import (
     DALIStructuredOutputIterator,
     PipelineDefinition,
-    SampleDataGroup,
     output_conversion,
 )
 from accvlab.dali_pipeline_framework.pipeline.pipeline_arguments import checked_device
@@ -140,7 +139,7 @@ def test_what_a_driver_says_is_read_in_another_process(has_video: bool, tmp_path
     code = f"from {gpus.__name__} import gpu_facts; print(gpu_facts())"
     for visible, expected in (("0,1", ((8, 9), (9, 0))), ("", ())):
         environment = {**os.environ, **driver, "CUDA_VISIBLE_DEVICES": visible}
-        done = run_process([sys.executable, "-c", code], env=environment, check=True)
+        done = run_python(code, env=environment, check=True)
         assert done.stdout == f"{GpuFacts(expected, 12040, has_video)}\n"
 
 
@@ -199,8 +198,7 @@ class StandIn:
 
 def converted(tensor: Any, **settings: Any) -> list[Any]:
     """A batch of one field."""
-    blueprint = SampleDataGroup()
-    blueprint.add_data_field("field", tensor.dtype)
+    blueprint = group_of(field=tensor.dtype)
     delivery = Delivery.of_plain_outputs([tensor.array.dtype])
     convert = output_conversion.OutputConverter("torch", blueprint.format, delivery, **settings)
     outputs: Any = [SimpleNamespace(as_tensor=lambda: tensor)]
@@ -256,9 +254,7 @@ def test_images_of_cameras_of_different_sizes_are_copied_once_each(
     tensors = Ragged(StandIn(image.astype("u2"), DT.UINT16) for row in in_order for image in row)
     monkeypatch.setattr(Delivery, "is_by_sample", is_by_sample)
     places = [FieldPlace(0, False, np.dtype("u2"), element=camera, count=2) for camera in range(2)]
-    blueprint = SampleDataGroup()
-    for camera in range(2):
-        blueprint.add_data_field(f"camera{camera}", DT.UINT16)
+    blueprint = group_of(camera0=DT.UINT16, camera1=DT.UINT16)
     convert = output_conversion.OutputConverter("torch", blueprint.format, Delivery(places, None))
     outputs: Any = [tensors]
     for camera, copies in enumerate(convert(outputs)):
@@ -336,5 +332,5 @@ def test_the_memory_of_a_gpu_is_given_back_only_where_one_is_used(monkeypatch: p
 
 def test_the_modules_of_gpus_do_not_import_pytorch() -> None:
     code = "import sys, accvlab.dali_pipeline_framework.engine.dali.gpus; print('torch' in sys.modules)"
-    done = run_process([sys.executable, "-c", code], check=True)
+    done = run_python(code, check=True)
     assert done.stdout == "False\n"

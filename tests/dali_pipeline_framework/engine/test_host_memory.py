@@ -3,44 +3,29 @@
 from __future__ import annotations
 
 import os
-import sys
-import textwrap
 
 import pytest
-from support.child_processes import run_process
+from support.child_processes import run_python
 
 SCRIPT = """
     import os
     import resource
     import sys
 
-    from nvidia.dali.types import DALIDataType
-    from accvlab.dali_pipeline_framework import DataLoader, DataProvider, ImageRange01Normalizer, SampleDataGroup
     import numpy as np
+    from support.arrays import DT, ArrayProvider
+    from accvlab.dali_pipeline_framework import DataLoader, ImageRange01Normalizer
 
     assert os.environ.get("DALI_MALLOC_POOL_THRESHOLD") == (sys.argv[1] or None)
-
-    class Pictures(DataProvider):
-        @property
-        def sample_data_structure(self):
-            sample = SampleDataGroup()
-            sample.add_data_field("image", DALIDataType.UINT8, ndim=3)
-            return sample
-
-        def get_number_of_samples(self):
-            return 80
-
-        def get_data(self, sample_index):
-            sample = self.sample_data_structure
-            sample["image"] = np.full((256, 512, 3), sample_index, np.uint8)
-            return sample
+    images = [np.full((256, 512, 3), number, np.uint8) for number in range(80)]
+    pictures = ArrayProvider({"image": (DT.UINT8, images)})
 
     def page_faults():
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
     steps = [ImageRange01Normalizer("image")]
     where = {"run": "graph", "num_workers": 0, "output_type": "numpy"}
-    with DataLoader(Pictures(), batch_size=4, steps=steps, **where) as loader:
+    with DataLoader(pictures, batch_size=4, steps=steps, **where) as loader:
         batches = iter(loader)
         for _ in range(8):
             next(batches)
@@ -57,8 +42,7 @@ def new_bytes_per_batch(threshold: str) -> float:
     environment["MALLOC_MMAP_THRESHOLD_"] = str(1 << 20)  # larger blocks always come from the system anew
     if threshold:
         environment["DALI_MALLOC_POOL_THRESHOLD"] = threshold
-    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), threshold]
-    run = run_process(command, env=environment, timeout=100)
+    run = run_python(SCRIPT, threshold, env=environment)
     assert run.returncode == 0, run.stderr
     return float(run.stdout)
 

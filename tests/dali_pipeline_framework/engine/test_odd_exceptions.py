@@ -14,59 +14,50 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from nvidia.dali.types import DALIDataType
+from support.loaders import answers
+from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework import DataLoader, DataProvider, SampleDataGroup
+from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup
 from accvlab.dali_pipeline_framework.errors import DeviceError, SourceError, causes_of, error_that_is_also, text_of
 from accvlab.dali_pipeline_framework.processing_steps import MapStep
 
 
-class NoTextError(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
+def raising(make: Callable[[], BaseException]) -> Callable[..., Any]:
+    def call(*_: object) -> None:
+        raise make()
+
+    return call
 
 
-class NoStringError(Exception):
-    def __str__(self) -> Any:
-        return 5
+def odd_error(name: str, *bases: type[Exception], **methods: Callable[..., Any]) -> Any:
+    """A class of exceptions with some methods of its own."""
+    return type(name, bases or (Exception,), {"__module__": __name__, **methods})
 
 
-class ExitingTextError(Exception):
-    def __str__(self) -> str:
-        sys.exit(3)
+def _init_with_part(self: Exception, *, part: str) -> None:
+    Exception.__init__(self, "of a part")
 
 
-class LateArgumentError(Exception):
-    def __init__(self, *, part: str) -> None:
-        super().__init__("of a part")
-
-    def __str__(self) -> str:
-        return f"{self.part} is bad"  # type: ignore[attr-defined]
+def _init_with_lock(self: Any, text: str) -> None:
+    Exception.__init__(self, text)
+    self.lock, self.function = threading.Lock(), lambda: 1
 
 
-class NoReprError(Exception):
-    def __repr__(self) -> str:
-        raise RuntimeError("no repr")
+def _init_with_two(self: Exception, one: int, two: int) -> None:
+    Exception.__init__(self, f"one={one} two={two}")
 
 
-class NoTextOfArgumentsError(NoReprError, NoTextError):
-    pass
-
-
-class UnpicklableError(Exception):
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.lock, self.function = threading.Lock(), lambda: 1
-
-
-class ExitingPickleError(Exception):
-    def __reduce__(self) -> Any:
-        return os._exit, (3,)
-
-
-class TwoArgumentsError(Exception):
-    def __init__(self, one: int, two: int) -> None:
-        super().__init__(f"one={one} two={two}")
+NoTextError = odd_error("NoTextError", __str__=raising(lambda: RuntimeError("no text")))
+NoStringError = odd_error("NoStringError", __str__=lambda self: 5)
+ExitingTextError = odd_error("ExitingTextError", __str__=raising(lambda: SystemExit(3)))
+LateArgumentError = odd_error(
+    "LateArgumentError", __init__=_init_with_part, __str__=lambda self: f"{self.part} is bad"
+)
+NoReprError = odd_error("NoReprError", __repr__=raising(lambda: RuntimeError("no repr")))
+NoTextOfArgumentsError = odd_error("NoTextOfArgumentsError", NoReprError, NoTextError)
+UnpicklableError = odd_error("UnpicklableError", __init__=_init_with_lock)
+ExitingPickleError = odd_error("ExitingPickleError", __reduce__=lambda self: (os._exit, (3,)))
+TwoArgumentsError = odd_error("TwoArgumentsError", __init__=_init_with_two)
 
 
 class NoNewError(Exception):
@@ -129,13 +120,6 @@ def of_no_text() -> None:
         raise ValueError("needle") from error
 
 
-def raising(make: Callable[[], BaseException]) -> Callable[[], None]:
-    def call() -> None:
-        raise make()
-
-    return call
-
-
 SHOWN = r"\(its text cannot be shown: `__str__` raised "
 ODD: dict[str, tuple[Callable[[], None], str]] = {
     "text": (raising(lambda: NoTextError("a", 1)), rf"NoTextError: {SHOWN}RuntimeError\) a 1"),
@@ -168,27 +152,17 @@ ODD: dict[str, tuple[Callable[[], None], str]] = {
 }
 
 
-class OddProvider(DataProvider):
+class OddProvider(IndexProvider):
     """Sample 5 raises an exception; of a step, where that does."""
 
     def __init__(self, name: str, is_of_step: bool = False) -> None:
+        super().__init__(8)
         self.name, self.is_of_step = name, is_of_step
-
-    def get_number_of_samples(self) -> int:
-        return 8
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        sample = SampleDataGroup()
-        sample.add_data_field("index", DALIDataType.INT64, ndim=0)
-        return sample
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         if sample_index == 5 and not self.is_of_step:
             ODD[self.name][0]()
-        sample = self.new_sample()
-        sample["index"] = sample_index
-        return sample
+        return super().get_data(sample_index)
 
     def as_step(self, index: np.ndarray) -> np.ndarray:
         if index == 5:
@@ -209,17 +183,10 @@ def loader_of(name: str, num_workers: int, *, is_of_step: bool = False, **settin
 )
 @pytest.mark.parametrize("name", ODD)
 def test_the_error_names_the_sample(name: str, num_workers: int, is_of_step: bool) -> None:
-    received: list[list[int]] = []
-    errors: list[SourceError] = []
     with loader_of(name, num_workers, is_of_step=is_of_step) as loader:
-        loop = iter(loader)
-        while True:
-            try:
-                received.append(next(loop)["index"].tolist())
-            except StopIteration:
-                break
-            except SourceError as error:
-                errors.append(error)
+        found = [*answers(loader)]
+    errors = [answer for answer in found if isinstance(answer, SourceError)]
+    received = [answer["index"].tolist() for answer in found if not isinstance(answer, SourceError)]
     assert received == [[0, 1], [2, 3], [6, 7]]
     assert [error.sample_index for error in errors] == [5]
     assert re.search(f"sample 5 failed with {ODD[name][1]}", str(errors[0]))

@@ -30,7 +30,7 @@ _MOST_ERRORS = 10
 def loader_of(provider: Any, **arguments: Any) -> DataLoader:
     run = "graph" if isinstance(provider, JpegProvider) else "auto"
     arguments = {"num_workers": 2, "start_method": "fork", "shuffle": True, "seed": 5, "run": run, **arguments}
-    return DataLoader(provider, 4, steps=STEPS, num_threads=1, output_type="numpy", **arguments)
+    return DataLoader(provider, 4, **{"steps": STEPS, "num_threads": 1, "output_type": "numpy", **arguments})
 
 
 def stream(loader: DataLoader, num_epochs: int = 2) -> list[Any]:

@@ -37,27 +37,27 @@ from random_kills import BATCH_SIZE, run_with_kills
 from support.fault_providers import BlockedSetUp, DeadlyProvider, ImageProvider, JpegProvider, VideoReadingProvider
 from support.file_server import FileServer
 from support.killed_ranks import STARTS, ledger_of_killed_ranks
+from support.page_tables import PageTable
 from support.videos import make_video
 
 from accvlab.dali_pipeline_framework import FaultPolicy, RemoteReading, VideoFrameDataProvider, Videos
 from accvlab.dali_pipeline_framework.errors import StateError
 
-PAGE = Path(__file__).parents[3] / "docs" / "dali_pipeline_framework" / "faults.md"
-COLUMNS = [
-    "fault",
-    "`FaultPolicy`",
-    "outcome",
-    "samples as undisturbed",
-    "reported after",
-    "next batch after",
-    "limit",
-]
+TABLE = PageTable(
+    "dali_pipeline_framework/faults.md",
+    "dali_pipeline_framework/faults/fault_table.py",
+    [
+        "fault",
+        "`FaultPolicy`",
+        "outcome",
+        "samples as undisturbed",
+        "reported after",
+        "next batch after",
+        "limit",
+    ],
+)
 NOT_RUN = "not run here"
 NUM_SAME_CELLS = 4  # those that each run finds; the others are times
-_BEGIN, _END = (
-    "<!-- begin of the table of tests/dali_pipeline_framework/faults/fault_table.py -->",
-    "<!-- end of the table -->",
-)
 _TIME_LIMIT_S = 300  # of a fault
 
 NUM_KILLS = 20
@@ -301,26 +301,6 @@ def seconds_of(row: list[str]) -> float:
     return float(row[NUM_SAME_CELLS].removesuffix(" s") or 0)
 
 
-def _head() -> list[str]:
-    return [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-
-
-def rows_of_page() -> list[list[str]]:
-    """The cells of each row of the table as the page has them."""
-    table = PAGE.read_text(encoding="utf-8").split(_BEGIN)[1].split(_END)[0].strip()
-    lines = [line for line in table.splitlines() if line.startswith("|")]
-    assert lines[:2] == _head()
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-
-
-def write_rows(rows: list[list[str]], measured: str) -> None:
-    """Put rows into the table of the page, and a line below it that tells where they were measured."""
-    before, rest = PAGE.read_text(encoding="utf-8").split(_BEGIN)
-    after = rest.split(_END)[1]
-    table = "\n".join([*_head(), *(f"| {' | '.join(row)} |" for row in rows)])
-    PAGE.write_text(f"{before}{_BEGIN}\n{table}\n\n{measured}\n{_END}{after}", encoding="utf-8")
-
-
 def main() -> None:
     rows, loads = [], [os.getloadavg()[0]]
     for fault in FAULTS:
@@ -332,7 +312,7 @@ def main() -> None:
     faulthandler.cancel_dump_traceback_later()
     load = " to ".join(f"{load:.1f}" for load in sorted(loads))
     cores = len(os.sched_getaffinity(0))
-    write_rows(rows, f"Measured in one run, on {cores} cores with a load of {load}, other programs included.")
+    TABLE.write(rows, f"Measured in one run, on {cores} cores with a load of {load}, other programs included.\n")
 
 
 if __name__ == "__main__":

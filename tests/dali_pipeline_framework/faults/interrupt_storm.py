@@ -1,24 +1,13 @@
-"""Ctrl-C at seeded random moments of the life of a loader: its process ends soon, and nothing of it is left.
-
-Run this file with a start method and numbers, and it prints what has become of each interrupt::
-
-    python interrupt_storm.py fork 0 500
-"""
+"""Ctrl-C at seeded random moments of the life of a loader: its process ends soon, and nothing of it is left."""
 
 from __future__ import annotations
 
-import collections
 import os
 import random
 import signal
-import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from support.child_processes import communicate
 from support.scripts import Script, start_script
@@ -27,8 +16,7 @@ from support.scripts import Script, start_script
 ENDS_WITHIN_S = 40.0
 PHASES = ("start", "first batch", "loop", "wait", "close", "second loader", "end")
 _SCRIPT = """
-import os, sys, time
-sys.path.insert(0, {tests!r})
+import time
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder
 from support.fault_providers import LargeImageProvider
 
@@ -64,7 +52,7 @@ if __name__ == "__main__":
 def _started(folder: Path, method: str) -> Script:
     script = folder / "script.py"
     if not script.exists():
-        script.write_text(_SCRIPT.format(tests=str(Path(__file__).parents[2]), method=method))
+        script.write_text(_SCRIPT.format(method=method))
     return start_script(script, start_new_session=True)
 
 
@@ -143,26 +131,3 @@ def storm(folder: Path, method: str, numbers: Iterable[int]) -> None:
         phase, code, _, stderr = interrupt(folder, method, number, seconds)
         # Python prints and forgets what is raised in a finaliser: the script goes on to its end then.
         assert code in (-signal.SIGINT, 0), f"{method} {number}, {phase}: exit code {code}\n{stderr}"
-
-
-def main(method: str, first: int, end: int) -> None:
-    codes: collections.Counter[tuple[str, int]] = collections.Counter()
-    longest = 0.0
-    with tempfile.TemporaryDirectory() as folder:
-        seconds = seconds_of_phases(Path(folder), method)
-        print({phase: round(each, 3) for phase, each in seconds.items()}, flush=True)
-        for number in range(first, end):
-            try:
-                phase, code, passed_s, stderr = interrupt(Path(folder), method, number, seconds)
-            except AssertionError as error:
-                print(error, flush=True)
-                continue
-            codes[phase, code] += 1
-            longest = max(longest, passed_s)
-            if code != -signal.SIGINT or passed_s > 3:
-                print(method, number, phase, code, f"{passed_s:.2f} s", stderr[-2000:], flush=True)
-    print(codes, f"longest: {longest:.2f} s")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:4]))

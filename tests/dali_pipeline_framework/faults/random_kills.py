@@ -12,27 +12,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import disturbed_loaders
 from support.fault_providers import DeadlyProvider, ImageProvider
 from support.loaders import frozen
 from support.pipelines import worker_pids
 
-from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, ImageDecoder
+from accvlab.dali_pipeline_framework import FaultPolicy
 from accvlab.dali_pipeline_framework.errors import WorkerDiedError
-from accvlab.dali_pipeline_framework.processing_steps import HorizontalFlipper, PhotoMetricDistorter
+from accvlab.dali_pipeline_framework.processing_steps import PhotoMetricDistorter
 
 NUM_SAMPLES = 60
 BATCH_SIZE = 4
 
 
-def loader_of(provider: Any, **arguments: Any) -> DataLoader:
-    steps = [
-        ImageDecoder("image", use_device_mixed=True),
-        HorizontalFlipper("image", prob=0.5),
-        PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5]),
-    ]
-    return DataLoader(
-        provider, BATCH_SIZE, steps=steps, shuffle=True, seed=11, num_threads=1, output_type="numpy", **arguments
-    )
+# Behind what all loaders here do.
+STEPS = [*disturbed_loaders.STEPS, PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5])]
+loader_of = functools.partial(disturbed_loaders.loader_of, steps=STEPS)
 
 
 @functools.cache

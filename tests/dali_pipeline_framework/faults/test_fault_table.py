@@ -9,10 +9,10 @@ from fault_table import (
     FAULTS,
     NOT_RUN,
     NUM_SAME_CELLS,
+    TABLE,
     Fault,
     _little_memory,
     cells,
-    rows_of_page,
     same_cells,
     seconds_of,
 )
@@ -42,14 +42,14 @@ def test_a_run_finds_what_the_page_tells(fault: Fault, tmp_path: Path) -> None:
         again = tmp_path / "again"
         again.mkdir()
         row = cells(fault, fault.inject(again, fault.policy))
-    on_page = [each for each in rows_of_page() if each[:2] == row[:2]]
+    on_page = [each for each in TABLE.rows() if each[:2] == row[:2]]
     assert [same_cells(each) for each in on_page] == [same_cells(row)], WRITE
     if fault.limit_s is not None:
         assert seconds_of(row) <= 10 * fault.limit_s  # on a busy machine
 
 
 def test_the_page_has_all_faults_and_none_took_longer_than_its_limit() -> None:
-    rows = rows_of_page()
+    rows = TABLE.rows()
     assert [row[:2] for row in rows] == [[fault.name, fault.told_policy] for fault in FAULTS], WRITE
     for row, fault in zip(rows, FAULTS, strict=True):
         if fault.limit_s is not None and row[2] != NOT_RUN:

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from support.child_processes import join
-from support.providers import IndexProvider
+from support.loaders import answers
+from support.providers import BadSamples
 
-from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy, SampleDataGroup
+from accvlab.dali_pipeline_framework import DataLoader, FaultPolicy
 from accvlab.dali_pipeline_framework.errors import QuarantineError, SettingError, SourceError
 from accvlab.dali_pipeline_framework.faults import FailedSample, QuarantineEntry, read_quarantine
 from accvlab.dali_pipeline_framework.faults.fault_policy import Quarantine, summary_of
@@ -72,34 +73,19 @@ def test_a_list_that_cannot_be_written_does_not_end_the_loop(
     folder = tmp_path / "folder"
     folder.mkdir()
     faults = FaultPolicy(samples=policy, quarantine=folder / "failed.jsonl")
-    received: list[Any] = []
     settings = {"num_workers": num_workers, "start_method": "fork", "output_type": "numpy"}
-    with DataLoader(TwoBad(8), 2, faults=faults, **settings) as loader:
+    with DataLoader(BadSamples(8, 3, 6), 2, faults=faults, **settings) as loader:
         shutil.rmtree(folder)
-        loop = iter(loader)
-        while len(received) < 4:
-            try:
-                received.append(next(loop)["index"].tolist())
-            except SourceError as error:
-                received.append(error.sample_index)
+        received = [answer if isinstance(answer, SourceError) else answer["index"] for answer in answers(loader)]
         assert [each.sample_index for each in loader.failed_samples] == [3, 6]
-    assert received[0::2] == [[0, 1], [4, 5]]
+    assert [batch.tolist() for batch in received[0::2]] == [[0, 1], [4, 5]]
     if policy == "raise":
-        assert received[1::2] == [3, 6]
+        assert [error.sample_index for error in received[1::2]] == [3, 6]
     messages = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert [message.partition(" cannot be written: ")[2] for message in messages] == [
         "No such file or directory. Make room, or name another file: `FaultPolicy(quarantine=...)`. Nothing more "
         "is written to it; `failed_samples` of the loader has all."
     ]
-
-
-class TwoBad(IndexProvider):
-    """Samples 3 and 6 cannot be loaded."""
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        if sample_index in (3, 6):
-            raise ValueError("bad")
-        return super().get_data(sample_index)
 
 
 @pytest.mark.parametrize(
@@ -113,10 +99,7 @@ class TwoBad(IndexProvider):
         ('{"sample": 1.0}\n', r'line 2: "sample" must be a whole number'),
         ('{"sample": 1, "file": 3}\n', r'line 2: "file" must be a text, got 3\.'),
         ('{"sample": 1, "epoch": "x"}\n', r'line 2: "epoch" must be a whole number'),
-        (
-            f'{{"sample": {2**63}}}\n',
-            r'line 2: "sample" must be a whole number of at least 0, got 9223372036854775808\.',
-        ),
+        (f'{{"sample": {2**63}}}\n', r'line 2: "sample" must be a whole number of at least 0, got 92233\d+\.'),
         ("[" * 100000 + "\n", r"line 2: must be JSON"),
         ("\xff\xfe\n", r"line 2: must be JSON"),
     ],
@@ -152,6 +135,7 @@ def test_lists_may_be_written_by_hand(tmp_path: Path) -> None:
         ({"max_failed": 1}, "`max_failed` does not go with samples='raise'"),
         ({"exclude": "x"}, "`exclude` does not go with samples='raise'"),
         ({"quarantine": 3}, "`quarantine` must be the path"),
+        ({"checks_images": "yes"}, "checks_images"),
         ({"samples": "skip", "exclude": 3}, "`exclude` must be the path of a file, or several of them, got 3"),
         ({"restarts": -1}, "`restarts` must be a whole number of at least 0"),
         ({"blocked_after": 0}, "`blocked_after` must be .*above 0|`blocked_after` must be"),

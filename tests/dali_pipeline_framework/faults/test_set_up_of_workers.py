@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 from disturbed_loaders import AT_THE_LATEST_S, STEPS, loader_of, stream
-from support.child_processes import run_process
+from support.child_processes import run_python
 from support.fault_providers import BlockedProvider, BlockedSetUp, BlockedStep, ImageProvider, when_noted
 from support.loaders import frozen
 from support.scripts import run_script
@@ -40,20 +39,8 @@ def loader_with(blocked: BlockedSetUp, what: str, faults: FaultPolicy, **argumen
     if what == "input":
         return loader_of(BlockedProvider(blocked), faults=faults, **arguments)
     if what == "steps":
-        steps = [STEPS[0], BlockedStep(blocked)]
-        return DataLoader(
-            ImageProvider(),
-            4,
-            steps=steps,
-            run="workers",
-            output_type="numpy",
-            num_workers=2,
-            faults=faults,
-            shuffle=True,
-            seed=5,
-            num_threads=1,
-            **arguments,
-        )
+        how = {"steps": [STEPS[0], BlockedStep(blocked)], "run": "workers"}
+        return loader_of(ImageProvider(), faults=faults, **how, **arguments)
     return loader_of(ImageProvider(), faults=faults, worker_init_fn=blocked, **arguments)
 
 
@@ -146,9 +133,8 @@ except WorkerStartError as error:
 @pytest.mark.parametrize("num_bytes", [0, 1 << 20])  # more than a pipe holds
 def test_workers_that_do_not_even_start(tmp_path: Path, num_bytes: int) -> None:
     script = tmp_path / "script.py"
-    script.write_text(f"import sys; sys.path[:0] = {sys.path!r}\n{SCRIPT}")
-    command = [sys.executable, str(script), str(num_bytes)]
-    ended = run_process(command, timeout=100, check=True)
+    script.write_text(SCRIPT)
+    ended = run_python(script, num_bytes, check=True)
     found = re.search(
         r"after ([\d.]+) s: The worker processes could not be started. .* since it stood still for [\d.]+ s, "
         r"while it was starting, or importing the main script",
@@ -252,8 +238,7 @@ def test_it_is_logged_that_workers_take_long_to_start(
 
 
 FEW_FILES = """
-import resource, sys
-sys.path.insert(0, {tests!r})
+import resource
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import FrameworkError
 from support.providers import IndexProvider
@@ -274,7 +259,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
 def test_where_few_files_may_be_open_the_error_names_the_limit(tmp_path: Path, method: str) -> None:
     script = tmp_path / "script.py"
-    script.write_text(FEW_FILES.format(tests=str(Path(__file__).parents[2]), method=method))
+    script.write_text(FEW_FILES.format(method=method))
     done = run_script(script, timeout=100)
     lines = done.stdout.splitlines()
     assert {*lines} == {"says why", "2"}, done.stderr

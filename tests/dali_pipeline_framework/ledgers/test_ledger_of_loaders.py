@@ -6,22 +6,19 @@ import itertools
 import json
 import os
 import signal
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from full_disks import fills_the_disk
 from support.inputs import NumberCallable, NumberIterable
 from support.killed_ranks import TRAINING, ledger_of_killed_ranks
 from support.loaders import by_sampler, make_loader
-from support.providers import IndexProvider
+from support.providers import BadSamples, IndexProvider
 from support.samplers import EndlessSampler
 from support.scripts import run_script
 
 from accvlab.dali_pipeline_framework import DataLoader
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.ledgers import LedgerWriter, certify, ledger_lines
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
@@ -57,16 +54,14 @@ def test_a_ledger_tells_what_was_delivered(tmp_path: Path, settings: dict[str, A
 
 def test_padding_is_left_out(tmp_path: Path) -> None:
     with make_loader(by_sampler(ShuffledSampler(22, last_batch="pad")), 4, ledger=tmp_path) as loader:
-        for _ in loader:
-            pass
+        list(loader)
     assert [len(batch) for batch in noted(tmp_path)] == [4, 4, 4, 4, 4, 2]
     assert certify([tmp_path]).is_exact
 
 
 def test_all_inputs_that_know_their_samples(tmp_path: Path) -> None:
     with make_loader(NumberCallable(10), 2, ledger=tmp_path / "callable") as loader:
-        for _ in loader:
-            pass
+        list(loader)
     lines = ledger_lines([tmp_path / "callable"])
     assert [(line.num_samples, line.samples) for line in lines] == [(-1, None)] * 5  # it does not tell
     with make_loader(by_sampler(EndlessSampler()), steps_per_epoch=2, ledger=tmp_path / "endless") as loader:
@@ -74,8 +69,7 @@ def test_all_inputs_that_know_their_samples(tmp_path: Path) -> None:
     assert noted(tmp_path / "endless") == delivered
     with make_loader(NumberIterable(10, 2), 2, ledger=tmp_path / "iterable") as loader:
         for _ in range(2):
-            for _ in loader:
-                pass
+            list(loader)
     assert len(noted(tmp_path / "iterable")) == 10
 
 
@@ -83,15 +77,12 @@ def test_a_loader_that_goes_on_within_a_process(tmp_path: Path) -> None:
     with make_loader(by_sampler(ShuffledSampler(22, last_batch="pad")), 4, ledger=tmp_path) as loader:
         states = [loader.state_dict() for _ in loader]
         loader.load_state_dict(states[1])
-        for _ in loader:
-            pass
+        list(loader)
     assert certify([tmp_path]).is_exact
     with make_loader(by_sampler(ShuffledSampler(22, last_batch="pad")), 2, ledger=tmp_path) as loader:
         loader.load_state_dict(states[2])  # another batch size
-        for _ in loader:
-            pass
-        for _ in loader:
-            pass
+        for _ in range(2):
+            list(loader)
     certificate = certify([tmp_path])
     assert certificate.is_exact, str(certificate)
 
@@ -128,9 +119,7 @@ def test_a_batch_that_is_made_again_after_an_interrupt_counts_once(
     assert certify([tmp_path], num_samples=20).notes[0].startswith("1 ledger: 5 batches count, 0 were superseded")
 
 
-def test_refusals_and_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(SettingError, match="`ledger` must be"):
-        make_loader(by_sampler(ShuffledSampler(22)), 4, ledger=7)
+def test_a_folder_that_cannot_be_made_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     with make_loader(by_sampler(ShuffledSampler(22)), 4, ledger=tmp_path / "file" / "ledger") as loader:
         assert len([*loader]) == 5
@@ -140,21 +129,26 @@ def test_refusals_and_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytes
 def test_a_full_disk_ends_the_ledger_and_not_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    write = os.write
     with make_loader(by_sampler(ShuffledSampler(22)), 4, ledger=tmp_path) as loader:
         batches = iter(loader)
         next(batches)
-        with fills_the_disk(monkeypatch):
+        with monkeypatch.context() as patch:  # of what is written, only a part gets into the file
+            patch.setattr(os, "write", lambda file, content: write(file, content[:10]))
             next(batches)
         assert len([*batches]) == 3
     assert len(noted(tmp_path)) == 1
-    assert caplog.text.count("No space left on device. Make room, or name another folder: `ledger`.") == 1
+    (path,) = tmp_path.iterdir()
+    assert caplog.messages == [
+        f"The ledger {str(path)!r} ends, it cannot be written: [Errno 28] No space left on device. Make room, "
+        f"or name another folder: `ledger`. What follows will be found missing."
+    ]
     assert not certify([tmp_path]).is_exact
 
 
 def run_rank(folder: Path, kill_at: int) -> int:
     """Run the only rank of a training; returns how it has ended."""
     env = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "1234"}
-    env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
     return run_script(TRAINING, str(folder), str(kill_at), env=env, timeout=100).returncode
 
 
@@ -178,21 +172,12 @@ def test_ranks_under_torchrun_are_certified_also_on_other_numbers_of_ranks(tmp_p
     assert (state["epoch"], state["batch"]) == (2, 0)
 
 
-class Failing(IndexProvider):
-    """Samples 3 and 17 cannot be loaded."""
-
-    def get_data(self, sample_index: int) -> Any:
-        if sample_index in (3, 17):
-            raise OSError("gone")
-        return super().get_data(sample_index)
-
-
 @pytest.mark.parametrize("policy", ["skip", "replace"])
 def test_samples_that_failed_are_told(tmp_path: Path, policy: Any) -> None:
     settings: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "last_batch": "partial"}
     settings["shuffle"] = True
     delivered: Counter[int] = Counter()
-    with DataLoader(Failing(22), 4, faults=policy, ledger=tmp_path, **settings) as loader:
+    with DataLoader(BadSamples(22, 3, 17), 4, faults=policy, ledger=tmp_path, **settings) as loader:
         for batch in loader:
             delivered.update(batch["index"].tolist())
     problems = certify([tmp_path]).problems
@@ -203,9 +188,3 @@ def test_samples_that_failed_are_told(tmp_path: Path, policy: Any) -> None:
     assert len(twice) == 2
     assert problems[0].startswith("epoch 0: missing: 3 (sample ")
     assert problems[1] == f"epoch 0: delivered twice: {twice[0]}, {twice[1]}"
-
-
-def test_a_file_is_no_folder_for_ledgers(tmp_path: Path) -> None:
-    (tmp_path / "ledger").write_text("")
-    with pytest.raises(SettingError, match=r"`ledger` must be a folder.*got the file '.*/ledger'"):
-        DataLoader(IndexProvider(4), 2, num_workers=0, ledger=tmp_path / "ledger")

@@ -8,7 +8,6 @@ import shutil
 import struct
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,12 +123,6 @@ class TestVideos:
         monkeypatch.setattr(file_limits.IMAGE_PIXELS, "most", 96 * 64 - 1)
         message = refusal(lambda: VideoStreamDecoder(video).next_frame(), VideoError)
         assert f"{str(video)!r} is not decoded: it claims frames of 96 x 64 pixels, more than the" in message
-
-
-def zlib_member(content: bytes) -> bytes:
-    """A part of a gzip file: these can be put behind each other."""
-    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-    return packer.compress(content) + packer.flush()
 
 
 @pytest.mark.skipif(not has("fsspec"), reason="needs fsspec")

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from nvidia.dali import fn
 from nvidia.dali.pipeline import pipeline_def
 from PIL import Image
+from support.array_samples import group_of
 from support.arrays import DT
 from support.providers import IndexProvider
 
@@ -228,11 +229,7 @@ class Images(IndexProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        camera = SampleDataGroup()
-        camera.add_data_field("image", DT.UINT8, **self.content)
-        blueprint = SampleDataGroup()
-        blueprint.add_data_group_field_array("cameras", camera, 2)
-        return blueprint
+        return group_of(cameras=(group_of(image=(DT.UINT8, self.content)), 2))
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         sample = self.sample_data_structure

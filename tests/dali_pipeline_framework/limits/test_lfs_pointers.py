@@ -11,15 +11,13 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
-from nvidia.dali.types import DALIDataType
+from support.arrays import DT, ArrayProvider
 
 from accvlab.dali_pipeline_framework import (
     DataLoader,
-    DataProvider,
     FileDataProvider,
     FrameDataProvider,
     ImageDecoder,
-    SampleDataGroup,
     VideoFrameDataProvider,
 )
 from accvlab.dali_pipeline_framework.errors import FrameworkError
@@ -33,26 +31,9 @@ from accvlab.dali_pipeline_framework.video import VideoStreamInput, index_video
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'ab' * 32}\nsize 1890\n".encode()
 
 
-class Pointers(DataProvider):
-    """Reads files itself."""
-
-    def get_number_of_samples(self) -> int:
-        return 1
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        blueprint = SampleDataGroup()
-        blueprint.add_data_field("image", DALIDataType.UINT8, ndim=1)
-        return blueprint
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.new_sample()
-        sample["image"] = POINTER
-        return sample
-
-
 def first_batch(run: str) -> Any:
-    with DataLoader(Pointers(), 1, steps=[ImageDecoder("image")], run=run, num_workers=0) as loader:  # type: ignore[arg-type]
+    pointers = ArrayProvider({"image": (DT.UINT8, [np.frombuffer(POINTER, np.uint8)])})
+    with DataLoader(pointers, 1, steps=[ImageDecoder("image")], run=run, num_workers=0) as loader:  # type: ignore[arg-type]
         return next(iter(loader))
 
 

@@ -1,4 +1,4 @@
-"""What each rank does in `test_distributed.py`. `torchrun` starts it, or `rank_processes`::
+"""What each rank does in `test_distributed.py`. `torchrun` starts it, or `support.ranks`::
 
 torchrun --nproc-per-node=2 distributed_run.py FOLDER PART
 """

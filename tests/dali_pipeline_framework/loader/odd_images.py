@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 import numpy as np
-from nvidia.dali.types import DALIDataType
+from support.array_samples import group_of
+from support.arrays import DT
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, ImageDecoder, SampleDataGroup
 
@@ -30,10 +31,7 @@ class OddImages(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        sample = SampleDataGroup()
-        sample.add_data_field("index", DALIDataType.INT64)
-        sample.add_data_field("image", DALIDataType.UINT8)
-        return sample
+        return group_of(index=DT.INT64, image=DT.UINT8)
 
     def get_number_of_samples(self) -> int:
         return len(self.rows)

@@ -10,6 +10,7 @@ from typing import Any
 import calls_per_sample
 import pytest
 from calls_per_sample import of_package
+from support.array_samples import group_of
 from support.arrays import DT
 from support.providers import IndexProvider
 
@@ -21,9 +22,7 @@ IMAGE = b"P6 2 2 255\n" + bytes(12)
 class Images(IndexProvider):
     def __init__(self) -> None:
         super().__init__(100)
-        self.blueprint = SampleDataGroup()
-        self.blueprint.add_data_field("image", DT.UINT8)
-        self.blueprint.add_data_field("speed", DT.FLOAT)
+        self.blueprint = group_of(image=DT.UINT8, speed=DT.FLOAT)
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 from support.pipelines import indices, shuffled, worker_pids
-from support.providers import IndexProvider, NumberProvider
+from support.providers import IndexProvider
 from torch.utils.data import DataLoader
 
 from accvlab.dali_pipeline_framework.errors import ClosedError
@@ -148,28 +147,6 @@ class TestSettingAttributes:
             assert not hasattr(second, "my_note")
 
 
-def test_trains() -> None:
-    torch.manual_seed(0)
-    model = torch.nn.Linear(2, 1, bias=False)
-    optimizer = torch.optim.SGD(model.parameters(), 0.005)
-
-    def train_one_epoch(loader: DataLoader) -> float:
-        losses = []
-        for step, batch in enumerate(loader):
-            loss = (model(batch["pair"]) - batch["pair"].sum(1, keepdim=True)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-            assert step < len(loader)
-        assert len(losses) == len(loader) == 2
-        return sum(losses) / len(losses)
-
-    with make_loader(provider=NumberProvider(8)) as loader:
-        losses = [train_one_epoch(loader) for _ in range(10)]
-    assert losses[-1] < losses[0] / 3
-
-
 def test_closes() -> None:
     before = set(worker_pids())
     loader = make_loader()
@@ -181,19 +158,6 @@ def test_closes() -> None:
     assert held.tolist() == [0, 1, 2, 3]
     with pytest.raises(ClosedError, match="The iterator was closed"):
         iter(loader)
-
-
-def test_with_closes_also_after_an_error() -> None:
-    before = set(worker_pids())
-
-    def fail_while_training() -> None:
-        with make_loader() as loader:
-            for _ in loader:
-                raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail_while_training()
-    assert set(worker_pids()) == before
 
 
 def test_has_a_repr() -> None:

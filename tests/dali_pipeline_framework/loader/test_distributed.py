@@ -3,46 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from distributed_run import DISTRIBUTED, deliver, loader_of, main
-from rank_processes import run_ranks
-from support.child_processes import communicate
+from distributed_run import DISTRIBUTED, deliver, loader_of
 from support.loaders import LENGTHS
+from support.ranks import run_ranks, torchrun
 
-TESTS = Path(__file__).parents[2]
-SCRIPT = str(Path(__file__).with_name("distributed_run.py"))
+SCRIPT = Path(__file__).with_name("distributed_run.py")
 
 
-def torchrun(num_ranks: int, folder: Path, part: str) -> dict[str, Any]:
+def launched(num_ranks: int, folder: Path, part: str) -> dict[str, Any]:
     """Have ranks run `distributed_run.py`, and return what it reports."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-    command = [sys.executable, *launcher, SCRIPT, str(folder), part]
-    paths = filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    environment["ALL_HAVE_WORKERS"] = "1"
-    for name in ("RANK", "WORLD_SIZE"):
-        environment.pop(name, None)
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        output, _ = communicate(process, 100)
+    done = torchrun(SCRIPT, [folder, part], num_ranks, ALL_HAVE_WORKERS="1")
     left = [each for each in psutil.process_iter(["cmdline"]) if str(folder) in (each.info["cmdline"] or [])]
     assert left == []
-    assert process.returncode == 0, output
+    assert done.returncode == 0, done.stdout + done.stderr
     return report_of(folder, part)
 
 
 def forked(num_ranks: int, folder: Path, part: str) -> dict[str, Any]:
-    """Do the same on processes of the fork server."""
-    run_ranks(num_ranks, main, folder, part)
+    """Do the same on processes that have imported PyTorch already."""
+    run_ranks(SCRIPT, [folder, part], num_ranks)
     return report_of(folder, part)
 
 
@@ -52,11 +37,11 @@ def report_of(folder: Path, part: str) -> dict[str, Any]:
 
 
 # Both give ranks the same environment; each process that `torchrun` starts imports PyTorch, which takes seconds.
-@pytest.fixture(scope="module", params=["forkserver", pytest.param("torchrun", marks=pytest.mark.wide)])
+@pytest.fixture(scope="module", params=["forked", pytest.param("torchrun", marks=pytest.mark.wide)])
 def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Two ranks begin epoch 0, three continue it, and one (this process) goes through the rest."""
     folder = tmp_path_factory.mktemp("ranks")
-    start = torchrun if request.param == "torchrun" else forked
+    start = launched if request.param == "torchrun" else forked
     reports = [start(2, folder, "two"), start(3, folder, "three")]
     rest = {}
     for name in DISTRIBUTED:

@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import nvidia.dali.fn as fn
 import pytest
-from nvidia.dali import types
 from support.draws import Drawer
 from support.inputs import NumberCallable, NumberIterable
 from support.loaders import make_loader
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
 from support.reader_data import numbered_files
+from support.steps import Noise
 
 from accvlab.dali_pipeline_framework.draws import UniformDraw
-from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.sources import FileReader
 
 Shard = tuple[int, int]
@@ -70,21 +68,6 @@ class TestCallablesWithoutPlaces:
         assert found == draws_of(ShardedCallable(None))
 
 
-class Noise(Drawer):
-    """Draws with an operator of DALI, undeclared."""
-
-    def __init__(self) -> None:
-        super().__init__(UniformDraw("a"))
-
-    def declare_draws(self, data_empty: SampleDataGroup) -> list[Any]:
-        return []
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        data.add_data_field("a", types.DALIDataType.FLOAT)
-        data["a"] = fn.random.uniform(range=[0.0, 1.0])
-        return data
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return numbered_files(tmp_path_factory.mktemp("files"), {"a": 8})
@@ -96,12 +79,12 @@ def test_generators_of_dali_differ_between_shards(kind: str, folder: Path) -> No
         if kind == "reader":
             shard_id, num_shards = shard or (0, 1)
             reader = FileReader(file_root=str(folder), shard_id=shard_id, num_shards=num_shards)
-            with make_iterator(reader, [Noise()], batch_size=2, seed=seed) as iterator:
+            with make_iterator(reader, [Noise("a")], batch_size=2, seed=seed) as iterator:
                 return np.concatenate([batch["a"] for batch in iterator]).tolist()
         if kind == "iterable":
             return draws_of(ShardedIterable(shard), seed=seed)
         source = shuffled(IndexProvider(16), 2, shard_id=(shard or (0, 1))[0], num_shards=(shard or (0, 1))[1])
-        return draws_of(source, None, chain=[Noise()], seed=seed)
+        return draws_of(source, None, chain=[Noise("a")], seed=seed)
 
     first, second = run((0, 2)), run((1, 2))
     assert not {*first} & {*second}

@@ -11,14 +11,15 @@ import attrs
 import numpy as np
 import pytest
 from support.inputs import CountedCallable, NumberCallable, NumberIterable, PartialCallable
-from support.laws import each_value, some, spread
+from support.laws import each_value, spread
 from support.loaders import LENGTHS, PLANNED, by_sampler, make_loader
 from support.pipelines import indices
 from support.providers import IndexProvider, NumberProvider
+from support.refusals import assert_refused
 from support.samplers import EpochSampler
 from support.start_methods import START_METHODS
 
-from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
+from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.sampling import SampleCounts, StreamingSequenceSampler
 
@@ -75,48 +76,22 @@ def epoch_of(
 
 # --- samplers --------------------------------------------------------------------------------------------
 
-# Those in which no two slots of an epoch hold the same sample, unless it is repeated or padded.
+# No two slots of an epoch hold the same sample of these, unless it is repeated or padded.
 DISTINCT = ["shuffled", "streams", "streams, cut"]
 
 
-NUM_SHARDS_AND_TOTAL = [(2, 4), (3, 6), (1, 4), (2, 10)]
-ACCOUNTS = [(name, policy, *shards) for name in DISTINCT for policy in POLICIES for shards in NUM_SHARDS_AND_TOTAL]
-
-
-# Each order with each policy, on two shards or on three in turn.
-@some(
-    ("name", "policy", "num_shards", "total"),
-    ACCOUNTS,
-    {4 * pair + (pair + pair // len(POLICIES)) % 2 for pair in range(len(DISTINCT) * len(POLICIES))},
-)
-def test_samplers_deliver_what_the_account_tells(name: str, policy: Any, num_shards: int, total: int) -> None:
-    got = epoch_of(planned(name), num_shards, total, policy, epoch=1)
-    sample_counts = got.sample_counts
-    places = [*zip(*map(got.column, ("is_padding", "sample_index")), strict=True)]
-    delivered = {index for is_padding, index in places if not is_padding}
-    assert sample_counts.num_delivered == len(delivered)
-    assert sample_counts.num_samples == sample_counts.num_delivered + sample_counts.num_dropped
-    num_slots = sample_counts.num_batches * total
-    if policy == "partial":
-        assert sample_counts.num_dropped == sample_counts.num_repeated == 0
-        assert len(got.column("slot")) == sample_counts.num_delivered == num_slots - sample_counts.num_padded
-        assert max(got.num_steps) == sample_counts.num_batches
-    else:
-        assert (
-            got.num_steps == [sample_counts.num_batches] * num_shards
-        )  # all shards make the same number of steps
-        assert len(got.column("slot")) == num_slots
-        assert num_slots == sample_counts.num_delivered + sample_counts.num_repeated + sample_counts.num_padded
-    if policy == "wrap":
-        assert sample_counts.num_padded == 0
-        assert not any(got.column("is_padding"))
-    elif policy == "pad":
-        assert sample_counts.num_dropped == sample_counts.num_repeated == 0
-        assert sum(got.column("is_padding")) == sample_counts.num_padded
-    if policy == "drop":
-        assert sample_counts.num_repeated == 0
-    else:
-        assert sample_counts.num_dropped == 0
+@each_value(name=DISTINCT, policy=POLICIES, num_shards_and_total=[(2, 4), (3, 6), (1, 4), (2, 10)])
+def test_what_is_announced_is_delivered(name: str, policy: Any, num_shards_and_total: tuple[int, int]) -> None:
+    got = epoch_of(planned(name), *num_shards_and_total, policy, epoch=1)
+    counts = got.sample_counts
+    is_padding, indices = np.array(got.column("is_padding"), bool), np.array(got.column("sample_index"))
+    assert len({*indices[~is_padding]}) == counts.num_delivered == counts.num_samples - counts.num_dropped
+    num_left_out = counts.num_padded if policy == "partial" else 0
+    assert is_padding.sum() == counts.num_padded - num_left_out
+    assert len(indices) + num_left_out == counts.num_batches * num_shards_and_total[1]
+    assert len(indices) == counts.num_delivered + counts.num_repeated + is_padding.sum()
+    if policy != "partial":
+        assert {*got.num_steps} == {counts.num_batches}  # all shards make the same number of steps
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -136,32 +111,22 @@ def test_shuffled_samples_exactly(num_shards: int, policy: Any) -> None:
         assert sorted(order.values()) == [1] * 18
         return
     assert len(order) == 22
-    sizes = [len(shard[-1]["position"]["slot"]) for shard in got.steps]
+    last = [shard[-1]["position"] for shard in got.steps]
+    sizes = [len(position["slot"]) for position in last]
     if policy == "partial":
         assert set(order.values()) == {1}
         assert sizes == {1: [4], 2: [2, 2], 3: [1, 1, 2]}[num_shards]  # what is left is dealt evenly
         assert [[*shard[-1]["index"].shape] for shard in got.steps] == [[size] for size in sizes]
         return
     assert sizes == [6 // num_shards] * num_shards
-    surplus = [shard[-1]["position"] for shard in got.steps]
-    slots = {
-        int(slot): int(index)
-        for position in surplus
-        for slot, index in zip(position["slot"], position["sample_index"], strict=True)
-    }
-    padding = [
-        int(slot)
-        for position in surplus
-        for slot, is_padding in zip(position["slot"], position["is_padding"], strict=True)
-        if is_padding
-    ]
+    slots, indices, is_padding = (
+        np.concatenate([position[name] for position in last]) for name in ("slot", "sample_index", "is_padding")
+    )
+    assert slots.tolist() == [*range(6)]
+    assert slots[is_padding].tolist() == ([4, 5] if policy == "pad" else [])
     first = [int(index) for shard in got.steps for index in shard[0]["position"]["sample_index"]]
-    if policy == "pad":
-        assert padding == [4, 5]
-        assert slots[4] == slots[5] == slots[3]  # the last sample
-    else:
-        assert padding == []
-        assert [slots[4], slots[5]] == first[:2]
+    # Padded with the last sample, or with the first ones again.
+    assert indices[4:].tolist() == ([indices[3]] * 2 if policy == "pad" else first[:2])
 
 
 @pytest.mark.parametrize("total", [2, 4, 10])
@@ -244,24 +209,16 @@ def test_published_shuffle(num_samples: int, num_shards: int, size: int, policy:
         if policy != "partial":
             assert len(shard) == num_steps
     num_surplus = num_shards * num_steps * size - num_samples
-    if policy == "drop":
-        assert (sample_counts.num_delivered, sample_counts.num_dropped) == (
-            num_samples + num_surplus,
-            -num_surplus,
-        )
-    else:
-        counts = (
-            sample_counts.num_delivered,
-            sample_counts.num_dropped,
-            sample_counts.num_padded,
-            sample_counts.num_repeated,
-        )
-        assert counts == (
-            num_samples,
-            0,
-            0 if policy == "wrap" else num_surplus,
-            num_surplus if policy == "wrap" else 0,
-        )
+    counts = {
+        "drop": (num_samples + num_surplus, -num_surplus, 0, 0),
+        "wrap": (num_samples, 0, 0, num_surplus),
+    }.get(policy, (num_samples, 0, num_surplus, 0))
+    assert counts == (
+        sample_counts.num_delivered,
+        sample_counts.num_dropped,
+        sample_counts.num_padded,
+        sample_counts.num_repeated,
+    )
 
 
 # --- stateful samplers -----------------------------------------------------------------------------------
@@ -301,25 +258,16 @@ def test_stateful_sampler(policy: Any, end: list[list[int]], padding: list[bool]
             assert [batch["index"].tolist() for batch in batches] == expected
             flags = [flag for batch in batches for flag in batch["position"]["is_padding"].tolist()]
             assert flags == [False] * 8 + padding
-
-
-@pytest.mark.parametrize(
-    ("policy", "ends"), [("pad", [[8, 9], [9, 9]]), ("partial", [[8], [9]]), ("wrap", [[8, 9], [0, 1]])]
-)
-def test_stateful_sampler_on_two_shards(policy: Any, ends: list[list[int]]) -> None:
-    for shard in range(2):
-        with make_loader(by_sampler(ShortEndSampler(10, 4)), shard=(shard, 2), last_batch=policy) as loader:
-            assert [batch["index"].tolist() for batch in loader][-1] == ends[shard]
+    ends = {"pad": [[8, 9], [9, 9]], "partial": [[8], [9]], "wrap": [[8, 9], [0, 1]]}.get(policy, [])
+    for shard, expected in enumerate(ends):
+        with make_loader(source, last_batch=policy, shard=(shard, 2)) as loader:
+            assert [*loader][-1]["index"].tolist() == expected
 
 
 def test_a_stateful_sampler_without_a_policy_may_not_have_a_short_end() -> None:
-    with (
-        make_loader(by_sampler(ShortEndSampler(10, 4))) as loader,
-        pytest.raises(
-            SourceError, match=r"All batches of a sampler must have the same size.* last_batch='partial'"
-        ),
-    ):
-        indices(loader)
+    with make_loader(by_sampler(ShortEndSampler(10, 4))) as loader:
+        words = "All batches of a sampler must have the same size... last_batch='partial'"
+        assert_refused(lambda: indices(loader), words, SourceError)
 
 
 # --- inputs of one's own ---------------------------------------------------------------------------------
@@ -347,18 +295,3 @@ def test_own_inputs_decide_what_is_delivered(kind: str, num_workers: int) -> Non
     with make_loader(make(), None if kind == "counted callable" else 4, num_workers=num_workers) as loader:
         for epoch in range(3):
             assert epoch_batches(loader, epoch) == FULL + end
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("last_batch", "pad", "`last_batch` is for data providers; {} is an input"),
-        ("context_name", "at", "`context_name` is for data providers; {} is an input"),
-        ("steps_per_epoch", 3, "`steps_per_epoch` is for endless samplers and inputs; this one has an end"),
-    ],
-)
-@pytest.mark.parametrize("kind", SOURCES)
-def test_own_inputs_take_no_settings_of_epochs(kind: str, name: str, value: Any, message: str) -> None:
-    source = SOURCES[kind][0]()
-    with pytest.raises(SettingError, match=message.format(type(source).__name__)):
-        make_loader(source, None if kind == "counted callable" else 4, **{name: value})

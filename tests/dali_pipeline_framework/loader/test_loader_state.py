@@ -26,6 +26,7 @@ from support.loaders import (
     make_loader,
 )
 from support.providers import IndexProvider, NumberProvider
+from support.refusals import assert_refused
 from support.samplers import EpochSampler
 
 from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, StateError
@@ -38,7 +39,6 @@ from accvlab.dali_pipeline_framework.inputs import (
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.sampling import (
-    MixedSampler,
     ShuffledSampler,
     StreamingSequenceSampler,
     WeightedSampler,
@@ -128,20 +128,6 @@ def test_workers_and_depths_do_not_matter(name: str) -> None:
         assert is_continued(order, loops, position, **arguments), arguments
 
 
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [
-        ("mixture", "forkserver"),
-        ("stateful sampler", "forkserver"),
-        pytest.param("mixture", "spawn", marks=pytest.mark.wide),
-    ],
-)
-def test_the_start_method_does_not_matter(name: str, method: str) -> None:
-    order = ORDERS[name]
-    loops, states = loops_with_states(order, num_workers=1)
-    assert is_continued(order, loops, states[3], num_workers=2, start_method=method)
-
-
 def test_a_loader_that_runs_goes_back_and_forth() -> None:
     order = ORDERS["shuffled"]
     loops, states = loops_with_states(order)
@@ -154,10 +140,8 @@ def test_a_loader_that_runs_goes_back_and_forth() -> None:
         running = iter(loader)
         next(running)
         loader.load_state_dict(states[1][2])
-        with pytest.raises(
-            ClosedError, match="or a state was loaded"
-        ):  # a mere end would look like that of the epoch
-            next(running)
+        # A mere end would look like that of the epoch.
+        assert_refused(lambda: next(running), "or a state was loaded", ClosedError)
         assert loop(loader) == loops[0][1:]
         assert loop(loader) == loops[1]
 
@@ -213,27 +197,20 @@ def one_by_one(steps: list[list[Any]]) -> list[tuple[int, int, int]]:
     return deliveries([batch for batches in steps for batch in batches])
 
 
-DEALT_BY_SLOT = [*PLANNED, "stateful sampler"]
 SAME_TOTAL = [(2, 1), (1, 2), (2, 4), (4, 2)]
+CHANGES = [(name, 4, SAME_TOTAL) for name in [*PLANNED, "stateful sampler"]]
+CHANGES.append(("streams", 6, [(2, 3), (3, 2)] * 2))
 
 
-@spread("name", DEALT_BY_SLOT, 5)
-def test_another_number_of_shards_delivers_the_same_batches(name: str) -> None:
+@spread(("name", "total", "changes"), CHANGES, 7)
+def test_another_number_of_shards_delivers_the_same_batches(name: str, total: int, changes: Any) -> None:
     order = ORDERS[name]
-    expected, last = stages(order, Stage(1, 4))
+    expected, last = stages(order, Stage(1, total))
     every = examples(4, 1)  # each of them with two orders or more
-    for before, after in SAME_TOTAL[DEALT_BY_SLOT.index(name) % every :: every]:
-        steps, state = stages(order, Stage(before, 4, 1), Stage(after, 4))
+    for before, after in changes[CHANGES.index((name, total, changes)) % every :: every]:
+        steps, state = stages(order, Stage(before, total, 1), Stage(after, total))
         assert [deliveries(batches) for batches in steps] == [deliveries(batches) for batches in expected]
         assert edited(state, {"num_shards": 1}) == edited(last)
-
-
-@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2)])
-def test_two_and_three_shards(before: int, after: int) -> None:
-    order = ORDERS["streams"]
-    expected, _ = stages(order, Stage(1, 6))
-    steps, _ = stages(order, Stage(before, 6, 2), Stage(after, 6))
-    assert [deliveries(batches) for batches in steps] == [deliveries(batches) for batches in expected]
 
 
 RESIZED: dict[str, list[Stage]] = {
@@ -368,33 +345,12 @@ def test_a_state_is_a_small_value() -> None:
     }
 
 
-def test_a_state_is_small_also_for_a_mixture_of_streams() -> None:
-    provider = IndexProvider(10**9)
-    samplers = [StreamingSequenceSampler([10**6] * 100, seed=2**60 + i) for i in range(8)]
-    offsets = [10**8 * i for i in range(8)]
-    sampler = MixedSampler(samplers, [1 / 8] * 8, offsets=offsets, last_batch="pad")
-    with make_loader(by_sampler(sampler, provider), 10**4, shard=(0, 1), seed=2**62) as loader:
-        state = loader.state_dict()
-        assert len(json.dumps(state)) < 8000
-
-
-def test_settings_of_each_sampler_of_a_mixture_are_compared() -> None:
-    def mixture(seed: int) -> Any:
-        samplers = [ShuffledSampler(10**6, seed=seed if number == 7 else number) for number in range(8)]
-        return make_loader(by_sampler(MixedSampler(samplers, [1 / 8] * 8), IndexProvider(10**6)), 4)
-
-    with mixture(7) as saved, mixture(7) as same, mixture(8) as other:
-        same.load_state_dict(saved.state_dict())
-        with pytest.raises(StateError) as caught:
-            other.load_state_dict(saved.state_dict())
-    assert caught.value.differences == ("samplers[7].seed: 7 in the state, 8 here",)
-
-
 def test_json_text_and_bytes_are_read_too() -> None:
     order = ORDERS["streams, cut"]
     loops, states = loops_with_states(order)
     text = json.dumps(states[2][2])
-    for written in (text, text.encode(), bytearray(text.encode())):
+    by_name = json.dumps(states[2][2], sort_keys=True)  # as trainers write their state
+    for written in (text, text.encode(), bytearray(text.encode()), by_name):
         with order.loader() as loader:
             loader.load_state_dict(written)
             assert loop(loader) == loops[0][2:]
@@ -427,7 +383,7 @@ class RecordingProvider(IndexProvider):
 
 
 @pytest.mark.parametrize("start", [0, 1, 5_000, 99_000])
-def test_only_what_follows_is_loaded(start: int) -> None:
+def test_only_what_follows_is_loaded_and_requested(start: int) -> None:
     provider = RecordingProvider(1_000_000)
     sampler = ShuffledSampler(1_000_000, seed=1)
     with make_loader(by_sampler(sampler, provider), 10) as loader:
@@ -439,10 +395,6 @@ def test_only_what_follows_is_loaded(start: int) -> None:
     following = [index for batch in range(start, start + 8) for index in plan.get_batch_indices(3, batch).tolist()]
     assert 20 <= len(provider.loaded) <= 60
     assert provider.loaded == following[: len(provider.loaded)]
-
-
-@pytest.mark.parametrize("start", [0, 1, 5_000, 99_000])
-def test_a_user_s_callable_is_asked_only_for_what_follows(start: int) -> None:
     source = NumberCallable(1_000_000)
     with make_loader(source, 10) as loader:
         loader.load_state_dict(edited(loader.state_dict(), {"epoch": 3, "batch": start}))
@@ -565,32 +517,38 @@ def test_another_stateful_sampler_is_refused() -> None:
     assert [each.split(":")[0] for each in error.differences] == ["first_batch"]
 
 
-BROKEN: dict[str, tuple[dict[str, Any], str]] = {
-    "another version": ({"version": 2}, "version 2, this release of the package reads version 1"),
-    "no version": (
-        {"version": None},
-        "This is no state of this loader: it has no version, but the entries 'version'",
-    ),
-    "another epoch": ({"epoch": 1}, "its checksum is another one: it was edited, or changed on its way"),
-    "a negative epoch": ({"epoch": -1}, "its checksum is another one"),
-    "a fraction": ({"batch": 2.0}, "its checksum is another one"),
-    "another seed": ({"seed": None}, "its checksum is another one"),
-    "another plan": ({"plan": {}}, "its checksum is another one"),
-    "other segments": ({"segments": [[1, 3, 3]]}, "its checksum is another one"),
-    "other fields": ({"fields": {"a": 3}}, "its checksum is another one"),
-    "failed samples": ({"failed": [1]}, "its checksum is another one"),
-    "another entry": ({"other": 1}, "its checksum is another one"),
-    "no checksum": ({"checksum": None}, "its checksum is missing"),
-    "a checksum of another kind": ({"checksum": 3}, "its checksum is another one"),
-}
+DAMAGED = "its checksum is another one: it was edited, or changed on its way"
+BROKEN: list[tuple[dict[str, Any], str]] = [
+    ({"version": 2}, "version 2, this release of the package reads version 1"),
+    ({"version": None}, "This is no state of this loader: it has no version, but the entries 'version'"),
+    ({"checksum": None}, "its checksum is missing"),
+    ({"checksum": 3}, DAMAGED),
+    ({"epoch": 1}, DAMAGED),
+    ({"other": 1}, DAMAGED),
+]
+NO_STATES: list[tuple[Any, str]] = [
+    ({}, "it has no version, it is empty. Of a checkpoint, "),
+    *((text, "not valid JSON...written to its end") for text in ('{"version": 1, "epo', "", b"\xff\xfe{}")),
+    ("nothing", "not valid JSON...written to its end...load_state(loader, path)"),
+    *((value, "must be a dict") for value in (None, 3, [1, 2], "[]", b"3")),
+]
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_damaged_states_are_refused(what: str) -> None:
-    changes, message = BROKEN[what]
-    error = refusal(make_loader(streams(), 4), {**saved_state(streams()), **changes})
-    assert message in str(error)
-    assert error.differences == ()
+def test_damaged_states_are_refused() -> None:
+    state = saved_state(streams())
+    for changes, words in BROKEN:
+        error = refusal(make_loader(streams(), 4), {**state, **changes})
+        assert words in str(error)
+        assert error.differences == ()
+    for name in ("epoch", "batch", "num_shards", "total_batch_size", "segments", "seed", "plan"):
+        others = {each: value for each, value in state.items() if each != name}
+        assert DAMAGED in str(refusal(make_loader(streams(), 4), others))
+
+
+@pytest.mark.parametrize(("value", "words"), NO_STATES)
+def test_what_is_no_state_is_refused(value: Any, words: str) -> None:
+    with make_loader(streams(), 4) as loader:
+        assert_refused(lambda: loader.load_state_dict(value), words, StateError)
 
 
 class Shortened(ShuffledSampler):
@@ -605,30 +563,6 @@ def test_an_order_with_fewer_batches_than_were_delivered_is_refused() -> None:
     Shortened.__name__ = "ShuffledSampler"
     error = refusal(make_loader(by_sampler(Shortened(22)), 4), state)
     assert "2 batches of epoch 0 were delivered, which has only 1 here" in str(error)
-
-
-def test_an_empty_state_is_refused() -> None:
-    assert "it has no version, it is empty. Of a checkpoint, " in str(refusal(make_loader(streams(), 4), {}))
-
-
-@pytest.mark.parametrize("name", ["epoch", "batch", "num_shards", "total_batch_size", "segments", "seed", "plan"])
-def test_a_state_without_an_entry_is_damaged(name: str) -> None:
-    state = saved_state(streams())
-    del state[name]
-    assert "its checksum is another one" in str(refusal(make_loader(streams(), 4), state))
-
-
-@pytest.mark.parametrize("text", ['{"version": 1, "epo', "", b"\xff\xfe{}", "nothing"])
-def test_damaged_text_is_refused(text: str | bytes) -> None:
-    error = refusal(make_loader(streams(), 4), text)
-    assert "not valid JSON" in str(error)
-    assert "written to its end" in str(error)
-    assert ("load_state(loader, path)" in str(error)) == (text == "nothing")
-
-
-@pytest.mark.parametrize("value", [None, 3, [1, 2], "[]", b"3"])
-def test_what_is_no_state_is_refused(value: Any) -> None:
-    assert "must be a dict" in str(refusal(make_loader(streams(), 4), value))
 
 
 def sequences(batch_size: int, shard: tuple[int, int] = (0, 1), **arguments: Any) -> Any:
@@ -663,22 +597,13 @@ def test_a_user_s_callable_goes_on_only_with_the_same_batches(changes: dict[str,
         assert next(iter(loader))["index"].tolist() == [1000, 1001, 1002, 1003]
 
 
-class ReadyIterable(NumberIterable):
-    """Has a batch size."""
-
-    batch_size = 4
-
-
 @pytest.mark.parametrize(
-    "source",
-    [SamplerInputIterable(IndexProvider(10), EpochSampler()), ReadyIterable(8)],
-    ids=["sampler", "user's"],
+    ("source", "size"), [(SamplerInputIterable(IndexProvider(10), EpochSampler()), None), (NumberIterable(8), 4)]
 )
-def test_iterables_have_no_state(source: Any) -> None:
-    with make_loader(source) as loader:
+def test_iterables_have_no_state(source: Any, size: int | None) -> None:
+    with make_loader(source, size) as loader:
         for use in (loader.state_dict, lambda: loader.load_state_dict({}), lambda: loader.set_epoch(1)):
-            with pytest.raises(NotSupportedError, match="is an iterable"):
-                use()
+            assert_refused(use, "is an iterable", NotSupportedError)
 
 
 def test_a_closed_loader_refuses_a_state() -> None:

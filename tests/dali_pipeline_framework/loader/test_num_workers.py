@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fault_providers import DeadlyProvider
 from support.inputs import NumberCallable, NumberIterable
 from support.pipelines import indices, worker_pids
 from support.providers import IndexProvider
 from support.warnings_of_product import of_product
 
-from accvlab.dali_pipeline_framework import FaultPolicy, ImageDecoder
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.limits import control_groups
 from accvlab.dali_pipeline_framework.loader import DataLoader
@@ -68,23 +64,6 @@ def test_that_many_processes_load(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(worker_pids()) == 3
 
 
-@pytest.mark.parametrize("value", ["auto", "2"])
-def test_texts_are_refused(value: Any) -> None:
-    rule = (
-        "`num_workers` must be a whole number of at least 0, or None for as many as this rank has usable cores, "
-        f"at most 8; got '{value}'."
-    )
-    with pytest.raises(SettingError) as caught:
-        DataLoader(IndexProvider(8), 4, num_workers=value)
-    assert str(caught.value) == rule
-
-
-@pytest.mark.parametrize("value", [-1, 1.5, True])
-def test_other_values_are_refused(value: Any) -> None:
-    with pytest.raises(SettingError, match="`num_workers` must be a whole number of at least 0"):
-        DataLoader(IndexProvider(8), 4, num_workers=value)
-
-
 # --- more workers than cores --------------------------------------------------------------------------------
 
 
@@ -114,16 +93,3 @@ def test_nothing_is_warned_of_where_no_worker_is_started() -> None:
         pipeline: Any = here.get_dali_pipeline(py_num_workers=99)
         pipeline.build()
         pipeline.close()
-
-
-def test_restarts_do_not_warn_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
-    arguments = {"num_workers": 2, "start_method": "fork", "steps": [ImageDecoder("image", False)]}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with DataLoader(
-            DeadlyProvider(tmp_path, "kill", {5: 1}, 8), 4, faults=FaultPolicy(restarts=1), **arguments
-        ) as loader:
-            assert len(list(loader)) == 2
-    assert [warning.category for warning in of_product(caught)] == [UserWarning]
-    assert any(tmp_path.iterdir())

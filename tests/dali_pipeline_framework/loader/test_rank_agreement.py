@@ -6,13 +6,14 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
-from rank_processes import run_ranks
 from support.loaders import by_sampler, make_loader
 from support.providers import IndexProvider
+from support.ranks import run_ranks
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DistributedSampler
 
@@ -55,14 +56,6 @@ def begin(loader: DataLoader) -> Any:
     return loop
 
 
-def test_equal_ranks_agree(as_rank: AsRank) -> None:
-    for rank in range(3):
-        as_rank(rank, 3)
-        with loader_of() as loader:
-            assert [len(batch["index"]) for batch in loader] == [2, 2]
-            assert next(iter(loader)) is not None
-
-
 # What rank 1 has in another way, and what the error says then.
 DIFFERENT: dict[str, tuple[dict[str, Any], list[str]]] = {
     "batch size": ({"batch_size": 3}, ["batch_size: 2 on rank 0, 3 on rank 1"]),
@@ -75,29 +68,41 @@ DIFFERENT: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
+def told(as_rank: AsRank, make: Callable[[int], DataLoader], order: Sequence[int] = (0, 1)) -> list[str]:
+    """The differences that both ranks are told, of which one begins its first loop before the other one."""
+    first, second = order
+    with contextlib.ExitStack() as stack:
+        loaders = {}
+        for rank in order:
+            as_rank(rank)
+            loaders[rank] = stack.enter_context(make(rank))
+        as_rank(first)
+        loop = iter(loaders[first])  # has not seen the other one yet
+        as_rank(second)
+        try:
+            iter(loaders[second])
+        except SettingError as error:
+            message = str(error)
+        else:
+            return []
+        as_rank(first)
+        with pytest.raises(SettingError) as at_first:
+            next(loop)
+        assert str(at_first.value) == message
+    begin, *lines, end = message.splitlines()
+    assert begin == "Ranks that share the data of a loader have different settings:"
+    assert end == "Give all of them the same, and load the same state on all of them."
+    return [line.removeprefix("  - ") for line in lines]
+
+
 @pytest.mark.parametrize("what", DIFFERENT)
 def test_a_difference_is_named_on_both_ranks(what: str, as_rank: AsRank) -> None:
     arguments, lines = DIFFERENT[what]
-    loaders = []
-    for others in ({}, arguments):
-        as_rank(len(loaders))
-        loaders.append(loader_of(**others))
-    as_rank(0)
-    loop = iter(loaders[0])  # has not seen the other one yet
-    as_rank(1)
-    with pytest.raises(SettingError) as at_one:
-        iter(loaders[1])
-    as_rank(0)
-    with pytest.raises(SettingError) as at_zero:
-        next(loop)
-    assert str(at_zero.value) == str(at_one.value)
-    assert str(at_one.value).splitlines() == [
-        "Ranks that share the data of a loader have different settings:",
-        *(f"  - {line}" for line in lines),
-        "Give all of them the same, and load the same state on all of them.",
-    ]
-    for loader in loaders:
-        loader.close()
+    assert told(as_rank, lambda rank: loader_of(**(arguments if rank else {}))) == lines
+
+
+def test_the_other_order_of_ranks_is_named_alike(as_rank: AsRank) -> None:
+    assert told(as_rank, lambda rank: loader_of(2 + rank), (1, 0)) == ["batch_size: 3 on rank 1, 2 on rank 0"]
 
 
 def test_ranks_with_other_gpus_may_run_steps_elsewhere(as_rank: AsRank) -> None:
@@ -134,51 +139,20 @@ def test_ranks_with_other_gpus_may_run_steps_elsewhere(as_rank: AsRank) -> None:
 def test_orders_given_as_indices_are_compared(
     as_rank: AsRank, of_rank: Callable[[int], Any], difference: str
 ) -> None:
-    loaders = []
-    for rank in range(2):
-        as_rank(rank)
-        arguments = {"sampler": of_rank(rank), "shard": "torch", "num_workers": 0}
-        loaders.append(DataLoader(IndexProvider(16), 2, **arguments))
-    as_rank(0)
-    iter(loaders[0])
-    as_rank(1)
-    with pytest.raises(SettingError, match=difference):
-        iter(loaders[1])
-    for loader in loaders:
-        loader.close()
+    def make(rank: int) -> DataLoader:
+        return DataLoader(IndexProvider(16), 2, sampler=of_rank(rank), shard="torch", num_workers=0)
 
-
-def test_the_other_order_of_ranks_is_named_alike(as_rank: AsRank) -> None:
-    loaders = {}
-    for rank, size in ((1, 3), (0, 2)):
-        as_rank(rank)
-        loaders[rank] = loader_of(size)
-    as_rank(1)
-    loop = iter(loaders[1])
-    as_rank(0)
-    with pytest.raises(SettingError, match="batch_size: 3 on rank 1, 2 on rank 0"):
-        iter(loaders[0])
-    as_rank(1)
-    with pytest.raises(SettingError, match="batch_size: 3 on rank 1, 2 on rank 0"):
-        next(loop)
-    for loader in loaders.values():
-        loader.close()
+    assert any(line.startswith(difference) for line in told(as_rank, make))
 
 
 def test_a_state_that_one_rank_has_loaded_is_seen(as_rank: AsRank) -> None:
-    loaders = []
-    for rank in range(2):
-        as_rank(rank)
-        loaders.append(loader_of())
-    as_rank(0)
-    begin(loaders[0])
-    state = loaders[0].state_dict()
-    as_rank(1)
-    loaders[1].load_state_dict(state)
-    with pytest.raises(SettingError, match="first batch of the first loop: 0 on rank 0, 1 on rank 1"):
-        iter(loaders[1])
-    for loader in loaders:
-        loader.close()
+    def make(rank: int) -> DataLoader:
+        loader = loader_of()
+        if rank == 1:
+            loader.load_state_dict(_state_behind_a_batch())
+        return loader
+
+    assert told(as_rank, make) == ["first batch of the first loop: 0 on rank 0, 1 on rank 1"]
 
 
 class Bounded(ArrayStep):
@@ -193,9 +167,6 @@ class Bounded(ArrayStep):
     def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         return data
 
-    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
-
 
 @pytest.mark.parametrize(
     ("names", "bounds", "is_same"),
@@ -204,16 +175,9 @@ class Bounded(ArrayStep):
 def test_steps_are_compared_whatever_the_order_of_sets_and_addresses(
     as_rank: AsRank, names: str, bounds: list[float], is_same: bool
 ) -> None:
-    loaders = []
-    for rank, step in enumerate([Bounded("ab", [1, 2.5]), Bounded(names, bounds)]):
-        as_rank(rank)
-        loaders.append(loader_of(steps=[step]))
-    begin(loaders[1])
-    as_rank(0)
-    with contextlib.nullcontext() if is_same else pytest.raises(SettingError, match="step 0: Bounded"):
-        iter(loaders[0])
-    for loader in loaders:
-        loader.close()
+    steps = [Bounded("ab", [1, 2.5]), Bounded(names, bounds)]
+    found = told(as_rank, lambda rank: loader_of(steps=[steps[rank]]))
+    assert [line.partition("(")[0] for line in found] == ([] if is_same else ["step 0: Bounded"])
 
 
 # --- starts of one job that share a store -------------------------------------------------------------------
@@ -250,37 +214,28 @@ def test_what_ranks_have_left_that_a_launcher_has_restarted_is_not_compared(
 # --- what is no difference --------------------------------------------------------------------------------
 
 
-def test_a_loader_of_all_data_that_only_one_rank_has_is_not_compared(as_rank: AsRank) -> None:
-    as_rank(0)
-    with loader_of(num_samples=8, shard=None) as validation:
-        begin(validation)
-    with loader_of() as training:
-        begin(training)
-    as_rank(1)
-    with loader_of() as training:
-        begin(training)
-
-
-def test_loaders_are_compared_by_their_number(as_rank: AsRank) -> None:
-    for rank in range(2):
-        as_rank(rank)
-        for size in (2, 4):
-            with loader_of(size) as loader:
+@pytest.mark.parametrize(
+    ("num_ranks", "make"),
+    [
+        pytest.param(3, lambda rank: [loader_of()], id="the same"),
+        pytest.param(2, lambda rank: [loader_of(size) for size in (2, 4)], id="compared by their number"),
+        pytest.param(2, lambda rank: [loader_of(num_samples=8 + rank, shard=(0, 1))], id="data of its own"),
+        pytest.param(4, lambda rank: [loader_of(seed=rank // 2, shard=Shard(rank % 2, 2))], id="groups by hand"),
+        pytest.param(
+            2,
+            lambda rank: [loader_of(num_samples=8, shard=None)] * (rank == 0) + [loader_of()],
+            id="a loader of all data that only one rank has",
+        ),
+    ],
+)
+def test_these_loaders_of_ranks_agree(
+    as_rank: AsRank, num_ranks: int, make: Callable[[int], list[DataLoader]]
+) -> None:
+    for rank in range(num_ranks):
+        as_rank(rank, num_ranks)
+        for loader in make(rank):
+            with loader:
                 begin(loader)
-
-
-def test_each_rank_may_have_data_of_its_own(as_rank: AsRank) -> None:
-    for rank in range(2):
-        as_rank(rank)
-        with loader_of(num_samples=8 + rank, shard=(0, 1)) as loader:
-            begin(loader)
-
-
-def test_groups_of_ranks_that_were_made_by_hand_may_differ(as_rank: AsRank) -> None:
-    for rank in range(4):
-        as_rank(rank, 4)
-        with loader_of(seed=rank // 2, shard=Shard(rank % 2, 2)) as loader:
-            begin(loader)
 
 
 def test_a_store_that_cannot_compare_is_left_alone(as_rank: AsRank) -> None:
@@ -322,6 +277,8 @@ def what_is_found() -> str:
     return found
 
 
-def test_two_processes_see_it_and_do_not_hang() -> None:
+def test_two_processes_see_it_and_do_not_hang(tmp_path: Path) -> None:
+    script = tmp_path / "rank.py"
+    script.write_text(f"from {__name__} import what_is_found\nprint(what_is_found())\n")
     a, b = ("batch_size: 2 on rank 0, 3 on rank 1", "batch_size: 3 on rank 1, 2 on rank 0")
-    assert run_ranks(2, what_is_found) in ([f"- {a}"] * 2, [f"- {b}"] * 2)
+    assert run_ranks(script, [], 2) in ([f"- {a}\n"] * 2, [f"- {b}\n"] * 2)

@@ -7,7 +7,6 @@ import gc
 import math
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +22,6 @@ from support.providers import IndexProvider
 from accvlab.dali_pipeline_framework.errors import ClosedError, SourceError, WorkerDiedError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
-from accvlab.dali_pipeline_framework.ledgers import LedgerWriter
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
@@ -197,46 +195,6 @@ def test_an_iterator_without_a_loader_delivers_nothing_after_it(alarm: Callable[
                 next(loop)
 
 
-def test_what_a_loop_has_not_received_is_not_behind_it(alarm: Callable[[float], None]) -> None:
-    """A batch that is made, and waits, does not count: neither in the state nor for the next loop."""
-
-    seen: set[tuple[int, ...]] = set()
-
-    def ring(batch: Any) -> Any:
-        indices = tuple(batch["index"].tolist())
-        if indices not in seen:  # a batch that was interrupted is made again
-            seen.add(indices)
-            signal.raise_signal(signal.SIGALRM)
-        return batch
-
-    sampler = ShuffledSampler(SAMPLES, BATCH, seed=3)
-    first = sampler.get_batch_indices(2, 0).tolist()
-    with make_loader(
-        by_sampler(ShuffledSampler(SAMPLES, seed=3), IndexProvider(SAMPLES)), BATCH, post_process_func=ring
-    ) as loader:
-        loader.set_epoch(2)
-        for _ in range(2):  # the first loop has received nothing, so the next one runs in the same epoch
-            loop = iter(loader)
-            seen.clear()
-            with pytest.raises(RungError):
-                next(loop)
-            assert (loader.epoch, loader.state_dict()["batch"]) == (2, 0)
-        assert next(loop)["index"].tolist() == first
-        assert loader.state_dict()["batch"] == 1
-        with pytest.raises(RungError):
-            next(loop)
-        state = loader.state_dict()
-        assert state["batch"] == 1
-        loader.set_epoch(7)
-        assert next(loop)["index"].tolist() == sampler.get_batch_indices(2, 1).tolist()
-        loader.load_state_dict(state)
-        loop = iter(loader)
-        seen.clear()
-        with pytest.raises(RungError):
-            next(loop)
-        assert next(loop)["index"].tolist() == sampler.get_batch_indices(2, 1).tolist()
-
-
 def test_an_error_of_a_batch_is_not_lost_either(alarm: Callable[[float], None]) -> None:
     rung: list[int] = []
 
@@ -258,34 +216,6 @@ def test_an_error_of_a_batch_is_not_lost_either(alarm: Callable[[float], None]) 
         with pytest.raises(SourceError, match="not this one"):
             next(loop)
         assert [batch["index"].tolist() for batch in loop] == [[8, 9, 10, 11], [12, 13, 14, 15]]
-
-
-def test_handlers_run_at_once_and_are_back_afterwards(alarm: Callable[[float], None]) -> None:
-    calls: list[str] = []
-
-    def note(number: int, frame: object) -> None:
-        calls.append("handler")
-
-    class Provider(IndexProvider):
-        def get_data(self, sample_index: int) -> Any:
-            signal.raise_signal(signal.SIGUSR1)
-            calls.append("sample")
-            if sample_index == 1:
-                signal.signal(signal.SIGUSR2, note)  # stays as it was set
-            return super().get_data(sample_index)
-
-    before = [signal.signal(number, note) for number in (signal.SIGUSR1, signal.SIGUSR2)]
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-    try:
-        source = SamplerInputCallable(Provider(4), ShuffledSampler(4, shuffle=False))
-        with make_loader(source, 2, pipeline_arguments={"prefetch_queue_depth": 1}) as loader:
-            assert [*indices(loader)] == [[0, 1], [2, 3]]
-        assert calls == ["handler", "sample"] * 4
-        assert [signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGUSR2)] == [note, note]
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        for number, handler in zip((signal.SIGUSR1, signal.SIGUSR2), before, strict=True):
-            signal.signal(number, handler)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -313,44 +243,3 @@ class OnceBlocked(IndexProvider):
             self._mark.touch()
             time.sleep(1000)
         return super().get_data(sample_index)
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_what_takes_long_once_a_batch_has_come_is_not_ended(
-    num_workers: int, alarm: Callable[[float], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    note, num_notes = LedgerWriter.note, 0
-
-    def note_slowly(self: LedgerWriter, *arguments: Any) -> None:
-        nonlocal num_notes
-        num_notes += 1
-        if num_notes == 2:
-            alarm(0.01)
-            time.sleep(1.5)
-        note(self, *arguments)
-
-    monkeypatch.setattr(LedgerWriter, "note", note_slowly)
-    source = SamplerInputCallable(IndexProvider(12), ShuffledSampler(12, shuffle=False))
-    with make_loader(source, 4, num_workers=num_workers, ledger=tmp_path) as loader:
-        loop = iter(loader)
-        assert next(loop)["index"].tolist() == [0, 1, 2, 3]
-        with pytest.raises(RungError):
-            next(loop)
-        assert [batch["index"].tolist() for batch in loop] == [[4, 5, 6, 7], [8, 9, 10, 11]]
-
-
-def test_in_another_thread_handlers_are_left_alone() -> None:
-    handlers: list[Any] = []
-
-    class Provider(IndexProvider):
-        def get_data(self, sample_index: int) -> Any:
-            handlers.append(signal.getsignal(signal.SIGINT))
-            return super().get_data(sample_index)
-
-    with make_loader(SamplerInputCallable(Provider(4), ShuffledSampler(4, shuffle=False)), 2) as loader:
-        loaded: list[Any] = []
-        thread = threading.Thread(target=lambda: loaded.extend(indices(loader)))
-        thread.start()
-        thread.join()
-    assert loaded == [[0, 1], [2, 3]]
-    assert {*handlers} == {signal.default_int_handler}

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from support.loaders import make_loader
 from support.providers import IndexProvider
+from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
@@ -17,7 +17,6 @@ from accvlab.dali_pipeline_framework.providers import (
     FrameDataProvider,
     Windows,
 )
-from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 from accvlab.dali_pipeline_framework.video import (
     VideoFrameDataProvider,
     Videos,
@@ -45,16 +44,9 @@ from accvlab.dali_pipeline_framework.video import (
 def test_each_class_names_what_is_meant(
     made: Callable[..., Any], arguments: Mapping[str, Any], name: str, hint: str
 ) -> None:
-    with pytest.raises(TypeError) as caught:
-        made(**arguments, **{name: 1})
-    assert str(caught.value) == f"`{name}` is not an argument of {made.__name__}.{hint}"
-    assert isinstance(caught.value, SettingError)
-
-
-def test_an_argument_of_the_loader() -> None:
-    with pytest.raises(TypeError) as caught:
-        make_loader(SamplerInputCallable(IndexProvider(4), ShuffledSampler(4)), 2, num_worker=1)
-    assert str(caught.value) == "`num_worker` is not an argument of DataLoader. Did you mean 'num_workers'?"
+    words = f"`{name}` is not an argument of {made.__name__}.{hint}"
+    error: Any = assert_refused(lambda: made(**arguments, **{name: 1}), words, TypeError)
+    assert (str(error), isinstance(error, SettingError)) == (words, True)
 
 
 class _OwnFiles(FileDataProvider):

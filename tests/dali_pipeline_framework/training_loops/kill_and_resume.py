@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
-import socket
-import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,12 +17,13 @@ from typing import Any
 
 import attrs
 import numpy as np
-from support.child_processes import end_with_stacks
+from support.ranks import start_ranks
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = ROOT / "examples" / "dali_pipeline_framework" / "training_loops"
-SERVER = Path(__file__).with_name("rank_server.py")
+RANK = Path(__file__).with_name("rank.py")
 NUM_EVALUATED = 10  # frames of the validation set of `tiny_drives`
+sys.path.append(str(SCRIPTS))  # what the server of the scripts imports is there, too
 _TIME_LIMIT_S = 100  # of a part, which takes seconds where nothing else runs
 
 
@@ -37,7 +36,7 @@ class TrainingLoop:
         script: The script.
         saved_by: What saves and loads the state of the loader, for the table.
         ranks: Number of ranks at first, after the first kill, and so on.
-        imports: What the server of its ranks imports.
+        imports: What the server of the scripts imports for it.
         seed: Of the steps behind which it is killed.
     """
 
@@ -107,50 +106,6 @@ class Difference:
         return (self.loss, self.num_samples, self.num_images, self.wrongly_evaluated) == (0, 0, 0, 0)
 
 
-class RankServer:
-    """A process that forks ranks, see `rank_server`."""
-
-    def __init__(self, imports: Sequence[str]) -> None:
-        """Start it."""
-        self.imports = imports
-        paths = [str(ROOT), str(SCRIPTS), os.environ.get("PYTHONPATH")]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        for name in ("RANK", "WORLD_SIZE"):
-            environment.pop(name, None)
-        self._process = subprocess.Popen(
-            [sys.executable, str(SERVER), *imports],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-
-    def run(self, **job: Any) -> dict[str, Any]:
-        """Have ranks run a script; returns what `rank_server.run` does."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{json.dumps(job)}\n")
-        readable, _, _ = select.select([self._process.stdout], [], [], _TIME_LIMIT_S + 50)
-        answer = self._process.stdout.readline() if readable else ""
-        if not answer:
-            end_with_stacks([self._process.pid])
-            raise AssertionError("the server of the ranks gave no answer")
-        return json.loads(answer)
-
-    def close(self) -> None:
-        """End it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
-
-
 class LogReader:
     """Reads what ranks have added to their logs."""
 
@@ -195,43 +150,58 @@ def _merged(ranks: Mapping[int, Any]) -> Step:
     )
 
 
-def run_part(
-    server: RankServer, loop: TrainingLoop, folder: Path, num_ranks: int, kill_at: int | None, *arguments: str
-) -> None:
+def run_part(loop: TrainingLoop, folder: Path, num_ranks: int, kill_at: int | None, *arguments: str) -> None:
     """Run a script to its end, or until it is killed.
 
     Raises:
         AssertionError: It ended in another way, or left processes.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    answer = server.run(
-        script=str(SCRIPTS / loop.script),
-        arguments=["--folder", str(folder), *arguments],
-        folder=str(folder),
-        num_ranks=num_ranks,
-        port=port,
-        kill_at=kill_at,
-        time_limit_s=_TIME_LIMIT_S,
-    )
-    assert not answer["is_over"], f"{loop.script} hangs:\n{answer['printed']}"
+    marks = [folder / f"waits_rank{rank}" for rank in range(num_ranks)]
+    for mark in marks:
+        mark.unlink(missing_ok=True)
+    command = [SCRIPTS / loop.script, kill_at, folder, "--folder", folder, *arguments]
+    ranks = start_ranks(RANK, command, num_ranks, loop.imports)
+    deadline = time.monotonic() + _TIME_LIMIT_S
+    try:
+        while None in [rank.poll() for rank in ranks]:
+            assert time.monotonic() < deadline, f"{loop.script} hangs"
+            if any(rank.returncode for rank in ranks) or all(mark.exists() for mark in marks):
+                for rank in ranks:
+                    rank.kill()
+            time.sleep(0.005)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    printed = "\n".join(path.read_text()[-4000:] for path in sorted(folder.glob("output_rank*.txt")))
     expected = 0 if kill_at is None else -signal.SIGKILL
-    assert answer["exit_codes"] == [expected] * num_ranks, f"{loop.script}:\n{answer['printed']}"
-    assert answer["num_left"] == 0, f"{loop.script} left worker processes"
+    assert [rank.returncode for rank in ranks] == [expected] * num_ranks, f"{loop.script}:\n{printed}"
+    assert all(has_ended(rank.pid) for rank in ranks), f"{loop.script} left worker processes"
 
 
-def run_undisturbed(server: RankServer, loop: TrainingLoop, folder: Path, *arguments: str) -> Part:
+def has_ended(group: int) -> bool:
+    """Whether a group of processes ends within seconds."""
+    for _ in range(1000):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    os.killpg(group, signal.SIGKILL)
+    return False
+
+
+def run_undisturbed(loop: TrainingLoop, folder: Path, *arguments: str) -> Part:
     """Train from the beginning to the end."""
-    run_part(server, loop, folder, loop.ranks[0], None, *arguments)
+    run_part(loop, folder, loop.ranks[0], None, *arguments)
     return LogReader(folder).next_part()
 
 
-def run_killed(server: RankServer, loop: TrainingLoop, folder: Path, *arguments: str) -> list[Part]:
+def run_killed(loop: TrainingLoop, folder: Path, *arguments: str) -> list[Part]:
     """Train, be killed and resume, on each number of ranks of the loop."""
     log, parts = LogReader(folder), []
     for num_ranks, kill_at in zip(loop.ranks, [*loop.kills, None], strict=True):
-        run_part(server, loop, folder, num_ranks, kill_at, *arguments)
+        run_part(loop, folder, num_ranks, kill_at, *arguments)
         parts.append(log.next_part())
     return parts
 

@@ -12,31 +12,29 @@ from pathlib import Path
 import attrs
 from kill_and_resume import (
     NUM_EVALUATED,
-    ROOT,
     Difference,
-    RankServer,
     TrainingLoop,
     difference,
     run_killed,
     run_undisturbed,
 )
+from support.page_tables import PageTable
 
-PAGE = ROOT / "docs" / "dali_pipeline_framework" / "training_loops.md"
 NO_WORKERS = ("--num-workers", "0")
-COLUMNS = [
-    "framework, example",
-    "saved by",
-    "ranks",
-    "killed after step",
-    "steps repeated",
-    "loss",
-    "other samples",
-    "other pixels",
-    "frames evaluated",
-]
-_BEGIN, _END = (
-    "<!-- begin of the table of tests/dali_pipeline_framework/training_loops/loops.py -->",
-    "<!-- end of the table -->",
+TABLE = PageTable(
+    "dali_pipeline_framework/training_loops.md",
+    "dali_pipeline_framework/training_loops/loops.py",
+    [
+        "framework, example",
+        "saved by",
+        "ranks",
+        "killed after step",
+        "steps repeated",
+        "loss",
+        "other samples",
+        "other pixels",
+        "frames evaluated",
+    ],
 )
 
 _SHARED = ("torch._dynamo", "tiny_drives", "tiny_model", "step_log")
@@ -59,9 +57,9 @@ KILLED_ONCE = [
 ]
 
 
-def row(loop: TrainingLoop, found: Difference) -> str:
+def row(loop: TrainingLoop, found: Difference) -> list[str]:
     """The row of the table that tells what was found."""
-    cells = [
+    return [
         f"{loop.name}, `{loop.script}`",
         loop.saved_by,
         " → ".join(map(str, loop.ranks)),
@@ -74,49 +72,23 @@ def row(loop: TrainingLoop, found: Difference) -> str:
         if found.wrongly_evaluated == 0
         else f"{found.wrongly_evaluated} wrong",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
-def _head() -> list[str]:
-    return [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-
-
-def rows_of_page() -> list[str]:
-    """The rows of the table as the page has them."""
-    table = PAGE.read_text(encoding="utf-8").split(_BEGIN)[1].split(_END)[0].strip()
-    lines = table.splitlines()
-    assert lines[:2] == _head()
-    return lines[2:]
-
-
-def write_rows(rows: list[str]) -> None:
-    """Put rows into the table of the page."""
-    before, rest = PAGE.read_text(encoding="utf-8").split(_BEGIN)
-    after = rest.split(_END)[1]
-    table = "\n".join([*_head(), *rows])
-    PAGE.write_text(f"{before}{_BEGIN}\n{table}\n\n{_END}{after}", encoding="utf-8")
-
-
-def find_difference(server: RankServer, loop: TrainingLoop, folder: Path) -> Difference:
+def find_difference(loop: TrainingLoop, folder: Path) -> Difference:
     """Run a loop undisturbed, run it with kills, and compare."""
     whole, killed = folder / "undisturbed", folder / "killed"
     whole.mkdir()
     killed.mkdir()
-    return difference(
-        run_undisturbed(server, loop, whole, *NO_WORKERS), run_killed(server, loop, killed, *NO_WORKERS)
-    )
+    return difference(run_undisturbed(loop, whole, *NO_WORKERS), run_killed(loop, killed, *NO_WORKERS))
 
 
 def main() -> None:
     rows = []
-    servers = {imports: RankServer(imports) for imports in dict.fromkeys(loop.imports for loop in LOOPS)}
     for loop in LOOPS:
         with tempfile.TemporaryDirectory() as folder:
-            rows.append(row(loop, find_difference(servers[loop.imports], loop, Path(folder))))
+            rows.append(row(loop, find_difference(loop, Path(folder))))
         print(rows[-1], file=sys.stderr)
-    for server in servers.values():
-        server.close()
-    write_rows(rows)
+    TABLE.write(rows)
 
 
 if __name__ == "__main__":

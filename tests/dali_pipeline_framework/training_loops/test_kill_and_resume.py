@@ -2,86 +2,63 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import attrs
 import pytest
-from kill_and_resume import SCRIPTS, Part, RankServer, TrainingLoop, difference, run_killed, run_undisturbed
-from loops import KILLED_ONCE, LOOPS, NO_WORKERS, find_difference, row, rows_of_page
+from kill_and_resume import SCRIPTS, Part, TrainingLoop, difference, run_killed, run_undisturbed
+from loops import KILLED_ONCE, LOOPS, NO_WORKERS, TABLE, find_difference, row
 
 
-@pytest.fixture(scope="module")
-def undisturbed(server: RankServer, tmp_path_factory: pytest.TempPathFactory) -> Part:
-    """What the first loop of a server does, on one rank, where nothing disturbs it."""
-    first = next(loop for loop in LOOPS if loop.imports == server.imports)
-    folder = tmp_path_factory.mktemp("undisturbed")
-    return run_undisturbed(server, attrs.evolve(first, ranks=(1,)), folder, *NO_WORKERS)
+@functools.cache
+def undisturbed(imports: tuple[str, ...]) -> Part:
+    """What the first loop with these imports does, on one rank, where nothing disturbs it."""
+    first = next(loop for loop in LOOPS if loop.imports == imports)
+    with tempfile.TemporaryDirectory() as folder:
+        return run_undisturbed(attrs.evolve(first, ranks=(1,)), Path(folder), *NO_WORKERS)
+
+
+def each_loop(loops: Iterable[TrainingLoop], quick: str) -> pytest.MarkDecorator:
+    """Run a test with each loop; all but one are `wide`."""
+    return pytest.mark.parametrize(
+        "loop",
+        [
+            pytest.param(
+                loop,
+                id=f"{loop.name}-{loop.ranks}-{loop.kills}",
+                marks=[] if (loop.name, loop.seed) == (quick, 0) else [pytest.mark.wide],
+            )
+            for loop in loops
+        ],
+    )
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("server", "loop"),
-    [
-        pytest.param(
-            loop.imports,
-            loop,
-            id=f"{loop.name}-{loop.ranks}-{loop.kills}",
-            marks=[pytest.mark.wide] if loop.name != "Lightning" else [],
-        )
-        for loop in KILLED_ONCE
-    ],
-    indirect=["server"],
-    scope="module",
-)
+@each_loop(KILLED_ONCE, "Lightning")
 def test_each_framework_killed_once_does_what_the_first_does_undisturbed(
-    server: RankServer, loop: TrainingLoop, undisturbed: Part, tmp_path: Path
+    loop: TrainingLoop, tmp_path: Path
 ) -> None:
-    found = difference(undisturbed, run_killed(server, loop, tmp_path, *NO_WORKERS))
+    found = difference(undisturbed(loop.imports), run_killed(loop, tmp_path, *NO_WORKERS))
     assert found.num_resumes == 1
     assert found.is_none, found
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("server", "loop"),
-    [
-        pytest.param(
-            loop.imports,
-            loop,
-            id=f"{loop.name}-{loop.kills}",
-            marks=[pytest.mark.wide] if loop is not LOOPS[0] else [],
-        )
-        for loop in LOOPS
-    ],
-    indirect=["server"],
-    scope="module",
-)
-def test_a_killed_loop_goes_on_bit_for_bit(server: RankServer, loop: TrainingLoop, tmp_path: Path) -> None:
-    found = find_difference(server, loop, tmp_path)
+@each_loop([attrs.evolve(loop, seed=seed) for loop in LOOPS for seed in range(4)], "PyTorch")
+def test_a_killed_loop_goes_on_bit_for_bit(loop: TrainingLoop, tmp_path: Path) -> None:
+    found = find_difference(loop, tmp_path)
     assert found.is_none, found
-    assert row(loop, found) in rows_of_page(), "run `loops.py`, which writes the table"
+    assert loop.seed or row(loop, found) in TABLE.rows(), "run `loops.py`, which writes the table"
 
 
-OTHERS = [attrs.evolve(loop, seed=seed) for loop in LOOPS for seed in (1, 2, 3)]
-
-
-@pytest.mark.wide
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("server", "loop"),
-    [pytest.param(loop.imports, loop, id=f"{loop.name}-{loop.kills}") for loop in OTHERS],
-    indirect=["server"],
-    scope="module",
-)
-def test_it_does_so_behind_other_steps(server: RankServer, loop: TrainingLoop, tmp_path: Path) -> None:
-    found = find_difference(server, loop, tmp_path)
-    assert found.is_none, found
-
-
-@pytest.mark.parametrize("server", [LOOPS[0].imports], ids=[LOOPS[0].name], indirect=True, scope="module")
-def test_the_comparison_sees_what_differs(undisturbed: Part) -> None:
-    assert difference(undisturbed, [undisturbed]).is_none
-    epochs = [Part({step: undisturbed.steps[first + step] for step in range(1, 7)}, {}) for first in (0, 6)]
+def test_the_comparison_sees_what_differs() -> None:
+    whole = undisturbed(LOOPS[0].imports)
+    steps = whole.steps
+    assert difference(whole, [whole]).is_none
+    epochs = [Part({step: steps[first + step] for step in range(1, 7)}, {}) for first in (0, 6)]
     pixels = [
         {key: image for step in epoch.steps.values() for key, image in zip(step.ids, step.pixels, strict=True)}
         for epoch in epochs
@@ -93,7 +70,6 @@ def test_the_comparison_sees_what_differs(undisturbed: Part) -> None:
     assert found.num_samples > 20
     assert found.num_images == found.num_compared == 24
     assert found.loss > 0
-    steps = undisturbed.steps
     once, twice = Part(steps, {0: range(10)}), Part(steps, {0: [*range(9), 3]})
     assert difference(once, [twice]).wrongly_evaluated == 2
 
@@ -101,4 +77,4 @@ def test_the_comparison_sees_what_differs(undisturbed: Part) -> None:
 def test_the_table_has_a_row_per_example() -> None:
     scripts = {path.name for path in SCRIPTS.glob("train_*.py")}
     assert scripts == {loop.script for loop in LOOPS}
-    assert [line.split(",")[0] for line in rows_of_page()] == [f"| {loop.name}" for loop in LOOPS]
+    assert [cells[0].split(",")[0] for cells in TABLE.rows()] == [loop.name for loop in LOOPS]

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from kill_and_resume import ROOT, SCRIPTS, LogReader, RankServer, TrainingLoop, difference, run_undisturbed
+from kill_and_resume import SCRIPTS, LogReader, TrainingLoop, difference, has_ended, run_undisturbed
 from loops import LOOPS
 from support.child_processes import communicate
+from support.ranks import launcher_environment
 
 pytestmark = pytest.mark.wide
 
@@ -31,13 +32,9 @@ _TIME_LIMIT_S = 200  # of an example, which takes a twentieth of that where noth
 @contextlib.contextmanager
 def started(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """A launcher, and all that it starts, which ends here at the latest."""
-    paths = [str(ROOT), os.environ.get("PYTHONPATH")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    for name in ("RANK", "WORLD_SIZE"):
-        environment.pop(name, None)
     process = subprocess.Popen(
         [sys.executable, *LAUNCHERS[script], str(SCRIPTS / script), "--folder", str(folder)],
-        env=environment,
+        env=launcher_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -54,19 +51,8 @@ def started(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
 def wait_for(process: subprocess.Popen[str], what: str) -> str:
     """Wait for the end of a launcher, and of all that it has started; returns what was printed."""
     output, _ = communicate(process, _TIME_LIMIT_S)
-    deadline = time.monotonic() + 30
-    while _group_exists(process.pid):
-        assert time.monotonic() < deadline, f"{what} leaves processes"
-        time.sleep(0.02)
+    assert has_ended(process.pid), f"{what} leaves processes"
     return output
-
-
-def _group_exists(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def ranks_of(launcher: int, script: str) -> list[psutil.Process]:
@@ -88,21 +74,13 @@ def kill_behind(step: int, folder: Path, process: subprocess.Popen[str], script:
     pytest.fail(f"step {step} was not reached:\n{wait_for(process, script)}")
 
 
-@pytest.mark.wide
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("server", "loop"),
-    [pytest.param(loop.imports, loop, id=loop.name) for loop in LOOPS if loop.script in LAUNCHERS],
-    indirect=["server"],
-    scope="module",
-)
-def test_a_launched_loop_whose_rank_is_killed_goes_on_bit_for_bit(
-    server: RankServer, loop: TrainingLoop, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("loop", [pytest.param(loop, id=loop.name) for loop in LOOPS if loop.script in LAUNCHERS])
+def test_a_launched_loop_whose_rank_is_killed_goes_on_bit_for_bit(loop: TrainingLoop, tmp_path: Path) -> None:
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     whole.mkdir()
     folder.mkdir()
-    undisturbed = run_undisturbed(server, loop, whole, "--num-workers", "0")
+    undisturbed = run_undisturbed(loop, whole, "--num-workers", "0")
     log = LogReader(folder)
     with started(loop.script, folder) as process:
         kill_behind(loop.kills[0], folder, process, loop.script)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
 import multiprocessing
 import os
@@ -19,8 +18,6 @@ from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import ClosedError
-from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 LONGEST_S = 20
 
@@ -162,54 +159,6 @@ def load_in_both(num_workers: int) -> int | None:
     return process.exitcode
 
 
-class Ringing(IndexProvider):
-    """A signal comes while it loads."""
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        if sample_index == 9 and not rung:
-            signal.raise_signal(signal.SIGUSR1)
-        return super().get_data(sample_index)
-
-
-class Forking(PipelineStepBase):
-    """Forks where the pipeline is made again, as another thread may do meanwhile."""
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        if rung:
-            rung.append(ending(close_at_once))
-        return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
-
-
-def close_at_once() -> None:
-    held["loading"].close()
-    os._exit(7)
-
-
-rung: list[int] = []
-
-
-def ring(*_: object) -> None:
-    rung.append(0)
-    raise InterruptedError
-
-
-def fork_where_the_pipeline_is_made_again() -> list[int]:
-    """How children end that close the loader meanwhile."""
-    signal.signal(signal.SIGUSR1, ring)
-    how: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "steps": [Forking()]}
-    with DataLoader(Ringing(80), 4, **how) as held["loading"]:
-        loop = iter(held["loading"])
-        batches: list[Any] = []
-        while len(batches) < len(BATCHES):
-            with contextlib.suppress(InterruptedError):
-                batches.append(next(loop)["index"].tolist())
-    assert batches == BATCHES
-    return rung
-
-
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # of Python 3.12, about forks where there are threads
     method, workers = sys.argv[1], int(sys.argv[2])
@@ -217,5 +166,3 @@ if __name__ == "__main__":
     for make in (lambda: loader(method, workers), lambda: make_iterator(shuffled(IndexProvider(80)), **iterator)):
         print(fork_in_a_loop(make), fork_where_there_is_garbage(make))
     print(load_in_both(workers))
-    if not workers:
-        print(fork_where_the_pipeline_is_made_again())

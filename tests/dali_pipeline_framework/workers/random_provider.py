@@ -8,7 +8,8 @@ import time
 
 import numpy as np
 import torch
-from nvidia.dali import types
+from support.array_samples import group_of
+from support.arrays import DT
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
@@ -19,10 +20,7 @@ class RandomProvider(IndexProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        blueprint = super().sample_data_structure
-        blueprint.add_data_field("pid", types.DALIDataType.INT64)
-        blueprint.add_data_field("drawn", types.DALIDataType.FLOAT64)
-        return blueprint
+        return group_of(index=DT.INT64, pid=DT.INT64, drawn=DT.FLOAT64)
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         time.sleep(0.02)  # so that all workers have something to do

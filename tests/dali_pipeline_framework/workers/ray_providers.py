@@ -7,7 +7,8 @@ import signal
 import time
 
 import numpy as np
-from nvidia.dali import types
+from support.array_samples import group_of
+from support.arrays import DT
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
@@ -22,9 +23,7 @@ class TimedProvider(IndexProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        blueprint = super().sample_data_structure
-        blueprint.add_data_field("array", types.DALIDataType.INT32)
-        return blueprint
+        return group_of(index=DT.INT64, array=DT.INT32)
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         time.sleep(self._seconds)
@@ -39,22 +38,11 @@ class SignedProvider(TimedProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        blueprint = super().sample_data_structure
-        blueprint.add_data_field("loaded_by", types.DALIDataType.INT64)
-        return blueprint
+        return group_of(index=DT.INT64, array=DT.INT32, loaded_by=DT.INT64)
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         sample = super().get_data(sample_index)
         sample["loaded_by"] = os.getpid()
-        return sample
-
-
-class PidProvider(TimedProvider):
-    """Delivers the number of the process that loads."""
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = super().get_data(sample_index)
-        sample["index"] = os.getpid()
         return sample
 
 

@@ -5,7 +5,6 @@ Called with the folder of the cluster, the file of results, and whether it is to
 
 from __future__ import annotations
 
-import functools
 import importlib
 import itertools
 import json
@@ -21,8 +20,6 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-from support.child_processes import run_process
 
 if (
     __name__ == "__main__" and os.fork()
@@ -104,18 +101,6 @@ def local(**arguments: Any) -> list[Any]:
         return loop(loader)
 
 
-def timed(loader: DataLoader, act: Callable[[int], None] = lambda step: None) -> tuple[list[Any], float]:
-    """The batches of a loop, and the longest time to wait for one after the first."""
-    batches, longest, last = [], 0.0, None
-    for step, batch in enumerate(loader):
-        now = time.monotonic()
-        longest = max(longest, 0.0 if last is None else now - last)
-        batches.append(frozen(batch))
-        act(step)
-        last = time.monotonic()
-    return batches, longest
-
-
 @run
 def same_stream_in_orders(num_actors: int, names: list[str] | None) -> list[str]:
     """Orders, of those of the names or of all, whose stream is another one."""
@@ -130,61 +115,22 @@ def same_stream_in_orders(num_actors: int, names: list[str] | None) -> list[str]
     return different
 
 
-def rotated(epoch: int) -> list[int]:
-    return [(7 * place + epoch) % 50 for place in range(50 - 9 * (epoch % 2))]
-
-
-@run
-def orders_that_the_user_gives(names: list[str]) -> list[str]:
-    """Orders whose stream is another one: an epoch, one that is left, one that is continued from a state."""
-    from torch import Generator
-    from torch.utils.data import DistributedSampler, RandomSampler, WeightedRandomSampler
-
-    orders: dict[str, Callable[[], Any]] = {
-        "function": lambda: rotated,
-        "of a rank": lambda: DistributedSampler(range(50), num_replicas=2, rank=1, seed=3),
-        "random": lambda: RandomSampler(range(50), generator=Generator().manual_seed(2)),
-        "with repetitions": lambda: WeightedRandomSampler(
-            [1.0, 2.0] * 25, 30, generator=Generator().manual_seed(5)
-        ),
-    }
-    different = []
-    for name in names:
-        streams = []
-        for workers in (None, actors()):
-            settings: dict[str, Any] = {"output_type": "numpy", "num_workers": None if workers else 0}
-            settings |= {"shard": (1, 2)} if name == "of a rank" else {}
-            made = functools.partial(DataLoader, TimedProvider(50, 0.0), 4, workers=workers, **settings)
-            with made(sampler=orders[name]()) as loader:
-                streams.append([loop(loader), loop(loader, 3), loop(loader), loop(loader, 2)])
-                state = loader.state_dict() if name in ("function", "of a rank") else None
-            if state is not None:
-                with made(sampler=orders[name]()) as loader:
-                    loader.load_state_dict(json_copy(state))
-                    streams[-1] += [loop(loader), loop(loader)]
-        if streams[0] != streams[1]:
-            different.append(name)
-    return different
-
-
 @run
 def killed_again_and_again(num_actors: int, every: int, how: int, num_samples: int = 480) -> dict[str, Any]:
     """An actor gets a signal each so many steps, another one each time."""
     want = local(num_samples=num_samples)
     killed = []
 
-    def act(step: int) -> None:
-        if step % every == every // 2:
-            pids = [pid for pid in actor_pids() if pid not in killed]
-            if pids:
-                killed.append(pids[len(killed) % len(pids)])
-                os.kill(killed[-1], how)
-
     faults = FaultPolicy(blocked_after=2.0)
     workers = actors(num_actors=num_actors)
     with make(num_samples=num_samples, workers=workers, faults=faults) as loader:
-        got, longest = timed(loader, act)
-    return {"same": got == want, "longest": longest, "killed": len(killed), "lost": num_lost()}
+        got = []
+        for step, batch in enumerate(loader):
+            got.append(frozen(batch))
+            if step % every == every // 2 and (pids := [pid for pid in actor_pids() if pid not in killed]):
+                killed.append(pids[len(killed) % len(pids)])
+                os.kill(killed[-1], how)
+    return {"same": got == want, "killed": len(killed), "lost": num_lost()}
 
 
 class _InterruptedError(Exception):
@@ -281,38 +227,6 @@ def what_cannot_be_sent(folder: str) -> dict[str, str]:
     }
 
 
-SENDING = """
-import sys
-sys.path.append(sys.argv[2])
-from only_here import Provider
-from accvlab.dali_pipeline_framework import DataLoader
-from accvlab.dali_pipeline_framework.cluster import RayWorkers
-
-if __name__ == "__main__":
-    sent = {"py_modules": [sys.argv[2] + "/only_here.py"], "env_vars": {"PYTHONPATH": sys.argv[3]}}
-    alone = RayWorkers(num_actors=1, num_cpus=0.1, address=sys.argv[1], runtime_env=sent)
-    for workers in (alone, alone):
-        with DataLoader(Provider(8), 4, output_type="numpy", workers=workers) as loader:
-            print(len(list(loader)))
-    try:
-        others = RayWorkers(runtime_env={"py_modules": ["others"]})
-        with DataLoader(Provider(8), 4, output_type="numpy", workers=others) as loader:
-            list(loader)
-    except Exception as error:
-        print(type(error).__name__, error)
-"""
-
-
-@run
-def modules_that_are_sent(folder: str) -> list[str]:
-    """By a process that connects to the cluster under another name, and what it says."""
-    (Path(folder) / "only_here.py").write_text("from support.providers import IndexProvider as Provider\n")
-    (Path(folder) / "sending.py").write_text(SENDING)
-    address = f"localhost:{CLUSTER.address.rpartition(':')[2]}"
-    command = [sys.executable, f"{folder}/sending.py", address, folder, os.pathsep.join(sys.path)]
-    return run_process(command, timeout=100).stdout.splitlines()
-
-
 @run
 def other_versions(folder: str) -> str:
     """Where actors find another version of a library first."""
@@ -401,25 +315,6 @@ def a_sample_that_ends_actors(blocks: bool, samples: str, restarts: int | None) 
 
 
 @run
-def an_actor_too_many(num_samples: int) -> dict[str, Any]:
-    """Actors are killed from outside, more than may be; the loop goes on after each error."""
-    want = local(num_samples=num_samples)
-    got, raised, kill_at = [], [], [5, 15]
-    faults = FaultPolicy(restarts=1)
-    with make(num_samples=num_samples, seconds=0.05, workers=actors(), faults=faults) as loader:
-        batches = iter(loader)
-        while len(got) < len(want):
-            try:
-                got.append(frozen(next(batches)))
-            except WorkerDiedError as error:
-                raised.append(str(error))
-            if len(got) in kill_at:
-                kill_at.remove(len(got))
-                os.kill(await_actors(2)[0], signal.SIGKILL)
-    return {"same": got == want, "raised": raised, "lost": num_lost()}
-
-
-@run
 def a_machine_joins_and_leaves(num_samples: int) -> dict[str, Any]:
     """Two of four actors wait for room that another machine brings, and that goes again."""
     want = local(num_samples=num_samples)
@@ -485,13 +380,12 @@ def trainer_that_is_killed(folder: str) -> dict[str, Any]:
     pids = json.loads(ready.read_text())
     trainer.kill()
     trainer.wait()
-    began = time.monotonic()
-    left = pids
-    while left and time.monotonic() < began + 60:
+    end, left = time.monotonic() + 60, pids
+    while left and time.monotonic() < end:
         left = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
         time.sleep(0.05)
     named = ray.util.list_named_actors(all_namespaces=True)
-    return {"actors": len(pids), "left": left, "seconds": time.monotonic() - began, "named": named}
+    return {"actors": len(pids), "left": left, "named": named}
 
 
 def train_with_state(config: dict[str, Any]) -> None:

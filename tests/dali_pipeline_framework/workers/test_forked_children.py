@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import pytest
-from support.child_processes import run_process
+from support.child_processes import run_python
 from support.scripts import messages, run_script
-from support.start_methods import START_METHODS
 
 SCRIPT = Path(__file__).with_name("forked_children.py")
 # Of a loader, of an iterator, and of a loader that both use. All come to their end but one that raises.
 ENDS = 2 * "[7, 7, 1, 7, 7, 7, 7, 0] [7, 0]\n" + "0\n"
 
 
-def ended(*arguments: str) -> tuple[str, list[str], int]:
-    done = run_script(SCRIPT, *arguments, timeout=100)
-    return done.stdout, messages(done.stderr), done.returncode
-
-
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_children_that_the_program_forks_end_and_the_parent_loads_on(start_method: str) -> None:
-    assert ended(start_method, "2") == (ENDS, [], 0)
-
-
-def test_children_of_a_program_without_workers_end() -> None:
-    assert ended("fork", "0") == (f"{ENDS}[0, 7]\n", [], 0)
+@pytest.mark.parametrize(
+    ("start_method", "num_workers"),
+    [("fork", 0), ("fork", 2), ("forkserver", 2), pytest.param("spawn", 2, marks=pytest.mark.wide)],
+)
+def test_children_that_the_program_forks_end_and_the_parent_loads_on(start_method: str, num_workers: int) -> None:
+    done = run_script(SCRIPT, start_method, str(num_workers), timeout=100)
+    assert (done.stdout, messages(done.stderr), done.returncode) == (ENDS, [], 0)
 
 
 _COLLECTS_FIRST = """
@@ -54,6 +46,5 @@ for workers in (0, 1):
 
 
 def test_garbage_is_left_before_it_is_collected() -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = run_process([sys.executable, "-c", _COLLECTS_FIRST], env=environment)
+    done = run_python(_COLLECTS_FIRST)
     assert (done.stdout, done.stderr, done.returncode) == ("7\n7\n", "", 0)

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import heapq
-import math
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from scripted_workers import ScriptedWorkers, pool_of
 from support.loaders import pipeline_of
 from support.pipelines import indices
-from support.providers import IndexProvider
+from support.providers import BadSamples, IndexProvider
 
 from accvlab.dali_pipeline_framework.errors import SourceError
-from accvlab.dali_pipeline_framework.faults.fault_policy import FailedSamples, FaultPolicy
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.sampling import SequentialSampler
-from accvlab.dali_pipeline_framework.workers.messages import Loaded, Task, Work
-from accvlab.dali_pipeline_framework.workers.plans import BatchPlan
-from accvlab.dali_pipeline_framework.workers.pool.pool import Pool, PoolSettings, evening_depth
+from accvlab.dali_pipeline_framework.workers.pool.pool import PoolSettings, evening_depth
 
 
 def share_of_ideal(batch_times: Sequence[float], num_workers: int, depth: int) -> float:
@@ -52,84 +46,41 @@ def test_slow_samples_hold_up_nobody(num_workers: int, batch_size: int) -> None:
     assert share_of_ideal(times, num_workers, num_workers) < 0.85
 
 
-class ObedientWorkers:
-    """Load each batch once they are waited for, which takes no time; they note what was sent."""
-
-    most_tasks, starts_late, most_bytes, last_sent = 2, False, math.inf, -1
-
-    def __init__(self, batch_bytes: int) -> None:
-        self.inbox: deque[tuple[int, Any]] = deque()
-        self.sent: list[tuple[int, int]] = []
-        self._work = Work(num_bytes=batch_bytes)
-        self._pending: list[tuple[int, Task]] = []
-
-    def send(self, number: int, task: Task) -> None:
-        self.sent.append(task.position)
-        self._pending.append((number, task))
-
-    def wait(self, timeout_s: float) -> None:
-        self.inbox.extend(
-            (number, Loaded(task.number, [], range(1), self._work)) for number, task in self._pending
-        )
-        self._pending.clear()
-
-    def pid(self, number: int) -> int:
-        return 0
-
-    def _nothing(self, *arguments: Any) -> None: ...
-
-    prepare = start = recycle = forget_before = repair = kill = close = is_stopped = described = _nothing
-
-
 def sent_ahead(num_batches: int, window: int, bytes_in_window: float, batch_bytes: int) -> list[int]:
     """For each batch that is received, how many behind it two workers have loaded, or load."""
-    workers: Any = ObedientWorkers(batch_bytes)
-    plan = BatchPlan(SamplerInputCallable(IndexProvider(num_batches), SequentialSampler(num_batches, 1)), 1)
-    pool = Pool(plan, workers, PoolSettings(2, window, bytes_in_window), FailedSamples(FaultPolicy()))
-    pool.start()
+    workers = ScriptedWorkers(batch_bytes=batch_bytes)
+    pool = pool_of(num_batches, workers, PoolSettings(2, window, bytes_in_window))
     ahead = []
     for batch in range(num_batches):
         assert pool.get((0, batch)).position == (0, batch)  # type: ignore[union-attr]
         for _ in range(window):  # as if the loop took long
-            workers.wait(0.0)
+            workers.wait(1.0)
             pool.get((0, batch))
         ahead.append(len(workers.sent) - batch - 1)
         pool.release_through((0, batch))
     in_order = [(epoch, batch) for epoch in range(2) for batch in range(num_batches)]
     assert workers.sent == in_order[: len(workers.sent)]  # also those of the next epoch
+    assert workers.num_repairs == 0  # nothing was interrupted
     return ahead
 
 
-def test_as_many_batches_as_the_window_has_are_loaded_ahead() -> None:
-    assert sent_ahead(12, 6, 1e9, 1000) == [6] * 12
+@pytest.mark.parametrize(
+    ("num_batches", "bytes_in_window", "batch_bytes", "ahead"),
+    [
+        pytest.param(12, 1e9, 1000, 6, id="as many as the window has"),
+        pytest.param(9, 3500, 1000, 3, id="no more than may take memory"),
+        pytest.param(9, 3500, 10_000, 2, id="one per worker, however large"),
+    ],
+)
+def test_so_many_batches_are_loaded_ahead(
+    num_batches: int, bytes_in_window: float, batch_bytes: int, ahead: int
+) -> None:
+    assert sent_ahead(num_batches, 6, bytes_in_window, batch_bytes) == [ahead] * num_batches
 
 
-def test_no_more_than_may_take_memory() -> None:
-    assert sent_ahead(9, 6, 3500, 1000) == [3] * 9
-
-
-def test_a_batch_per_worker_however_large() -> None:
-    assert sent_ahead(9, 6, 3500, 10_000) == [2] * 9
-
-
-class FailingProvider(IndexProvider):
-    """Sample 20 cannot be loaded."""
-
-    def get_data(self, sample_index: int) -> Any:
-        if sample_index == 20:
-            raise ValueError("no such file")
-        return super().get_data(sample_index)
-
-
-def loader_of(num_samples: int, batch_size: int, provider: Any = IndexProvider, **settings: Any) -> DataLoader:
-    return DataLoader(
-        provider(num_samples),
-        batch_size,
-        num_threads=1,
-        start_method="fork",
-        output_type="numpy",
-        **{"num_workers": 2, **settings},
-    )
+def loader_of(provider: IndexProvider, batch_size: int, **settings: Any) -> DataLoader:
+    how = {"num_workers": 2, "num_threads": 1, "start_method": "fork", "output_type": "numpy", **settings}
+    return DataLoader(provider, batch_size, **how)
 
 
 def depth_of(loader: DataLoader) -> int:
@@ -139,25 +90,18 @@ def depth_of(loader: DataLoader) -> int:
 
 class TestLoader:
     def test_how_far_it_loads_ahead_by_itself(self) -> None:
-        with loader_of(64, 2) as loader:
+        with loader_of(IndexProvider(64), 2) as loader:
             assert indices(loader) == np.arange(64).reshape(32, 2).tolist()
             assert depth_of(loader) == 16
 
     def test_a_depth_that_was_asked_for_is_kept(self) -> None:
         for asked, depth in ((1, 2), (3, 3)):
-            settings = {"num_workers": 2, "num_threads": 1, "start_method": "fork", "output_type": "numpy"}
-            with DataLoader(IndexProvider(32), 1, prefetch_queue_depth=asked, **settings) as loader:
+            with loader_of(IndexProvider(32), 1, prefetch_queue_depth=asked) as loader:
                 assert indices(loader) == [[index] for index in range(32)]
                 assert depth_of(loader) == depth
 
-    def test_abandoned_epochs_are_followed_by_whole_ones(self) -> None:
-        with loader_of(100, 1) as loader:
-            for _ in range(3):
-                assert indices(loader, 6) == [[index] for index in range(6)]
-            assert indices(loader) == [[index] for index in range(100)]
-
     def test_a_bad_sample_that_nobody_asked_for_does_no_harm(self) -> None:
-        with loader_of(60, 1, FailingProvider) as loader:
+        with loader_of(BadSamples(60, 20), 1) as loader:
             for batch in loader:
                 if batch["index"].item() == 6:
                     break
@@ -166,12 +110,3 @@ class TestLoader:
             assert indices(next(batches) for _ in range(20)) == [[index] for index in range(20)]
             with pytest.raises(SourceError, match="epoch 7, batch 20, slot 0"):
                 next(batches)
-
-    def test_it_goes_on_with_a_saved_state(self) -> None:
-        with loader_of(40, 2) as loader:
-            batches = iter(loader)
-            first = [next(batches)["index"].ravel().tolist() for _ in range(3)]
-            state = loader.state_dict()
-        with loader_of(40, 2, num_workers=3) as loader:
-            loader.load_state_dict(state)
-            assert first + indices(loader) == np.arange(40).reshape(20, 2).tolist()

@@ -48,12 +48,6 @@ def test_an_output_holds_the_samples_in_order(lengths: list[int], tail: tuple[in
         np.testing.assert_array_equal(got, expected)
 
 
-def test_scalars_become_one_array() -> None:
-    [output] = plain([(np.array(7),), (np.array(8),)])
-    assert output.tolist() == [7, 8]
-    assert output.dtype == np.int64
-
-
 def test_large_fields_are_not_copied_together() -> None:
     samples = [(np.zeros(100_000, np.uint8),), (np.ones(100_000, np.uint8),)]
     [output] = plain(samples)

@@ -2,71 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from typing import Any
 
 import pytest
+from scripted_workers import ScriptedWorkers, pool_of
 from support.inputs import NumberIterable
-from support.providers import IndexProvider
 
-from accvlab.dali_pipeline_framework.faults.fault_policy import FailedSamples, FaultPolicy
-from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
-from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 from accvlab.dali_pipeline_framework.workers.local import Gone
-from accvlab.dali_pipeline_framework.workers.messages import Ended, Loaded, Task, Work
+from accvlab.dali_pipeline_framework.workers.messages import Ended
 from accvlab.dali_pipeline_framework.workers.plans import BatchPlan
 from accvlab.dali_pipeline_framework.workers.pool.failures import Refused
-from accvlab.dali_pipeline_framework.workers.pool.pool import Batch, Pool, PoolSettings
+from accvlab.dali_pipeline_framework.workers.pool.pool import Batch, PoolSettings
 from accvlab.dali_pipeline_framework.workers.pool.supervisor import Member, NoWorkers, Supervisor
-from accvlab.dali_pipeline_framework.workers.process import Ready
-
-
-class ScriptedWorkers:
-    """With each wait, a batch is loaded, or ends its worker: in the order of a script, then as it comes."""
-
-    most_tasks, starts_late, most_bytes, last_sent = 2, False, math.inf, -1
-
-    def __init__(self, script: list[tuple[str, int]]) -> None:
-        self.inbox: deque[tuple[int, Any]] = deque()
-        self._script = deque(script)
-        self._tasks: dict[int, list[Task]] = {}
-
-    @property
-    def numbers(self) -> list[int]:
-        return [*self._tasks]
-
-    def start(self, number: int) -> None:
-        self._tasks[number] = []
-        self.inbox.append((number, Ready(0)))
-
-    def send(self, number: int, task: Task) -> None:
-        self._tasks[number].append(task)
-
-    def wait(self, timeout_s: float) -> None:
-        if not timeout_s:
-            return
-        due = {tasks[0].position: (number, tasks[0]) for number, tasks in self._tasks.items() if tasks}
-        what, batch = self._script.popleft() if self._script else ("loads", None)
-        number, task = due[min(due) if batch is None else (0, batch)]
-        if what == "loads":
-            self.inbox.append((number, Loaded(task.number, [], range(1), Work(num_bytes=1000))))
-            self._tasks[number].remove(task)
-        else:
-            self.inbox.append((number, Gone("was killed", 1, was_killed=True)))
-            del self._tasks[number]
-
-    def _nothing(self, *arguments: Any) -> None: ...
-
-    prepare = recycle = forget_before = repair = kill = close = is_stopped = described = pid = at_work = _nothing
 
 
 def test_a_batch_before_one_with_an_error_comes_where_no_worker_is_left() -> None:
     script = [("loads", 0), ("loads", 1), ("dies", 2), ("loads", 4), ("dies", 5), ("dies", 2)]
-    workers: Any = ScriptedWorkers(script)
-    plan = BatchPlan(SamplerInputCallable(IndexProvider(9), SequentialSampler(9, 1)), 1)
-    pool = Pool(plan, workers, PoolSettings(2, 4, 1e9), FailedSamples(FaultPolicy()))
-    pool.start()
+    pool = pool_of(9, ScriptedWorkers(script), PoolSettings(2, 4, 1e9))
     got: list[tuple[int, bool | None]] = []
     batch = 0
     while batch < 9:
@@ -115,29 +68,22 @@ def test_a_message_about_a_worker_is_not_taken_for_one_about_the_next_of_its_num
 
     workers: Any = Counted([("dies", 0)])
     workers.inbox = InboxWithInterrupt()
-    plan = BatchPlan(SamplerInputCallable(IndexProvider(3), SequentialSampler(3, 1)), 1)
-    pool = Pool(plan, workers, PoolSettings(1, 2, 1e9, restarts=5), FailedSamples(FaultPolicy()))
-    pool.start()
+    pool = pool_of(3, workers, PoolSettings(1, 2, 1e9, restarts=5))
     with pytest.raises(KeyboardInterrupt):
         pool.get((0, 0))
     pool.start()
     for batch in range(3):
         assert isinstance(pool.get((0, batch)), Batch)
         pool.release_through((0, batch))
-    assert workers.num_starts == 2
+    assert (workers.num_starts, workers.num_repairs) == (2, 1)
 
 
 def test_what_is_loaded_ahead_for_the_next_epoch_is_kept_at_the_end_of_this_one() -> None:
-    workers: Any = ScriptedWorkers([])
-    plan = BatchPlan(SamplerInputCallable(IndexProvider(3), SequentialSampler(3, 1)), 1)
-    pool = Pool(plan, workers, PoolSettings(1, 3, 1e9), FailedSamples(FaultPolicy()))
-    pool.start()
-    sent: list[tuple[int, int]] = []
-    send = workers.send
-    workers.send = lambda number, task: (sent.append(task.position), send(number, task))
+    workers = ScriptedWorkers()
+    pool = pool_of(3, workers, PoolSettings(1, 3, 1e9))
     for epoch in range(4):
         for batch in range(3):
             assert isinstance(pool.get((epoch, batch)), Batch)
             pool.release_through((epoch, batch))
         assert isinstance(pool.get((epoch, 3)), Ended)
-    assert sent[:12] == [(epoch, batch) for epoch in range(4) for batch in range(3)]
+    assert workers.sent[:12] == [(epoch, batch) for epoch in range(4) for batch in range(3)]

@@ -7,7 +7,6 @@ import importlib
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.child_processes import run_process, worker_pids
+from support.child_processes import run_python, worker_pids
 from support.pipelines import indices
 from support.providers import IndexProvider
 
@@ -116,10 +115,8 @@ def run(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProce
     """Run a script in a process of its own, which has no fork server yet."""
     script = folder / "script.py"
     script.write_text(textwrap.dedent(source))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NOTES": str(folder / "notes")}
-    command = [sys.executable, str(script), *arguments]
     # Which waits until nobody has its output open any more.
-    return run_process(command, timeout=90, env=environment)
+    return run_python(script, *arguments, env={**os.environ, "NOTES": str(folder / "notes")})
 
 
 def test_installed_modules_are_imported_once_and_those_of_the_user_by_each_worker(

@@ -99,7 +99,7 @@ def ray_runs() -> Iterator[RayRuns]:
             runs.close()
 
 
-FEW = ["shuffled, padded", "streams, cut", "stateful sampler"]
+FEW = ["shuffled, padded", "streams, cut", "stateful sampler", "function of the epoch"]
 
 
 @pytest.mark.parametrize(
@@ -112,24 +112,26 @@ def test_stream_is_that_of_worker_processes_in_all_orders(
     assert ray_runs("same_stream_in_orders", num_actors=num_actors, names=names) == []
 
 
-@pytest.mark.parametrize(
-    "names",
-    [["function"], pytest.param(["of a rank", "random", "with repetitions"], marks=pytest.mark.wide)],
-)
-def test_orders_that_the_user_gives_are_those_of_worker_processes(ray_runs: RayRuns, names: list[str]) -> None:
-    assert ray_runs("orders_that_the_user_gives", names=names) == []
-
-
 def test_state_goes_from_processes_to_actors_and_back(ray_runs: RayRuns) -> None:
     assert ray_runs("state_from_here_to_there_and_back")
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.wide)])
-def test_actors_that_are_killed_or_stopped_lose_nothing(ray_runs: RayRuns, how: signal.Signals) -> None:
-    result = ray_runs("killed_again_and_again", num_actors=3, every=30, how=int(how))
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("how", "every", "num_samples", "num_killed"),
+    [
+        (signal.SIGKILL, 30, 480, 4),
+        *(pytest.param(how, 50, 4000, 11, marks=pytest.mark.wide) for how in (signal.SIGKILL, signal.SIGSTOP)),
+    ],
+)
+def test_actors_that_are_killed_or_stopped_lose_nothing(
+    ray_runs: RayRuns, how: signal.Signals, every: int, num_samples: int, num_killed: int
+) -> None:
+    settings = {"num_actors": 3, "every": every, "how": int(how), "num_samples": num_samples}
+    result = ray_runs("killed_again_and_again", 380.0, **settings)
     assert result["same"]
-    assert result["killed"] == 4
-    assert result["lost"] >= 3  # one that was hit near the end may not be needed any more
+    assert result["killed"] >= num_killed
+    assert result["lost"] >= result["killed"] - 1  # one that was hit near the end may not be needed any more
 
 
 def test_exceptions_of_signal_handlers_lose_nothing(ray_runs: RayRuns) -> None:
@@ -171,14 +173,6 @@ def test_what_cannot_be_sent_to_actors_is_named(ray_runs: RayRuns, tmp_path: Pat
     assert said["iterable"].startswith(
         "NotSupportedError soon: `workers` loads what is a function of the position"
     )
-
-
-@pytest.mark.wide
-def test_modules_are_sent_when_a_process_connects(ray_runs: RayRuns, tmp_path: Path) -> None:
-    *counts, refused = ray_runs("modules_that_are_sent", folder=str(tmp_path))
-    assert counts == ["2"] * 2
-    assert refused.startswith("SettingError Ray refuses `runtime_env={'py_modules': ['others']}`: ")
-    assert refused.endswith(SENT_TOO_LATE)
 
 
 @pytest.mark.wide
@@ -246,16 +240,6 @@ def test_a_sample_that_ends_or_blocks_actors_is_named_where_nothing_takes_its_pl
 
 
 @pytest.mark.wide
-def test_more_lost_actors_than_may_be_are_an_error_after_which_the_loop_goes_on(ray_runs: RayRuns) -> None:
-    found = ray_runs("an_actor_too_many", num_samples=200)
-    assert found["same"]
-    (said,) = found["raised"]
-    assert re.match(
-        r"A worker process that loads data ended unexpectedly: actor \d on \S+ \(process \d+\) was", said
-    )
-
-
-@pytest.mark.wide
 def test_machines_join_and_leave_within_an_epoch(ray_runs: RayRuns) -> None:
     found = ray_runs("a_machine_joins_and_leaves", num_samples=2400)
     assert found["same"]
@@ -294,12 +278,3 @@ def test_nothing_is_left_of_a_training_that_was_killed(ray_runs: RayRuns, tmp_pa
 def test_workers_of_ray_train_stop_and_continue(ray_runs: RayRuns, tmp_path: Path) -> None:
     pytest.importorskip("pandas")  # which Ray Train needs
     assert ray_runs("ray_train", 380.0, folder=str(tmp_path)) == {"same": True, "batches": 8}
-
-
-@pytest.mark.wide
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_thousand_steps_with_an_actor_lost_each_fifty(ray_runs: RayRuns, how: signal.Signals) -> None:
-    result = ray_runs("killed_again_and_again", 380.0, num_actors=3, every=50, how=int(how), num_samples=4000)
-    assert result["same"]
-    assert result["killed"] > 10

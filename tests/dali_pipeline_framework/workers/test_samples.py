@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from nvidia.dali.types import DALIDataType
+from support.array_samples import group_of
 
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.workers.samples import SampleChecker
 
 
 def checker(*dtypes: DALIDataType) -> SampleChecker:
-    blueprint = SampleDataGroup()
-    for number, dtype in enumerate(dtypes):
-        blueprint.add_data_field(f"field_{number}", dtype)
+    blueprint = group_of(**{f"field_{number}": dtype for number, dtype in enumerate(dtypes)})
     return SampleChecker(blueprint.format, "Input")
 
 
@@ -25,10 +23,7 @@ def odd_rank(found_by: SampleChecker, samples: Any) -> tuple[int, int] | None:
 
 
 def test_equal_problems_of_array_elements_share_a_line() -> None:
-    camera = SampleDataGroup()
-    camera.add_data_field("image", DALIDataType.UINT8, ndim=1)
-    blueprint = SampleDataGroup()
-    blueprint.add_data_group_field_array("cameras", camera, 6)
+    blueprint = group_of(cameras=(group_of(image=(DALIDataType.UINT8, {"ndim": 1})), 6))
     samples = SampleChecker(blueprint.format, "Input")
     flat = [None, None, np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, np.uint8)]
     with pytest.raises(ValueError, match="is not set") as caught:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from support.child_processes import run_process
+from support.child_processes import run_python
 from support.pipelines import indices
 from support.providers import IndexProvider
 from support.scripts import messages
@@ -21,12 +20,8 @@ def test_a_fork_server_may_be_the_default(tmp_path: Path) -> None:
     # As from Python 3.14 on.
     script = tmp_path / "script.py"
     script.write_text(
-        textwrap.dedent(f"""
+        textwrap.dedent("""
             import multiprocessing
-            import sys
-
-            sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-
             from support.pipelines import indices, make_iterator, shuffled, worker_pids
             from support.providers import IndexProvider
 
@@ -35,8 +30,8 @@ def test_a_fork_server_may_be_the_default(tmp_path: Path) -> None:
 
             def main():
                 multiprocessing.set_start_method("forkserver")
-                arguments = {{"num_workers": 1, "output_type": "numpy"}}
-                for more in ({{}}, {{"start_method": "forkserver"}}):
+                arguments = {"num_workers": 1, "output_type": "numpy"}
+                for more in ({}, {"start_method": "forkserver"}):
                     with DataLoader(shuffled(IndexProvider(8)), **arguments, **more) as loader:
                         print(indices(loader), len(worker_pids()))
                 with make_iterator(shuffled(IndexProvider(8)), py_num_workers=1) as iterator:
@@ -48,7 +43,7 @@ def test_a_fork_server_may_be_the_default(tmp_path: Path) -> None:
                 main()
         """)
     )
-    result = run_process([sys.executable, str(script)], timeout=100)
+    result = run_python(script)
     assert messages(result.stderr) == []
     assert result.stdout == 3 * "[[0, 1, 2, 3], [4, 5, 6, 7]] 1\n" + "[]\n"
 

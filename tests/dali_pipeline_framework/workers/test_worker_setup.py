@@ -17,10 +17,11 @@ from support.inputs import NumberCallable, NumberIterable
 from support.loaders import make_loader
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, PidProvider
+from support.refusals import assert_refused
 from support.start_methods import START_METHODS
 
 from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key
-from accvlab.dali_pipeline_framework.errors import SettingError, SourceError, SourcePicklingError
+from accvlab.dali_pipeline_framework.errors import SourceError, SourcePicklingError
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.workers import stacks
 from accvlab.dali_pipeline_framework.workers.process_setup import is_running
@@ -84,16 +85,14 @@ class TestGenerators:
         assert first_draws(1, start_method="fork", shard=(0, 1)) == {expected(0, 2, 0)}
 
     def test_of_this_process_are_left_alone(self) -> None:
-        state = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index]
-        with make_loader(shuffled(IndexProvider(4))) as loader:
-            list(loader)
-        with make_loader(shuffled(IndexProvider(4)), num_workers=1) as loader:
-            list(loader)
-        assert state == (
-            random.getstate(),
-            np.random.get_state()[1].tolist(),  # type: ignore[index]
-            torch.get_rng_state().tolist(),
-        )
+        def states() -> Any:
+            return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+
+        before = states()
+        for num_workers in (0, 1):
+            with make_loader(shuffled(IndexProvider(4)), num_workers=num_workers) as loader:
+                list(loader)
+        assert states() == before
 
     def test_of_a_forked_process_that_loads_itself_are_left_alone(self) -> None:
         """It is no worker, though it is not the process in which the loader was made."""
@@ -201,17 +200,10 @@ class TestInitFunction:
     def test_one_that_cannot_be_pickled(self) -> None:
         marker = Marker(Path("calls"))
         marker.lock = threading.Lock()  # type: ignore[attr-defined]
-        source = shuffled(IndexProvider(8))
-        with (
-            make_loader(source, num_workers=1, start_method="spawn", worker_init_fn=marker) as loader,
-            pytest.raises(SourcePicklingError) as caught,
-        ):
-            list(loader)
-        assert str(caught.value).startswith(
+        how = {"num_workers": 1, "start_method": "spawn", "worker_init_fn": marker}
+        words = (
             "`worker_init_fn` cannot be sent to a spawned worker process, because `worker_init_fn.lock` "
             "(_thread.lock) cannot be pickled"
         )
-
-    def test_no_function(self) -> None:
-        with pytest.raises(SettingError, match="`worker_init_fn` must be a function of the worker number, got 3"):
-            make_loader(shuffled(IndexProvider(8)), worker_init_fn=3)
+        with make_loader(shuffled(IndexProvider(8)), **how) as loader:
+            assert_refused(lambda: list(loader), words, SourcePicklingError)

@@ -16,15 +16,16 @@ from nvidia.dali import types
 from nvidia.dali.pipeline import Pipeline
 from PIL import Image
 from support.reader_data import array_files, frame, frame_folders, number_of, numbered_files
+from support.refusals import assert_refused
+from support.steps import Noise
 
 from accvlab.dali_pipeline_framework.errors import GraphError, OutputError, SettingError
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import (
     DALIStructuredOutputIterator,
     PipelineDefinition,
-    SampleDataGroup,
 )
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, PipelineStepBase
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 from accvlab.dali_pipeline_framework.sources import FileReader, ReaderField, ReaderInput, SequenceReader
 from accvlab.dali_pipeline_framework.video import VideoStreamInput
 
@@ -102,19 +103,6 @@ class TestWhatTheyDeliver:
         np.save(root / "002.npy", np.ones((2, 3), np.int32))
         with pytest.raises(OutputError, match=r"data: .* float32, but .* int32 .*, from '.*/002.npy'"):
             samples(NumpyReader(file_root=root))
-
-
-class Noise(PipelineStepBase):
-    """Adds a random number of DALI's generator."""
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        data.add_data_field("noise", types.DALIDataType.FLOAT)
-        data["noise"] = fn.random.uniform(range=[0.0, 1.0])
-        return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        data_empty.add_data_field("noise", types.DALIDataType.FLOAT)
-        return data_empty
 
 
 @pytest.fixture(scope="module")
@@ -202,22 +190,6 @@ class TestCheckpoints:
             assert [numbers(batch) for batch in iterator] == whole[1][1:]
             assert [numbers(batch) for batch in iterator] == whole[2]
 
-    def test_of_sequences_are_continued(self, tmp_path: Path) -> None:
-        root = frame_folders(tmp_path / "root", {"0": 5, "1": 4})
-
-        def begun(**more: Any) -> Any:
-            reader = SequenceReader(file_root=root, sequence_length=2, random_shuffle=True, initial_fill=3)
-            return iterating(reader, 2, enable_checkpointing=True, seed=1, **more)
-
-        with begun() as (pipeline, iterator):
-            first = next(iter(iterator))["frames"]
-            checkpoint = pipeline.checkpoint()
-        with begun() as (_, iterator):
-            whole = [batch["frames"].tolist() for batch in iterator]
-        with begun(checkpoint=checkpoint) as (_, iterator):
-            rest = [batch["frames"].tolist() for batch in iterator]
-        assert [first.tolist(), *rest] == whole
-
 
 @pytest.mark.parametrize("kind", ["FileReader", "SequenceReader", "VideoStreamInput"])
 def test_a_loader_refuses_them_and_says_what_takes_them(tmp_path: Path, kind: str) -> None:
@@ -226,9 +198,8 @@ def test_a_loader_refuses_them_and_says_what_takes_them(tmp_path: Path, kind: st
         "SequenceReader": lambda: SequenceReader(file_root=tmp_path, sequence_length=2),
         "VideoStreamInput": lambda: VideoStreamInput(2),
     }[kind]()
-    message = rf"operators of DALI read a {kind}.*PipelineDefinition\({kind}\(...\), steps\).*FileDataProvider"
-    with pytest.raises(SettingError, match=message):
-        DataLoader(made, 2)
+    words = f"operators of DALI read a {kind}...PipelineDefinition({kind}(...), steps)...FileDataProvider"
+    assert_refused(lambda: DataLoader(made, 2), words)
 
 
 FILE_ARGUMENTS: dict[str, Any] = {
@@ -302,33 +273,26 @@ class TestArguments:
         }  # fmt: skip
 
     @pytest.mark.parametrize(
-        ("make", "message"),
+        ("make", "words"),
         [
             (lambda: FileReader(), "needs exactly one of `file_list`, `files`, or `file_root` alone, got none"),
             (lambda: FileReader(files=["a"], file_list="b"), "got `file_list`, `files`"),
             (lambda: FileReader(file_root="/does/not/exist"), "'/does/not/exist' does not exist"),
-            (lambda: FileReader(file_root=__file__), "must be a folder, but .* is a file"),
-            (lambda: FileReader(file_list="/does/not/exist"), "`file_list` .* does not exist"),
-            (
-                lambda: FileReader(files=["a"], lables=[1]),
-                "`lables` is not an argument of fn.readers.file. Did you",
-            ),
+            (lambda: FileReader(file_root=__file__), "must be a folder, but ... is a file"),
+            (lambda: FileReader(file_list="/does/not/exist"), "`file_list` ... does not exist"),
+            (lambda: FileReader(files=["a"], lables=[1]), "`lables` is not an argument of fn.readers.file. Did"),
             (lambda: FileReader(files=["a"], name="x"), "the pipeline names its readers itself"),
             (lambda: FileReader(files=["a"], device="gpu"), "the pipeline's `device_id` chooses it"),
             (lambda: FileReader(files=["a"], shard_id=2, num_shards=2), "`shard_id` must be in"),
             (lambda: FileReader(files=["a"], data_name="x", label_name="x"), "x"),
             (lambda: SequenceReader(sequence_length=3), "needs `file_root`"),
             (lambda: SequenceReader(file_root="/", sequence_lenght=3), "Did you mean `sequence_length`"),
-            (
-                lambda: SequenceReader(file_root="https://me:hidden@host/a?sig=hidden", sequence_length=3),
-                r"must be a folder.* does not exist. This operator of DALI reads local files only. Use a data pro",
-            ),
+            (lambda: SequenceReader(file_root="https://host/a", sequence_length=3), "reads local files only. Use"),
         ],
     )
-    def test_what_is_wrong_is_told_at_once(self, make: Any, message: str) -> None:
-        with pytest.raises(Exception, match=message) as raised:
-            make()
-        assert isinstance(raised.value, SettingError | KeyError)
+    def test_what_is_wrong_is_told_at_once(self, make: Any, words: str) -> None:
+        error = assert_refused(make, words, Exception)
+        assert isinstance(error, SettingError | KeyError)
 
     def test_repr_names_what_was_given(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
@@ -338,27 +302,21 @@ class TestArguments:
 
 
 class TestWhatDaliRefuses:
-    def test_no_file_matches(self, tmp_path: Path) -> None:
-        root = numbered_files(tmp_path / "root", {"a": 2})
-        message = "cannot set up FileReader.*sub-folders of `file_root` are the labels.*No files found"
-        with pytest.raises(SettingError, match=message):
-            samples(FileReader(file_root=root, file_filters=["*.png"]))
-
-    def test_fewer_samples_than_shards(self, tmp_path: Path) -> None:
-        root = numbered_files(tmp_path / "root", {"a": 2})
-        with pytest.raises(SettingError, match=r"at least as many samples as shards \(3\)"):
-            samples(FileReader(file_root=root, num_shards=3))
-
-    def test_streams_are_too_short(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("make", "words"),
+        [
+            (lambda root: FileReader(file_root=root, file_filters=["*.bmp"]), "cannot set up...No files found"),
+            (lambda root: FileReader(file_root=root, num_shards=6), "at least as many samples as shards (6)"),
+            (lambda root: SequenceReader(file_root=root, sequence_length=4, stride=2), "needs 7 frames...has 3"),
+            (
+                lambda root: SequenceReader(file_root=root / "0", sequence_length=2),
+                "folders in `file_root`, one per",
+            ),
+        ],
+    )
+    def test_folders_that_do_not_fit(self, tmp_path: Path, make: Any, words: str) -> None:
         root = frame_folders(tmp_path / "root", {"0": 2, "1": 3})
-        message = r"A sequence needs 7 frames of one stream, and the longest of 2 stream\(s\) has 3"
-        with pytest.raises(SettingError, match=message):
-            samples(SequenceReader(file_root=root, sequence_length=4, stride=2))
-
-    def test_flat_folder_of_frames(self, tmp_path: Path) -> None:
-        root = frame_folders(tmp_path / "root", {"0": 2})
-        with pytest.raises(SettingError, match="Expected are folders in `file_root`, one per stream"):
-            samples(SequenceReader(file_root=root / "0", sequence_length=2))
+        assert_refused(lambda: samples(make(root)), words)
 
     def test_what_dali_reads_from_s3_is_left_to_dali(self) -> None:
         assert repr(FileReader(file_root="s3://bucket/train")) == "FileReader(file_root='s3://bucket/train')"
