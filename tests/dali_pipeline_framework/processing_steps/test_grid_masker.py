@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ from support.arrays import DT, ArrayProvider
 from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import GridMasker
 
 
@@ -137,32 +134,6 @@ def test_keyed_draws_do_not_depend_on_the_batch() -> None:
 
     assert changed(1) == changed(3) == changed(6)
     assert len({*changed(6)}) > 3
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: GridMasker("image", prob=-0.1), r"`prob` must be in \[0, 1\]"),
-        (lambda: GridMasker("image", tile_range=(0, 5)), "`tile_range` must be two numbers, 1 <= least"),
-        (lambda: GridMasker("image", tile_range=(1.5, 5)), "`tile_range` must be two whole numbers"),  # type: ignore[arg-type]
-        (
-            lambda: GridMasker("image", tile_range=(7, 5)),
-            "`tile_range` must be two numbers, 1 <= least <= greatest",
-        ),
-        (
-            lambda: GridMasker("image", ratio_range=(0.5, 1.5)),
-            "`ratio_range`.* two numbers, 0 <= least <= greatest <= 1",
-        ),
-        (
-            lambda: GridMasker("image", angle_range=(0, math.nan)),
-            "`angle_range` must be two numbers, least <= greatest",
-        ),
-        (lambda: GridMasker("image", key="camera"), "The `key` of a draw"),
-    ],
-)
-def test_settings_are_checked(make: Callable[[], Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        make()
 
 
 def test_format_pickle_and_repr() -> None:

@@ -58,12 +58,6 @@ def test_format() -> None:
     assert before.field_types_flat == (DT.UINT8, DT.FLOAT)
 
 
-def test_no_image() -> None:
-    blueprint = ArrayProvider({"img": (DT.UINT8, [])}).sample_data_structure
-    with pytest.raises(KeyError, match="No occurrences of images found"):
-        STEP.check_input_data_format_and_set_output_data_format(blueprint)
-
-
 def test_pickle_and_repr() -> None:
     assert repr(pickle.loads(pickle.dumps(STEP))) == repr(STEP) == "ImageRange01Normalizer(image_name='image')"
 
