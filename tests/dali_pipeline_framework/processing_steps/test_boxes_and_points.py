@@ -1,4 +1,4 @@
-"""Formats of boxes, filters, padding to a number, and differences of time, against NumPy."""
+"""Filters of boxes and points, and padding to a number, against NumPy."""
 
 from __future__ import annotations
 
@@ -51,6 +51,9 @@ class TestBoxAreaFilter:
         least_6, least_6_5 = (BoxAreaFilter("boxes", area_range=(least, INF)) for least in (6, 6.5))
         assert [len(one["boxes"]) for one in assert_laws(least_6, samples)] == [2, 0, 1]
         assert [len(one["boxes"]) for one in run_step(least_6_5, samples)] == [0, 0, 0]
+        assert [len(one["boxes"]) for one in run_step(BoxAreaFilter("boxes"), [{"boxes": np.zeros((2, 4))}])] == [
+            2
+        ]
 
 
 class TestPointCloudRangeFilter:
