@@ -256,6 +256,22 @@ PROBLEMS: list[tuple[PipelineStepBase, dict[str | int, Any], list[str]]] = [
         ["No occurrences of image sizes found"],
     ),
     (
+        ImageDecoder("image", False),
+        {"cameras": {0: {"image": NONE}, 1: {"image": PIXELS[0, 0]}, 2: {"image": np.int32(1)}}, "image": {"x": NONE}},
+        [
+            "ImageDecoder cannot decode:",
+            "image: must be a data field with an encoded image, is a group",
+            "cameras[0].image: must be UINT8",
+            "cameras[2].image: must be UINT8",
+        ],
+    ),
+    (
+        ImageDecoder("image", False),
+        {"index": NONE, "cam": {0: {"img": NONE}}},
+        ["no field has the name 'image'. Did you mean 'img'? Fields: index, cam[0].img."],
+    ),
+    (ImageDecoder("image", False), {}, ["No occurrences of images found", "Fields: none."]),
+    (
         LambdaStep(
             abs,
             input_names=[("c", "x"), ("c",), "z"],

@@ -331,6 +331,9 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         *(({"prob": prob}, r"`prob` must be in \[0, 1\]") for prob in (-0.1, 1.1)),
         ({"image_names": ()}, "Give `image_names`"),
     ],
+    "ImageDecoder": [
+        ({"hw_decoder_load": load}, r"`hw_decoder_load` must be in \[0, 1\], got") for load in (-0.1, 1.01, math.nan)
+    ],
     "ImageMeanStdDevNormalizer": [
         ({"std_dev": 0}, "Standard deviation must be greater than 0"),
         ({"std_dev": [1, -1, 1]}, "Standard deviation must be greater than 0"),
