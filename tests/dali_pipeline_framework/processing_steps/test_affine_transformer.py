@@ -317,13 +317,6 @@ def random_step(**arguments: Any) -> A:
     )
 
 
-def test_keyed_draws_do_not_depend_on_the_batch_size() -> None:
-    first, second = keyed(random_step()), keyed(random_step(), batch_size=2)
-    assert np.array_equal(first, second)
-    assert np.array_equal(first[0], first[1])  # one transformation per sample
-    assert len(np.unique(first[0], axis=0)) > 3
-
-
 def test_a_key_says_what_shares_a_transformation() -> None:
     def each_camera(**arguments: Any) -> list[Any]:
         return keyed(DataGroupArrayWithNameElementsAppliedStep(random_step(**arguments), "cameras"))

@@ -257,7 +257,10 @@ PROBLEMS: list[tuple[PipelineStepBase, dict[str | int, Any], list[str]]] = [
     ),
     (
         ImageDecoder("image", False),
-        {"cameras": {0: {"image": NONE}, 1: {"image": PIXELS[0, 0]}, 2: {"image": np.int32(1)}}, "image": {"x": NONE}},
+        {
+            "cameras": {0: {"image": NONE}, 1: {"image": PIXELS[0, 0]}, 2: {"image": np.int32(1)}},
+            "image": {"x": NONE},
+        },
         [
             "ImageDecoder cannot decode:",
             "image: must be a data field with an encoded image, is a group",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -315,9 +314,3 @@ def test_format() -> None:
     assert types == [DT.FLOAT, DT.BOOL, DT.INT32, DT.FLOAT, DT.FLOAT, DT.FLOAT]
     fewer = converter(**dict.fromkeys(OUTPUTS)).check_input_data_format_and_set_output_data_format(blueprint)
     assert fewer["annotation"].contained_top_level_field_names == ("bboxes", "categories", "heatmap")
-
-
-def test_pickle_and_repr() -> None:
-    step = converter()
-    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
-    assert "heatmap_hw=(11, 14)" in repr(step)

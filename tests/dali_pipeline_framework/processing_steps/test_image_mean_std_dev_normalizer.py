@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -114,12 +113,6 @@ def test_transposed_on_the_way() -> None:
     clip = np.stack([gradient(4, 6, phase) for phase in range(3)])
     run = run_steps(step, {"image": (DT.UINT8, [clip])}, layouts={"image": "FHWC"})
     np.testing.assert_allclose(run["image"][0], reference(clip).transpose(0, 3, 1, 2), atol=1e-2)
-
-
-def test_pickle_and_repr() -> None:
-    step = ImageMeanStdDevNormalizer("image", 1, 2)
-    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
-    assert "mean=(1.0,), std_dev=(2.0,)" in repr(step)
 
 
 @pytest.mark.gpu

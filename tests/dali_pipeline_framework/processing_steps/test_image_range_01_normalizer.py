@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 from step_runs import run_steps
@@ -56,10 +54,6 @@ def test_format() -> None:
     after = STEP.check_input_data_format_and_set_output_data_format(before)
     assert after.field_types_flat == (DT.FLOAT, DT.FLOAT)
     assert before.field_types_flat == (DT.UINT8, DT.FLOAT)
-
-
-def test_pickle_and_repr() -> None:
-    assert repr(pickle.loads(pickle.dumps(STEP))) == repr(STEP) == "ImageRange01Normalizer(image_name='image')"
 
 
 @pytest.mark.gpu

@@ -212,8 +212,17 @@ def test_an_unknown_argument_is_told_with_a_similar_one(step: str, wrong: str, m
         SETTINGS.made(step, **{wrong: 1})
 
 
-def test_settings_are_kept_as_plain_numbers() -> None:
-    assert "num_points=3" in repr(SETTINGS.made("PointsPadder", num_points=np.int64(3)))
+@pytest.mark.parametrize(
+    ("step", "given", "shown"),
+    [
+        ("PointsPadder", {"num_points": np.int64(3)}, "num_points=3"),
+        ("GridMasker", {"prob": np.float32(0.5), "tile_range": np.array([4, 9])}, "prob=0.5, draws=("),
+        ("ImageMeanStdDevNormalizer", {"mean": 1, "std_dev": 2}, "mean=(1.0,), std_dev=(2.0,)"),
+        ("ImageToTileSizePadder", {"tile_size_xy": [4, 8]}, "tile_size_xy=(4, 8)"),
+    ],
+)
+def test_settings_are_kept_as_plain_numbers(step: str, given: dict[str, Any], shown: str) -> None:
+    assert shown in repr(SETTINGS.made(step, **given))
 
 
 def two_results(a: Any, b: Any) -> Any:
@@ -332,7 +341,8 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"image_names": ()}, "Give `image_names`"),
     ],
     "ImageDecoder": [
-        ({"hw_decoder_load": load}, r"`hw_decoder_load` must be in \[0, 1\], got") for load in (-0.1, 1.01, math.nan)
+        ({"hw_decoder_load": load}, r"`hw_decoder_load` must be in \[0, 1\], got")
+        for load in (-0.1, 1.01, math.nan)
     ],
     "ImageMeanStdDevNormalizer": [
         ({"std_dev": 0}, "Standard deviation must be greater than 0"),
