@@ -572,6 +572,13 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         "This is no state of this loader: it has no version, but the entries 'version'",
     ),
     "another epoch": ({"epoch": 1}, "its checksum is another one: it was edited, or changed on its way"),
+    "a negative epoch": ({"epoch": -1}, "its checksum is another one"),
+    "a fraction": ({"batch": 2.0}, "its checksum is another one"),
+    "another seed": ({"seed": None}, "its checksum is another one"),
+    "another plan": ({"plan": {}}, "its checksum is another one"),
+    "other segments": ({"segments": [[1, 3, 3]]}, "its checksum is another one"),
+    "other fields": ({"fields": {"a": 3}}, "its checksum is another one"),
+    "failed samples": ({"failed": [1]}, "its checksum is another one"),
     "another entry": ({"other": 1}, "its checksum is another one"),
     "no checksum": ({"checksum": None}, "its checksum is missing"),
     "a checksum of another kind": ({"checksum": 3}, "its checksum is another one"),
@@ -602,6 +609,13 @@ def test_an_order_with_fewer_batches_than_were_delivered_is_refused() -> None:
 
 def test_an_empty_state_is_refused() -> None:
     assert "it has no version, it is empty. Of a checkpoint, " in str(refusal(make_loader(streams(), 4), {}))
+
+
+@pytest.mark.parametrize("name", ["epoch", "batch", "num_shards", "total_batch_size", "segments", "seed", "plan"])
+def test_a_state_without_an_entry_is_damaged(name: str) -> None:
+    state = saved_state(streams())
+    del state[name]
+    assert "its checksum is another one" in str(refusal(make_loader(streams(), 4), state))
 
 
 @pytest.mark.parametrize("text", ['{"version": 1, "epo', "", b"\xff\xfe{}", "nothing"])

@@ -166,6 +166,20 @@ def test_a_state_that_finds_no_room_has_the_number_of_the_cause(tmp_path: Path) 
     assert [*tmp_path.iterdir()] == [path]
 
 
+def test_a_state_that_was_edited_is_refused_with_the_reason() -> None:
+    state = json.loads(TEXT)
+    for changes in ({"epoch": 1}, {"batch": 4}, {"plan": {**state["plan"], "seed": 4}}, {"seed": 8}):
+        with loader_of(3) as loader, pytest.raises(StateError, match="its checksum is another one: it was edited"):
+            loader.load_state_dict({**state, **changes})
+
+
+def test_a_state_without_a_checksum_is_refused() -> None:
+    state = json.loads(TEXT)
+    del state["checksum"]
+    with loader_of(3) as loader, pytest.raises(StateError, match="its checksum is missing"):
+        loader.load_state_dict(state)
+
+
 def test_save_and_load(tmp_path: Path) -> None:
     path = tmp_path / "loader.json"
     with loader_of() as loader:

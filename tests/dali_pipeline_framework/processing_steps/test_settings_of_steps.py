@@ -218,7 +218,7 @@ def test_an_unknown_argument_is_told_with_a_similar_one(step: str, wrong: str, m
         ("PointsPadder", {"num_points": np.int64(3)}, "num_points=3"),
         ("GridMasker", {"prob": np.float32(0.5), "tile_range": np.array([4, 9])}, "prob=0.5, draws=("),
         ("ImageMeanStdDevNormalizer", {"mean": 1, "std_dev": 2}, "mean=(1.0,), std_dev=(2.0,)"),
-        ("ImageToTileSizePadder", {"tile_size_xy": [4, 8]}, "tile_size_xy=(4, 8)"),
+        ("ImageToTileSizePadder", {"tile_size_to_pad_to": [4, 8]}, "tile_size_xy=(4, 8)"),
     ],
 )
 def test_settings_are_kept_as_plain_numbers(step: str, given: dict[str, Any], shown: str) -> None:
