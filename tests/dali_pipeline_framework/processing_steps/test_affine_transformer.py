@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
 from collections import Counter
 from typing import Any
@@ -15,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_runs import assert_laws, assert_same, output_format, run_step
 from support.arrays import DT, ArrayProvider, gradient
-from support.laws import examples, some
+from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 from support.steps import as_published
 
@@ -342,25 +341,6 @@ STEPS_OF_RESAMPLING = {
     "pasted": [A.UniformScaling(1, 0.7), A.NonUniformScaling(1, [-1, 1])],
     "warp": [A.Rotation(1, 5), A.UniformScaling(1, 0.7)],
 }
-
-
-@some(
-    ("kind", "dtype", "channels"),
-    itertools.product(STEPS_OF_RESAMPLING, [np.uint8, np.int16, np.float32], [1, 3, 4]),
-    {9 * kind + 3 * dtype + (kind + dtype) % 3 for kind in range(3) for dtype in range(3)},  # all pairs
-)
-def test_frames_of_a_clip_are_changed_as_images(kind: str, dtype: Any, channels: int) -> None:
-    rng = np.random.default_rng(1)
-    clips = [rng.integers(0, 256, (frames, 9, 12, channels)).astype(dtype) for frames in (3, 1)]
-    arguments = {"image_field_names": "image", "transformation_steps": STEPS_OF_RESAMPLING[kind], "fill_value": 9}
-    step = A([6, 7], Mode.STRETCH, None, **arguments)
-    layouts: dict[str, str] = {}
-    found = run_step(step, [{"image": clip} for clip in clips], layouts=layouts)
-    assert layouts == {"image": "FHWC"}
-    for clip, output in zip(clips, found, strict=True):
-        images = run_step(step, [{"image": image} for image in clip], layouts=layouts)
-        assert layouts == {"image": "HWC"}
-        assert_same(output["image"], np.stack([image["image"] for image in images]))
 
 
 @pytest.mark.parametrize("kind", [*STEPS_OF_RESAMPLING])

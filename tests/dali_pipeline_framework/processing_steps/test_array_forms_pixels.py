@@ -189,22 +189,17 @@ def test_levels_at_which_roundings_differ() -> None:
     assert_forms_agree(half, [levels], 0)
 
 
-# --- images that a step cannot work on ------------------------------------------------------------------
-
-IMAGE = np.full((6, 8, 3), 9, np.uint8)
-GRAY, EMPTY, PLANE = IMAGE[..., :1], IMAGE[:0], IMAGE[..., 0]
-
-
 # --- details --------------------------------------------------------------------------------------------
 
 
 def test_what_is_not_changed_is_not_copied() -> None:
+    image = np.full((6, 8, 3), 9, np.uint8)
     for step in (
         GridMasker("image", prob=0),
         PhotoMetricDistorter("image", [-9, 9], [-9, 9], [0.5, 1], [0.5, 1], *[1e-30] * 5),
         AxesLayoutSetter("image", "HWC"),
     ):
-        sample = sample_of(IMAGE)
+        sample = sample_of(image)
         assert np.shares_memory(step(sample)["image"], sample["image"]), step
 
 

@@ -177,10 +177,6 @@ class TestFields:
 
 
 class TestSettings:
-    @staticmethod
-    def check(blueprint: SampleDataGroup, name: str | int = "image") -> SampleDataGroup:
-        return ImageDecoder(name, False).check_input_data_format_and_set_output_data_format(blueprint)
-
     def test_the_published_argument_names(self) -> None:
         step = ImageDecoder(image_name="image", use_device_mixed=True, hw_decoder_load=0.5, as_bgr=True)
         expected = "ImageDecoder(image_name='image', use_device_mixed=True, hw_decoder_load=0.5, as_bgr=True)"

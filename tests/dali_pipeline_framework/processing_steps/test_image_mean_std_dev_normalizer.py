@@ -93,17 +93,6 @@ def test_numbers_sequences_and_arrays_mean_the_same(mean: Any, std: Any, run: Ru
     np.testing.assert_allclose(found, reference(gradient(4, 6), MEAN, 2), atol=1e-4)
 
 
-@pytest.mark.parametrize("layout", ["FHWC", ""])
-def test_clips(layout: str) -> None:
-    clips = [np.stack([gradient(4, 6, phase) for phase in range(frames)]) for frames in (2, 3)]
-    run = run_steps(
-        ImageMeanStdDevNormalizer("image", MEAN, STD), {"image": (DT.UINT8, clips)}, layouts={"image": layout}
-    )
-    for clip, found in zip(clips, run["image"], strict=True):
-        np.testing.assert_allclose(found, reference(clip), atol=1e-5)
-    assert not layout or run.layouts["image"] == layout
-
-
 def test_transposed_on_the_way() -> None:
     step = ImageMeanStdDevNormalizer("image", MEAN, STD, output_layout="CHW")
     run = run_steps(step, {"image": (DT.UINT8, [gradient(4, 6)])}, layouts={"image": "HWC"})

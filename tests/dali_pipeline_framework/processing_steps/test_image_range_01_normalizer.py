@@ -32,14 +32,6 @@ def test_images_of_any_size_divided_by_255(conditionals: bool) -> None:
     assert run.layouts["a.image"] == "HWC"
 
 
-@pytest.mark.parametrize("layout", [None, "FHWC"])
-def test_clips(layout: str | None) -> None:
-    clips = [np.stack([gradient(4, 6, phase) for phase in range(frames)]) for frames in (2, 3)]
-    run = run_steps(STEP, {"image": (DT.UINT8, clips)}, layouts={"image": layout} if layout else {})
-    assert all((a == b * np.float32(1 / 255)).all() for a, b in zip(run["image"], clips, strict=True))
-    assert run.layouts["image"] == (layout or "")
-
-
 @pytest.mark.parametrize("run", ["graph", "workers"])
 @pytest.mark.parametrize("dtype", NUMPY_TYPES)
 def test_numbers_of_any_type(dtype: DT, run: RunWhere) -> None:

@@ -237,20 +237,6 @@ def test_laws_of_resize_crop_flip(is_kept_inside: bool) -> None:
         assert_laws(step, samples())
 
 
-def test_frames_of_a_clip_get_the_same_change() -> None:
-    clip = np.stack([gradient(12, 16, phase) for phase in range(3)])
-    for step in (
-        ImageResizeCropFlipper("image", output_hw=[6, 8], scale_range=(0.6, 0.6), flip_prob=1),
-        HorizontalFlipper("image", prob=1),
-        ImageResizer("image", output_hw=[6, 8], mode="pad"),
-    ):
-        with constant_draws(0.25):
-            [output] = run_step(step, [{"image": clip}])
-        for frame, image in zip(output["image"], clip, strict=True):
-            with constant_draws(0.25):
-                assert_same(frame, run_step(step, [{"image": image}])[0]["image"])
-
-
 # --- image files ----------------------------------------------------------------------------------------
 
 ENCODED = {
