@@ -278,13 +278,12 @@ def test_a_box_of_the_whole_image_is_not_clipped() -> None:
     assert run["annotation.hw"][0].tolist() == [[7, 15]]  # in coordinates of pixels
 
 
-@pytest.mark.parametrize("categories", [DT.INT64, DT.UINT8])
-def test_size_from_the_image_and_other_types_of_categories(categories: DT) -> None:
-    image = np.zeros((22, 28, 3), np.uint8)
+@pytest.mark.parametrize(("categories", "frames"), [(DT.INT64, ()), (DT.UINT8, (2,))])
+def test_size_from_the_image_and_other_types_of_categories(categories: DT, frames: tuple[int, ...]) -> None:
     values = sample([[2, 2, 9, 9], [1, 3, 20, 20]], [0, 2])
     fields = batch([values], [(22, 28)])
     fields["annotation"]["categories"] = (categories, [[0, 2]])
-    fields["image"] = (DT.UINT8, [image])
+    fields["image"] = (DT.UINT8, [np.zeros((*frames, 22, 28, 3), np.uint8)])
     step = converter(image_field_name="image", image_hw_field_name=None)
     run = run_steps(step, {"cameras": {0: fields, 1: fields}})
     expected = reference(values, (22, 28), (11, 14))
