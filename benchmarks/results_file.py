@@ -13,6 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import nvidia.dali
+
 Row = dict[str, Any]
 Report = dict[str, Any]
 
@@ -34,8 +36,8 @@ def machine() -> dict[str, Any]:
         "processor": names[0] if names else platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
-        **{name: version(package) for name, package in (("dali", "nvidia-dali-cuda120"), ("numpy", "numpy"))},
-        "torch": version("torch"),
+        "dali": nvidia.dali.__version__,
+        **{name: version(name) for name in ("numpy", "torch")},
     }
 
 
