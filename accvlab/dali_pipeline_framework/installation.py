@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-_WHEELS = "nvidia-dali-cuda120 (CUDA 12, and machines without a GPU) or nvidia-dali-cuda130 (CUDA 13)"
+_WHEELS = (
+    "nvidia-dali-cuda120 (CUDA 12, and machines without a GPU; by the extras cpu and cuda12 of this package) or "
+    "nvidia-dali-cuda130 (CUDA 13; cuda13)"
+)
 
 
 def explained(error: ImportError) -> ImportError:

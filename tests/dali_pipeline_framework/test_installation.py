@@ -44,7 +44,8 @@ def test_without_dali_the_wheels_are_named(code: str, without_dali: Path) -> Non
     assert error == (
         "ModuleNotFoundError: DALI is not installed, or damaged: No module named 'nvidia'. The wheels share "
         "nearly all of their files, so that of two each has overwritten parts of the other. Install "
-        "nvidia-dali-cuda120 (CUDA 12, and machines without a GPU) or nvidia-dali-cuda130 (CUDA 13):"
+        "nvidia-dali-cuda120 (CUDA 12, and machines without a GPU; by the extras cpu and cuda12 of this package) "
+        "or nvidia-dali-cuda130 (CUDA 13; cuda13):"
     )
     assert uninstall == "    pip uninstall --yes nvidia-dali-cuda120 nvidia-dali-cuda130"
     assert install == "    pip install nvidia-dali-cuda120"
