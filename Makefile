@@ -64,24 +64,8 @@ types: $(VENV)/test.stamp
 docs: $(VENV)/test.stamp
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
-# One page with tables and plots, and the figures beside it. The last command writes it.
-RESULTS := benchmarks/results
-CORES = $$($(BIN)/python -c "import os; print(len(os.sched_getaffinity(0)))")_cores_cpu.json
-
+# A file of figures and a page with tables, in benchmarks/results, and the table of prices in the docs.
 bench: $(VENV)/bench.stamp
-	$(BIN)/python benchmarks/bench_samplers.py --output $(RESULTS)/samplers_$(CORES)
-	$(BIN)/python benchmarks/bench_sources.py --output $(RESULTS)/sources_$(CORES)
-	$(BIN)/python benchmarks/bench_video_colors.py --output $(RESULTS)/video_colors_$(CORES)
-	$(BIN)/python benchmarks/bench_steps.py --output $(RESULTS)/steps_$(CORES)
-	$(BIN)/python benchmarks/bench_nuscenes.py --output $(RESULTS)/nuscenes_$(CORES)
-	$(BIN)/python benchmarks/bench_recipes.py --output $(RESULTS)/recipes_$(CORES)
-	$(BIN)/python benchmarks/bench_migration.py --output $(RESULTS)/migration_$(CORES)
-	$(BIN)/python benchmarks/bench_navsim.py --output $(RESULTS)/navsim_$(CORES)
-	$(BIN)/python benchmarks/bench_lerobot.py --output $(RESULTS)/lerobot_$(CORES)
-	$(BIN)/python benchmarks/bench_report.py --output $(RESULTS)/report_$(CORES)
-	$(BIN)/python benchmarks/bench_faults.py --output $(RESULTS)/faults_$(CORES)
-	$(BIN)/python benchmarks/bench_ray.py --output $(RESULTS)/ray_$(CORES)
-	$(BIN)/python benchmarks/bench_first_batch.py --output $(RESULTS)/first_batch_$(CORES)
 	$(BIN)/python benchmarks/bench.py
 
 gpu-check: $(VENV)/gpu.stamp
@@ -137,7 +121,6 @@ $(VENV)/demo.stamp: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/bench.stamp: $(VENV)/test.stamp
-	$(BIN)/python $(INSTALL) -e ".[viz]"
 	$(BIN)/python -m pip install -q --no-deps torchcodec==0.13.0
 	touch $@
 

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast the library is, beside DALI written by hand and PyTorch: one page with tables and plots.
-
-The sections are in `sections`, what is compared is in `rig_contestants`, `step_contestants` and `scheduling`. The
-page also has the tables of the last runs of `bench_sources`, `bench_steps` and `bench_samplers` in that folder.
+"""How fast the library is, beside DALI written by hand and PyTorch: a file of figures, and a page with tables.
 
     python benchmarks/bench.py [--quick] [--only SECTION ...] [--folder FOLDER]
-    python benchmarks/bench.py --page      write the page anew from the figures in the folder
+    python benchmarks/bench.py --only      measure nothing: write the page and the table in the docs anew
 
-With ``--only``, sections that are not measured keep their figures.
+Sections that are not measured keep their figures.
 """
 
 from __future__ import annotations
@@ -17,72 +14,74 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
-from races import show_targets
-from results_file import load_average, machine, write_results
+import bench_first_batch
+import bench_recipes
+import bench_rig
+import bench_samplers
+import bench_steps
+import bench_video
+import calls_per_sample
+from results_file import ROOT, Report, machine, page_of, today, written
+from step_contestants import NUM_THREADS
 
-RESULTS = Path(__file__).parent / "results"
-OTHERS = {
-    "sources": "Files, sequences, videos",
-    "video_colors": "Frames of videos, decoded and encoded",
-    "steps": "Single steps, and the chain of a detector",
-    "samplers": "Order of samples",
-    "migration": "A data set of PyTorch, moved in stages",
-    "navsim": "Recipes of NAVSIM",
-    "lerobot": "Data sets of LeRobot",
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+# Modules with a function `measure`, which gets a folder for data and whether the run is to be short, and returns
+# rows and bounds. Their docstrings have the heading of the section, and what is measured.
+SECTIONS: dict[str, ModuleType] = {
+    "rig": bench_rig,
+    "recipe": bench_recipes,
+    "video": bench_video,
+    "steps": bench_steps,
+    "samplers": bench_samplers,
+    "first_batch": bench_first_batch,
+    "calls": calls_per_sample,
 }
 
 
-def measure(report: dict[str, Any], chosen: list[str], quick: bool) -> None:
-    """Measure sections, and add their figures to the report."""
-    from sections import FULL, QUICK, SECTIONS
-
-    for section in SECTIONS:
-        if section.name not in chosen:
-            continue
-        print(f"\n--- {section.title}", flush=True)
-        before = load_average()
+def measure(report: Report, chosen: Sequence[str], is_quick: bool) -> None:
+    """Measure sections, and put their figures in place of those in the report."""
+    for name in chosen:
+        report["machine"] = machine()
+        print(f"\n--- {name}", flush=True)
+        before = os.getloadavg()[0]
         with tempfile.TemporaryDirectory() as folder:
-            found = section.measure(Path(folder), QUICK if quick else FULL)
-        load_averages = [before, load_average()]
-        report["sections"][section.name] = {**found, "load_average_before_and_after": load_averages}
-    order = [section.name for section in SECTIONS if section.name in report["sections"]]
-    report["sections"] = {name: report["sections"][name] for name in order}
+            rows, bounds = SECTIONS[name].measure(Path(folder), is_quick)
+        run = {**today(), "load": [round(before, 1), round(os.getloadavg()[0], 1)]}
+        for part, found in (("runs", [run]), ("bounds", bounds), ("rows", rows)):
+            kept = [row for row in report[part] if row["section"] != name]
+            added = [{"section": name, **row} for row in found]
+            report[part] = sorted([*kept, *added], key=lambda row: [*SECTIONS].index(row["section"]))
 
 
 def main(command_line: Sequence[str] | None = None) -> None:
-    from page import write_page
-    from sections import SECTIONS
-
-    names = [section.name for section in SECTIONS]
-    cores = len(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description="This library, beside DALI by hand and PyTorch.")
     parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
-    parser.add_argument("--only", nargs="+", choices=names, default=names, help="sections to measure")
+    parser.add_argument("--only", nargs="*", choices=SECTIONS, default=[*SECTIONS], help="sections to measure")
     parser.add_argument("--folder", type=Path, default=RESULTS, help="where the results are written")
-    parser.add_argument("--page", action="store_true", help="measure nothing, write the page anew")
     arguments = parser.parse_args(command_line)
-    machine_name = f"{cores}_cores_cpu"
+    cores = sorted(os.sched_getaffinity(0))
+    os.environ["DALI_AFFINITY_MASK"] = ",".join(str(cores[each % len(cores)]) for each in range(NUM_THREADS))
+    stem = arguments.folder / f"benchmarks_{len(cores)}_cores_cpu"
+    report: Report = {"machine": {}, "runs": [], "bounds": [], "rows": []}
+    if stem.with_suffix(".json").exists():
+        report = json.loads(stem.with_suffix(".json").read_text())
+    measure(report, arguments.only, arguments.quick)
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    figures = arguments.folder / f"benchmarks_{machine_name}.json"
-    report: dict[str, Any] = {"sections": {}}
-    if figures.exists() and (arguments.page or len(arguments.only) < len(names)):
-        report = json.loads(figures.read_text())
-    if not arguments.page:
-        report |= {**machine(), "cores": cores, "torch": version("torch")}
-        measure(report, arguments.only, arguments.quick)
-        write_results(figures, report)
-    show_targets([target for section in report["sections"].values() for target in section["targets"]])
-    others = {
-        title: json.loads(path.read_text())
-        for name, title in OTHERS.items()
-        if (path := arguments.folder / f"{name}_{machine_name}.json").exists()
-    }
-    print(write_page(report, others, arguments.folder, f"benchmarks_{machine_name}"))
+    stem.with_suffix(".json").write_text(written(report))
+    texts = {name: str(module.__doc__) for name, module in SECTIONS.items()}
+    stem.with_suffix(".md").write_text(page_of(report, texts))
+    if arguments.folder == RESULTS:
+        bench_steps.PAGE.write_text(bench_steps.with_table(bench_steps.PAGE.read_text(), report["rows"]))
+    for bound in report["bounds"]:
+        print(f"{bound['bound']}, is {bound['value']:.2f}: {'met' if bound['is_met'] else 'MISSED'}")
+    print(stem.with_suffix(".md"))
 
 
 if __name__ == "__main__":
+    bench_video.start_with_ffmpeg()
     main()

@@ -1,33 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the start of workers costs: the time to a first batch, by start method.
+"""The first batch.
 
 Each turn is a program of its own, which has imported what it needs before the clock starts, as a training has. It
-makes a loader with two workers and gets a batch, then does both again. ``numpy`` is a provider that needs NumPy
-only, ``albumentations`` one with a transform of Albumentations in a class of PyTorch. What the packages of one
-take to import in a fresh process is measured in the same run: the fork server imports them, too, once.
-
-    python benchmarks/bench_first_batch.py [--quick] [--output FILE]
+makes a loader with two workers and gets a batch, then does both again. *numpy* is a provider that needs NumPy
+only, *albumentations* one with a transform of Albumentations in a class of PyTorch. *Imports alone* is what its
+packages take to import in a fresh process: the fork server imports them, too, once.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
-import tempfile
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from results_file import load_average, machine, write_results
+from races import as_list, spread
+from results_file import Row
 
 METHODS = ("forkserver", "fork", "spawn")
 IMPORTS = {"numpy": "import numpy", "albumentations": "import torch, albumentations"}
-LIMITS_S = {"numpy": 1.5, "albumentations": 1.0}  # of the second, above the imports
+MOST_SECONDS_ABOVE_IMPORTS = 1.0
 _TURNS = 5
 
 _PROVIDER = """
@@ -101,64 +96,28 @@ def output_of(folder: Path, *arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def results(is_quick: bool) -> list[dict[str, Any]]:
-    """Measure, in turns of all start methods and of the imports alone."""
-    rows = []
+def measure(folder: Path, is_quick: bool) -> tuple[list[Row], list[Row]]:
+    """Turns of all start methods and of the imports alone."""
+    rows, bounds = [], []
     for name in ("numpy",) if is_quick else IMPORTS:
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
-            (folder / "provider.py").write_text(textwrap.dedent(_IMAGES[name]) + textwrap.dedent(_PROVIDER))
-            (folder / "program.py").write_text(textwrap.dedent(_PROGRAM))
-            methods = METHODS[:2] if is_quick else METHODS
-            seconds: dict[str, list[float]] = {}
-            for _ in range(1 if is_quick else _TURNS):
-                imports = output_of(folder, "-c", _TIMED.format(IMPORTS[name]))
-                seconds.setdefault("imports alone", []).append(imports)
-                for method in methods:
-                    first, second = output_of(folder, str(folder / "program.py"), method)
-                    seconds.setdefault(method, []).append(first)
-                    seconds.setdefault(f"{method}, second loader", []).append(second)
-        rows.append({"provider": name, "seconds": {of: spread(found) for of, found in seconds.items()}})
-    return rows
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and most."""
-    return {"median": statistics.median(values), "least": min(values), "most": max(values)}
-
-
-def targets(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How far the default start method keeps its limits."""
-    found = []
-    for row in rows:
-        name, seconds = row["provider"], row["seconds"]
-        above = "" if name == "numpy" else " above the imports"
-        value = seconds["forkserver"]["median"] - (seconds["imports alone"]["median"] if above else 0.0)
-        target = f"{name}, forkserver: seconds to the first batch{above}, at most {LIMITS_S[name]}"
-        found.append(
-            {"target": target, "value": value, "limit": LIMITS_S[name], "is_met": value <= LIMITS_S[name]}
+        place = folder / name
+        place.mkdir()
+        (place / "provider.py").write_text(textwrap.dedent(_IMAGES[name]) + textwrap.dedent(_PROVIDER))
+        (place / "program.py").write_text(textwrap.dedent(_PROGRAM))
+        seconds: dict[str, list[float]] = {}
+        for _ in range(1 if is_quick else _TURNS):
+            imports = output_of(place, "-c", _TIMED.format(IMPORTS[name]))
+            seconds.setdefault("imports alone", []).append(imports)
+            for method in METHODS[:1] if is_quick else METHODS:
+                first, second = output_of(place, str(place / "program.py"), method)
+                seconds.setdefault(method, []).append(first)
+                seconds.setdefault(f"{method}, second loader", []).append(second)
+        found = {of: spread(each, 2) for of, each in seconds.items()}
+        rows += [{"case": name, "of": of, "seconds": as_list(each)} for of, each in found.items()]
+        value = round(found["forkserver"]["median"] - found["imports alone"]["median"], 2)
+        what = f"{name}, forkserver: seconds to the first batch above the imports"
+        limit = MOST_SECONDS_ABOVE_IMPORTS
+        bounds.append(
+            {"bound": f"{what}, at most {limit}", "value": value, "limit": limit, "is_met": value <= limit}
         )
-    return found
-
-
-def main(command_line: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Time to a first batch, by start method.")
-    parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
-    parser.add_argument("--output", type=Path, help="file for the results as JSON")
-    arguments = parser.parse_args(command_line)
-    load_averages = [load_average()]
-    rows = results(arguments.quick)
-    load_averages.append(load_average())
-    for row in rows:
-        print(f"{row['provider']:33s} seconds: median (least .. most)")
-        for name, found in row["seconds"].items():
-            print(f"  {name:30s} {found['median']:8.2f} ({found['least']:.2f} .. {found['most']:.2f})")
-    met = targets(rows)
-    for each in met:
-        print(f"{each['target']}: is {each['value']:.2f}, {'met' if each['is_met'] else 'MISSED'}")
-    about = {**machine(), "load_average_before_and_after": load_averages}
-    write_results(arguments.output, {**about, "results": rows, "targets": met})
-
-
-if __name__ == "__main__":
-    main()
+    return rows, bounds

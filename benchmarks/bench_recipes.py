@@ -1,23 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipe for StreamPETR beside a loader of PyTorch that does the same with OpenCV and NumPy.
+"""The recipe for StreamPETR.
 
-Made data: six cameras of 1600 x 900 pixels, 10 to 60 boxes, labels in images. Both have two workers::
-
-    PYTHONPATH=benchmarks python benchmarks/bench_recipes.py --output results.json
+The recipe for training beside a loader of PyTorch that does the same with OpenCV and NumPy, two workers each. The
+data are generated: six cameras of 1600 x 900 pixels, 10 to 60 boxes, labels in images. *Reduced decoding* decodes
+JPEGs at half their size where the output is no larger. `tests/benchmarks` compares what the contestants deliver,
+with random numbers fixed.
 """
 
 from __future__ import annotations
 
-import argparse
-import tempfile
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from races import START_METHOD, GetBatch, Pace, PriceTarget, Race, Target, judged, run, show
-from results_file import machine, write_results
+from races import QUICK, START_METHOD, GetBatch, Pace, Race, Target, run_all
+from results_file import Row
 from step_contestants import NUM_THREADS, of_loader
 from step_data import IMAGE_HW, NUM_CAMERAS, image_from_ego, intrinsics_of, write_jpegs
 
@@ -40,7 +38,6 @@ PYTORCH = "PyTorch DataLoader, OpenCV"
 LEAST_TO_PYTORCH = 1.5
 NUM_SCENES = 8
 SETTINGS = StreamPETRSettings()
-PACE, QUICK_PACE = Pace(4, 1.5, 0.5, 6), Pace(1, 0.01, 0.0)
 
 
 def make_data(folder: Path, num_images: int, frames_per_scene: int) -> DrivingProvider:
@@ -134,35 +131,15 @@ def race(provider: DrivingProvider, batch_size: int, num_workers: int) -> Race:
         return {name: of_loader(loader, batch_size) for name, loader in loaders.items()}
 
     return Race(
-        f"StreamPETR, batches of {batch_size}",
+        f"batches of {batch_size}",
         "samples",
         start,
         targets=(Target(LIBRARY, PYTORCH, LEAST_TO_PYTORCH),),
-        reported=((REDUCED, PYTORCH),),
-        filling_seconds=0.3 * batch_size,
-        price_targets=(PriceTarget(LIBRARY, PYTORCH, 1 / LEAST_TO_PYTORCH),),
+        filling_seconds=0.3 * batch_size * bool(num_workers),
     )
 
 
-def main(command_line: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="The recipe for StreamPETR beside PyTorch with OpenCV.")
-    parser.add_argument("--quick", action="store_true", help="a short run that only shows that it works")
-    parser.add_argument("--output", type=Path, help="file for the results as JSON")
-    arguments = parser.parse_args(command_line)
-    quick = arguments.quick
-    rows, targets = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        provider = make_data(Path(folder), 6 if quick else 48, 2 if quick else 40)
-        for batch_size in (1,) if quick else (2, 4):
-            each = race(provider, batch_size, 0 if quick else 2)
-            rows.append(run(each, QUICK_PACE if quick else PACE))
-            show(rows[-1])
-            targets += judged(each, rows[-1])
-    print("\ntargets")
-    for target in targets:
-        print(f"  {target['target']}: is {target['value']:g}: {'met' if target['is_met'] else 'MISSED'}")
-    write_results(arguments.output, {**machine(), "results": rows, "targets": targets})
-
-
-if __name__ == "__main__":
-    main()
+def measure(folder: Path, is_quick: bool) -> tuple[list[Row], list[Row]]:
+    provider = make_data(folder, 6 if is_quick else 48, 2 if is_quick else 40)
+    races = (race(provider, size, 0 if is_quick else 2) for size in ((1,) if is_quick else (2, 4)))
+    return run_all(races, QUICK if is_quick else Pace(4, 1.5, 0.5, 6))

@@ -1,9 +1,10 @@
-"""How many Python functions are called for a batch of small samples, from the sampler to the batch of the loop.
+"""Calls of functions per batch.
 
-python benchmarks/calls_per_sample.py [--batch-size 8] [--by-function]
+How many Python functions are called for a batch of small samples, from the sampler to the batch of the loop. Each
+call is a hop that a reader makes, and a tenth of a microsecond to a microsecond. All runs in one process, so that
+nothing is hidden: a worker makes the same calls for its part. The functions themselves are listed by::
 
-Each call is a hop that a reader makes, and a tenth of a microsecond to a microsecond. All runs in one process,
-so that nothing is hidden: a worker makes the same calls for its part.
+    python benchmarks/calls_per_sample.py [--batch-size 8] --by-function
 """
 
 from __future__ import annotations
@@ -104,6 +105,16 @@ def calls_of_next(loop: Iterator[Any]) -> Counter[tuple[str, str]]:
             sys.setprofile(None)
         counts.append(calls)
     return min(counts, key=Counter.total)
+
+
+def measure(folder: Path, is_quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Count the calls for batches of one and of eight samples."""
+    rows = []
+    for size in (1, 8):
+        calls = calls_of_a_batch(Images(), size)
+        figures = {"in the package": of_package(calls).total(), "in all": calls.total()}
+        rows.append({"case": f"a batch of {size}", "of": "this library", **figures})
+    return rows, []
 
 
 def main(arguments: list[str] | None = None) -> None:

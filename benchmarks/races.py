@@ -20,6 +20,7 @@ from typing import Any
 import attrs
 import numpy as np
 import psutil
+from results_file import Row
 
 # Processors that other programs may use during a turn.
 MOST_CORES_OF_OTHERS = 0.2
@@ -63,7 +64,7 @@ def require_agreement(contestants: dict[str, Contestant], most_difference: float
 
     Args:
         contestants: All must be at the same batch.
-        most_difference: Of images (they have an axis of three channels), in the mean; all else must be equal.
+        most_difference: Mean difference of images, which have an axis of three channels; all else must be equal.
 
     Raises:
         DisagreementError: They differ.
@@ -95,17 +96,20 @@ class Pace:
 
     Attributes:
         num_turns: Turns of each contestant that count, after one that warms up.
-        most_turns: Most turns of each contestant, where other programs disturb them.
         num_seconds: Length of a turn.
         warm_up_seconds: Time before a turn that is not measured. The first batches were loaded while others ran,
             and the contestant before fills its queues. Nothing pauses: on virtual machines it can take a second
             until processors that were idle are as quick again where threads wake each other often.
+        most_turns: Most turns of each contestant, where other programs disturb them.
     """
 
     num_turns: int
     num_seconds: float
     warm_up_seconds: float
     most_turns: int = 0
+
+
+QUICK = Pace(1, 0.01, 0.0)
 
 
 @attrs.frozen
@@ -118,26 +122,14 @@ class Target:
 
 
 @attrs.frozen
-class PriceTarget:
-    """A ratio of processor times for each unit that is not to be exceeded."""
-
-    cheaper: str
-    than: str
-    at_most: float
-
-
-@attrs.frozen
 class Race:
     """Contestants that deliver the same.
 
     Attributes:
         name: What they deliver.
         unit: What is counted.
-        start: Starts them; what is to be closed afterwards goes onto the stack.
+        start: Starts them; what is to be closed afterwards goes onto the stack. Ratios are those of the first one.
         targets: What is to be reached.
-        price_targets: The same for processor time.
-        reported: Further pairs whose ratio is of interest.
-        further: Gives further figures of the race.
         most_difference: Where given, first batches are compared (`require_agreement`).
         filling_seconds: How long a contestant goes on to fill its queues after its turn. It is added to the time
             before a turn that is not measured.
@@ -147,16 +139,8 @@ class Race:
     unit: str
     start: Callable[[ExitStack], Mapping[str, GetBatch]]
     targets: tuple[Target, ...] = ()
-    reported: tuple[tuple[str, str], ...] = ()
-    further: Callable[[], dict[str, Any]] = dict
     most_difference: float | None = None
     filling_seconds: float = 0.0
-    price_targets: tuple[PriceTarget, ...] = ()
-
-
-def prepare_workers() -> None:
-    """Tell what all workers need, before the first one starts."""
-    multiprocessing.set_forkserver_preload(_IMPORTED_ONCE)
 
 
 # --- measuring ------------------------------------------------------------------------------------------
@@ -232,7 +216,7 @@ def others_cores(turns: dict[str, Turn]) -> float:
 
 
 def run(race: Race, pace: Pace) -> dict[str, Any]:
-    prepare_workers()
+    multiprocessing.set_forkserver_preload(_IMPORTED_ONCE)
     with ExitStack() as resources:
         contestants = race.start(resources)
         if race.most_difference is not None:
@@ -241,30 +225,21 @@ def run(race: Race, pace: Pace) -> dict[str, Any]:
         rounds = take_turns(contestants, attrs.evolve(pace, warm_up_seconds=warm_up_seconds))
     turns = {name: [each[name] for each in rounds] for name in contestants}
     rates = {name: [turn.rate for turn in of_name] for name, of_name in turns.items()}
-    prices = {name: [turn.processor_ms for turn in of_name] for name, of_name in turns.items()}
-    pairs = [(target.faster, target.than) for target in race.targets]
-    pairs += [(target.cheaper, target.than) for target in race.price_targets]
-    pairs = [*dict.fromkeys([*pairs, *race.reported])]
+    first, *others = rates
     return {
         "race": race.name,
         "unit": race.unit,
         "per_second": {name: spread(values, 1) for name, values in rates.items()},
-        "processor_ms_each": {name: spread(values, 3) for name, values in prices.items()},
+        "processor_ms_each": {
+            name: spread([turn.processor_ms for turn in of_name], 3) for name, of_name in turns.items()
+        },
         "busy_cores": {name: spread([turn.busy_cores for turn in of_name], 2) for name, of_name in turns.items()},
         "others_cores": spread([others_cores(each) for each in rounds], 2),
-        "ratios": _ratios(rates, pairs),
-        "processor_ratios": _ratios(prices, pairs),
-        **race.further(),
+        "ratios": [
+            {"of": first, "to": name, **spread([a / b for a, b in zip(rates[first], rates[name], strict=True)], 3)}
+            for name in others
+        ],
     }
-
-
-def _ratios(values: dict[str, list[float]], pairs: list[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Of turns that follow each other."""
-    return [
-        {"of": one, "to": other, **spread([a / b for a, b in zip(values[one], values[other], strict=True)], 3)}
-        for one, other in pairs
-        if {one, other} <= values.keys()
-    ]
 
 
 def spread(values: list[float], num_digits: int) -> dict[str, float]:
@@ -278,42 +253,47 @@ def spread(values: list[float], num_digits: int) -> dict[str, float]:
 def judged(race: Race, row: dict[str, Any]) -> list[dict[str, Any]]:
     """The targets of a race, and whether they are met."""
     found = []
+    ratios = {(each["of"], each["to"]): float(each["median"]) for each in row["ratios"]}
     for target in race.targets:
-        value = _ratio_of(row["ratios"], target.faster, target.than)
+        value = ratios[target.faster, target.than]
         what = f"{race.name}: {target.faster} to {target.than}, at least {target.at_least:g}"
         is_met = value >= target.at_least
         found.append({"target": what, "limit": target.at_least, "value": value, "is_met": is_met})
-    for price in race.price_targets:
-        value = _ratio_of(row["processor_ratios"], price.cheaper, price.than)
-        what = f"{race.name}: processor time of {price.cheaper} to {price.than}, at most {price.at_most:g}"
-        is_met = value <= price.at_most
-        found.append({"target": what, "limit": price.at_most, "value": value, "is_met": is_met})
     return found
 
 
-def _ratio_of(ratios: list[dict[str, Any]], one: str, other: str) -> float:
-    return float(next(each["median"] for each in ratios if (each["of"], each["to"]) == (one, other)))
+# --- rows of results --------------------------------------------------------------------------------------
 
 
-# --- reporting ------------------------------------------------------------------------------------------
+def run_all(races: Iterable[Race], pace: Pace) -> tuple[list[Row], list[Row]]:
+    """Rows and bounds of races, which are printed as they come."""
+    rows, bounds = [], []
+    for race in races:
+        found = run(race, pace)
+        rows += rows_of(found)
+        bounds += [{"bound": each.pop("target"), **each} for each in judged(race, found)]
+        ratios = ", ".join(f"{each['median']:.2f} times {each['to']}" for each in found["ratios"])
+        print(f"{race.name}: {found['ratios'][0]['of']} has {ratios}", flush=True)
+    return rows, bounds
 
 
-def in_words(values: dict[str, float], form: str) -> str:
-    return f"{values['median']:{form}} [{values['min']:{form}}, {values['max']:{form}}]"
+def rows_of(found: dict[str, Any]) -> list[Row]:
+    """A row for each contestant of a race."""
+    ratios = {each["to"]: each for each in found["ratios"]}
+    rows = []
+    for name, rate in found["per_second"].items():
+        figures = {
+            f"{found['unit']} per second": rate,
+            "CPU ms each": found["processor_ms_each"][name],
+            "busy cores": found["busy_cores"][name],
+            "ratio": ratios.get(name),
+            "cores of others": found["others_cores"] if not rows else None,
+        }
+        rows.append(
+            {"case": found["race"], "of": name, **{key: as_list(each) for key, each in figures.items() if each}}
+        )
+    return rows
 
 
-def show(row: dict[str, Any]) -> None:
-    print(f"\n{row['race']}, {row['unit']} per second, and milliseconds on processors for each: median [min, max]")
-    for name, rates in row["per_second"].items():
-        milliseconds = in_words(row["processor_ms_each"][name], ".2f")
-        busy = row["busy_cores"][name]["median"]
-        print(f"  {name:32s} {in_words(rates, '.0f'):24s} {milliseconds:28s} {busy:.2f} busy cores")
-    for ratio in row["ratios"]:
-        print(f"  {ratio['of']} to {ratio['to']}: {in_words(ratio, '.2f')}", flush=True)
-
-
-def show_targets(targets: list[dict[str, Any]]) -> None:
-    print("\ntargets")
-    for each in targets:
-        verdict = "met" if each["is_met"] else "MISSED"
-        print(f"  {each['target']}, is {each['value']:.2f}: {verdict}")
+def as_list(figures: Mapping[str, float]) -> list[float]:
+    return [figures[name] for name in ("median", "min", "max")]

@@ -128,13 +128,17 @@ def augmented(
     output_hw: tuple[int, int],
     is_flipped: bool,
 ) -> npt.NDArray[np.uint8]:
-    """Resize all of a BGR image, crop, and mirror: RGB."""
+    """Resize all of a BGR image, crop, and mirror: RGB.
+
+    Means of 2 x 2 pixels where they fit, a blur, then a cubic filter: close to Pillow's, which the published code
+    has, and quick.
+    """
     (left, top), (height, width) = corner, output_hw
-    interpolation = cv2.INTER_LINEAR
-    if 2 * size[0] <= image.shape[1]:  # else detail that is finer than the pixels of the output would remain
+    if 2 * size[0] <= image.shape[1]:
         image = cv2.resize(image, (image.shape[1] // 2, image.shape[0] // 2), interpolation=cv2.INTER_AREA)
-        interpolation = cv2.INTER_CUBIC
-    resized = cv2.resize(image, size, interpolation=interpolation)
+    share = 0.022 + 0.55 * max(1 - size[0] / image.shape[1], 0) ** 1.5
+    weights = np.array([share, 1 - 2 * share, share])
+    resized = cv2.resize(cv2.sepFilter2D(image, -1, weights, weights), size, interpolation=cv2.INTER_CUBIC)
     resized = resized[max(top, 0) : top + height, left : left + width]
     if resized.shape[:2] != output_hw:  # beyond the image: black
         below, beside = height - resized.shape[0], width - resized.shape[1]

@@ -17,18 +17,15 @@ from nvidia.dali.types import DALIDataType
 from races import START_METHOD, GetBatch, endless
 from step_data import ImageProvider
 
-from accvlab.dali_pipeline_framework.loader import DataLoader
-from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
     GridMasker,
     HorizontalFlipper,
     ImageDecoder,
     ImageMeanStdDevNormalizer,
-    ImageRange01Normalizer,
     ImageResizeCropFlipper,
     ImageResizer,
-    ImageToTileSizePadder,
     PhotoMetricDistorter,
     PipelineStepBase,
 )
@@ -36,9 +33,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
 NUM_THREADS = 2
 GRAPH, WORKERS = "in the graph", "in the workers"
 BY_HAND, TORCH = "DALI by hand", "PyTorch, OpenCV"
-
-
-# --- single steps ------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -58,46 +52,8 @@ class StepCase:
     is_encoded: bool = False
 
 
-def distorter(**probabilities: float) -> PhotoMetricDistorter:
-    always = {f"prob_{part}_aug": 1.0 for part in ("brightness", "hue", "contrast", "saturation")}
-    return PhotoMetricDistorter(
-        "image",
-        settings.BRIGHTNESS,
-        settings.HUE_DEGREES,
-        settings.CONTRAST,
-        settings.SATURATION,
-        **{**always, "prob_swap_channels": 0.0, **probabilities},
-    )
-
-
-def zoomer(output_hw: tuple[int, int], **fields: Any) -> AffineTransformer:
-    steps = [
-        AffineTransformer.UniformScaling(1.0, *settings.ZOOM),
-        AffineTransformer.NonUniformScaling(settings.FLIP_PROB, [-1, 1]),
-    ]
-    return AffineTransformer(
-        output_hw,
-        AffineTransformer.ResizingMode.CROP,
-        AffineTransformer.ResizingAnchor.CENTER,
-        "image",
-        transformation_steps=steps,
-        **fields,
-    )
-
-
-def resizer_cropper(**fields: Any) -> ImageResizeCropFlipper:
-    return ImageResizeCropFlipper(
-        "image",
-        output_hw=settings.OUTPUT_HW,
-        scale_range=settings.SCALE,
-        flip_prob=settings.FLIP_PROB,
-        is_kept_inside=True,
-        **fields,
-    )
-
-
-def normalizer(dtype: DALIDataType = DALIDataType.FLOAT, layout: str = "") -> ImageMeanStdDevNormalizer:
-    return ImageMeanStdDevNormalizer("image", settings.MEAN, settings.STD_DEV, dtype, output_layout=layout)
+def normalizer(layout: str = "") -> ImageMeanStdDevNormalizer:
+    return ImageMeanStdDevNormalizer("image", settings.MEAN, settings.STD_DEV, output_layout=layout)
 
 
 def step_cases() -> list[StepCase]:
@@ -108,44 +64,36 @@ def step_cases() -> list[StepCase]:
         "image",
         transformation_steps=[AffineTransformer.Rotation(1.0, *settings.ROTATION_DEGREES)],
     )
+    resizer = ImageResizer("image", output_hw=settings.OUTPUT_HW, mode="crop")
+    cropper = ImageResizeCropFlipper(
+        "image",
+        output_hw=settings.OUTPUT_HW,
+        scale_range=settings.SCALE,
+        flip_prob=settings.FLIP_PROB,
+        is_kept_inside=True,
+        is_encoded=True,
+    )
+    always = {f"prob_{part}_aug": 1.0 for part in ("brightness", "hue", "contrast", "saturation")}
+    distorter = PhotoMetricDistorter(
+        "image",
+        settings.BRIGHTNESS,
+        settings.HUE_DEGREES,
+        settings.CONTRAST,
+        settings.SATURATION,
+        **always,
+        prob_swap_channels=0.0,
+    )
+    masker = GridMasker("image", prob=1.0, tile_range=(settings.GRID_TILE[0], settings.GRID_TILE[1] - 1))
     size = f"to {settings.OUTPUT_HW[1]} x {settings.OUTPUT_HW[0]}"
     return [
         StepCase("ImageDecoder, JPEG", ImageDecoder("image", False), "decode", True),
-        StepCase(
-            f"ImageResizer, {size}, crop",
-            ImageResizer("image", output_hw=settings.OUTPUT_HW, mode="crop"),
-            "resize",
-        ),
-        StepCase(f"ImageResizeCropFlipper, {size}", resizer_cropper(), "resize_crop_flip"),
-        StepCase(
-            f"ImageResizeCropFlipper, JPEG {size}",
-            resizer_cropper(is_encoded=True),
-            "decode_resize_crop_flip",
-            True,
-        ),
-        StepCase(f"AffineTransformer, {size}, scaling and mirroring", zoomer(settings.OUTPUT_HW), "zoom"),
+        StepCase(f"ImageResizer, {size}, crop", resizer, "resize"),
+        StepCase(f"ImageResizeCropFlipper, JPEG {size}", cropper, "decode_resize_crop_flip", True),
         StepCase(f"AffineTransformer, {size}, rotation", rotation, "rotate"),
         StepCase("HorizontalFlipper", HorizontalFlipper("image", prob=settings.FLIP_PROB), "flip"),
-        StepCase("ImageRange01Normalizer", ImageRange01Normalizer("image"), "to_range_01"),
-        StepCase("ImageMeanStdDevNormalizer", normalizer(), "normalize"),
         StepCase("ImageMeanStdDevNormalizer, CHW", normalizer(layout="CHW"), "normalize_to_chw"),
-        StepCase("ImageMeanStdDevNormalizer, FLOAT16", normalizer(DALIDataType.FLOAT16), "normalize_to_half"),
-        StepCase("ImageToTileSizePadder", ImageToTileSizePadder("image", settings.TILE), "pad"),
-        StepCase(
-            "PhotoMetricDistorter, brightness and contrast",
-            distorter(prob_hue_aug=0.0, prob_saturation_aug=0.0),
-            "brighten",
-        ),
-        StepCase(
-            "PhotoMetricDistorter, with hue and saturation",
-            distorter(),
-            "distort",
-        ),
-        StepCase(
-            "GridMasker",
-            GridMasker("image", prob=1.0, tile_range=(settings.GRID_TILE[0], settings.GRID_TILE[1] - 1)),
-            "mask_grid",
-        ),
+        StepCase("PhotoMetricDistorter, with hue and saturation", distorter, "distort"),
+        StepCase("GridMasker", masker, "mask_grid"),
     ]
 
 
@@ -161,13 +109,21 @@ def single_step(
         data["image"] = node
         return case.step(data)["image"]
 
-    change = getattr(step_torch, case.work)
-    loader = step_torch.torch_loader(step_torch.ChangedImages(change, image), batch_size, num_workers)
+    in_workers = DataLoader(
+        ImageProvider(image),
+        batch_size,
+        steps=[case.step],
+        run="workers",
+        num_workers=num_workers,
+        num_threads=NUM_THREADS,
+        start_method=START_METHOD,
+    )
+    images = step_torch.ChangedImages(getattr(step_torch, case.work), image)
     return {
         GRAPH: of_graph(by_step, image, batch_size),
-        WORKERS: of_workers(case.step, image, batch_size, num_workers, resources),
+        WORKERS: of_loader(resources.enter_context(in_workers), batch_size),
         BY_HAND: of_graph(getattr(step_by_hand, case.work), image, batch_size),
-        TORCH: of_loader(loader, batch_size),
+        TORCH: of_loader(step_torch.torch_loader(images, batch_size, num_workers), batch_size),
     }
 
 
@@ -185,22 +141,6 @@ def of_graph(define: Callable[[Any], Any], image: np.ndarray, batch_size: int) -
         return batch_size
 
     return get_batch
-
-
-def of_workers(
-    step: PipelineStepBase, image: np.ndarray, batch_size: int, num_workers: int, resources: ExitStack
-) -> GetBatch:
-    """Worker processes, and a graph that only hands on what they made."""
-    loader = DataLoader(
-        ImageProvider(image),
-        batch_size,
-        steps=[step],
-        run="workers",
-        num_workers=num_workers,
-        num_threads=NUM_THREADS,
-        start_method=START_METHOD,
-    )
-    return of_loader(resources.enter_context(loader), batch_size)
 
 
 def of_loader(loader: Any, batch_size: int) -> GetBatch:

@@ -1,41 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples for the benchmark of steps: six cameras with their geometry, 3D boxes around a vehicle, 2D boxes.
-
-The contestants load the same samples by `DrivingSamples.load`; the images are JPEGs in files.
-"""
+"""Images and cameras of the benchmarks, which are generated."""
 
 from __future__ import annotations
 
+import functools
 import io
 from pathlib import Path
-from typing import Any
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali.types import DALIDataType
-from source_data import large_picture
 
-from accvlab.dali_pipeline_framework.inputs import DataProvider
-from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
+from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 
-Arrays = dict[str, npt.NDArray[Any]]
+UInt8Array = npt.NDArray[np.uint8]
 
 IMAGE_HW = (900, 1600)
 NUM_CAMERAS = 6
 NUM_SAMPLES = 1 << 40  # the runs never reach the end of an epoch
-NUM_CATEGORIES = 6
+_PICTURE_HW = (1024, 2048)
 _JPEG_QUALITY = 80  # about 250 kB per image
-_MOST_BOXES = 60
 
 
-def camera_picture(seed: int = 0) -> npt.NDArray[np.uint8]:
-    """An image as cameras give them, as far as the size of its JPEG goes, (900, 1600, 3)."""
-    picture = large_picture(seed)
-    return np.ascontiguousarray(picture[: IMAGE_HW[0], : IMAGE_HW[1]])
+@functools.cache
+def large_picture() -> UInt8Array:
+    """Noise whose amplitude falls with frequency as in photographs, (1024, 2048, 3); not to be changed."""
+    generator = np.random.default_rng(0)
+    height, width = _PICTURE_HW
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])
+    amplitude = 1 / np.maximum(frequency, 1 / width) ** 1.3
+    layers = []
+    for _ in range(2):  # brightness, and tint
+        spectrum = amplitude * np.exp(2j * np.pi * generator.random(amplitude.shape))
+        layer = np.fft.irfft2(spectrum, s=_PICTURE_HW)
+        layers.append((layer - layer.mean()) / layer.std())
+    brightness, tint = layers
+    channels = [118 + 48 * brightness + part * tint for part in (14, 0, -14)]
+    picture: UInt8Array = np.clip(np.stack(channels, axis=-1), 0, 255).astype(np.uint8)
+    picture.flags.writeable = False
+    return picture
 
 
-def jpeg_of(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def camera_picture() -> UInt8Array:
+    """An image whose JPEG is as large as those of cameras, (900, 1600, 3)."""
+    return np.ascontiguousarray(large_picture()[: IMAGE_HW[0], : IMAGE_HW[1]])
+
+
+def jpeg_of(image: UInt8Array) -> UInt8Array:
     """The bytes of a JPEG, (num_bytes,)."""
     from PIL import Image
 
@@ -72,135 +83,11 @@ def image_from_ego(intrinsics: npt.NDArray[np.float32], heading_rad: float) -> n
     return projection
 
 
-def drawn_geometry(generator: np.random.Generator) -> Arrays:
-    """All of a sample but its images."""
-    count = int(generator.integers(10, _MOST_BOXES))
-    corner = generator.uniform(0, 0.8, (count, 2)) * IMAGE_HW[::-1]
-    size = generator.uniform(20, 300, (count, 2))
-    arrays: Arrays = {
-        "centers": generator.uniform(-50, 50, (count, 3)).astype(np.float32),
-        "sizes": generator.uniform(1, 5, (count, 3)).astype(np.float32),
-        "yaws": generator.uniform(-3, 3, count).astype(np.float32),
-        "velocities": generator.normal(0, 3, (count, 3)).astype(np.float32),
-        "categories": generator.integers(0, NUM_CATEGORIES, count).astype(np.int32),
-        "boxes": np.concatenate([corner, corner + size], 1).astype(np.float32),
-        "ego_to_world": np.eye(4, dtype=np.float32),
-    }
-    for camera in range(NUM_CAMERAS):
-        intrinsics = intrinsics_of(1200 + 20 * camera)
-        arrays[f"intrinsics_{camera}"] = intrinsics
-        arrays[f"image_from_ego_{camera}"] = image_from_ego(intrinsics, camera * np.pi / 3)
-    return arrays
+class ImageProvider(DataProvider):
+    """One and the same image, or its JPEG."""
 
-
-MULTI_CAMERA_FIELDS = (
-    *(f"{name}_{camera}" for camera in range(NUM_CAMERAS) for name in ("jpeg", "intrinsics", "image_from_ego")),
-    *("centers", "sizes", "yaws", "velocities", "categories", "ego_to_world"),
-)
-DETECTION_FIELDS = ("jpeg_0", "boxes", "categories")
-FRONT_CAMERA_FIELDS = ("jpeg_0",)
-
-
-@attrs.frozen
-class DrivingSamples:
-    """Samples by number, again and again without end.
-
-    Attributes:
-        images: Files, six per sample.
-        geometry: The arrays of each sample.
-    """
-
-    images: list[str]
-    geometry: list[Arrays]
-
-    @classmethod
-    def generate(cls, folder: Path, num_samples: int) -> DrivingSamples:
-        generator = np.random.default_rng(0)
-        images = write_jpegs(folder, NUM_CAMERAS * num_samples)
-        return cls(images, [drawn_geometry(generator) for _ in range(num_samples)])
-
-    def load(self, index: int, names: tuple[str, ...]) -> list[npt.NDArray[Any]]:
-        """The arrays of some names, in their order."""
-        number = index % len(self.geometry)
-        return [
-            np.fromfile(self.images[NUM_CAMERAS * number + int(name[-1])], np.uint8)
-            if name.startswith("jpeg")
-            else self.geometry[number][name]
-            for name in names
-        ]
-
-
-class MultiCameraProvider(DataProvider):
-    """`MULTI_CAMERA_FIELDS`: ``cameras[0..5]`` with image and matrices, ``objects``, ``ego_to_world``."""
-
-    def __init__(self, samples: DrivingSamples) -> None:
-        self.samples = samples
-
-    def get_number_of_samples(self) -> int:
-        return NUM_SAMPLES
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        camera, objects, sample = SampleDataGroup(), SampleDataGroup(), SampleDataGroup()
-        camera.add_data_field("image", DALIDataType.UINT8)
-        camera.add_data_field("intrinsics", DALIDataType.FLOAT)
-        camera.add_data_field("image_from_ego", DALIDataType.FLOAT)
-        for name in ("centers", "sizes", "yaws", "velocities"):
-            objects.add_data_field(name, DALIDataType.FLOAT)
-        objects.add_data_field("categories", DALIDataType.INT32)
-        sample.add_data_group_field_array("cameras", camera, NUM_CAMERAS)
-        sample.add_data_group_field("objects", objects)
-        sample.add_data_field("ego_to_world", DALIDataType.FLOAT)
-        return sample
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.new_sample()
-        sample.set_data(self.samples.load(sample_index, MULTI_CAMERA_FIELDS))
-        return sample
-
-
-class AnnotatedCamerasProvider(MultiCameraProvider):
-    """The same, with a group ``annotation`` of 2D boxes for each camera. It can only say what there is."""
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        annotation, sample = SampleDataGroup(), super().sample_data_structure
-        annotation.add_data_field("boxes", DALIDataType.FLOAT)
-        annotation.add_data_field("categories", DALIDataType.INT32)
-        for camera in range(NUM_CAMERAS):
-            sample["cameras"][camera].add_data_group_field("annotation", annotation)
-        return sample
-
-
-class DetectionProvider(DataProvider):
-    """`DETECTION_FIELDS`: ``image``, and the group ``annotation`` with ``boxes`` and ``categories``."""
-
-    def __init__(self, samples: DrivingSamples) -> None:
-        self.samples = samples
-
-    def get_number_of_samples(self) -> int:
-        return NUM_SAMPLES
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        annotation, sample = SampleDataGroup(), SampleDataGroup()
-        annotation.add_data_field("boxes", DALIDataType.FLOAT)
-        annotation.add_data_field("categories", DALIDataType.INT32)
-        sample.add_data_field("image", DALIDataType.UINT8)
-        sample.add_data_group_field("annotation", annotation)
-        return sample
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.new_sample()
-        sample.set_data(self.samples.load(sample_index, DETECTION_FIELDS))
-        return sample
-
-
-class FrontCameraProvider(DataProvider):
-    """The image of the first camera."""
-
-    def __init__(self, samples: DrivingSamples) -> None:
-        self.samples = samples
+    def __init__(self, image: UInt8Array) -> None:
+        self.image = image
 
     def get_number_of_samples(self) -> int:
         return NUM_SAMPLES
@@ -210,18 +97,6 @@ class FrontCameraProvider(DataProvider):
         sample = SampleDataGroup()
         sample.add_data_field("image", DALIDataType.UINT8)
         return sample
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.new_sample()
-        sample.set_data(self.samples.load(sample_index, FRONT_CAMERA_FIELDS))
-        return sample
-
-
-class ImageProvider(FrontCameraProvider):
-    """One and the same image, or its JPEG."""
-
-    def __init__(self, image: npt.NDArray[np.uint8]) -> None:
-        self.image = image
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         sample = self.new_sample()

@@ -19,16 +19,12 @@ def source_texts(name: str, root: Path) -> dict[str, str]:
     return found
 
 
-def imports(
-    tree: ast.AST, module: str, is_package: bool, at_module_level: bool = False
-) -> Iterator[tuple[int, str]]:
+def imports(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
     """Line and full name of each import; what stands under `if TYPE_CHECKING` is left out."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             for child in node.orelse:
-                yield from imports(ast.Module([child], []), module, is_package, at_module_level)
-            continue
-        if at_module_level and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                yield from imports(ast.Module([child], []), module, is_package)
             continue
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -39,7 +35,7 @@ def imports(
                 base = ".".join([*parents, base] if base else parents)
             yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
         elif not isinstance(node, ast.expr):  # which holds no statements
-            yield from imports(node, module, is_package, at_module_level)
+            yield from imports(node, module, is_package)
 
 
 class Directions:

@@ -7,14 +7,13 @@ import functools
 import importlib
 import importlib.util
 import random
-import re
 import sys
 import textwrap
 from collections.abc import Set
 from pathlib import Path
 
 import pytest
-from import_rules import Directions, imports, source_texts
+from import_rules import Directions, source_texts
 from support.child_processes import run_process
 from support.laws import examples, spread
 from support.private_names import (  # noqa: F401 (a fixture)
@@ -88,7 +87,7 @@ BELOW = {
 DIRECTIONS = Directions(NAME, BELOW)
 DOORS = ("cluster", "inputs", "internal_helpers", "operators_impl")
 OPTIONAL = ("torch", "jax", "cupy", "numba", "matplotlib", "PIL", "scipy", "av", "fsspec", "rerun")
-OPTIONAL += ("pyarrow", "msgpack", "ray")
+OPTIONAL += ("pyarrow", "msgpack", "ray")  # ruff refuses them at module level
 
 
 @functools.cache
@@ -103,15 +102,6 @@ def driving_sources() -> dict[str, str]:
 
 
 # --- checkers: each takes the sources and returns the violations --------------------------------------
-
-
-def eager_optional_imports(modules: dict[str, str]) -> list[str]:
-    return [
-        f"{module}:{line} imports {imported}"
-        for module, source in modules.items()
-        for line, imported in imports(parsed(source), module, False, at_module_level=True)
-        if imported.split(".")[0] in OPTIONAL or imported.startswith("nvidia.dali.plugin")
-    ]
 
 
 def uses_of_private_names(modules: dict[str, str], private: Set[str]) -> list[str]:
@@ -132,15 +122,6 @@ def uses_of_private_names(modules: dict[str, str], private: Set[str]) -> list[st
         for node in ast.walk(tree)
         for name in used_names(node)
         if name in foreign
-    ]
-
-
-def assert_statements(modules: dict[str, str]) -> list[str]:
-    return [
-        f"{module}:{node.lineno}"
-        for module, source in modules.items()
-        for node in ast.walk(parsed(source))
-        if isinstance(node, ast.Assert)
     ]
 
 
@@ -177,13 +158,6 @@ class TestRules:
     def test_published_paths_hold_nothing_of_their_own(self) -> None:
         assert contents_of_doors(sources()) == []
 
-    def test_optional_packages_are_imported_only_where_they_are_needed(self) -> None:
-        assert eager_optional_imports({**sources(), **driving_sources()}) == []
-
-    def test_nothing_is_validated_by_assert(self) -> None:
-        # It would vanish with `python -O`.
-        assert assert_statements({**sources(), **driving_sources()}) == []
-
     def test_the_rooms_are_the_known_ones(self) -> None:
         folders = {str(path.parent.relative_to(ROOT)).replace("/", ".").strip(".") for path in ROOT.rglob("*.py")}
         assert folders <= BELOW.keys()
@@ -207,23 +181,13 @@ class TestTheCheckersThemselves:
         ("module", "source"),
         [
             ("sources.bad", f"import {NAME}.pipeline"),
-            ("sources.bad", f"import os, {NAME}.pipeline.pipeline as p"),
             ("sources.bad", f"from {NAME}.pipeline import PipelineDefinition"),
-            ("sources.bad", f"from {NAME} import errors, pipeline"),
             ("sources.bad", f"def late():\n    from {NAME}.processing_steps import ImageDecoder"),
             ("sources.bad", "from ..processing_steps import image_decoder"),
-            ("sources.bad", "from .. import pipeline"),
             ("sources.bad", "from .readers import native_readers"),  # a sub-room above
-            ("sources", "from ..pipeline import pipeline"),
             ("sampling.plans.bad", "from ..sampler_base import SamplerBase"),
-            ("sampling.arithmetic.bad", "from ..plans.tracks import UnitTable"),
-            ("sampling.bad", "from ..providers.data_provider import DataProvider"),
-            ("providers.frames.bad", "from ...video import video_index"),
             ("processing_steps.bad", f"try:\n    from {NAME}.inputs import DataProvider\nexcept ImportError: ..."),
-            ("processing_steps.bad", f"class A:\n    from {NAME}.pipeline import pipeline"),
             ("operators.published.bad", "from ...sources import shards"),
-            ("operators.bad", "from ..engine import gpu"),
-            ("sample_data.bad", f"if True:\n    import {NAME}.inputs.sampler_base"),
             ("errors", f"from {NAME}.sample_data import SampleDataGroup"),
             ("sample_data.x", f"if TYPE_CHECKING:\n    ...\nelse:\n    from {NAME}.inputs import DataProvider"),
         ],
@@ -238,41 +202,11 @@ class TestTheCheckersThemselves:
             ("pipeline.good", f"from {NAME}.providers import data_provider\nfrom ..processing_steps import x"),
             ("sources.good", f"from {NAME}.sample_data import SampleDataGroup"),
             ("sources.good", "from .pipeline import x\nfrom . import pipeline"),  # a module of the same room
-            ("sources.good", "import nvidia.dali.pipeline"),
-            ("operators.good", "from ..engine.dali.graph_definition import split"),
             ("errors", f"if TYPE_CHECKING:\n    from {NAME}.sample_data import SampleDataGroup"),
-            ("errors", f"if typing.TYPE_CHECKING:\n    from {NAME}.sample_data import SampleDataGroup"),
         ],
     )
     def test_right_directions_are_accepted(self, module: str, source: str) -> None:
         assert DIRECTIONS.wrong({f"{NAME}.{module}": source}) == []
-
-    @pytest.mark.parametrize(
-        "source",
-        [
-            "import torch",
-            "import torch.nn as nn",
-            "from PIL import Image",
-            "try:\n    import cupy\nexcept ImportError:\n    cupy = None",
-            "class A:\n    import jax",
-            "from nvidia.dali.plugin.pytorch import DALIGenericIterator",
-            "import nvidia.dali.plugin.jax",
-        ],
-    )
-    def test_eager_imports_are_found(self, source: str) -> None:
-        assert len(eager_optional_imports({f"{NAME}.pipeline.bad": source})) == 1
-
-    @pytest.mark.parametrize(
-        "source",
-        [
-            "def late():\n    import torch",
-            "class A:\n    def late(self):\n        from PIL import Image",
-            "if TYPE_CHECKING:\n    import torch",
-            "import torchlike",
-        ],
-    )
-    def test_late_imports_are_accepted(self, source: str) -> None:
-        assert eager_optional_imports({f"{NAME}.pipeline.good": source}) == []
 
     @pytest.mark.parametrize(
         "source",
@@ -295,10 +229,6 @@ class TestTheCheckersThemselves:
         bad = f"{good}\ndef helper():\n    pass"
         modules = {f"{NAME}.inputs.good": good, f"{NAME}.inputs.bad": bad, f"{NAME}.sources.bad": bad}
         assert contents_of_doors(modules) == [f"{NAME}.inputs.bad:5"]
-
-    def test_asserts_are_found(self) -> None:
-        source = "def check(value):\n    if value:\n        assert value > 0\n    # assert in a comment\n"
-        assert assert_statements({"bad": source, "good": "'assert in a text'"}) == ["bad:3"]
 
 
 # --- real imports, in processes of their own ----------------------------------------------------------
@@ -536,59 +466,6 @@ class TestPublishedNames:
             "TensorSizeAdder __all__",
             message,
         ]
-
-    def test_of_the_copy_module(self) -> None:
-        import nvidia.dali.fn
-
-        module = importlib.import_module(f"{NAME}.pipeline._insert_copy_for_passthrough")
-        assert module.fn is nvidia.dali.fn
-        assert isinstance(module._InsertCopyForPassthrough, type)
-        assert hasattr(module, "PathType")
-
-    def test_of_the_data_loader_wrapper(self) -> None:
-        wrapper = importlib.import_module(f"{NAME}.pipeline._dali_structured_output_iterator_data_loader_wrapper")
-        assert callable(wrapper.get_masked_as_type)
-
-    @pytest.mark.parametrize(
-        ("module", "names"),
-        [
-            ("internal_helpers.check_type", ["check_type"]),
-            ("internal_helpers.debug_helpers", ["print_tensor_op", "print_tensor_size_op"]),
-            ("internal_helpers.helper_functions", ["get_mapped", "get_as_data_node"]),
-        ],
-    )
-    def test_of_the_helpers(self, module: str, names: list[str]) -> None:
-        room = importlib.import_module(f"{NAME}.internal_helpers")
-        in_module = importlib.import_module(f"{NAME}.{module}")
-        for name in names:
-            assert callable(getattr(in_module, name))
-            # The function `check_type` has the name of its module, as published.
-            assert getattr(room, name) is getattr(in_module, name)
-            assert name in room.__all__
-
-    @pytest.mark.parametrize(
-        "room",
-        [
-            "inputs",
-            "pipeline",
-            "processing_steps",
-            "internal_helpers",
-            "operators_impl",
-            "operators_impl.numba_operators",
-            "operators_impl.python_operator_functions",
-            "sample_data",
-        ],
-    )
-    def test_each_room_s_list_is_sorted_and_true(self, room: str) -> None:
-        module = importlib.import_module(f"{NAME}.{room}")
-        assert module.__all__ == sorted(set(module.__all__))
-        assert [name for name in module.__all__ if not hasattr(module, name)] == []
-
-    def test_of_the_package(self) -> None:
-        for room in ("inputs", "internal_helpers", "operators_impl", "pipeline", "processing_steps"):
-            assert room in package.__all__
-            assert getattr(package, room) is importlib.import_module(f"{NAME}.{room}")
-        assert re.fullmatch(r"\d+\.\d+\.\d+.*", package.__version__)
 
     def test_accvlab_is_a_namespace_package(self) -> None:
         assert importlib.util.find_spec("accvlab").origin is None

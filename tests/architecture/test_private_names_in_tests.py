@@ -25,10 +25,9 @@ PUBLISHED = {
     "_apply_matrix_2d_input_ensured",
     "_data",  # which code of MMDetection reads of its containers
 }
-# The canary, which is about private names of DALI; and modules that use names of DALI or of benchmarks that
+# The canary, which is about private names of DALI; and modules that use names of DALI that
 # the package has, too.
 OF_OTHERS = {
-    "benchmarks/test_bench_report.py",
     "dali_pipeline_framework/engine/test_dali_names.py",
     "dali_pipeline_framework/pipeline/test_pipeline_arguments.py",
     "support/gpu_definitions.py",

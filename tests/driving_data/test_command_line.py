@@ -9,9 +9,9 @@ from driving_support.argoverse import ArgoverseData
 from driving_support.arrow_logs import ArrowLog
 from driving_support.kitti import write_odometry, write_tracking
 from driving_support.lerobot import write_lerobot
+from driving_support.navsim import CAMERAS, write_navsim
 from driving_support.nuscenes_data import write_nuscenes
 from driving_support.physical_ai import CLIPS, LEFT, TELE, unpacked, write_clip_index, write_published
-from navsim_data import CAMERAS, write_navsim
 from PIL import Image
 from support.child_processes import run_process
 from support.laws import spread

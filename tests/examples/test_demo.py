@@ -1,9 +1,6 @@
 """The demo: its providers, its steps, and whole runs on generated scenes and on folders of frames."""
 
-import logging
-import pickle
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -15,16 +12,15 @@ import numpy as np
 import pytest
 import torch
 from demo_steps import BoxPadder, ImageResizer
-from demo_training import Bookmark, SlotMemory, delivers_the_same, train
+from demo_training import Bookmark, SlotMemory, delivers_the_same
 from driving_provider import DrivingSceneProvider
-from driving_scenes import DatasetError, DrivingScenes, ensure_scenes, export_nuscenes
-from frame_folder_provider import FrameFolderError, FrameFolderProvider
+from driving_scenes import DrivingScenes, ensure_scenes, export_nuscenes
+from frame_folder_provider import FrameFolderProvider
 from nvidia.dali.types import DALIDataType
 from PIL import Image
 from support.child_processes import run_process
 from support.scripts import messages
 
-from accvlab.dali_pipeline_framework.errors import FormatError
 from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable, SequenceSampler
 from accvlab.dali_pipeline_framework.pipeline import (
     DALIStructuredOutputIterator,
@@ -97,37 +93,6 @@ def test_scene_samples_are_what_the_reader_reads(scenes):
         assert sample["frame"] == frame.frame_in_sequence
 
 
-def test_scene_sequences_start_where_the_lengths_say(scenes):
-    provider = DrivingSceneProvider(scenes.root)
-    flags = [bool(provider.get_data(index)["is_first_of_sequence"]) for index in range(scenes.num_frames)]
-    starts = np.cumsum((0, *scenes.sequence_lengths[:-1]))
-    assert np.flatnonzero(flags).tolist() == starts.tolist()
-
-
-def test_scenes_without_objects_have_empty_boxes(tmp_path):
-    scenes = ensure_scenes(
-        tmp_path / "empty", num_sequences=1, frames_per_sequence=(1, 1), image_hw=(32, 48), traffic_density=0
-    )
-    boxes = DrivingSceneProvider(scenes.root).get_data(0)["boxes"]
-    assert boxes["centres"].shape == (0, 3)
-    assert boxes["categories"].shape == (0,)
-    assert boxes["categories"].dtype == np.int32
-
-
-def test_a_folder_without_scenes_is_refused(tmp_path):
-    with pytest.raises(DatasetError, match=r"must hold 'scenes\.json'"):
-        DrivingSceneProvider(tmp_path)
-
-
-@pytest.mark.parametrize("kind", [DrivingSceneProvider, FrameFolderProvider])
-def test_pickles_are_small_also_after_use(kind, scenes, frames):
-    provider = kind(scenes.root if kind is DrivingSceneProvider else frames)
-    before = provider.get_data(3)
-    data = pickle.dumps(provider)
-    assert len(data) < 1000
-    assert pickle.loads(data).get_data(3) == before
-
-
 # --- FrameFolderProvider ----------------------------------------------------------------------------
 
 
@@ -146,49 +111,6 @@ def test_frames_come_in_natural_order(frames):
     assert (sample["sequence"], int(sample["frame"]), bool(sample["is_first_of_sequence"])) == ("b", 2, False)
     firsts = [index for index in range(16) if provider.get_data(index)["is_first_of_sequence"]]
     assert firsts == [0, 5, 11, 12]
-
-
-def test_empty_folders_are_reported_once(frames, caplog):
-    with caplog.at_level(logging.WARNING):
-        provider = FrameFolderProvider(frames)
-        pickle.loads(pickle.dumps(provider)).get_data(0)
-    assert [record.getMessage() for record in caplog.records] == [
-        "1 subfolder(s) without images are left out: empty"
-    ]
-
-
-def test_a_folder_of_images_is_one_sequence(frames, caplog):
-    assert FrameFolderProvider(frames / "b").sequence_names == ("b",)
-    _write_image(frames / "title.png", (8, 8), 9)
-    provider = FrameFolderProvider(frames)
-    assert provider.sequence_lengths == (1,)
-    assert "is taken for one sequence; its 4 subfolder(s) are left out: a, b, c10, empty" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda path: None, "must be a folder of images, .* but it does not exist"),
-        (lambda path: path.write_text(""), "must be a folder of images, .* but it is a file"),
-        (lambda path: (path / "x").mkdir(parents=True), r"must hold images \(.*its 1 subfolder.*found none\.$"),
-        (
-            lambda path: _write_image(path / "monday" / "front" / "1.jpg", (8, 8), 9),
-            "found none. There are images in 'monday/front': give '.*/data/monday', and each folder in it is a ",
-        ),
-    ],
-    ids=["missing", "file", "empty", "folders of cameras"],
-)
-def test_folders_without_frames_are_refused(make, message, tmp_path):
-    make(tmp_path / "data")
-    with pytest.raises(FrameFolderError, match=message):
-        FrameFolderProvider(tmp_path / "data")
-
-
-def test_a_folder_that_changes_is_noticed_by_workers(frames):
-    data = pickle.dumps(FrameFolderProvider(frames))
-    _write_image(frames / "b" / "new.jpg", (8, 8), 9)
-    with pytest.raises(FrameFolderError, match="had 15 frames at the start and has 16 now"):
-        pickle.loads(data).get_data(0)
 
 
 # --- steps ------------------------------------------------------------------------------------------
@@ -249,50 +171,6 @@ def test_steps_make_uniform_batches():
     assert objects["centres"][:, :, 0].tolist() == [[0.0, 0.0], [1.5, 0.0], [1.5, 1.5]]
 
 
-def test_steps_declare_what_they_change():
-    blueprint = RaggedProvider().sample_data_structure
-    resized = ImageResizer("image", 5, 8).check_input_data_format_and_set_output_data_format(blueprint)
-    assert resized.get_type_of_field("image") == DALIDataType.FLOAT
-    padded = BoxPadder("objects").check_input_data_format_and_set_output_data_format(blueprint)
-    assert padded["objects"].keys() == ("centres", "labels", "count")
-    assert padded["objects"].get_type_of_field("count") == DALIDataType.INT32
-
-
-def test_all_problems_of_a_format_are_reported_with_their_places():
-    blueprint = RaggedProvider().sample_data_structure
-    blueprint.change_type_of_data_and_remove_data("image", DALIDataType.FLOAT)
-    blueprint.change_type_of_data_and_remove_data("matrix", DALIDataType.INT32)
-    blueprint["objects"].add_data_field("text", DALIDataType.STRING)
-    blueprint["objects"].add_data_group_field("below", SampleDataGroup())
-    steps = ImageResizer("image", 5, 8, ["matrix"]), BoxPadder("objects", {"size": 1}, count_name="labels")
-    messages = []
-    for step in steps:
-        with pytest.raises(FormatError) as caught:
-            step.check_input_data_format_and_set_output_data_format(blueprint)
-        messages.append(str(caught.value))
-    assert messages == [
-        "ImageResizer cannot resize:\n"
-        "  - image: must be UINT8 (a decoded image), got FLOAT\n"
-        "  - matrix: must be FLOAT or FLOAT64 (a matrix), got INT32",
-        "BoxPadder cannot pad:\n"
-        "  - objects.below: must be a data field with one row per object, is a group\n"
-        "  - objects.text: must have one row per object, is text\n"
-        "  - objects.size: must exist, as it has a fill value\n"
-        "  - objects.labels: the name must be free for the number of objects; choose another `count_name`",
-    ]
-
-
-def test_names_that_do_not_exist_are_reported():
-    blueprint = RaggedProvider().sample_data_structure
-    for step in ImageResizer("picture", 5, 8), BoxPadder("boxes"):
-        with pytest.raises(KeyError, match=r"nothing has the name '(picture|boxes)'\. Fields: image, matrix, obj"):
-            step.check_input_data_format_and_set_output_data_format(blueprint)
-    with pytest.raises(ValueError, match="image: must be a group with one data field per property"):
-        BoxPadder("image").check_input_data_format_and_set_output_data_format(blueprint)
-    with pytest.raises(ValueError, match="at least 1, got 0 and 8"):
-        ImageResizer("image", 0, 8)
-
-
 # --- training ---------------------------------------------------------------------------------------
 
 
@@ -317,36 +195,6 @@ def test_a_loader_that_delivers_something_else_is_noticed(scenes):
     bookmark.following[1]["cameras"][5]["image"][1, 0, 0, 0] += 1
     with demo.make_loader(provider, seed=1, **settings) as loader:
         assert not delivers_the_same(loader, bookmark)
-
-
-@pytest.mark.wide
-def test_the_progress_shows_the_rate_that_is_reported(scenes):
-    provider = DrivingSceneProvider(scenes.root)
-    rates = []
-    with demo.make_loader(provider, 2, (48, 80), num_workers=0, seed=1, device_id=None) as loader:
-        report = train(
-            loader, 1, 4, device=torch.device("cpu"), kept_batch=0, on_step=lambda loss, rate: rates.append(rate)
-        )
-    assert len(rates) == 4
-    assert rates[-1] == report.samples_per_s
-
-
-@pytest.mark.parametrize(("visibility", "is_drawn"), [(0.6, True), (0.4, False)])
-def test_boxes_of_objects_that_are_mostly_hidden_are_not_drawn(visibility, is_drawn):
-    boxes = {
-        "centres": torch.tensor([[[10.0, 0.0, 0.0]]]),
-        "sizes": torch.tensor([[[4.0, 2.0, 2.0]]]),
-        "yaws": torch.zeros(1, 1),
-        "categories": torch.zeros(1, 1, dtype=torch.int32),
-        "visibilities": torch.full((1, 1, 1), visibility),
-        "count": torch.tensor([1]),
-    }
-    image_from_ego = torch.tensor([[[40.0, -60.0, 0.0, 0.0], [24.0, 0.0, -60.0, 0.0], [1.0, 0.0, 0.0, 0.0]]])
-    batch = {
-        "cameras": {0: {"image": torch.zeros(1, 3, 48, 80), "image_from_ego": image_from_ego}},
-        "boxes": boxes,
-    }
-    assert demo_picture._image_with_boxes(batch, 0, 0).any() == is_drawn
 
 
 # --- whole runs -------------------------------------------------------------------------------------
@@ -412,16 +260,6 @@ def test_demo_runs_on_tables_of_nuscenes(scenes, tmp_path, run_demo, monkeypatch
     assert distances.min(axis=1).max() < 1e-3
 
 
-def test_image_size_follows_the_aspect_ratio_of_the_first_frame(frames):
-    assert demo._default_image_hw(FrameFolderProvider(frames / "a")) == (256, 384)
-    assert demo._default_image_hw(FrameFolderProvider(frames / "c10")) == (256, 176)
-
-
-def test_only_an_empty_data_option_means_generated_scenes(tmp_path):
-    assert demo._parse(["--data", ""]).data is None
-    assert demo._parse(["--data", str(tmp_path)]).data == tmp_path
-
-
 def _single_frames(path: Path) -> None:
     for name in "ab":
         _write_image(path / name / "0.jpg", (8, 8), 9)
@@ -446,15 +284,6 @@ def test_bad_data_folders_end_the_demo_with_one_message(make, message, tmp_path,
     assert output.err.count("\n") == 1
 
 
-def test_a_bad_folder_gives_no_traceback(tmp_path, monkeypatch, capsys):
-    arguments = [str(DEMO), "--data", str(tmp_path / "nowhere"), "--output", str(tmp_path / "out")]
-    monkeypatch.setattr(sys, "argv", arguments)
-    with pytest.raises(SystemExit) as caught:
-        runpy.run_path(str(DEMO), run_name="__main__")
-    output, errors = capsys.readouterr()
-    assert (caught.value.code, output, errors.count("\n")) == (1, "", 1)
-
-
 def test_a_missing_package_ends_the_demo_with_one_message(frames, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rich.progress", None)
     assert demo.main(["--data", str(frames), "--output", str(tmp_path / "out"), "--device-id", "cpu"]) == 1
@@ -462,12 +291,6 @@ def test_a_missing_package_ends_the_demo_with_one_message(frames, tmp_path, monk
     assert errors.count("\n") == 1
     assert "rich" in errors
     assert 'pip install ".[examples]"' in errors
-
-
-def test_an_output_that_is_a_file_ends_the_demo_with_one_message(tmp_path, capsys):
-    (tmp_path / "out").write_text("")
-    assert demo.main(["--output", str(tmp_path / "out")]) == 1
-    assert "--output must be a folder" in capsys.readouterr().err
 
 
 def test_drives_with_a_folder_per_camera(tmp_path: Path) -> None:

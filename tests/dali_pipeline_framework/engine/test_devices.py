@@ -159,17 +159,18 @@ class TestWithoutGpu:
         assert warnings_of(caplog) == []
 
     @pytest.mark.parametrize("wraps", [False, True])
-    def test_all_steps_are_named_a_wrapped_one_by_its_wrapper(self, wraps: bool) -> None:
+    def test_all_steps_are_named_a_wrapped_one_with_its_wrapper(self, wraps: bool) -> None:
         decoder: Any = ImageDecoder("image", use_device_mixed=True)
         camera = {"image": (DT.UINT8, [[1]])}
         provider = ArrayProvider({"front": camera, "index": (DT.INT64, [0])} if wraps else {**camera, **INDEX})
         last = DataGroupInPathAppliedStep(decoder, "front") if wraps else decoder
+        name = "DataGroupInPathAppliedStep of ImageDecoder" if wraps else "ImageDecoder"
         definition = PipelineDefinition(shuffled(provider, 1), [Doubler("index"), OnGpu("index", "drawn"), last])
         with pytest.raises(DeviceError) as caught:
             definition.get_dali_pipeline(num_threads=1, device_id=0)
         assert [line for line in str(caught.value).splitlines() if line.startswith("  - ")] == [
             "  - step 1 (OnGpu): fn.random.uniform",
-            f"  - step 2 ({type(last).__name__}): fn.decoders.image",
+            f"  - step 2 ({name}): fn.decoders.image",
         ]
 
     @pytest.mark.parametrize("device_id", [None, 0])

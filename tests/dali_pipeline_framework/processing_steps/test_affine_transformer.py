@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
 from collections import Counter
 from typing import Any
@@ -15,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_runs import assert_laws, assert_same, output_format, run_step
 from support.arrays import DT, ArrayProvider, gradient
-from support.laws import examples, some
+from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 from support.steps import as_published
 
@@ -24,7 +23,6 @@ from accvlab.dali_pipeline_framework.operators.image_transform import Resampling
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import DataGroupArrayWithNameElementsAppliedStep
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.names import format_path
 from accvlab.dali_pipeline_framework.testing import run_step as run_published
 
 Mode, Anchor = A.ResizingMode, A.ResizingAnchor
@@ -52,7 +50,6 @@ def pair_ranges(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return both | both.map(lambda limits: [limits[0], None])
 
 
-factors = numbers(0.5, 2) | numbers(-2, -0.5)
 axis_steps = st.one_of(
     st.builds(lambda prob, limits: A.Translation(prob, *limits), probs, pair_ranges(numbers(-9, 9))),
     st.builds(lambda prob, limits: A.UniformScaling(prob, *limits), probs, ranges(numbers(0.5, 2))),
@@ -319,13 +316,6 @@ def random_step(**arguments: Any) -> A:
     )
 
 
-def test_keyed_draws_do_not_depend_on_the_batch_size() -> None:
-    first, second = keyed(random_step()), keyed(random_step(), batch_size=2)
-    assert np.array_equal(first, second)
-    assert np.array_equal(first[0], first[1])  # one transformation per sample
-    assert len(np.unique(first[0], axis=0)) > 3
-
-
 def test_a_key_says_what_shares_a_transformation() -> None:
     def each_camera(**arguments: Any) -> list[Any]:
         return keyed(DataGroupArrayWithNameElementsAppliedStep(random_step(**arguments), "cameras"))
@@ -351,25 +341,6 @@ STEPS_OF_RESAMPLING = {
     "pasted": [A.UniformScaling(1, 0.7), A.NonUniformScaling(1, [-1, 1])],
     "warp": [A.Rotation(1, 5), A.UniformScaling(1, 0.7)],
 }
-
-
-@some(
-    ("kind", "dtype", "channels"),
-    itertools.product(STEPS_OF_RESAMPLING, [np.uint8, np.int16, np.float32], [1, 3, 4]),
-    {9 * kind + 3 * dtype + (kind + dtype) % 3 for kind in range(3) for dtype in range(3)},  # all pairs
-)
-def test_frames_of_a_clip_are_changed_as_images(kind: str, dtype: Any, channels: int) -> None:
-    rng = np.random.default_rng(1)
-    clips = [rng.integers(0, 256, (frames, 9, 12, channels)).astype(dtype) for frames in (3, 1)]
-    arguments = {"image_field_names": "image", "transformation_steps": STEPS_OF_RESAMPLING[kind], "fill_value": 9}
-    step = A([6, 7], Mode.STRETCH, None, **arguments)
-    layouts: dict[str, str] = {}
-    found = run_step(step, [{"image": clip} for clip in clips], layouts=layouts)
-    assert layouts == {"image": "FHWC"}
-    for clip, output in zip(clips, found, strict=True):
-        images = run_step(step, [{"image": image} for image in clip], layouts=layouts)
-        assert layouts == {"image": "HWC"}
-        assert_same(output["image"], np.stack([image["image"] for image in images]))
 
 
 @pytest.mark.parametrize("kind", [*STEPS_OF_RESAMPLING])
@@ -504,30 +475,6 @@ def test_images_and_size_fields_of_different_sizes_are_refused(odd: Any) -> None
     assert "[sample #1]" in str(caught.value)
 
 
-@pytest.mark.parametrize("image", [np.zeros((0, 5, 3), np.uint8), np.zeros((4, 0, 3), np.uint8)])
-def test_images_without_pixels_are_refused(image: np.ndarray) -> None:
-    step = A([8, 8], Mode.STRETCH, None, "image")
-    with pytest.raises(RuntimeError, match="An image has no pixels or no channels") as caught:
-        run_step(step, [{"image": gradient(4, 5)}, {"image": image}])
-    assert "[sample #1]" in str(caught.value)
-
-
-def test_images_of_different_sizes_are_refused() -> None:
-    step = A([8, 8], Mode.STRETCH, None, "image")
-    for hw in ((5, 5), (4, 4), (3, 5), (4, 6), (5, 4)):
-        good = {0: {"image": gradient(4, 5)}, 1: {"image": gradient(4, 5)}}
-        odd = {0: {"image": gradient(4, 5)}, 1: {"image": gradient(*hw)}}
-        with pytest.raises(RuntimeError, match="fields of a sample differ in size; wrap the step") as caught:
-            run_step(step, [good, odd])
-        assert "[sample #1]" in str(caught.value)
-
-
-def test_size_fields_of_different_sizes_are_refused() -> None:
-    step = A([8, 8], Mode.STRETCH, None, image_hw_field_names=["hw", "size"])
-    with pytest.raises(RuntimeError, match="The images or size fields of a sample differ in size"):
-        run_step(step, [{"hw": SAME, "size": SAME * 2}])
-
-
 @pytest.mark.parametrize(("in_graph", "error"), [(True, GraphError), (False, SourceError)])
 def test_the_error_in_a_pipeline_names_the_sample(in_graph: bool, error: type[Exception]) -> None:
     step = A([8, 8], Mode.STRETCH, None, "image", "hw")
@@ -539,22 +486,6 @@ def test_the_error_in_a_pipeline_names_the_sample(in_graph: bool, error: type[Ex
     ):
         next(iter(iterator))
     assert "sample 1" in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["points", "boxes", "matrix"])
-@pytest.mark.parametrize("columns", [3, 5])
-def test_columns_and_rows_that_do_not_fit(name: str, columns: int) -> None:
-    kinds = {"points": "point", "boxes": "box", "matrix": "projection"}
-    step = A([8, 8], Mode.STRETCH, None, image_hw_field_names="hw", **as_published({f"{kinds[name]}_names": name}))
-    shape = (2 if columns == 3 else columns, 4) if name == "matrix" else (2, columns)  # too few, too many
-    value = np.ones(shape, np.float32)
-    reason = {
-        "points": "Points must be x, y pairs",
-        "matrix": "Projection matrices must have 3 or 4 rows",
-        "boxes": "Boxes must be x1",
-    }[name]
-    with pytest.raises(RuntimeError, match=reason):
-        run_step(step, [{"hw": SAME, name: value}])
 
 
 def rig(*matrices: Any) -> SampleDataGroup:
@@ -601,70 +532,6 @@ def build(**arguments: Any) -> A:
     return A(**{"output_hw": [4, 5], "resizing_mode": Mode.STRETCH, "image_field_names": "image", **arguments})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"image_field_names": None}, "Give `image_field_names` or `image_hw_field_names`"),
-        ({"image_field_names": []}, "Give `image_field_names` or `image_hw_field_names`"),
-        ({"image_field_names": ()}, "Give `image_field_names` or `image_hw_field_names`"),
-        ({"image_field_names": (), "image_hw_field_names": ()}, "Give `image_field_names`"),
-        ({"image_field_names": 1.5}, "`image_field_names` must be a name"),
-        (
-            {"image_field_names": None, "image_hw_field_names": "a", "mask_names": "b"},
-            "`mask_names` needs",
-        ),
-        ({"point_field_names": ["a", "image"]}, "these names are given twice: ['image']"),
-        ({"output_hw": [4]}, "`output_hw` must be [height, width]"),
-        ({"output_hw": [4, 0]}, "`output_hw` must be [height, width]"),
-        ({"output_hw": [4, 2.5]}, "`output_hw` must be [height, width]"),
-        ({"output_hw": 4}, "`output_hw` must be [height, width]"),
-        ({"resizing_mode": 0}, "`resizing_mode` must be a ResizingMode"),
-        ({"resizing_mode": Mode.PAD, "resizing_anchor": 0}, "`resizing_anchor` must be a ResizingAnchor"),
-        ({"resizing_anchor": Anchor.CENTER}, "must be left out with STRETCH"),
-        ({"resizing_mode": Mode.PAD}, "must be given with PAD"),
-        ({"resizing_mode": Mode.CROP}, "must be given with CROP"),
-        ({"transformation_steps": [1]}, "`transformation_steps` must be a transformation step or a sequence"),
-        ({"transformation_steps": 1}, "`transformation_steps` must be a transformation step or a sequence"),
-        ({"fill_value": "a"}, "`fill_value` must be a finite number"),
-        ({"fill_value": float("nan")}, "`fill_value` must be a finite number"),
-        ({"key": "camera", "transformation_steps": [A.Rotation(0.5, 1)]}, "The `key` of a draw must be one of"),
-    ],
-)
-def test_settings_are_checked(arguments: Any, message: str) -> None:
-    with pytest.raises(SettingError) as caught:
-        build(**arguments)
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: A.Translation(1.5, [0, 0]), "`prob` must be in [0, 1], got 1.5"),
-        (lambda: A.Rotation("a", 0), "`prob` must be in [0, 1], got 'a'"),
-        (lambda: A.Rotation(1, "a"), "needs finite numbers, got 'a'"),
-        (lambda: A.Rotation(1, float("inf")), "needs finite numbers, got inf"),
-        (lambda: A.Rotation(1, 5, 4), "Rotation: the minimum must not exceed the maximum, got 5.0 and 4.0"),
-        (lambda: A.Translation(1, 3), "needs two numbers, for x and y; got 3"),
-        (lambda: A.Translation(1, [3, 4, 5]), "needs two numbers, for x and y; got [3, 4, 5]"),
-        (lambda: A.Translation(1, [0, 1], [1, 0]), "Translation: no minimum may exceed its maximum"),
-        (lambda: A.UniformScaling(1, 0), "UniformScaling: a factor must not be 0"),
-        (lambda: A.NonUniformScaling(1, [1, 0]), "NonUniformScaling: a factor must not be 0"),
-        (lambda: A.Shearing(1, [90, 0]), "between -90 and 90"),
-        (lambda: A.ShiftToAlignWithOriginalImageBorder(1, 0), "`border` must be one of"),
-        (lambda: A.Selection(1, [0.5], []), "must have the same length, got 1 and 0"),
-        (lambda: A.Selection(1, [], []), "sum up to 1, got []"),
-        (lambda: A.Selection(1, [0.5, 0.4], [[], []]), "sum up to 1, got [0.5, 0.4]"),
-        (lambda: A.Selection(1, [1.5, -0.5], [[], []]), "must be at least 0"),
-        (lambda: A.Selection(1, [1.0], [3]), "Each of the `options` must be a transformation step"),
-    ],
-)
-def test_settings_of_steps_are_checked(make: Any, message: str) -> None:
-    with pytest.raises(AssertionError) as caught:
-        make()
-    assert isinstance(caught.value, SettingError)
-    assert message in str(caught.value)
-
-
 @pytest.mark.parametrize("turning", [A.Rotation(0.5, 1), A.Shearing(1, [1, 1])])
 @pytest.mark.parametrize(
     "shift", [A.ShiftToAlignWithOriginalImageBorder(1, Border.TOP), A.ShiftInsideOriginalImage(1, True, True)]
@@ -686,30 +553,10 @@ def test_shifts_are_refused_after_rotation_and_shearing(turning: Any, shift: Any
     build(transformation_steps=[A.Selection(1, [0.5, 0.5], [turning, shift])])
 
 
-def test_published_names_and_values() -> None:
-    assert [(mode.name, mode.value) for mode in Mode] == [("STRETCH", 0), ("PAD", 1), ("CROP", 2)]
-    assert [(a.name, a.value) for a in Anchor] == [("CENTER", 0), ("TOP_OR_LEFT", 1), ("BOTTOM_OR_RIGHT", 2)]
-    assert [(b.name, b.value) for b in Border] == [("TOP", 0), ("LEFT", 1), ("BOTTOM", 2), ("RIGHT", 3)]
-    assert issubclass(A.Selection, A.TransformationStep)
-    with pytest.raises(TypeError, match="abstract"):
-        A.TransformationStep()
-
-
 def test_pickles_and_repr() -> None:
     step = random_step()
     assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
     assert "UniformScaling(prob=0.7, min_scaling=0.5, max_scaling=2.0)" in repr(step)
-
-
-def test_all_problems_of_a_format_are_told_at_once() -> None:
-    step = build(point_field_names=["points", "absent"], projection_matrix_field_names="matrix")
-    sample = {"image": np.zeros((2, 2, 3), np.int64), "points": np.zeros(2), "matrix": np.zeros((3, 3), np.int32)}
-    with pytest.raises(ValueError, match="AffineTransformer cannot be applied:") as caught:
-        output_format(step, sample)
-    texts = [f"{format_path(problem.path or ())}: {problem.message}" for problem in caught.value.problems]
-    assert any("image: must be UINT8 or INT16 or FLOAT (an image), got INT64" in text for text in texts)
-    assert any("matrix: must be FLOAT or FLOAT64 or FLOAT16 (a projection matrix), got INT32" in t for t in texts)
-    assert any("No occurrences of points found: no field has the name 'absent'" in text for text in texts)
 
 
 @pytest.mark.parametrize("kind", ["image", "mask", "hw", "projection", "point", "box"])

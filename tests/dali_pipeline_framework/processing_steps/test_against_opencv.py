@@ -128,6 +128,23 @@ def test_resize_crop_and_flip() -> None:
     assert_close(found, cv2.flip(scaled[5:], 1))
 
 
+def test_padding_and_cropping_to_a_size() -> None:
+    padded = changed(ImageResizer("image", output_hw=(140, 160), mode="pad", fill_value=FILL), NOISE)["image"]
+    larger = cv2.resize(NOISE, (160, 120))
+    assert_close(padded, cv2.copyMakeBorder(larger, 10, 10, 0, 0, cv2.BORDER_CONSTANT, value=(FILL,) * 3))
+    cropped = changed(ImageResizer("image", output_hw=(100, 160), mode="crop"), NOISE)["image"]
+    assert_close(cropped, larger[10:110])
+
+
+def test_resize_crop_and_flip_with_whole_pixels() -> None:
+    """As StreamPETR and BEVDet do it."""
+    step = ImageResizeCropFlipper(
+        "image", output_hw=(80, 160), scale_range=(2, 2), bottom_crop_range=(0.1, 0.1), flip_prob=1
+    )
+    top = int(0.9 * 120) - 80
+    assert_close(changed(step, NOISE)["image"], cv2.flip(cv2.resize(NOISE, (160, 120))[top : top + 80], 1))
+
+
 def test_pixels_that_are_only_moved() -> None:
     assert_close(changed(HorizontalFlipper("image", prob=1), NOISE)["image"], cv2.flip(NOISE, 1), 0)
     padded = cv2.copyMakeBorder(NOISE, 0, 4, 0, 16, cv2.BORDER_CONSTANT, value=(5,) * 3)
@@ -190,6 +207,14 @@ def test_without_saturation_an_image_is_gray() -> None:
     assert_close(changed(distorter(saturation=0), NOISE)["image"], cv2.cvtColor(gray, cv2.COLOR_GRAY2RGB))
 
 
+@pytest.mark.parametrize("factor", [0.5, 1.5])
+def test_saturation(factor: float) -> None:
+    """A blend with the gray image, rounded: another half level, times how far it goes."""
+    gray = cv2.cvtColor(cv2.cvtColor(NOISE, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
+    expected = cv2.addWeighted(NOISE, factor, gray, 1 - factor, 0)
+    assert_close(changed(distorter(saturation=factor), NOISE)["image"], expected, 2)
+
+
 @pytest.mark.parametrize("angle", [-18, 10, 30])
 def test_hue_turns_as_in_hsv(angle: float) -> None:
     """Another color space, whose circle is a hexagon: the angles of six colors agree to 60 %."""
@@ -206,12 +231,23 @@ def test_hue_turns_as_in_hsv(angle: float) -> None:
 # --- what is lost, and what follows ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("subsampling", [0, 2])
-def test_decoding(subsampling: int) -> None:
-    """Versions of libjpeg differ by 2 levels."""
-    encoded = encoded_image(BLURRED, quality=85, subsampling=subsampling)
+@pytest.mark.parametrize(
+    ("kind", "options", "tolerance"),
+    [
+        ("JPEG", {"quality": 85, "subsampling": 0}, 2),
+        ("JPEG", {"quality": 85, "subsampling": 2}, 2),
+        ("JPEG", {"quality": 85, "subsampling": 2, "progressive": True}, 2),
+        ("PNG", {}, 0),
+        ("WEBP", {"lossless": True}, 0),
+        ("BMP", {}, 0),
+        ("TIFF", {}, 0),
+    ],
+)
+def test_decoding(kind: str, options: Any, tolerance: float) -> None:
+    """Versions of libjpeg differ by 2 levels; the others lose nothing."""
+    encoded = encoded_image(BLURRED, kind, **options)
     expected = cv2.imdecode(encoded, cv2.IMREAD_COLOR)
-    assert_close(changed(ImageDecoder("image", False, as_bgr=True), encoded)["image"], expected, 2)
+    assert_close(changed(ImageDecoder("image", False, as_bgr=True), encoded)["image"], expected, tolerance)
 
 
 def test_normalization() -> None:

@@ -322,12 +322,6 @@ class TestRefusals:
                 data.sample_data_structure
             )
 
-    @pytest.mark.parametrize("wrapper", [InPath, WithName, ArrayInPath, ArrayWithName])
-    @pytest.mark.parametrize("no_step", [None, Doubler, lambda data: data])
-    def test_what_is_no_step(self, wrapper: Any, no_step: Any) -> None:
-        with pytest.raises(SettingError, match="`processing_step_to_apply` must be a PipelineStepBase, got"):
-            wrapper(no_step, "ego")
-
     @pytest.mark.parametrize("name", [("a", "b"), ["a"], None, 2.5])
     def test_several_names_for_a_single_one(self, name: Any) -> None:
         with pytest.raises(AssertionError, match="must be a single name"):

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import array_samples
 from support.arrays import DT
-from support.laws import examples, some
+from support.laws import examples
 
-from accvlab.dali_pipeline_framework.errors import FieldValueError, GraphError
+from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.processing_steps import (
     AxesLayoutSetter,
     DataGroupArrayWithNameElementsAppliedStep,
@@ -189,40 +189,17 @@ def test_levels_at_which_roundings_differ() -> None:
     assert_forms_agree(half, [levels], 0)
 
 
-# --- images that a step cannot work on ------------------------------------------------------------------
-
-IMAGE = np.full((6, 8, 3), 9, np.uint8)
-GRAY, EMPTY, PLANE = IMAGE[..., :1], IMAGE[:0], IMAGE[..., 0]
-REFUSED = [
-    (CLIP_STEPS[0], GRAY, "with 3 channels"),
-    (ImageMeanStdDevNormalizer("image", [1, 2, 3], 1), GRAY, "another number of channels than there are means"),
-    (ImageMeanStdDevNormalizer("image", 1, 1, output_layout="FCHW"), IMAGE, "cannot get the layout FCHW"),
-    (AxesLayoutSetter("image", "FHWC"), IMAGE, r"\(6, 8, 3\), so it cannot have the layout FHWC"),
-    *[(step, PLANE, "is it decoded before") for step in (*CLIP_STEPS[:4], *CLIP_STEPS[5:-1])],
-]
-
-
-NUM_OF_THEIR_OWN = 4
-
-
-@some(("step", "image", "rule"), REFUSED, {*range(NUM_OF_THEIR_OWN), *range(NUM_OF_THEIR_OWN, len(REFUSED), 3)})
-def test_images_that_a_step_cannot_work_on(step: PipelineStepBase, image: np.ndarray, rule: str) -> None:
-    with pytest.raises(GraphError):
-        run_step(step, sample_of(image))
-    with pytest.raises(FieldValueError, match=rf"^image: .*{rule}"):
-        run_step(step, sample_of(image), run="workers")
-
-
 # --- details --------------------------------------------------------------------------------------------
 
 
 def test_what_is_not_changed_is_not_copied() -> None:
+    image = np.full((6, 8, 3), 9, np.uint8)
     for step in (
         GridMasker("image", prob=0),
         PhotoMetricDistorter("image", [-9, 9], [-9, 9], [0.5, 1], [0.5, 1], *[1e-30] * 5),
         AxesLayoutSetter("image", "HWC"),
     ):
-        sample = sample_of(IMAGE)
+        sample = sample_of(image)
         assert np.shares_memory(step(sample)["image"], sample["image"]), step
 
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from step_runs import assert_laws, assert_same, output_format, run_step
+from step_runs import assert_laws, assert_same, run_step
 from support.arrays import DT, ArrayProvider
 from support.pipelines import make_iterator, shuffled
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import AxesLayoutSetter
 
@@ -57,17 +56,3 @@ def test_another_number_of_axes_fails_and_names_the_sample() -> None:
     )
     with iterator, pytest.raises(RuntimeError, match=r"sample 0.*field image"):
         next(iter(iterator))
-
-
-def test_refusals() -> None:
-    with pytest.raises(KeyError, match=r"No occurrences of .* 'imag'.*\n.*the name 'bo'") as caught:
-        output_format(AxesLayoutSetter(["imag", "bo"], "HWC"), SAMPLES[0])
-    assert "Did you mean 'image'?" in str(caught.value)
-    with pytest.raises(ValueError, match="cam: must be a data field with axes, is a group"):
-        output_format(AxesLayoutSetter("cam", "HWC"), SAMPLES[0])
-    with pytest.raises(SettingError, match=r"must be a name .* or a sequence of names, got"):
-        AxesLayoutSetter([], "HWC")
-    with pytest.raises(SettingError, match="must be a name"):
-        AxesLayoutSetter([1.5], "HWC")
-    with pytest.raises(SettingError, match="`layout_to_set` must be a text"):
-        AxesLayoutSetter("image", None)

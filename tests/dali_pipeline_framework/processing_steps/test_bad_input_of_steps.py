@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
+from step_runs import output_format
+from support.array_samples import sample_of
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.format_cases import (
     FormatCase,
@@ -23,7 +26,7 @@ from support.pipelines import make_iterator, shuffled
 from support.steps import as_published
 
 from accvlab.dali_pipeline_framework import processing_steps
-from accvlab.dali_pipeline_framework.errors import GraphError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError, GraphError
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -55,11 +58,14 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     PointsInRangeCheck,
     PointsPadder,
     TensorSizeAdder,
+    UnneededFieldRemover,
     VisibleBboxSelector,
 )
 from accvlab.dali_pipeline_framework.testing import run_step
 
 STRETCH = A.ResizingMode.STRETCH
+PIXELS = gradient(6, 8)
+GRAY = PIXELS[..., :1]
 DISTORTION: Any = ("image", [-30, 30], [-18, 18], [0.5, 1.5], [0.5, 1.5], 1, 1, 1, 1, 1)
 GOOD: dict[str, Any] = {
     "image": DT.UINT8,
@@ -151,6 +157,194 @@ def test_wrong_types_are_told(of: FormatCase) -> None:
     assert_wrong_types_are_named(of, GOOD)
 
 
+NONE = np.zeros(1)
+MASK = np.zeros(1, bool)
+MASK_OF = ConditionalElementRemover("a", "mask", ["x"], [0], [1], True)
+SCENE_STEP = BEVBBoxesTransformer3D(
+    *("points", "velocities", "sizes", None, "lidar2img", "e2w", "w2e"), None, None, [1, 2], None
+)
+IS_SEEN = {"depths_field_name": "depths", "minimum_bbox_size": 1}
+BOXES = np.zeros((1, 4))
+# A step, a sample of a format that it cannot work on, and what the error says of each problem.
+PROBLEMS: list[tuple[PipelineStepBase, dict[str | int, Any], list[str]]] = [
+    (
+        A([4, 5], STRETCH, None, "image", None, "matrix", ["points", "absent"]),
+        {"image": np.zeros((2, 2, 3), np.int64), "points": np.zeros(2), "matrix": np.zeros((3, 3), np.int32)},
+        [
+            "AffineTransformer cannot be applied:",
+            "image: must be UINT8 or INT16 or FLOAT (an image), got INT64",
+            "matrix: must be FLOAT or FLOAT64 or FLOAT16 (a projection matrix), got INT32",
+            "No occurrences of points found: no field has the name 'absent'",
+        ],
+    ),
+    (
+        AnnotationElementConditionEval("a", "r = x < y or z", True),
+        {"a": {"x": NONE, "z": {}, "r": NONE}, "g": {"a": NONE}, "h": {"a": {"x": NONE, "y": NONE}}},
+        [
+            "AnnotationElementConditionEval cannot evaluate",
+            "a: does not have child `y`",
+            "a.z: is not a data field",
+            "a.r: exists already",
+            "g.a: must be a data group field with annotations, is a data field",
+            "h.a: does not have child `z`",
+        ],
+    ),
+    (
+        AnnotationElementConditionEval("a", "r = dephts < 3", True),
+        {"a": {"depths": NONE, "x": NONE}},
+        ["Did you mean 'depths'? Available: 'depths', 'x'"],
+    ),
+    (AnnotationElementConditionEval("a", "r = x < -y", True), {"a": {"x": NONE}}, ["does not have child `y`"]),
+    (
+        AxesLayoutSetter(["imag", "bo"], "HWC"),
+        {"image": NONE},
+        ["'imag'", "the name 'bo'", "Did you mean 'image'?"],
+    ),
+    (
+        SCENE_STEP,
+        {"points": np.zeros((1, 3), np.int32), "velocities": {"x": NONE}},
+        [
+            "BEVBBoxesTransformer3D cannot be applied:",
+            "points: must be FLOAT or FLOAT64 ((N, 3) points), got INT32",
+            "velocities: must be a data field",
+            *(f"no field has the name '{name}'" for name in ("sizes", "lidar2img", "e2w", "w2e")),
+        ],
+    ),
+    (
+        BoundingBoxToHeatmapConverter(
+            *("annotation", "bboxes", "heatmap", [4, 5], None, "image_hw", "categories", 2),
+            is_valid_opt_in_name="is_valid",
+            center_opt_in_name="centers",
+        ),
+        {"annotation": {"categories": np.zeros(1, np.float32), "heatmap": NONE, "is_valid": {"x": MASK}}},
+        [
+            "BoundingBoxToHeatmapConverter cannot be applied:",
+            "image_hw: there is no such data field",
+            "annotation.bboxes: there is no such data field with boxes",
+            "annotation.categories: must be INT8 or",
+            "annotation.is_valid: must be a data field",
+            "annotation.centers: there is no such data field",
+            "annotation.heatmap: exists already, so it cannot be added",
+        ],
+    ),
+    (HEATMAP, {"a": NONE}, ["a: must be the group of an annotation, is a data field"]),
+    (
+        BoundingBoxToHeatmapConverter("a", "b", "h", [4, 5], None, "hw", "c", 2, is_valid_opt_in_name="valid"),
+        {"hw": NONE, "a": {"b": BOXES, "c": np.zeros(1, np.int32)}},
+        ["a.valid: there is no such data field with the validity"],
+    ),
+    (
+        BoxAreaFilter("boxes", further_names=["ids", "g"]),
+        {"a": {"boxes": BOXES, "g": {}}, "ids": NONE},
+        ["a.ids: there is no such data field", "a.g: must be a data field"],
+    ),
+    (
+        MASK_OF,
+        {"g": {"a": {"mask": MASK, "x": NONE}}, "h": {"a": {"mask": np.zeros(1, np.uint8)}}, "a": NONE},
+        [
+            "ConditionalElementRemover cannot remove elements:",
+            "a: must be a data group field with annotations, is a data field",
+            "h.a.x: there is no such data field",
+            "h.a.mask: must be BOOL (a mask), got UINT8",
+        ],
+    ),
+    (MASK_OF, {"a": {"x": {}, "mask": MASK}}, ["a.x: must be a data field with elements, is a group"]),
+    (CoordinateCropper("q", [0], [1]), {"q": MASK}, ["q: must be INT8 or", "got BOOL"]),
+    (
+        ImageToTileSizePadder("image", 8, hw_names="size"),
+        {"image": PIXELS},
+        ["No occurrences of image sizes found"],
+    ),
+    (
+        ImageDecoder("image", False),
+        {
+            "cameras": {0: {"image": NONE}, 1: {"image": PIXELS[0, 0]}, 2: {"image": np.int32(1)}},
+            "image": {"x": NONE},
+        },
+        [
+            "ImageDecoder cannot decode:",
+            "image: must be a data field with an encoded image, is a group",
+            "cameras[0].image: must be UINT8",
+            "cameras[2].image: must be UINT8",
+        ],
+    ),
+    (
+        ImageDecoder("image", False),
+        {"index": NONE, "cam": {0: {"img": NONE}}},
+        ["no field has the name 'image'. Did you mean 'img'? Fields: index, cam[0].img."],
+    ),
+    (ImageDecoder("image", False), {}, ["No occurrences of images found", "Fields: none."]),
+    (
+        LambdaStep(
+            abs,
+            input_names=[("c", "x"), ("c",), "z"],
+            output_types={("d", "y"): DT.FLOAT, ("c",): DT.FLOAT},
+        ),
+        {"c": {"a": NONE}},
+        [
+            "no field has the name 'z'",
+            "c.x: there is no such field for the function",
+            "c: must be a data field for the function, is a group",
+            "d: there is no such group for a result",
+            "c: must be a data field for a result, is a group",
+        ],
+    ),
+    (
+        MapStep(divmod, input_names=["z", ("c", "x")]),
+        {"a": NONE},
+        ["no field has the name 'z'", "c.x: there is no such field for the function"],
+    ),
+    (
+        PaddingToUniform(["y", "x", "z"]),
+        {"x": NONE},
+        [f"No fields to be padded with name '{name}' were found" for name in "yz"],
+    ),
+    (
+        PointsInRangeCheck("p", "in", [0, 0], [1, 1]),
+        {"p": np.zeros((1, 2)), "in": NONE, "a": {"p": np.zeros((1, 2)), "in": NONE}},
+        ["in: exists already", "a.in: exists already"],
+    ),
+    (PointsPadder("p", num_points=3, mask_name="m"), {"p": NONE, "m": NONE}, ["m: exists already"]),
+    (
+        TensorSizeAdder("image", "_hw"),
+        {"image": NONE, "image_hw": NONE, "a": {"image": NONE, "image_hw": {}}},
+        ["image_hw: exists already", "a.image_hw: exists already"],
+    ),
+    (
+        UnneededFieldRemover(["imgae", "is_visble", "boxes_3d"]),
+        {"image": NONE, "boxes_3d": NONE, "group": {"is_visible": NONE}},
+        [
+            "UnneededFieldRemover cannot remove fields:",
+            "the name 'imgae', which looks misspelt. Did you mean 'image'?",
+            "the name 'is_visble', which looks misspelt. Did you mean 'is_visible'?",
+        ],
+    ),
+    (
+        VisibleBboxSelector("boxes", "mask", image_hw=(5, 5), **IS_SEEN),
+        {"boxes": BOXES, "g": {"boxes": BOXES}, "mask": NONE},
+        [
+            "VisibleBboxSelector cannot select:",
+            "The name 'boxes' must occur once, but occurs 2 times: boxes, g.boxes. Wrap the step",
+            "no field has the name 'depths'",
+            "mask: exists already",
+        ],
+    ),
+    (
+        VisibleBboxSelector("boxes", ("h", "m"), image_hw=(5, 5), **IS_SEEN),
+        {"boxes": BOXES, "depths": NONE},
+        ["h: there is no such group to add the mask to"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("step", "sample", "told"), PROBLEMS, ids=lambda each: type(each).__name__)
+def test_all_problems_of_a_format_are_told(step: Any, sample: dict[str | int, Any], told: list[str]) -> None:
+    with pytest.raises(FormatError) as caught:
+        output_format(step, sample)
+    for words in told:
+        assert words in str(caught.value)
+
+
 def test_all_problems_of_a_chain_are_told_at_once() -> None:
     steps = [of.step for of in FORMATS if of.path == ("image",) and not isinstance(of.step, LambdaStep)]
     definition = PipelineDefinition(shuffled(NeverRead({"other": DT.FLOAT}), 1), steps)
@@ -177,9 +371,7 @@ def test_no_step_is_left_out() -> None:
 
 # --- values ---------------------------------------------------------------------------------------------
 
-PIXELS = gradient(6, 8)
 EMPTY = PIXELS[:0]
-GRAY = PIXELS[..., :1]
 NO_PIXELS = "an image of no pixels"
 NO_SIZE = "An image has no pixels or no channels"
 NO_IMAGE = "no image of a known format, or it is damaged"
@@ -229,25 +421,167 @@ def _same(image: Any) -> Any:
     return image
 
 
-ROW_VALUES = [
-    (CoordinateCropper("rows", [0, 0], [1, 1]), 2, "Points must have one number for each limit"),
-    (PointsInRangeCheck("rows", "inside", [0, 0], [1, 1]), 2, "Points must have one number for each limit"),
-    (BEVBBoxesTransformer3D(*[None] * 4, "rows", None, None, [1, 1], 2, None, None), 4, "Matrices must have 4"),
+COUNTED = ConditionalElementRemover("g", "m", ["x"], [0], [1], False)
+EVALUATED = AnnotationElementConditionEval("g", "r = x < y", False)
+SCENE = BEVBBoxesTransformer3D(
+    *("points", "velocities", None, None, "projection", None, None), [-0.4, 0.4], 2, [0.9, 1.1], None
+)
+HEATS = BoundingBoxToHeatmapConverter(
+    *("g", "boxes", "heatmap", (9, 9), None, "hw", "categories", 3),
+    is_valid_opt_in_name="valid",
+    center_opt_in_name="centers",
+)
+ANNOTATION = {
+    "boxes": np.zeros((2, 4), np.float32),
+    "categories": np.zeros(2, np.int32),
+    "valid": np.ones(2, bool),
+    "centers": np.zeros((2, 2), np.float32),
+}
+SEEN = VisibleBboxSelector("boxes", "m", image_hw=(5, 5), check_for_minimum_size=False, depths_field_name="depths")
+AFFINE_SIZES = A([8, 8], STRETCH, None, image_hw_field_names=["hw", "size"])
+SHOWN = A([8, 8], STRETCH, None, None, "hw", "matrix", "points", box_names="boxes")
+SHAPES = {"points": (2, 2), "boxes": (2, 4), "matrix": (3, 4)}
+
+
+def of_shapes(**shapes: tuple[int, ...]) -> dict[str | int, Any]:
+    return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+
+
+def shown(**other: tuple[int, ...]) -> dict[str | int, Any]:
+    return {"hw": np.array([4, 5], np.int32), **of_shapes(**{**SHAPES, **other})}
+
+
+def annotated(**other: np.ndarray) -> dict[str | int, Any]:
+    return {"hw": np.array([90, 120], np.int32), "g": {**ANNOTATION, **other}}
+
+
+# A step, a sample whose values it cannot work on, and what the error says, beginning with the field.
+VALUES: list[tuple[Any, dict[str | int, Any], str]] = [
+    *(
+        (step("rows", *names, [0, 0], [1, 1]), of_shapes(rows=shape), "one number for each limit")
+        for step, names in ((CoordinateCropper, ()), (PointsInRangeCheck, ("inside",)))
+        for shape in ((2, 1), (0, 3), (2, 3))
+    ),
+    (CoordinateCropper("rows", [0], [1]), of_shapes(rows=(2, 3)), "one number for each limit"),
+    (PointCloudRangeFilter("p", point_range=([0] * 3, [1] * 3)), of_shapes(p=(4, 2)), "one number for each limit"),
+    (
+        BoxAreaFilter("boxes", further_names="ids"),
+        of_shapes(boxes=(2, 4), ids=(3,)),
+        "A mask must have one value for each element",
+    ),
+    *(
+        (
+            COUNTED,
+            {"g": {"x": np.zeros(3), "m": np.ones(count, bool)}},
+            "A mask must have one value for each element",
+        )
+        for count in (0, 2, 6)
+    ),
+    (
+        ConditionalElementRemover("g", "m", ["x"], [1], [2], False),
+        {"g": {"x": np.zeros((3, 3)), "m": np.ones(2, bool)}},
+        "A mask must have one value for each element",
+    ),
+    *(
+        (EVALUATED, {"g": of_shapes(x=(3,), y=shape)}, "one value for each element")
+        for shape in ((1,), (4,), (3, 4), (3, 1, 2))
+    ),
+    (AnnotationElementConditionEval("g", "r = x", False), {"g": of_shapes(x=(2, 3))}, r"got \(2, 3\)"),
+    *(
+        (
+            SCENE,
+            {**of_shapes(points=(2, 3), velocities=(2, 3), projection=(4, 4)), **of_shapes(**{name: shape})},
+            rule,
+        )
+        for name, shape, rule in (
+            *(
+                ("points", shape, "points: Points and velocities must be x, y, z")
+                for shape in ((2, 4), (6,), (3, 0))
+            ),
+            *(
+                ("velocities", shape, "velocities: Points and velocities must be x, y, z")
+                for shape in ((2, 2), (2,))
+            ),
+            ("projection", (4, 3), "projection: Matrices must have 4 columns"),
+        )
+    ),
+    (HEATS, annotated(boxes=np.zeros((2, 3), np.float32)), r"g: Boxes must be \(N, 4\)"),
+    (HEATS, annotated(boxes=np.zeros((2, 5), np.float32)), r"g: Boxes must be \(N, 4\)"),
+    *((HEATS, annotated(categories=np.zeros(n, np.int32)), "g: One value for each box") for n in (0, 1, 3)),
+    *((HEATS, annotated(valid=np.zeros(n, bool)), "g: One value for each box") for n in (1, 3)),
+    *(
+        (HEATS, annotated(centers=np.zeros(shape, np.float32)), "g: A center x, y for each box is needed")
+        for shape in ((1, 2), (1, 1), (0, 2))
+    ),
+    *(
+        (SEEN, of_shapes(boxes=boxes, depths=depths), "")
+        for boxes, depths in (((3, 4), (1,)), ((3, 5), (3,)), ((3, 3), (3,)), ((4, 3), (3,)), ((0, 4), (1,)))
+    ),
+    *((SHOWN, shown(points=(2, n)), "Points must be x, y pairs") for n in (3, 5)),
+    *((SHOWN, shown(boxes=(2, n)), "Boxes must be x1") for n in (3, 5)),
+    *((SHOWN, shown(matrix=(n, 4)), "Projection matrices must have 3 or 4 rows") for n in (2, 5)),
+    (AFFINE_SIZES, {"hw": np.array([4, 5]), "size": np.array([8, 10])}, "size fields of a sample differ in size"),
+    *(
+        (
+            A([8, 10], STRETCH, image_hw_field_names="hw"),
+            {"hw": np.array(hw)},
+            "A size is below 1 pixel, or not finite",
+        )
+        for hw in ([0, 5.0], [4, 0.0], [-4, 5.0], [math.nan, 5], [5, math.nan], [math.inf, 5])
+    ),
+    (
+        ImageResizer("image", output_hw=[8, 8], mask_names="mask"),
+        {"image": PIXELS, "mask": np.zeros((7, 8, 1), np.uint8)},
+        r"differ in size; wrap the step\. Sizes: \[\[6\.0, 8\.0\], \[7",
+    ),
+    *(
+        (ImageResizer("image", output_hw=[8, 8]), {"image": np.zeros(shape, np.uint8)}, r"is it decoded before\?")
+        for shape in ((0, 4, 3), (4, 0, 3), (4, 4))
+    ),
+    (TensorSizeAdder("image", "_hw"), {"image": np.zeros(5)}, r"An image is \(\.\.\., height, width, channels\)"),
+    (TensorSizeAdder("image", "_hw"), {"image": np.zeros((2, 2))}, "An image is"),
+    (ImageToTileSizePadder("image", 8), {"image": np.zeros(5)}, "An image has height, width, channels"),
+    (PhotoMetricDistorter(*DISTORTION), {"image": GRAY}, "image: .*with 3 channels"),
+    (
+        ImageMeanStdDevNormalizer("image", [1, 2, 3], 1),
+        {"image": GRAY},
+        "image: .*another number of channels than there are means",
+    ),
+    (
+        ImageMeanStdDevNormalizer("image", 1, 1, output_layout="FCHW"),
+        {"image": PIXELS},
+        "image: .*cannot get the layout FCHW",
+    ),
+    (
+        AxesLayoutSetter("image", "FHWC"),
+        {"image": PIXELS},
+        r"image: .*\(6, 8, 3\), so it cannot have the layout FHWC",
+    ),
+    *(
+        (step, {"image": PIXELS[..., 0]}, "image: .*is it decoded before")
+        for step in (
+            PhotoMetricDistorter(*DISTORTION),
+            ImageMeanStdDevNormalizer("image", 124, 57),
+            GridMasker("image", prob=1),
+        )
+    ),
 ]
 
 
-@pytest.mark.parametrize(
-    ("step", "num_columns", "rule"), ROW_VALUES, ids=[type(step).__name__ for step, *_ in ROW_VALUES]
-)
-def test_rows_of_other_numbers_than_a_step_works_on(step: Any, num_columns: int, rule: str) -> None:
-    rows = [np.zeros((3, num_columns)), np.zeros((3, num_columns + 1))]
-    source = shuffled(ArrayProvider({"rows": (DT.FLOAT, rows)}), 2)
-    with (
-        make_iterator(source, [step], py_num_workers=0, in_graph=True) as iterator,
-        pytest.raises(GraphError, match=f"sample 1, field [a-z, ]+: ?(rows: )?{rule}") as caught,
-    ):
-        next(iter(iterator))
-    assert caught.value.sample_indices == (1,)
+@pytest.mark.parametrize(("step", "sample", "rule"), VALUES)
+def test_values_that_a_step_cannot_work_on(step: Any, sample: dict[str | int, Any], rule: str) -> None:
+    """On arrays; a graph runs the same code for all but pixels, and names the sample."""
+    with pytest.raises(FieldValueError, match=f"(?i){rule}"):
+        run_step(step, sample_of(sample), run="workers")
+
+
+@pytest.mark.parametrize("number", [0, 9, 13])
+def test_a_sample_that_a_step_cannot_work_on_is_named_by_the_graph(number: int) -> None:
+    step, wrong, rule = VALUES[number]
+    good = {"rows": np.zeros((3, 2), np.float32)} if number == 0 else None
+    samples = [sample_of(each) for each in ((good or wrong), wrong)]
+    with pytest.raises(GraphError, match=f"(?i){rule}"):
+        run_step(step, samples)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_runs import BatchRun, run_steps
-from support.arrays import DT, ArrayProvider
+from support.arrays import DT
 from support.laws import examples
-from support.pipelines import make_iterator, shuffled
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import BEVBBoxesTransformer3D
 
 NAMES: list[Any] = ["points", ["velocities"], "sizes", "orientations", ["lidar2img", "extrinsics"], "e2w", "w2e"]
@@ -207,63 +204,3 @@ def test_single_vectors_and_stacked_matrices() -> None:
     run = run_steps(step, data)
     assert run["p"][0].tolist() == run["v"][0].tolist() == [2, 4, 6]
     np.testing.assert_allclose(run["m"][0], matrices @ np.diag([0.5, 0.5, 0.5, 1]), rtol=1e-7, atol=1e-6)
-
-
-@pytest.mark.filterwarnings("error")
-def test_keyed_draws_do_not_depend_on_the_batch() -> None:
-    samples = [sample(i, 3) for i in range(6)]
-    step = BEVBBoxesTransformer3D(*NAMES, [-3, 3], 2, [0.5, 2], [4, 4, 0], flip_prob_x=0.5)
-
-    def points(batch_size: int) -> list[bytes]:
-        source = shuffled(ArrayProvider(fields(samples)), batch_size)
-        with make_iterator(source, [step], py_num_workers=0, num_threads=1) as iterator:
-            return [np.asarray(each).tobytes() for batch in iterator for each in batch["e2w"]]
-
-    assert points(1) == points(3) == points(6)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"rotation_axis": None}, "`rotation_axis` must be 0, 1 or 2"),
-        ({"rotation_axis": 3}, r"`rotation_axis` must be in \[0, 2\], got 3"),
-        ({"rotation_range": [1]}, "`rotation_range` must be two numbers, least <= greatest"),
-        ({"rotation_range": [1, -1]}, "`rotation_range` must be two numbers, least <= greatest"),
-        ({"scaling_range": [0.5, 1, 2]}, "`scaling_range` must be two numbers, 0 < least <= greatest"),
-        ({"scaling_range": [0, 1]}, "`scaling_range` must be two numbers, 0 < least"),
-        ({"translation_max_abs": [1, 2]}, "`translation_max_abs` must be three numbers"),
-        ({"translation_max_abs": [1, 2, float("nan")]}, "`translation_max_abs` must be three numbers"),
-        ({"flip_prob_x": 2}, r"`flip_prob_x` must be in \[0, 1\]"),
-        ({"rotation_axis": 0, "flip_prob_y": 0.5}, "cannot be mirrored"),
-        ({"key": "camera"}, "The `key` of a draw must be one of"),
-    ],
-)
-def test_settings_are_checked(changed: dict[str, Any], message: str) -> None:
-    arguments: dict[str, Any] = {
-        "rotation_range": [-1, 1],
-        "rotation_axis": 2,
-        "scaling_range": [0.5, 2],
-        "translation_max_abs": [1, 1, 1],
-    }
-    with pytest.raises(SettingError, match=message):
-        BEVBBoxesTransformer3D(*NAMES, **{**arguments, **changed})
-
-
-def test_format() -> None:
-    step = BEVBBoxesTransformer3D(*NAMES, None, None, [1, 2], None)
-    blueprint = ArrayProvider(fields([sample(0, 1)])).sample_data_structure
-    assert step.check_input_data_format_and_set_output_data_format(blueprint).type_matches(blueprint)
-    wrong = {"points": (DT.INT32, []), "velocities": {"x": (DT.FLOAT, [])}}
-    with pytest.raises(ValueError, match="BEVBBoxesTransformer3D cannot be applied:") as caught:
-        step.check_input_data_format_and_set_output_data_format(ArrayProvider(wrong).sample_data_structure)
-    text = str(caught.value)
-    assert not isinstance(caught.value, KeyError)
-    assert "points: must be FLOAT or FLOAT64 ((N, 3) points), got INT32" in text
-    assert "velocities: must be a data field" in text
-    assert all(f"no field has the name '{name}'" in text for name in ("sizes", "lidar2img", "e2w", "w2e"))
-
-
-def test_pickle_and_repr() -> None:
-    step = BEVBBoxesTransformer3D(*NAMES, [-1, 1], 2, [0.5, 2], None, key="rig")
-    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
-    assert "UniformDraw(name='scale', low=0.5, high=2.0" in repr(step)

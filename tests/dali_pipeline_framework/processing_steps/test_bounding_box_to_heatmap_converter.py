@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from step_runs import run_steps
 from support.arrays import DT, ArrayProvider
 from support.laws import examples
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import BoundingBoxToHeatmapConverter
 
 OUTPUTS = {
@@ -280,13 +278,12 @@ def test_a_box_of_the_whole_image_is_not_clipped() -> None:
     assert run["annotation.hw"][0].tolist() == [[7, 15]]  # in coordinates of pixels
 
 
-@pytest.mark.parametrize("categories", [DT.INT64, DT.UINT8])
-def test_size_from_the_image_and_other_types_of_categories(categories: DT) -> None:
-    image = np.zeros((22, 28, 3), np.uint8)
+@pytest.mark.parametrize(("categories", "frames"), [(DT.INT64, ()), (DT.UINT8, (2,))])
+def test_size_from_the_image_and_other_types_of_categories(categories: DT, frames: tuple[int, ...]) -> None:
     values = sample([[2, 2, 9, 9], [1, 3, 20, 20]], [0, 2])
     fields = batch([values], [(22, 28)])
     fields["annotation"]["categories"] = (categories, [[0, 2]])
-    fields["image"] = (DT.UINT8, [image])
+    fields["image"] = (DT.UINT8, [np.zeros((*frames, 22, 28, 3), np.uint8)])
     step = converter(image_field_name="image", image_hw_field_name=None)
     run = run_steps(step, {"cameras": {0: fields, 1: fields}})
     expected = reference(values, (22, 28), (11, 14))
@@ -307,32 +304,6 @@ def test_without_categories() -> None:
     assert not heat[1].any()
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"image_field_name": "image"}, "one of `image_field_name` and `image_hw_field_name`"),
-        ({"image_hw_field_name": None}, "one of `image_field_name` and `image_hw_field_name`"),
-        ({"categories_in_name": None}, "need both `categories_in_name` and `num_categories`"),
-        ({"num_categories": None}, "need both `categories_in_name` and `num_categories`"),
-        ({"num_categories": 0}, "`num_categories` must be a whole number of at least 1"),
-        ({"min_object_size": [1, 1], "per_category_min_object_sizes": [[1, 1]] * 3}, "not both"),
-        ({"per_category_min_object_sizes": [[1, 1]] * 2}, "height and width of each category"),
-        ({"per_category_min_object_sizes": [1, 1, 1]}, "height and width of each category"),
-        ({"min_object_size": 3}, "`min_object_size` must be a height and a width"),
-        ({"heatmap_hw": (0, 4)}, r"`heatmap_hw` must be \[height, width\] in whole pixels of at least 1"),
-        ({"heatmap_hw": 4}, r"`heatmap_hw` must be \[height, width\] in whole pixels of at least 1"),
-        ({"min_radius": 0}, "`min_radius` must be a number above 0, got 0"),
-        (
-            {"min_radius": 3, "max_radius": 2},
-            "`max_radius` must be a number of at least 3, got 2. `min_radius` is its limit",
-        ),
-    ],
-)
-def test_settings_are_checked(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        converter(**changed)
-
-
 def test_format() -> None:
     blueprint = ArrayProvider(batch([sample([])], [(1, 1)])).sample_data_structure
     after = converter().check_input_data_format_and_set_output_data_format(blueprint)
@@ -342,44 +313,3 @@ def test_format() -> None:
     assert types == [DT.FLOAT, DT.BOOL, DT.INT32, DT.FLOAT, DT.FLOAT, DT.FLOAT]
     fewer = converter(**dict.fromkeys(OUTPUTS)).check_input_data_format_and_set_output_data_format(blueprint)
     assert fewer["annotation"].contained_top_level_field_names == ("bboxes", "categories", "heatmap")
-
-
-def test_all_problems_of_a_format_at_once() -> None:
-    fields = {
-        "annotation": {"categories": (DT.FLOAT, []), "heatmap": (DT.FLOAT, []), "is_valid": {"x": (DT.BOOL, [])}}
-    }
-    step = converter(is_valid_opt_in_name="is_valid", center_opt_in_name="centers")
-    with pytest.raises(KeyError, match="BoundingBoxToHeatmapConverter cannot be applied:") as caught:
-        step.check_input_data_format_and_set_output_data_format(ArrayProvider(fields).sample_data_structure)
-    text = str(caught.value)
-    for part in (
-        "image_hw: there is no such data field",
-        "annotation.bboxes: there is no such data field with boxes",
-        "annotation.categories: must be INT8 or",
-        "annotation.is_valid: must be a data field",
-        "annotation.centers: there is no such data field",
-        "annotation.heatmap: exists already, so it cannot be added",
-    ):
-        assert part in text
-    with pytest.raises(KeyError, match="No occurrences of annotations found"):
-        step.check_input_data_format_and_set_output_data_format(
-            ArrayProvider({"x": (DT.FLOAT, [])}).sample_data_structure
-        )
-    with pytest.raises(ValueError, match="annotation: must be the group of an annotation, is a data field"):
-        step.check_input_data_format_and_set_output_data_format(
-            ArrayProvider({"annotation": (DT.FLOAT, [])}).sample_data_structure
-        )
-
-
-def test_a_validity_that_is_named_must_be_there() -> None:
-    """The original takes all objects for valid."""
-    blueprint = ArrayProvider(batch([sample([])], [(1, 1)])).sample_data_structure
-    step = converter(is_valid_opt_in_name="valid")
-    with pytest.raises(KeyError, match=r"annotation\.valid: there is no such data field with the validity"):
-        step.check_input_data_format_and_set_output_data_format(blueprint)
-
-
-def test_pickle_and_repr() -> None:
-    step = converter()
-    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
-    assert "heatmap_hw=(11, 14)" in repr(step)

@@ -54,6 +54,9 @@ def half_way(one: Any) -> Any:
 
 IMAGE_STEPS: dict[str, PipelineStepBase] = {
     "AffineTransformer, warp": A((18, 22), STRETCH, None, "image", transformation_steps=[A.Rotation(1, 5, 30)]),
+    "AffineTransformer, pasted": A(
+        (18, 22), STRETCH, None, "image", transformation_steps=[A.UniformScaling(1, 0.7)], fill_value=9
+    ),
     "AffineTransformer, region": A((18, 22), STRETCH, None, "image"),
     "AffineTransformer, part": A((18, 22), PAD, CENTER, "image", transformation_steps=[A.Translation(1, [3, 4])]),
     "AxesLayoutSetter": AxesLayoutSetter("image", ""),

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_runs import assert_laws, assert_same, output_format, run_step
-from support.arrays import DT, ArrayProvider
+from step_runs import assert_laws, assert_same, run_step
 from support.laws import examples
-from support.pipelines import make_iterator, shuffled
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import ConditionalElementRemover
 
 ALL_TYPES = [bool, "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
@@ -90,58 +85,3 @@ def test_many_elements(num_elements: int) -> None:
     sample = {"a": {"x": random.random((num_elements, 4), np.float32), "m": random.random(num_elements) < 0.5}}
     [found] = run_step(ConditionalElementRemover("a", "m", ["x"], [0], [2], True), [sample])
     assert_same(found["a"]["x"], sample["a"]["x"][sample["a"]["m"]])
-
-
-@pytest.mark.parametrize("length", [0, 2, 4, 6])
-@pytest.mark.parametrize("axis", [0, 1])
-def test_a_mask_of_another_length_fails_and_names_the_sample(length: int, axis: int) -> None:
-    values = np.zeros((3, 3))
-    masks = [np.ones(3, bool), np.ones(length, bool)]
-    provider = ArrayProvider({"a": {"x": (DT.FLOAT, [values] * 2), "m": (DT.BOOL, masks)}})
-    step = ConditionalElementRemover("a", "m", ["x"], [axis], [2], False)
-    iterator = make_iterator(shuffled(provider, 2), [step], py_num_workers=0, in_graph=True)
-    with iterator, pytest.raises(RuntimeError, match=r"sample 1.*field a\.x"):
-        next(iter(iterator))
-
-
-class TestRefusals:
-    def test_problems_of_all_annotations(self) -> None:
-        sample = {
-            "g": {"annotation": {"mask": np.zeros(1, bool), "x": np.zeros(1)}},
-            "h": {"annotation": {"mask": np.zeros(1, np.uint8)}},
-            "annotation": np.zeros(1),
-        }
-        with pytest.raises(ValueError, match="ConditionalElementRemover cannot remove elements:") as caught:
-            output_format(ConditionalElementRemover("annotation", "mask", ["x"], [0], [1], True), sample)
-        assert isinstance(caught.value, KeyError)
-        message = str(caught.value)
-        assert "annotation: must be a data group field with annotations, is a data field" in message
-        assert "h.annotation.x: there is no such data field" in message
-        assert "h.annotation.mask: must be BOOL (a mask), got UINT8" in message
-
-    def test_no_mask(self) -> None:
-        step = ConditionalElementRemover("a", "m", ["x"], [0], [1], True)
-        with pytest.raises(KeyError, match=r"a\.m: there is no such data field"):
-            output_format(step, {"a": {"x": np.zeros(1)}})
-        with pytest.raises(ValueError, match=r"a\.x: must be a data field with elements, is a group"):
-            output_format(step, {"a": {"x": {}, "m": np.zeros(1, bool)}})
-
-    def test_no_annotation(self) -> None:
-        step = ConditionalElementRemover("a", "m", ["x"], [0], [1], True)
-        with pytest.raises(KeyError, match="No occurrences of annotations found: no field has the name 'a'"):
-            output_format(step, {"b": np.zeros(1)})
-
-    @pytest.mark.parametrize(
-        ("names", "axes", "counts", "message"),
-        [
-            (["x"], [0, 1], [2], "same length, got 1, 2 and 1"),
-            (["x"], [2], [2], r"Field 'x' has no axis 2: .* \[-n, n\)"),
-            (["x"], [-3], [2], "Field 'x' has no axis -3"),
-            (["x", "x"], [0, 0], [2, 2], "name each field once"),
-            ([1.5], [0], [2], "must be a name"),
-        ],
-    )
-    def test_settings(self, names: Any, axes: Any, counts: Any, message: str) -> None:
-        with pytest.raises(SettingError, match=message) as caught:
-            ConditionalElementRemover("a", "m", names, axes, counts, True)
-        assert isinstance(caught.value, AssertionError)

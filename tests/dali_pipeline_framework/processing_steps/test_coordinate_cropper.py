@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_runs import assert_laws, assert_same, output_format, run_step
+from step_runs import assert_laws, assert_same, run_step
 from support.laws import examples
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import CoordinateCropper
 
 FLOATS = ["f2", "f4", "f8"]
@@ -64,41 +61,3 @@ def test_all_fields_of_the_name_and_only_they_change() -> None:
             "a": {"p": np.array([[0, 1]] * n, np.int32).reshape(n, 2), "q": np.full((n, 2), 9.0)},
         }
         assert_same(one, expected)
-
-
-@pytest.mark.parametrize("columns", [1, 3])
-@pytest.mark.parametrize("rows", [0, 2])
-def test_another_number_of_columns_than_limits_fails(columns: int, rows: int) -> None:
-    with pytest.raises(RuntimeError, match=rf"one number for each limit, \(N, 2\), got \({rows}, {columns}\)"):
-        run_step(CoordinateCropper("p", [0, 0], [1, 1]), [{"p": np.zeros((rows, columns))}])
-
-
-def test_one_limit_is_not_for_all_columns() -> None:
-    with pytest.raises(RuntimeError):
-        run_step(CoordinateCropper("p", [0], [1]), [{"p": np.zeros((2, 3))}])
-
-
-def test_refusals() -> None:
-    sample = {"p": {"x": np.zeros(1)}, "q": np.zeros(1, bool), "r": {"q": np.zeros((1, 2), np.float32)}}
-    with pytest.raises(ValueError, match="No occurrences of points found: no field has the name 'points'"):
-        output_format(CoordinateCropper("points", [0], [1]), sample)
-    with pytest.raises(ValueError, match="p: must be a data field with points, is a group"):
-        output_format(CoordinateCropper("p", [0], [1]), sample)
-    with pytest.raises(ValueError, match=r"q: must be INT8 or .* got BOOL"):
-        output_format(CoordinateCropper("q", [0], [1]), sample)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "message"),
-    [
-        ([0, 0], [1], "one number per axis each, got 2 and 1"),
-        ([2], [1], "must be at most"),
-        ([float("nan")], [1], "`minimum_point` must be a list of numbers"),
-        ([0], "ab", "`maximum_point` must be a list of numbers"),
-        ([], [], "`minimum_point` must be a list of numbers"),
-        (0, 1, "`minimum_point` must be a list of numbers"),
-    ],
-)
-def test_limits_that_are_none(low: Any, high: Any, message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        CoordinateCropper("p", low, high)

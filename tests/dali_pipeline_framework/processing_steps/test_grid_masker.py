@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,13 +9,10 @@ import nvidia.dali.fn as fn
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from image_steps import assert_format_pickle_and_repr
 from step_runs import run_steps
-from support.arrays import DT, ArrayProvider
+from support.arrays import DT
 from support.laws import examples
-from support.pipelines import make_iterator, shuffled
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import GridMasker
 
 
@@ -126,49 +121,6 @@ def test_other_layouts_are_refused(layout: str) -> None:
         run_steps(masker("image"), {"image": (DT.UINT8, [values])}, layouts={"image": layout})
 
 
-@pytest.mark.filterwarnings("error")
-def test_keyed_draws_do_not_depend_on_the_batch() -> None:
-    images = [noise((12, 16, 3), DT.UINT8)] * 6
-
-    def changed(batch_size: int) -> list[bytes]:
-        source = shuffled(ArrayProvider({"image": (DT.UINT8, images)}), batch_size)
-        with make_iterator(source, [masker("image")], py_num_workers=0, num_threads=1) as iterator:
-            return [np.asarray(each).tobytes() for batch in iterator for each in batch["image"]]
-
-    assert changed(1) == changed(3) == changed(6)
-    assert len({*changed(6)}) > 3
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: GridMasker("image", prob=-0.1), r"`prob` must be in \[0, 1\]"),
-        (lambda: GridMasker("image", tile_range=(0, 5)), "`tile_range` must be two numbers, 1 <= least"),
-        (lambda: GridMasker("image", tile_range=(1.5, 5)), "`tile_range` must be two whole numbers"),  # type: ignore[arg-type]
-        (
-            lambda: GridMasker("image", tile_range=(7, 5)),
-            "`tile_range` must be two numbers, 1 <= least <= greatest",
-        ),
-        (
-            lambda: GridMasker("image", ratio_range=(0.5, 1.5)),
-            "`ratio_range`.* two numbers, 0 <= least <= greatest <= 1",
-        ),
-        (
-            lambda: GridMasker("image", angle_range=(0, math.nan)),
-            "`angle_range` must be two numbers, least <= greatest",
-        ),
-        (lambda: GridMasker("image", key="camera"), "The `key` of a draw"),
-    ],
-)
-def test_settings_are_checked(make: Callable[[], Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        make()
-
-
-def test_format_pickle_and_repr() -> None:
-    assert_format_pickle_and_repr(masker)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(12, 16, 3), (2, 12, 16, 3)])
 def test_on_the_gpu_as_on_the_cpu(shape: tuple[int, ...]) -> None:
@@ -182,8 +134,3 @@ def test_on_the_gpu_as_on_the_cpu(shape: tuple[int, ...]) -> None:
             assert (other.dtype, other.shape) == (one.dtype, one.shape)
             # Rounding decides on the border of a square, and devices round differently.
             assert (other != one).mean() <= 0.02
-
-
-def test_numbers_of_numpy_are_numbers() -> None:
-    step = GridMasker("image", prob=np.float32(0.5), tile_range=np.array([4, 9]))  # type: ignore[arg-type]
-    assert repr(step) == repr(GridMasker("image", prob=0.5, tile_range=(4, 9)))

@@ -15,7 +15,7 @@ from support.samplers import EpochSampler
 from support.warnings_of_product import of_product
 
 from accvlab.dali_pipeline_framework import DataLoader, TorchDatasetProvider
-from accvlab.dali_pipeline_framework.errors import FormatError, GraphError, SettingError, SourceError
+from accvlab.dali_pipeline_framework.errors import FormatError, GraphError, SourceError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputIterable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -176,58 +176,7 @@ class TestFields:
         assert step.check_input_data_format_and_set_output_data_format(blueprint).type_matches(blueprint)
 
 
-class TestRefusals:
-    @staticmethod
-    def check(blueprint: SampleDataGroup, name: str | int = "image") -> SampleDataGroup:
-        return ImageDecoder(name, False).check_input_data_format_and_set_output_data_format(blueprint)
-
-    def test_no_image(self) -> None:
-        provider = ArrayProvider({"index": (DT.INT64, [1]), "cam": {0: {"img": (DT.UINT8, [[1]])}}})
-        message = "No occurrences of images found"
-        with pytest.raises(KeyError, match=message) as caught:
-            self.check(provider.sample_data_structure)
-        assert "no field has the name 'image'. Did you mean 'img'? Fields: index, cam[0].img." in str(caught.value)
-        with pytest.raises(KeyError, match=message):
-            PipelineDefinition(shuffled(provider, 1), [ImageDecoder("image", False)]).get_dali_pipeline()
-
-    def test_no_field_at_all(self) -> None:
-        with pytest.raises(KeyError, match=r"No occurrences of images found: .* Fields: none\."):
-            self.check(SampleDataGroup())
-
-    @pytest.mark.parametrize("dali_type", [DT.INT8, DT.FLOAT, DT.UINT16, DT.STRING])
-    def test_another_type(self, dali_type: DT) -> None:
-        blueprint = SampleDataGroup()
-        blueprint.add_data_field("photo", dali_type)
-        with pytest.raises(ValueError, match=rf"photo: must be UINT8 .*, got {dali_type.name}"):
-            self.check(blueprint, "photo")
-
-    def test_a_group(self) -> None:
-        blueprint = SampleDataGroup()
-        blueprint.add_data_group_field("image", SampleDataGroup())
-        with pytest.raises(ValueError, match="image: must be a data field with an encoded image, is a group"):
-            self.check(blueprint)
-
-    def test_all_problems_at_once(self) -> None:
-        fields = {
-            "cameras": {0: {"image": (DT.FLOAT, [])}, 1: {"image": (DT.UINT8, [])}, 2: {"image": (DT.INT32, [])}},
-            "image": {"x": (DT.UINT8, [])},
-        }
-        with pytest.raises(ValueError, match="ImageDecoder cannot decode:") as caught:
-            self.check(ArrayProvider(fields).sample_data_structure)
-        assert [problem.path for problem in caught.value.problems] == [
-            ("image",),
-            ("cameras", 0, "image"),
-            ("cameras", 2, "image"),
-        ]
-        message = str(caught.value)
-        assert "cameras[0].image: must be UINT8" in message
-        assert "cameras[2].image: must be UINT8" in message
-
-    @pytest.mark.parametrize("load", [-0.1, 1.01, float("nan")])
-    def test_a_share_for_the_hardware_outside_of_its_range(self, load: float) -> None:
-        with pytest.raises(SettingError, match=r"`hw_decoder_load` must be in \[0, 1\], got"):
-            ImageDecoder("image", True, load)
-
+class TestSettings:
     def test_the_published_argument_names(self) -> None:
         step = ImageDecoder(image_name="image", use_device_mixed=True, hw_decoder_load=0.5, as_bgr=True)
         expected = "ImageDecoder(image_name='image', use_device_mixed=True, hw_decoder_load=0.5, as_bgr=True)"
@@ -363,10 +312,6 @@ class TestInBarePipelines:
         pipeline = bare_pipeline(step, encoded, enable_conditionals=enable_conditionals)
         [images] = pipeline.run()
         assert (np.asarray(images.as_tensor()) == np.stack(originals)[..., ::-1]).all()
-
-    def test_refuses_the_same(self) -> None:
-        with pytest.raises(KeyError, match="No occurrences of images found"):
-            bare_pipeline(ImageDecoder("img", use_device_mixed=False), [])
 
 
 @pipeline_def(batch_size=4, num_threads=1, device_id=None)

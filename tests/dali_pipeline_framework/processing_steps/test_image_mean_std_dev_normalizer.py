@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_runs import run_steps
-from support.arrays import DT, ArrayProvider, gradient
+from support.arrays import DT, gradient
 from support.laws import examples, spread
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import ImageMeanStdDevNormalizer
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
@@ -95,17 +93,6 @@ def test_numbers_sequences_and_arrays_mean_the_same(mean: Any, std: Any, run: Ru
     np.testing.assert_allclose(found, reference(gradient(4, 6), MEAN, 2), atol=1e-4)
 
 
-@pytest.mark.parametrize("layout", ["FHWC", ""])
-def test_clips(layout: str) -> None:
-    clips = [np.stack([gradient(4, 6, phase) for phase in range(frames)]) for frames in (2, 3)]
-    run = run_steps(
-        ImageMeanStdDevNormalizer("image", MEAN, STD), {"image": (DT.UINT8, clips)}, layouts={"image": layout}
-    )
-    for clip, found in zip(clips, run["image"], strict=True):
-        np.testing.assert_allclose(found, reference(clip), atol=1e-5)
-    assert not layout or run.layouts["image"] == layout
-
-
 def test_transposed_on_the_way() -> None:
     step = ImageMeanStdDevNormalizer("image", MEAN, STD, output_layout="CHW")
     run = run_steps(step, {"image": (DT.UINT8, [gradient(4, 6)])}, layouts={"image": "HWC"})
@@ -115,38 +102,6 @@ def test_transposed_on_the_way() -> None:
     clip = np.stack([gradient(4, 6, phase) for phase in range(3)])
     run = run_steps(step, {"image": (DT.UINT8, [clip])}, layouts={"image": "FHWC"})
     np.testing.assert_allclose(run["image"][0], reference(clip).transpose(0, 3, 1, 2), atol=1e-2)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"std_dev": 0}, "Standard deviation must be greater than 0"),
-        ({"std_dev": [1, -1, 1]}, "Standard deviation must be greater than 0"),
-        ({"mean": "a"}, "`mean` must be a number, or one per channel, got 'a'"),
-        ({"mean": []}, "`mean` must be a number, or one per channel"),
-        ({"mean": [[1, 2], [3, 4]]}, "`mean` must be a number, or one per channel"),
-        ({"std_dev": float("nan")}, "`std_dev` must be a number, or one per channel"),
-        ({"mean": [1, 2]}, "same number of channels, got 2 and 3"),
-        ({"output_type": DT.BOOL}, "`output_type` must be one of .*FLOAT"),
-        ({"output_type": "FLOAT"}, "`output_type` must be one of .*FLOAT"),
-        ({"output_layout": "WHC"}, "`output_layout` must be one of"),
-    ],
-)
-def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        ImageMeanStdDevNormalizer(**{"image_name": "image", "mean": MEAN, "std_dev": STD, **settings})
-
-
-def test_no_image() -> None:
-    blueprint = ArrayProvider({"img": (DT.UINT8, [])}).sample_data_structure
-    with pytest.raises(KeyError, match="No occurrences of images found"):
-        ImageMeanStdDevNormalizer("image", 0, 1).check_input_data_format_and_set_output_data_format(blueprint)
-
-
-def test_pickle_and_repr() -> None:
-    step = ImageMeanStdDevNormalizer("image", 1, 2)
-    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
-    assert "mean=(1.0,), std_dev=(2.0,)" in repr(step)
 
 
 @pytest.mark.gpu

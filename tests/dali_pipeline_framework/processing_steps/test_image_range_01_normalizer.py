@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 from step_runs import run_steps
@@ -34,14 +32,6 @@ def test_images_of_any_size_divided_by_255(conditionals: bool) -> None:
     assert run.layouts["a.image"] == "HWC"
 
 
-@pytest.mark.parametrize("layout", [None, "FHWC"])
-def test_clips(layout: str | None) -> None:
-    clips = [np.stack([gradient(4, 6, phase) for phase in range(frames)]) for frames in (2, 3)]
-    run = run_steps(STEP, {"image": (DT.UINT8, clips)}, layouts={"image": layout} if layout else {})
-    assert all((a == b * np.float32(1 / 255)).all() for a, b in zip(run["image"], clips, strict=True))
-    assert run.layouts["image"] == (layout or "")
-
-
 @pytest.mark.parametrize("run", ["graph", "workers"])
 @pytest.mark.parametrize("dtype", NUMPY_TYPES)
 def test_numbers_of_any_type(dtype: DT, run: RunWhere) -> None:
@@ -56,16 +46,6 @@ def test_format() -> None:
     after = STEP.check_input_data_format_and_set_output_data_format(before)
     assert after.field_types_flat == (DT.FLOAT, DT.FLOAT)
     assert before.field_types_flat == (DT.UINT8, DT.FLOAT)
-
-
-def test_no_image() -> None:
-    blueprint = ArrayProvider({"img": (DT.UINT8, [])}).sample_data_structure
-    with pytest.raises(KeyError, match="No occurrences of images found"):
-        STEP.check_input_data_format_and_set_output_data_format(blueprint)
-
-
-def test_pickle_and_repr() -> None:
-    assert repr(pickle.loads(pickle.dumps(STEP))) == repr(STEP) == "ImageRange01Normalizer(image_name='image')"
 
 
 @pytest.mark.gpu

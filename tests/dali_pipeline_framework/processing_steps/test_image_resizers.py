@@ -10,13 +10,12 @@ import pytest
 from affine_reference import constant_draws, given_draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_runs import assert_laws, assert_same, output_format, run_step
+from step_runs import assert_laws, assert_same, run_step
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.laws import each_value, examples
 from support.pipelines import make_iterator, shuffled
 from support.steps import as_published
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.operators.image_transform import ResizingAnchor, ResizingMode
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
@@ -139,27 +138,6 @@ def test_padding_leaves_all_of_the_image() -> None:
     assert (output["image"][15:] == 5).all()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"mode": "fill"}, "`mode` must be one of 'stretch', 'pad', 'crop', got 'fill'"),
-        ({"anchor": "left"}, "`anchor` must be one of 'center', 'top_or_left', 'bottom_or_right', got 'left'"),
-        ({"output_hw": [0, 4]}, "`output_hw` must be"),
-        ({"image_names": None}, "Give `image_names` or `hw_names`"),
-        ({"box_names": "image"}, "given twice"),
-    ],
-)
-def test_settings_of_resizing(arguments: Any, message: str) -> None:
-    with pytest.raises(SettingError) as caught:
-        ImageResizer(**{"image_names": "image", "output_hw": [4, 4], **arguments})
-    assert message in str(caught.value)
-
-
-def test_format_of_resizing() -> None:
-    with pytest.raises(KeyError, match="No occurrences of images found"):
-        output_format(ImageResizer("photo", output_hw=[4, 4]), {"image": gradient(2, 2)})
-
-
 # --- resize, crop, flip ---------------------------------------------------------------------------------
 
 
@@ -259,20 +237,6 @@ def test_laws_of_resize_crop_flip(is_kept_inside: bool) -> None:
         assert_laws(step, samples())
 
 
-def test_frames_of_a_clip_get_the_same_change() -> None:
-    clip = np.stack([gradient(12, 16, phase) for phase in range(3)])
-    for step in (
-        ImageResizeCropFlipper("image", output_hw=[6, 8], scale_range=(0.6, 0.6), flip_prob=1),
-        HorizontalFlipper("image", prob=1),
-        ImageResizer("image", output_hw=[6, 8], mode="pad"),
-    ):
-        with constant_draws(0.25):
-            [output] = run_step(step, [{"image": clip}])
-        for frame, image in zip(output["image"], clip, strict=True):
-            with constant_draws(0.25):
-                assert_same(frame, run_step(step, [{"image": image}])[0]["image"])
-
-
 # --- image files ----------------------------------------------------------------------------------------
 
 ENCODED = {
@@ -316,33 +280,6 @@ def test_size_fields_are_compared_with_image_files() -> None:
         run_step(step, [{"image": file, "hw": np.array([9, 8])}])
 
 
-def test_files_are_bytes() -> None:
-    with pytest.raises(ValueError, match=r"image: must be UINT8 \(the bytes of an image file\), got FLOAT"):
-        output_format(ImageResizer("image", output_hw=[4, 4], is_encoded=True), {"image": np.zeros(3, np.float32)})
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"scale_range": (0, 1)}, "`scale_range` must be two numbers, 0 < least"),
-        ({"scale_range": (1, 0.5)}, "`scale_range` must be two numbers, 0 < least <= greatest"),
-        ({"scale_range": 1}, "`scale_range` must be two numbers"),
-        ({"bottom_crop_range": (0, 1.5)}, "`bottom_crop_range` must be two numbers, 0 <= least <= greatest <= 1"),
-        ({"bottom_crop_range": (0.5,)}, "`bottom_crop_range` must be two numbers"),
-        ({"flip_prob": 2}, "`flip_prob` must be in [0, 1]"),
-        ({"crop_x_range": (0.5, 1.5)}, "`crop_x_range` must be two numbers, 0 <= least <= greatest <= 1"),
-        ({"crop_x_range": 0.5}, "`crop_x_range` must be two numbers"),
-        ({"key": "camera"}, "The `key` of a draw"),
-        ({"output_hw": "ab"}, "`output_hw` must be"),
-    ],
-)
-def test_settings_of_resize_crop_flip(arguments: Any, message: str) -> None:
-    given_arguments = {"image_names": "image", "output_hw": [4, 4], "scale_range": (0.5, 1), **arguments}
-    with pytest.raises(SettingError) as caught:
-        ImageResizeCropFlipper(**given_arguments)
-    assert message in str(caught.value)
-
-
 # --- mirroring ------------------------------------------------------------------------------------------
 
 
@@ -372,14 +309,6 @@ def test_mirroring_twice_gives_the_sample_back() -> None:
 @pytest.mark.parametrize("prob", [0, 1])
 def test_laws_of_mirroring(prob: float) -> None:
     assert_laws(HorizontalFlipper("image", prob=prob, **FIELDS), samples())
-
-
-def test_settings_of_mirroring() -> None:
-    for prob in (-0.1, 1.1, "a", True, np.nan):
-        with pytest.raises(SettingError, match=r"`prob` must be in \[0, 1\]"):
-            HorizontalFlipper("image", prob=prob)
-    with pytest.raises(SettingError, match="Give `image_names`"):
-        HorizontalFlipper(())
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_runs import run_steps
-from support.arrays import DT, ArrayProvider, gradient
+from support.arrays import DT, gradient
 from support.laws import examples
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import ImageToTileSizePadder
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
 
@@ -98,31 +96,6 @@ def test_fill_value() -> None:
     step = ImageToTileSizePadder("image", 8, fill_value=114)
     [found] = run_steps(step, {"image": (DT.UINT8, [gradient(5, 5)])})["image"]
     np.testing.assert_array_equal(found, reference(gradient(5, 5), 8, 8, 114))
-
-
-@pytest.mark.parametrize("tile", [0, -1, (4, 0), (1, 2, 3), 2.5, "a", None, [[1, 2]], [[1], [2, 3]], float("nan")])
-def test_tiles_are_checked(tile: Any) -> None:
-    with pytest.raises(SettingError, match="`tile_size_to_pad_to` must be a whole number of at least 1"):
-        ImageToTileSizePadder("image", tile)
-
-
-def test_format() -> None:
-    fields = {"image": (DT.UINT8, []), "x": {"image": (DT.FLOAT, [])}, "hw": (DT.INT32, [])}
-    blueprint = ArrayProvider(fields).sample_data_structure
-    step = ImageToTileSizePadder("image", 8, hw_names="hw")
-    assert step.check_input_data_format_and_set_output_data_format(blueprint).type_matches(blueprint)
-    with pytest.raises(KeyError, match="No occurrences of images found"):
-        ImageToTileSizePadder("img", 8).check_input_data_format_and_set_output_data_format(blueprint)
-    with pytest.raises(KeyError, match="No occurrences of image sizes found"):
-        ImageToTileSizePadder("image", 8, hw_names="size").check_input_data_format_and_set_output_data_format(
-            blueprint
-        )
-
-
-def test_pickle_and_repr() -> None:
-    step = ImageToTileSizePadder("image", (4, 8))
-    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
-    assert "tile_size_xy=(4, 8)" in repr(step)
 
 
 @pytest.mark.gpu

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from nvidia.dali import fn
-from step_runs import assert_laws, assert_same, output_format, run_step
+from step_runs import assert_laws, assert_same, run_step
 from support.arrays import DT
 
-from accvlab.dali_pipeline_framework.errors import SettingError, StepOutputError
+from accvlab.dali_pipeline_framework.errors import StepOutputError
 from accvlab.dali_pipeline_framework.processing_steps import DataGroupsWithNameAppliedStep, LambdaStep
 
 SAMPLES = [{"a": np.full(n, 2.0, np.float32), "b": np.arange(n), "c": {"a": np.int8(n)}} for n in (2, 0, 3)]
@@ -62,46 +62,7 @@ def test_fields_are_named_by_path() -> None:
         assert_same(one, {**sample, "cameras": cameras})
 
 
-def test_paths_that_are_refused() -> None:
-    step = LambdaStep(
-        halved_and_sum, input_names=[("c", "x"), ("c",)], output_types={("d", "y"): DT.FLOAT, ("c",): DT.FLOAT}
-    )
-    with pytest.raises(KeyError) as caught:
-        output_format(step, SAMPLES[0])
-    assert "c.x: there is no such field for the function" in str(caught.value)
-    assert "c: must be a data field for the function, is a group" in str(caught.value)
-    assert "d: there is no such group for a result" in str(caught.value)
-    assert "c: must be a data field for a result, is a group" in str(caught.value)
-
-
 @pytest.mark.parametrize("function", [lambda a: (a, a), lambda a: None, lambda a: [], lambda a: 1])
 def test_another_number_of_results_is_refused(function: Any) -> None:
     with pytest.raises(StepOutputError, match="the function must return one node for each of 'x'"):
         run_step(LambdaStep(function, input_names=["a"], output_types={"x": DT.FLOAT}), SAMPLES)
-
-
-def test_refusals() -> None:
-    step = LambdaStep(halved_and_sum, input_names=["z", "c"], output_types={"c": DT.FLOAT})
-    with pytest.raises(KeyError, match="no field has the name 'z'") as caught:
-        output_format(step, SAMPLES[0])
-    assert "c: must be a data field for the function, is a group" in str(caught.value)
-    assert "c: must be a data field for a result, is a group" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((3, "a", {"b": DT.FLOAT}), "`function` must be callable"),
-        ((len, "a", {}), "at least one name and type"),
-        ((len, "a", ["b"]), "at least one name and type"),
-        ((len, "a", {"b": np.float32}), "at least one name and type"),
-        ((len, 1.5, {"b": DT.FLOAT}), "`input_names` must be a name"),
-        ((len, [("a", None)], {"b": DT.FLOAT}), "`input_names` must be a name"),
-        ((len, [("a", ())], {"b": DT.FLOAT}), "`input_names` must be a name"),
-        ((len, "a", {(): DT.FLOAT}), "`output_types` must be a name"),
-        ((len, "a", {("b", 1.5): DT.FLOAT}), "`output_types` must be a name"),
-    ],
-)
-def test_settings_that_are_refused(arguments: Any, message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        LambdaStep(arguments[0], input_names=arguments[1], output_types=arguments[2])

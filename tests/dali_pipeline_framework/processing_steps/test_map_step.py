@@ -23,7 +23,7 @@ from accvlab.dali_pipeline_framework import (
     UniformDraw,
 )
 from accvlab.dali_pipeline_framework.draws import IntegerDraw
-from accvlab.dali_pipeline_framework.errors import FormatError, SettingError, SourcePicklingError, StepOutputError
+from accvlab.dali_pipeline_framework.errors import FormatError, SourcePicklingError, StepOutputError
 from accvlab.dali_pipeline_framework.sample_data.formats import DECODED_IMAGE
 from accvlab.dali_pipeline_framework.testing import check_step, run_step
 
@@ -107,14 +107,6 @@ def test_results_of_another_type_or_changed_inputs_are_refused() -> None:
         applied(MapStep(add_one, input_names="a"))
 
 
-def test_refused_formats() -> None:
-    step = MapStep(halved_and_sum, input_names=["z", ("c", "x")])
-    with pytest.raises(FormatError) as caught:
-        applied(step)
-    assert "no field has the name 'z'" in str(caught.value)
-    assert "c.x: there is no such field for the function" in str(caught.value)
-
-
 # --- images ----------------------------------------------------------------------------------------------
 
 
@@ -188,26 +180,6 @@ def test_spawned_workers_need_a_function_that_can_be_pickled() -> None:
     lock = threading.Lock()
     with pytest.raises(SourcePicklingError, match="The steps that run in the workers cannot be sent"):
         loaded([MapStep(lambda a: a * bool(lock), input_names="a")], num_workers=1)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"function": 3, "input_names": "a"}, "`function` must be callable"),
-        ({"function": len, "input_names": []}, "at least one, got none"),
-        ({"function": len, "input_names": "a", "output_types": {}}, "at least one name and type"),
-        ({"function": len, "input_names": "a", "output_types": {"b": np.float32}}, "at least one name and type"),
-        ({"function": len, "input_names": 1.5}, "`input_names` must be a name"),
-        ({"function": len, "input_names": "a", "output_contents": {"b": DECODED_IMAGE}}, "names in `input_names`"),
-        ({"function": halved_and_sum, "input_names": "a"}, r"must take 1 argument\(s\), which .* does not"),
-        ({"function": np.fliplr, "input_names": "a", "draws": [UniformDraw("gain")]}, "and gain by name, which"),
-        ({"function": len, "input_names": "a", "draws": "gain"}, "`draws` must be a list of draws, got 'gain'"),
-        ({"function": len, "input_names": "a", "draws": [UniformDraw("a")] * 2}, "'a' twice"),
-    ],
-)
-def test_settings_that_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        MapStep(settings.pop("function"), **settings)
 
 
 def doubles(*arrays: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_runs import run_steps
-from support.arrays import DT, ArrayProvider, gradient
+from support.arrays import DT, gradient
 from support.laws import examples, some
-from support.pipelines import make_iterator, shuffled
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import (
-    DataGroupArrayWithNameElementsAppliedStep,
     PhotoMetricDistorter,
 )
 
@@ -214,63 +210,6 @@ def test_all_images_of_a_sample_alike_and_other_fields_untouched() -> None:
     )
     assert all((a == b).all() for a, b in zip(run["mask"], images, strict=True))
     assert len({image.tobytes() for image in run["image"]}) == 6
-
-
-@pytest.mark.parametrize("key", ["sample", "rig"])
-@pytest.mark.filterwarnings("error")
-def test_keyed_draws_are_the_same_for_any_batch_size(key: str) -> None:
-    image = gradient(4, 5)
-    source = ArrayProvider({"cameras": {camera: {"image": (DT.UINT8, [image] * 8)} for camera in range(2)}})
-
-    def images(batch_size: int, **probabilities: float) -> list[list[bytes]]:
-        step = PhotoMetricDistorter("image", **RANGES, **probabilities, key=key)
-        wrapped = DataGroupArrayWithNameElementsAppliedStep(step, "cameras")
-        with make_iterator(shuffled(source, batch_size), [wrapped], py_num_workers=0, num_threads=1) as iterator:
-            batches = [*iterator]
-        return [[each.tobytes() for batch in batches for each in batch["cameras"][c]["image"]] for c in (0, 1)]
-
-    first, second = images(4)
-    assert [first, second] == images(1) == images(8)
-    assert (first == second) == (key == "rig")
-    assert len({*first}) > 5
-    images(4, **dict.fromkeys(PROBABILITIES, 0.0))  # nothing that the input supplies is left unused
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"min_max_brightness": [1, -1]}, "`min_max_brightness` must be two numbers, least <= greatest, got"),
-        ({"min_max_hue": 3}, "`min_max_hue` must be two numbers"),
-        ({"min_max_hue": [0, float("inf")]}, "`min_max_hue` must be two numbers"),
-        ({"min_max_contrast": [-1, 1]}, "`min_max_contrast` must be two numbers, 0 <= least <= greatest"),
-        ({"min_max_saturation": ["a", "b"]}, "`min_max_saturation` must be two numbers"),
-        ({"prob_hue_aug": 1.5}, r"`prob_hue_aug` must be in \[0, 1\], got 1.5"),
-        ({"prob_swap_channels": "a"}, "`prob_swap_channels` must be in"),
-        ({"key": "camera"}, "The `key` of a draw must be one of"),
-    ],
-)
-def test_settings_are_checked(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        PhotoMetricDistorter("image", **{**RANGES, **changed})
-
-
-def test_format() -> None:
-    step = PhotoMetricDistorter("image", **RANGES)
-    blueprint = ArrayProvider({"image": (DT.UINT8, []), "x": {"image": (DT.FLOAT, [])}}).sample_data_structure
-    assert step.check_input_data_format_and_set_output_data_format(blueprint).type_matches(blueprint)
-    blueprint = ArrayProvider({"img": (DT.UINT8, [])}).sample_data_structure
-    with pytest.raises(KeyError, match="No occurrences of images found"):
-        step.check_input_data_format_and_set_output_data_format(blueprint)
-    blueprint = ArrayProvider({"image": (DT.INT32, [])}).sample_data_structure
-    with pytest.raises(ValueError, match=r"image: must be UINT8 \(an image in \[0, 255\]\) or FLOAT") as caught:
-        step.check_input_data_format_and_set_output_data_format(blueprint)
-    assert isinstance(caught.value, AssertionError)
-
-
-def test_pickle_and_repr() -> None:
-    step = PhotoMetricDistorter("image", **RANGES, key="rig")
-    assert repr(pickle.loads(pickle.dumps(step))) == repr(step)
-    assert "'brightness': (-32.0, 32.0)" in repr(step)
 
 
 @pytest.mark.gpu

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_runs import assert_laws, assert_same, output_format, run_step
 from support.arrays import DT
 from support.laws import examples
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import PointsInRangeCheck
 
 INF = float("inf")
@@ -72,22 +70,6 @@ def test_every_field_of_the_name_gets_a_sibling() -> None:
             "in": np.ones(n, bool),
         }
         assert_same(one, expected)
-
-
-@pytest.mark.parametrize("columns", [1, 3])
-def test_another_number_of_columns_than_limits_fails(columns: int) -> None:
-    with pytest.raises(RuntimeError):
-        run_step(PointsInRangeCheck("p", "in", [0, 0], [1, 1]), [{"p": np.zeros((2, columns))}])
-
-
-def test_refusals() -> None:
-    sample = {"p": np.zeros((1, 2)), "in": np.zeros(1), "a": {"p": np.zeros((1, 2)), "in": np.zeros(1)}}
-    with pytest.raises(ValueError, match=r"in: exists already.*\n.*a\.in: exists already"):
-        output_format(PointsInRangeCheck("p", "in", [0, 0], [1, 1]), sample)
-    with pytest.raises(ValueError, match="No occurrences of points found: no field has the name 'q'"):
-        output_format(PointsInRangeCheck("q", "in", [0, 0], [1, 1]), sample)
-    with pytest.raises(SettingError, match="must be at most"):
-        PointsInRangeCheck("p", "in", [0, 2], [1, 1])
 
 
 def test_the_format_gets_a_bool() -> None:

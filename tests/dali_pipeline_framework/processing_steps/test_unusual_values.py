@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from step_runs import assert_laws, assert_same, run_step
-from support.arrays import DT, ArrayProvider, gradient
-from support.laws import each_value, some
-from support.pipelines import make_iterator, shuffled
+from support.arrays import gradient
 
-from accvlab.dali_pipeline_framework.errors import GraphError
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
@@ -87,19 +84,6 @@ class TestImagesWithoutPixels:
             for dtype in (np.uint8, np.float32):
                 found = run_step(step, [{"image": image.astype(dtype)} for image in images])
                 assert [one["image"].shape for one in found] == [image.shape for image in images]
-
-    @pytest.mark.parametrize("size_hw", [[0, 5], [4, 0], [-4, 5], [NAN, 5], [5, NAN], [np.inf, 5]])
-    def test_cannot_be_transformed_and_the_sample_is_named(self, size_hw: list[float]) -> None:
-        step = A([8, 10], STRETCH, image_hw_field_names="size")
-        sizes = [np.array([4, 5], np.float32)] * 3 + [np.array(size_hw, np.float32)]
-        source = shuffled(ArrayProvider({"size": (DT.FLOAT, sizes)}), 2)
-        with make_iterator(source, [step], py_num_workers=0, in_graph=True) as iterator:
-            epoch = iter(iterator)
-            next(epoch)
-            with pytest.raises(GraphError, match="A size is below 1 pixel, or not finite") as caught:
-                next(epoch)
-        assert caught.value.sample_indices == (3,)
-        assert "sample 3, field size" in str(caught.value)
 
     def test_show_no_box(self) -> None:
         sizes = [[0, 5], [4, 0], [-4, 5], [NAN, 5], [5, NAN]]
@@ -187,100 +171,9 @@ class TestPointsThatAreNotFinite:
         assert np.isnan(with_others["projection"]).all()
 
 
-@each_value(kind=[0, 1], shape=[(3, 2), (3, 1), (3, 4), (6,), (2,), (3, 0)])
-def test_vectors_of_other_than_three_numbers_fail_and_the_sample_is_named(
-    kind: int, shape: tuple[int, ...]
-) -> None:
-    names: list[str | None] = [None] * 7
-    names[kind] = "x"
-    step = BEVBBoxesTransformer3D(*names, [0.5, 0.5], 2, None, None)
-    good = np.ones((3, 3) if len(shape) == 2 else 3, np.float32)
-    source = shuffled(ArrayProvider({"x": (DT.FLOAT, [good, good, good, np.ones(shape)])}), 2)
-    with make_iterator(source, [step], py_num_workers=0, in_graph=True) as iterator:
-        epoch = iter(iterator)
-        assert next(epoch)["x"].shape == (2, *good.shape)
-        with pytest.raises(GraphError, match="Points and velocities must be x, y, z") as caught:
-            next(epoch)
-    assert caught.value.sample_indices == (3,)
-
-
-def assert_it_fails(step: Any, fields: dict[str, Any], message: str, *, is_named: bool) -> None:
-    """The second of two samples fails, and is named; to find its name takes several times as long."""
-    if is_named:
-        with (
-            make_iterator(shuffled(ArrayProvider(fields), 2), [step], py_num_workers=0, in_graph=True) as iterator,
-            pytest.raises(GraphError, match=f"(?i){message}") as caught,
-        ):
-            next(iter(iterator))
-        assert caught.value.sample_indices == (1,)
-        return
-    provider = ArrayProvider(fields)
-    good, bad = (tree_of(provider.get_data(index)) for index in range(2))
-    run_step(step, [good, good])
-    with pytest.raises(RuntimeError, match=f"(?i){message}"):
-        run_step(step, [good, bad])
-
-
 def tree_of(group: SampleDataGroup) -> dict[str | int, Any]:
     children = group.items()
     return {name: tree_of(child) if isinstance(child, SampleDataGroup) else child for name, child in children}
-
-
-@some(
-    ("name", "num_boxes", "num_values"),
-    [(name, *numbers) for name in ("categories", "valid") for numbers in ((2, 1), (1, 3), (0, 1))],
-    {1, 5},
-)
-def test_values_of_another_number_than_boxes_fail_and_the_sample_is_named(
-    name: str, num_boxes: int, num_values: int
-) -> None:
-    step = BoundingBoxToHeatmapConverter(
-        "a",
-        "boxes",
-        "heatmap",
-        [5, 6],
-        image_hw_field_name="size",
-        categories_in_name="categories",
-        num_categories=2,
-        is_valid_opt_in_name="valid",
-    )
-    numbers = {"categories": num_boxes, "valid": num_boxes, name: num_values}
-    fields = {
-        "size": (DT.INT32, [[4, 5]] * 2),
-        "a": {
-            "boxes": (DT.FLOAT, [BOXES[:3], BOXES[:num_boxes]]),
-            "categories": (DT.INT32, [np.zeros(3), np.zeros(numbers["categories"])]),
-            "valid": (DT.BOOL, [np.ones(3), np.ones(numbers["valid"])]),
-        },
-    }
-    is_named = (name, num_values) == ("categories", 3)
-    assert_it_fails(step, fields, "one value for each box is needed", is_named=is_named)
-
-
-@some(
-    ("name", "shape", "rule"),
-    [
-        ("boxes", (3, 1), "boxes must be"),
-        ("boxes", (3, 5), "boxes must be"),
-        ("center", (2, 2), "a center x, y for each box"),
-        ("center", (1, 1), "a center x, y for each box"),
-        ("center", (0, 2), "a center x, y for each box"),
-    ],
-    {0, 2},
-)
-def test_boxes_and_centers_of_other_shapes_fail_and_the_sample_is_named(
-    name: str, shape: tuple[int, ...], rule: str
-) -> None:
-    step = BoundingBoxToHeatmapConverter(
-        "a", "boxes", "heatmap", [5, 6], None, "size", use_per_category_heatmap=False, center_opt_in_name="center"
-    )
-    values = {"boxes": [BOXES[:3], BOXES[:1]], "center": [np.ones((3, 2)), np.ones((1, 2))]}
-    values[name][1] = np.ones(shape)
-    fields = {
-        "size": (DT.INT32, [[4, 5]] * 2),
-        "a": {field: (DT.FLOAT, of_samples) for field, of_samples in values.items()},
-    }
-    assert_it_fails(step, fields, rule, is_named=shape == (3, 1))
 
 
 class TestBoxes:

@@ -9,11 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from step_runs import assert_laws, assert_same, output_format, run_step
-from support.arrays import DT, ArrayProvider
 from support.laws import examples, some
-from support.pipelines import make_iterator, shuffled
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import VisibleBboxSelector
 
 
@@ -175,70 +172,20 @@ def test_the_size_of_a_clip_is_that_of_its_frames() -> None:
         assert run_step(step, [sample])[0]["m"].tolist() == [expected]
 
 
-WITH_DEPTHS = VisibleBboxSelector(
-    "boxes", "m", image_hw=(5, 5), check_for_minimum_size=False, depths_field_name="depths"
-)
+def test_depths_are_not_needed_without_their_check() -> None:
+    step = VisibleBboxSelector("boxes", "m", image_hw=(5, 5), check_for_bbox_occlusion=False, minimum_bbox_size=1)
+    assert output_format(step, {"boxes": np.zeros((1, 4))}).field_names_flat == ("boxes", "m")
 
 
-def boxes_and_depths(boxes: Any, depths: Any) -> dict[str, np.ndarray]:
-    return {"boxes": np.zeros(boxes, np.float32), "depths": np.zeros(depths, np.float32)}
-
-
-@some(
-    ("boxes", "depths"),
-    [((3, 4), (1,)), ((3, 5), (3,)), ((3, 3), (3,)), ((4, 3), (3,)), ((0, 4), (1,))],
-    {0, 2},
-)
-def test_shapes_that_do_not_fit_fail(boxes: Any, depths: Any) -> None:
-    with pytest.raises(RuntimeError, match="Error in CPU operator"):
-        run_step(WITH_DEPTHS, [boxes_and_depths((2, 4), 2), boxes_and_depths(boxes, depths)])
-
-
-def test_a_sample_whose_shapes_do_not_fit_is_named() -> None:
-    samples = [boxes_and_depths((2, 4), 2), boxes_and_depths((3, 4), 2)]
-    fields = {name: (DT.FLOAT, [sample[name] for sample in samples]) for name in ("boxes", "depths")}
-    iterator = make_iterator(shuffled(ArrayProvider(fields), 2), [WITH_DEPTHS], py_num_workers=0, in_graph=True)
-    with iterator, pytest.raises(RuntimeError, match=r"sample 1.*field m"):
-        next(iter(iterator))
-
-
-class TestRefusals:
-    @staticmethod
-    def step(**other: Any) -> VisibleBboxSelector:
-        arguments = {"image_hw": (5, 5), "depths_field_name": "depths", "minimum_bbox_size": 1, **other}
-        return VisibleBboxSelector(
-            "boxes", other.pop("path", "mask"), **{k: v for k, v in arguments.items() if k != "path"}
-        )
-
-    @pytest.mark.parametrize(
-        ("other", "message"),
-        [
-            ({"image_hw": None}, "Exactly one of"),
-            ({"image_field_name": "image"}, "Exactly one of"),
-            ({"check_for_bbox_occlusion": False, "check_for_minimum_size": False}, "must be true"),
-            ({"minimum_bbox_size": None}, "needs `minimum_bbox_size`"),
-            ({"depths_field_name": None}, "needs `depths_field_name`"),
-            ({"image_hw": (0, 5)}, "two positive numbers"),
-            ({"image_hw": (5,)}, "two positive numbers"),
-            ({"path": ()}, "must not be empty"),
-        ],
-    )
-    def test_settings(self, other: dict[str, Any], message: str) -> None:
-        with pytest.raises(SettingError, match=message) as caught:
-            self.step(**other)
-        assert isinstance(caught.value, AssertionError)
-
-    def test_fields(self) -> None:
-        sample = {"boxes": np.zeros((1, 4)), "g": {"boxes": np.zeros((1, 4))}, "mask": np.zeros(1)}
-        with pytest.raises(ValueError, match="VisibleBboxSelector cannot select:") as caught:
-            output_format(self.step(), sample)
-        message = str(caught.value)
-        assert "The name 'boxes' must occur once, but occurs 2 times: boxes, g.boxes. Wrap the step" in message
-        assert "no field has the name 'depths'" in message
-        assert "mask: exists already" in message
-        with pytest.raises(ValueError, match=r"h: there is no such group to add the mask to"):
-            output_format(self.step(path=("h", "m")), sample)
-
-    def test_depths_are_not_asked_for_without_their_check(self) -> None:
-        step = self.step(check_for_bbox_occlusion=False, depths_field_name=None)
-        assert output_format(step, {"boxes": np.zeros((1, 4))}).field_names_flat == ("boxes", "mask")
+def test_of_boxes_of_equal_depth_the_last_is_the_nearest() -> None:
+    boxes = np.array([[0, 0, 4, 4], [0, 0, 4, 4], [1, 1, 3, 3], [0, 0, 9, 9], [5, 5, 9, 9]], np.float32)
+    samples = [
+        {"boxes": boxes, "depths": np.array(depths, np.float32)}
+        for depths in ([1, 1, 1, 2, 2], [1, 2, 1, 1, np.nan], [np.nan] * 5, [3, 2, 1, 1, 1])
+    ]
+    assert [mask.tolist() for mask in visible(samples, (8, 8))] == [
+        [False, True, True, True, True],
+        [False, False, False, True, False],
+        [False, False, False, True, True],
+        [False, False, False, True, True],
+    ]

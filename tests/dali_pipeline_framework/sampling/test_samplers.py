@@ -154,28 +154,6 @@ class TestSequenceSampler:
         assert max(np.ptp(each) for each in cycles) > 50
         assert peak < 20 * 16_000  # an order has 16 kB: one per slot, and a few for what is computed
 
-    def test_is_endless(self) -> None:
-        sampler = SequenceSampler(2, [1, 2], 0)
-        assert sampler.length is None
-        assert not sampler.is_epoch_based
-        with pytest.raises(RuntimeError, match="SequencesSampler is not epoch-based"):
-            sampler.reset()
-
-    @pytest.mark.parametrize(
-        ("num_slots", "lengths", "message"),
-        [
-            (3, [2, 2], r"The number of sequences must be at least the total batch size\. Got 2.*3 slots"),
-            (1, [], "at least one length"),
-            (1, [3, 0, 2], r"at least 1, but length 1 is 0"),
-            (1, [3, -4], r"at least 1, but length 1 is -4"),
-            (1, [1.5], "whole numbers"),
-            (0, [1], "`total_batch_size` must be a whole number of at least 1"),
-        ],
-    )
-    def test_bad_settings_are_refused(self, num_slots: int, lengths: list[float], message: str) -> None:
-        with pytest.raises(AssertionError, match=message):
-            SequenceSampler(num_slots, lengths, 0)
-
     def test_resumes_from_a_pickle(self) -> None:
         sampler = SequenceSampler(2, [3, 4, 2, 3], 5)
         for _ in range(9):

@@ -41,6 +41,7 @@ def test_the_array_is_a_copy() -> None:
         ([True, False], r"whole numbers, got bool values"),
         (["3"], r"whole numbers, got <U1 values"),
         ([2**70], r"whole numbers, got object values"),
+        ([3, -4], r"but length 1 is -4 \(1 such"),
         ([3, 0, -2], r"Each of `lens` must be at least 1, but length 1 is 0 \(2 such length\(s\)\)\. Leave empty"),
         ([2**62, 2**62], r"`lens` must add up to at most 2\*\*62 samples, got 9\.2"),
     ],

@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 import pytest
+from driving_support.navsim import PERIOD_S, SPEED, cloud_of, heading, log_name, pcd, token, turn, write_navsim
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from navsim_data import PERIOD_S, SPEED, cloud_of, heading, log_name, pcd, token, turn, write_navsim
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework import DataLoader

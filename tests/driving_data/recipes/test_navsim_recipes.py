@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 from driving_support.kitti import write_tracking
+from driving_support.navsim import SPEED, cloud_of, log_name, token, write_navsim
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from navsim_data import SPEED, cloud_of, log_name, token, write_navsim
 from support.arrays import decoded_by_pillow
 from support.laws import examples
 

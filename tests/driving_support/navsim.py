@@ -1,5 +1,4 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Logs of NAVSIM, with images and point clouds, as they are published: small for tests, larger to measure."""
+"""Small logs of NAVSIM, with images and point clouds, as they are published."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ def place(frame: int) -> np.ndarray:
     return np.array([300000.0, 4000000, 12]) + SPEED * PERIOD_S * way
 
 
-def frame_of(number: int, frame: int, hw: tuple[int, int], num_others: int) -> dict[str, Any]:
+def frame_of(number: int, frame: int, hw: tuple[int, int]) -> dict[str, Any]:
     name = token(number, frame)
     w, z = np.cos(heading(frame) / 2), np.sin(heading(frame) / 2)
     objects = [
@@ -56,9 +55,6 @@ def frame_of(number: int, frame: int, hw: tuple[int, int], num_others: int) -> d
         ("pedestrian", 8.0, -6.0),
         ("vehicle", -40.0, 1.0),
         ("traffic_cone", 5.0, 3.0),
-    ]
-    objects += [
-        ("vehicle", x, y) for x, y in np.random.default_rng(frame).uniform(-60, 60, (num_others, 2)).tolist()
     ]
     sizes = {"vehicle": (4.5, 1.9, 1.6), "pedestrian": (0.6, 0.7, 1.7), "traffic_cone": (0.4, 0.4, 0.8)}
     boxes = [(x, y, 0.6, *sizes[kind], 0.1) for kind, x, y in objects]
@@ -99,7 +95,7 @@ def _camera(number: int, camera: str, angle_deg: float, name: str, hw: tuple[int
 
 
 def textured(height: int, width: int, seed: int) -> np.ndarray:
-    """An image of patches and fine noise, ``(height, width, 3)`` uint8; 1080 x 1920 take about 200 KB as JPEG."""
+    """An image of patches and fine noise, ``(height, width, 3)`` uint8."""
     rng = np.random.default_rng(seed)
     image = np.zeros((height, width, 3), np.float32)
     for scale, strength in ((64, 60), (8, 10), (2, 1.5)):
@@ -136,7 +132,6 @@ def write_navsim(
     hw: tuple[int, int] = (108, 192),
     cameras: tuple[str, ...] = ("CAM_F0", "CAM_L0", "CAM_R0"),
     num_points: int = 500,
-    num_others: int = 0,
     change: Callable[[list[dict[str, Any]]], Any] = lambda frames: frames,
 ) -> Path:
     """Write logs, and images of some cameras, one for all frames.
@@ -148,7 +143,6 @@ def write_navsim(
         hw: Height and width of the images.
         cameras: Cameras that have files.
         num_points: Points of a cloud.
-        num_others: Further vehicles, at random places.
         change: May change what is pickled.
     """
     images = {
@@ -156,7 +150,7 @@ def write_navsim(
         for seed, name in enumerate(cameras)
     }
     for number in range(num_logs):
-        frames = [frame_of(number, frame, hw, num_others) for frame in range(num_frames)]
+        frames = [frame_of(number, frame, hw) for frame in range(num_frames)]
         blobs = root / "sensor_blobs" / "mini" / log_name(number)
         for folder in (*cameras, "MergedPointCloud"):
             (blobs / folder).mkdir(parents=True)
