@@ -259,6 +259,16 @@ def test_frames_are_equally_spaced_only_where_no_difference_adds_up():
         Windows(Drive((90,), np.arange(90) / 29.97), {"number": [-2, 0]}, unit="s", edges="repeat")
 
 
+def test_frames_nearer_than_times_are_told_apart_are_not_equally_spaced():
+    def make(frames_per_s: int) -> Windows:
+        times = np.arange(90) / frames_per_s
+        return Windows(Drive((90,), times), {"number": [-0.001125, 0]}, unit="s", edges="repeat")
+
+    with pytest.raises(SettingError, match=r"must be multiples of the 0.00025 s from frame to frame"):
+        make(4000)
+    make(8000)
+
+
 @st.composite
 def drives(draw: Any) -> tuple[list[int], np.ndarray]:
     """Lengths of sequences, and times of their frames in milliseconds, at least 20 apart, with jitter and gaps."""
