@@ -227,7 +227,7 @@ def _as_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-@attrs.frozen(eq=False, kw_only=True)
+@attrs.frozen(eq=False, kw_only=True, repr=False)
 class DrivingIndex:
     """Frames, cameras, lidar and boxes of a data set. None: not in the data set.
 
@@ -306,6 +306,14 @@ class DrivingIndex:
                     f"{category[wrong[0]]} in row {wrong[0]}"
                 )
         return problems
+
+    def __repr__(self) -> str:
+        """Summarise what there is."""
+        there = [name for name in _TABLES if name not in ("frames", "cameras") and getattr(self, name) is not None]
+        return (
+            f"DrivingIndex({self.num_frames} frames in {len(self.frames.scene)} scene(s), "
+            f"{len(self.camera_names)} camera(s), {', '.join(there) or 'no boxes'}, base: {self.base})"
+        )
 
     @property
     def num_frames(self) -> int:
