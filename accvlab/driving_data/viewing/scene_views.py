@@ -11,17 +11,14 @@ from typing import Any, TypeAlias, cast
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup, Windows
 from accvlab.dali_pipeline_framework.checks import did_you_mean, index_in, instance, number_list, shown, text
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import ENCODED_NAME, decoded, format_paths
 
-from .lenses import FThetaLens
+from .lenses import Array, FThetaLens
 
-Array = npt.NDArray[Any]
-UInt8Array = npt.NDArray[np.uint8]
 Shown: TypeAlias = SampleDataGroup | Mapping[Any, Any]
 """A sample of a provider, or a batch of a loader."""
 
@@ -49,7 +46,7 @@ class CameraView:
     """
 
     name: str
-    image: UInt8Array
+    image: Array
     image_from_reference: Array | None = None
     boxes_2d: Array | None = None
     heatmap: Array | None = None
@@ -462,15 +459,17 @@ def _text(tree: _Tree, name: str) -> str | None:
 def _groups(tree: _Tree, name: str) -> list[_Tree]:
     """The elements of an array of groups."""
     array = tree.get(name)
-    is_array = isinstance(array, dict) and all(isinstance(number, int) for number in array)
-    return [one if isinstance(one, dict) else {} for one in array.values()] if is_array else []
+    if not isinstance(array, dict) or not all(isinstance(number, int) for number in array):
+        return []
+    return [one if isinstance(one, dict) else {} for one in array.values()]
 
 
 def _elements(tree: _Tree, name: str) -> list[_Tree]:
     """The elements of an array of groups, also where each of its fields is stacked."""
     stacked = tree.get(name)
-    count = max(_lengths(stacked), default=0) if isinstance(stacked, dict) else 0
-    return _groups(tree, name) or [_taken(stacked, each) for each in range(count)]
+    if _groups(tree, name) or not isinstance(stacked, dict):
+        return _groups(tree, name)
+    return [_taken(stacked, each) for each in range(max(_lengths(stacked), default=0))]
 
 
 def _title(tree: _Tree) -> str:
@@ -535,7 +534,7 @@ def _camera(
     camera: _Tree,
     frame: int,
     fields: ViewFields,
-    picture_of: Callable[[Array, str], UInt8Array],
+    picture_of: Callable[[Array, str], Array],
     ahead: Array,
     sample_time: float | None,
     is_of_moment: Callable[..., bool | None],
@@ -614,7 +613,7 @@ def _is_of_moment(
     return bool(off[frame] <= min(off.min(), (intervals.min() if len(intervals) else 0) / 2) + _SAME_S)
 
 
-def _lens(values: Mapping[str, Array | None], picture: UInt8Array) -> FThetaLens | None:
+def _lens(values: Mapping[str, Array | None], picture: Array) -> FThetaLens | None:
     """The lens of a camera as it is for its picture; None where it is not known."""
     known = {name: value for name, value in values.items() if value is not None and np.isfinite(value).all()}
     return FThetaLens(**known).resized(picture.shape[1::-1]) if len(known) == len(values) else None
@@ -625,7 +624,7 @@ def _channels(value: Sequence[float] | float | None, name: str) -> Array | None:
     return None if value is None else np.array(number_list(value, name, what, may_be_one=True), np.float64)
 
 
-def _picture(image: Array, path: str, mean: Array | None, std: Array | None) -> UInt8Array:
+def _picture(image: Array, path: str, mean: Array | None, std: Array | None) -> Array:
     """Make an ``(H, W, 3)`` uint8 picture of a file, or of pixels."""
     if image.ndim == 1 and image.dtype == np.uint8:
         return _decoded(image, path)
@@ -646,7 +645,7 @@ def _picture(image: Array, path: str, mean: Array | None, std: Array | None) -> 
     return np.ascontiguousarray(np.broadcast_to(image, (*image.shape[:2], 3)))
 
 
-def _decoded(content: UInt8Array, path: str) -> UInt8Array:
+def _decoded(content: Array, path: str) -> Array:
     try:
         from PIL import Image
     except ImportError as error:

@@ -281,7 +281,6 @@ def _texts_as_numpy(arrow: ModuleType, column: Any) -> npt.NDArray[np.str_]:
     for chunk in column.chunks:
         of_dictionary = arrow.types.is_dictionary(chunk.type)
         texts = np.array((chunk.dictionary if of_dictionary else chunk).to_pylist(), np.str_).reshape(-1)
-        require_memory(texts.itemsize * len(column), "as an array it needs {} bytes")
         parts.append(texts[chunk.indices.to_numpy()] if of_dictionary else texts)
     return np.concatenate(parts) if parts else np.zeros(0, "U1")
 

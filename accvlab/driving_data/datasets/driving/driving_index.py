@@ -26,8 +26,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path, shown
-from accvlab.dali_pipeline_framework.errors import FileError, SettingError, file_error
+from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path
+from accvlab.dali_pipeline_framework.errors import SettingError, file_error
 from accvlab.dali_pipeline_framework.extension import StoredFile
 from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
 
@@ -35,7 +35,6 @@ from .array_types import Array, Bool, Float64, Int32, Int64, Names
 from .ego_motion import SmoothTrajectory
 
 _KIND = "index of driving data"
-_LONGEST_NAME = 4096  # bytes: PATH_MAX
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -406,16 +405,8 @@ def _columns(table: type[object]) -> dict[str, _Column]:
 
 
 def names_column(values: Sequence[str | bytes]) -> Names:
-    """Make a column of names, ``(n,)`` bytes.
-
-    Raises:
-        FileError: One is longer than any path: all of them would take as much room.
-    """
+    """Make a column of names, ``(n,)`` bytes."""
     names = [os.fsencode(value) for value in values]
-    longest = max(names, key=len, default=b"")
-    if len(longest) > _LONGEST_NAME:
-        rule = f"Names must have at most {_LONGEST_NAME} bytes"
-        raise FileError(f"{rule}, got {len(longest)}: {shown(longest[:80])}.")
     return np.array(names, np.bytes_) if names else np.zeros(0, "S1")
 
 

@@ -174,7 +174,7 @@ def _refuse_unit(time: float, span: Sequence[float], what: str) -> None:
 def _scene(name: str, frames: Sequence[DrivingFrame], ego_from_base: Float64, *, has_boxes: bool) -> Scene:
     time = np.array([frame.time for frame in frames], np.float64)
     is_other = np.abs(time) > 100 * np.abs(np.median(time))
-    for number in np.flatnonzero(is_other) if (~is_other).sum() > 1 else ():
+    for number in np.flatnonzero(is_other).tolist() if (~is_other).sum() > 1 else ():
         slack_s = 2 * float(np.median(np.diff(time[~is_other])))
         before, after = time[:number][~is_other[:number]], time[number:][~is_other[number:]]
         low = before[-1] if len(before) else after[0] - slack_s

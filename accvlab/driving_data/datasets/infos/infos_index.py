@@ -38,12 +38,16 @@ class IndexSettings:
         z: See `box_convention`.
         order: See `sequences_of`; None for that of the reference data sets.
         boxes: Whether there are boxes, where the pickle has them.
+        lidar: Whether lidar records are read.
+        map_lines: Whether map lines are read.
     """
 
     boxes_convention: str | None
     z: str
     order: str | None
     boxes: bool
+    lidar: bool
+    map_lines: bool
 
 
 @attrs.frozen(kw_only=True)
@@ -168,8 +172,8 @@ class _Maker:
         """Make the index."""
         sequences, settings, parts = self._sequences, self._settings, self._parts
         cameras = self._camera_columns() if self._cameras else None
-        others = parts.read("map_lines", lambda: info_boxes.map_lines(self._frames)) or {}
-        others |= parts.read("lidar", self._lidar) or {}
+        others = info_boxes.map_lines(self._frames) if settings.map_lines else {}
+        others |= self._lidar() if settings.lidar else {}
         columns: dict[str, Any] = parts.read("boxes", self._boxes) or {} if settings.boxes else {}
         origin: dict[str, Any] = {
             "pickle": self._pickle.path,
