@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 import attrs
@@ -229,22 +228,16 @@ def poses_of(
                 f"{place(0)}: {what} must be a quaternion (w first) or a matrix (3, 3) with a translation, or a "
                 f"matrix (4, 4), got {shown(given[0])}."
             ) from None
-        # They differ in form, or one is wrong.
-        single = [(slice(row, row + 1), partial(_fixed, place, row)) for row in range(len(given))]
-        parts = [
-            poses_of(rotations[one], None if translations is None else translations[one], at, what)
-            for one, at in single
-        ]
+        parts = []  # they differ in form, or one is wrong
+        for row in range(len(given)):
+            one, of_row = slice(row, row + 1), lambda _, row=row: place(row)
+            parts.append(poses_of(rotations[one], translations and translations[one], of_row, what))
         return np.concatenate(parts)
     gram = column[..., :3] @ np.swapaxes(column[..., :3], -1, -2)
     is_off = ~(np.abs(gram - np.eye(3)).max(axis=(-1, -2), initial=0) < 1e-3)
     is_off |= ~np.isfinite(column[..., 3]).all(axis=-1)
     Rows((), place).refuse(is_off, f": {what} must be a rotation and a finite translation", given)
     return column
-
-
-def _fixed(place: Callable[[int], str], row: int, _: int) -> str:
-    return place(row)
 
 
 def _poses_of_form(rotations: Sequence[Any], translations: Sequence[Any] | None) -> Float64:

@@ -282,7 +282,7 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
             while True:
                 more = file.read(_PIECE)
                 if not more:
-                    yield _parsed(f"[{text}", lines)
+                    yield _parsed(f"[{text}")
                     return
                 text += more
                 complete = _RECORDS.match(text)
@@ -290,7 +290,7 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
                     continue
                 cut = complete.end()
                 try:
-                    records = _parsed(f"[{text[: cut - 1]}]", lines)
+                    records = _parsed(f"[{text[: cut - 1]}]")
                 except json.JSONDecodeError:  # a bracket within text, or damaged: more of the text decides
                     continue
                 yield records
@@ -305,7 +305,7 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
         raise FileError(f"{where}: {error.msg}. {_AGAIN}") from error
 
 
-def _parsed(text: str, lines: int) -> list[Record]:
+def _parsed(text: str) -> list[Record]:
     try:
         records = parse_json(text)
     except json.JSONDecodeError:
