@@ -285,5 +285,7 @@ def test_another_number_of_sweeps(data: Any) -> None:
 )
 def test_angles_in_degrees_are_refused(settings: Any, name: str) -> None:
     settings(**{name: (-6.28, 6.28)})
-    with pytest.raises(SettingError, match=rf"`{name}` must be two numbers, -6\.28319 <= .*, got \(-22\.5, 22\.5\)"):
+    with pytest.raises(
+        SettingError, match=rf"`{name}` must be two numbers, -6\.28319 <= .*, got \(-22\.5, 22\.5\)"
+    ):
         settings(**{name: (-22.5, 22.5)})
