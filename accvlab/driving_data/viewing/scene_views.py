@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup, Windows
 from accvlab.dali_pipeline_framework.checks import did_you_mean, index_in, instance, number_list, shown, text
@@ -46,7 +47,7 @@ class CameraView:
     """
 
     name: str
-    image: Array
+    image: npt.NDArray[np.uint8]
     image_from_reference: Array | None = None
     boxes_2d: Array | None = None
     heatmap: Array | None = None

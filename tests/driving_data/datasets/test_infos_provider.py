@@ -64,7 +64,7 @@ def assert_same_columns(found, expected, names, *, atol=1e-9):
 def provider(request, root, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     path = write_pickle(folder / "infos.pkl", pickle_content(SCENES, request.param))
-    settings = {"boxes_convention": LAYOUT_OF.get(request.param), "lidar": True}
+    settings = {"boxes_convention": LAYOUT_OF.get(request.param), "lidar": True, "boxes_2d": True}
     settings["map_lines"] = request.param == "sparsedrive"
     return request.param, InfosProvider(path, root, index_cache=folder, **settings)
 

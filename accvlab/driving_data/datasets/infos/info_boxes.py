@@ -60,16 +60,14 @@ class RawBoxes2d:
 
     Attributes:
         counts: Number of boxes of each image, frame by frame, camera by camera.
+        columns: The boxes, by column; None where only the objects are read.
         place: Centers of the objects in coordinates of the camera, ``(M, 3)``; NaN where unknown.
         visibility: Of the objects, or None.
         attribute: Of the objects, or None.
     """
 
     counts: Int64
-    box: Float64
-    center: Float64
-    depth: Float64
-    category: Int32
+    columns: dict[str, Any] | None
     place: Float64
     visibility: Int32 | None = None
     attribute: Int32 | None = None
@@ -180,12 +178,15 @@ def _instances(frames: Rows, counts: Int64) -> Int64 | None:
     return _numbered([*chain.from_iterable(lists)])
 
 
-def boxes_2d_of_infos(frames: Rows, cameras: Sequence[str], known: Sequence[str]) -> RawBoxes2d | None:
-    """Read the 2D boxes of ``infos``; None where there are none."""
+def boxes_2d_of_infos(
+    frames: Rows, cameras: Sequence[str], known: Sequence[str], *, only_objects: bool
+) -> RawBoxes2d | None:
+    """Read the 2D boxes of ``infos``, or only what they say of the objects; None where there are none."""
     if frames.all_or_none(frames.find("bboxes2d"), "2D boxes") is None:
         return None
     own = [[*map(str, given or ())] for given in frames.find("cams")]
-    lists = {name: frames.need(name) for name in ("bboxes2d", "labels2d", "centers2d", "depths")}
+    needed = ("labels2d",) if only_objects else ("bboxes2d", "labels2d", "centers2d", "depths")
+    lists = {name: frames.need(name) for name in needed}
     lists |= {name: frames.find(name) for name in ("bboxes3d_cams", "visibilities")}
     # Of each image, its frame and its number in the lists of the frame, -1 where the frame has no such camera.
     images = [
@@ -203,21 +204,21 @@ def boxes_2d_of_infos(frames: Rows, cameras: Sequence[str], known: Sequence[str]
         found[name] = [() if number < 0 else values[row][number] for row, number in images]
     counts = np.array(by_image.each(found["labels2d"], len), np.int64)
     of_box = np.repeat(np.arange(len(images)), counts)
-    labels = by_image.joined("labels2d", found["labels2d"], counts)
     places = np.full((len(of_box), 3), np.nan)
     if "bboxes3d_cams" in found:
         centers = by_image.each(found["bboxes3d_cams"], lambda each: _columns_of(each, 3))
         places = by_image.joined("bboxes3d_cams", centers, counts, 3)
     levels = by_image.each(found["visibilities"], _levels) if "visibilities" in found else [None] * len(images)
-    return RawBoxes2d(
-        counts=counts,
-        box=by_image.joined("bboxes2d", found["bboxes2d"], counts, 4),
-        center=by_image.joined("centers2d", found["centers2d"], counts, 2),
-        depth=by_image.joined("depths", found["depths"], counts),
-        category=_labels(labels, known, lambda box: f"{by_image.place(of_box[box])}['labels2d']"),
-        place=places,
-        visibility=_filled(by_image, "visibilities", levels, counts, 0),
-    )
+    visibility, columns = _filled(by_image, "visibilities", levels, counts, 0), None
+    if not only_objects:
+        labels = by_image.joined("labels2d", found["labels2d"], counts)
+        columns = {
+            "box": by_image.joined("bboxes2d", found["bboxes2d"], counts, 4),
+            "center": by_image.joined("centers2d", found["centers2d"], counts, 2),
+            "depth": by_image.joined("depths", found["depths"], counts),
+            "category": _labels(labels, known, lambda box: f"{by_image.place(of_box[box])}['labels2d']"),
+        }
+    return RawBoxes2d(counts=counts, columns=columns, place=places, visibility=visibility)
 
 
 def _columns_of(value: Any, count: int) -> Float64:
@@ -286,23 +287,29 @@ def boxes_of_data_list(frames: Rows, known: Sequence[str]) -> RawBoxes | None:
     )
 
 
-def boxes_2d_of_data_list(frames: Rows, cameras: Sequence[str], known: Sequence[str]) -> RawBoxes2d | None:
-    """Read the 2D boxes of a ``data_list``; None where there are none."""
+def boxes_2d_of_data_list(
+    frames: Rows, cameras: Sequence[str], known: Sequence[str], *, only_objects: bool
+) -> RawBoxes2d | None:
+    """Read the 2D boxes of a ``data_list``, or only what they say of the objects; None where there are none."""
     if frames.all_or_none(frames.find("cam_instances"), "2D boxes") is None:
         return None
     of_frames, num = frames.dicts("cam_instances"), len(cameras)
     lists = [of_frame.get(name) for of_frame in of_frames.values for name in cameras]
     images = Rows([{}] * len(lists), lambda image: f"{of_frames.place(image // num)}[{cameras[image % num]!r}]")
     boxes, counts = images.flattened(lists)
-    labels = boxes.array("bbox_label", values=boxes.need("bbox_label", "bbox_label_3d"))
     places, attributes = boxes.find("bbox_3d"), boxes.find("attr_label")
-    nowhere = (np.nan,) * 3
+    nowhere, columns = (np.nan,) * 3, None
+    if not only_objects:
+        labels = boxes.array("bbox_label", values=boxes.need("bbox_label", "bbox_label_3d"))
+        columns = {
+            "box": boxes.array("bbox", 4),
+            "center": boxes.array("center_2d", 2),
+            "depth": boxes.array("depth"),
+            "category": _labels(labels, known, lambda box: f"{boxes.place(box)}['bbox_label']"),
+        }
     return RawBoxes2d(
         counts=counts,
-        box=boxes.array("bbox", 4),
-        center=boxes.array("center_2d", 2),
-        depth=boxes.array("depth"),
-        category=_labels(labels, known, lambda box: f"{boxes.place(box)}['bbox_label']"),
+        columns=columns,
         place=boxes.array("bbox_3d", 3, values=[nowhere if place is None else place[:3] for place in places]),
         attribute=_numbers(boxes, "attr_label") if any(one is not None for one in attributes) else None,
     )

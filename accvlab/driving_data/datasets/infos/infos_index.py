@@ -38,6 +38,7 @@ class IndexSettings:
         z: See `box_convention`.
         order: See `sequences_of`; None for that of the reference data sets.
         boxes: Whether there are boxes, where the pickle has them.
+        boxes_2d: Whether 2D boxes are read; without, only what they say of the objects.
         lidar: Whether lidar records are read.
         map_lines: Whether map lines are read.
     """
@@ -46,6 +47,7 @@ class IndexSettings:
     z: str
     order: str | None
     boxes: bool
+    boxes_2d: bool
     lidar: bool
     map_lines: bool
 
@@ -78,7 +80,7 @@ class _Form:
     pose: str
     is_base_from_camera: bool
     boxes: Callable[[Rows, Sequence[str]], RawBoxes | None]
-    boxes_2d: Callable[[Rows, Sequence[str], Sequence[str]], RawBoxes2d | None]
+    boxes_2d: Callable[..., RawBoxes2d | None]
 
 
 _FORMS = {
@@ -338,10 +340,11 @@ class _Maker:
 
     def _boxes_2d(self, cameras: tables.CameraColumns, boxes: tables.BoxColumns | None) -> dict[str, Any]:
         """2D boxes; and the 3D boxes with what only the 2D boxes say of them."""
-        raw = self._form.boxes_2d(self._frames, self._cameras, self._pickle.categories)
+        known, only_objects = self._pickle.categories, not self._settings.boxes_2d
+        raw = self._form.boxes_2d(self._frames, self._cameras, known, only_objects=only_objects)
         if raw is None:
             return {}
-        box_row: Int64 = np.full(len(raw.category), -1, np.int64)
+        box_row: Int64 = np.full(len(raw.place), -1, np.int64)
         found: dict[str, Any] = {}
         if boxes is not None:
             camera_from_base = cameras.camera_from_base.reshape(-1, 3, 4)
@@ -354,15 +357,10 @@ class _Maker:
                 found["attributes"] = attributes
             visibility = visibility if boxes.visibility is None else boxes.visibility
             found["boxes"] = attrs.evolve(boxes, visibility=visibility, attribute=attribute)
-        found["boxes_2d"] = tables.Box2dColumns(
-            first=tables.first_column(raw.counts),
-            box=raw.box,
-            center=raw.center,
-            depth=raw.depth,
-            category=raw.category,
-            box_row=box_row,
-        )
-        return found if boxes is not None else {**found, "categories": self._pickle.categories}
+        if raw.columns is not None:
+            first = tables.first_column(raw.counts)
+            found["boxes_2d"] = tables.Box2dColumns(first=first, box_row=box_row, **raw.columns)
+        return found if boxes is not None else {**found, "categories": known}
 
 
 _INTRINSICS = ": intrinsics must be a matrix (3, 3) of finite numbers"

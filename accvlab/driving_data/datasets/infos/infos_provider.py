@@ -36,7 +36,7 @@ class InfosProvider(DrivingProvider):
     Pickles are what the converters of StreamPETR, SparseDrive, Sparse4D, BEVFormer, VAD, UniAD, DETR3D,
     BEVFusion and mmdetection3d write. Both forms are read: ``infos`` with ``metadata`` (mmdetection3d before
     1.1 and what was built on it), and ``data_list`` with ``metainfo`` (from 1.1). A pickle is read once, and once
-    more when lidar or map lines are first requested; its index is kept and mapped by all processes.
+    more when lidar, 2D boxes or map lines are first requested; its index is kept and mapped by all processes.
 
     - **Boxes.** Pickles do not say what columns 3 to 6 of boxes are: state it as ``boxes_convention``. It may be
       left out where only ``"l,w,h,yaw"`` is in use: of a ``data_list``, and if vehicles are longer in column 3
@@ -104,6 +104,7 @@ class InfosProvider(DrivingProvider):
             z=choice(z, "z", (None, *Z_PLACES)) or Z_PLACES[0],
             order=choice(order, "order", (None, "time", "stored", "scene")),
             boxes=settings.get("boxes") is not False,
+            boxes_2d=bool(settings.get("boxes_2d")),
             lidar=bool(settings.get("lidar")),
             map_lines=bool(settings.get("map_lines")),
         )

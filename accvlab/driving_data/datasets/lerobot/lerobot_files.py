@@ -178,7 +178,7 @@ class LeRobotFiles:
         """Name of a table of frames (``"data_path"``) or of a video (``"video_path"``)."""
         pattern = self.info.get(field)
         try:
-            name = str(pattern).format(video_key=feature, **numbers) if pattern else ""
+            name: str = pattern.format(video_key=feature, **numbers)
         except (KeyError, IndexError, ValueError, AttributeError) as error:
             rule = f"must be a name with {_PLACES[self.version]}"
             raise FileError(f"{field!r} of {self._where(_INFO)} {rule}, got {pattern!r}.") from error
