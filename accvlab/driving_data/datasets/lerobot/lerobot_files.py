@@ -176,7 +176,7 @@ class LeRobotFiles:
 
     def named(self, field: str, feature: str = "", **numbers: int) -> str:
         """Name of a table of frames (``"data_path"``) or of a video (``"video_path"``)."""
-        pattern = self.info.get(field)
+        pattern: Any = self.info.get(field)
         try:
             name: str = pattern.format(video_key=feature, **numbers)
         except (KeyError, IndexError, ValueError, AttributeError) as error:
