@@ -7,7 +7,7 @@
 # make durations                                   run the tests, and write what each file of them takes
 # make docs | bench | wheel-test | clean           what the names say
 # make canary                                      the tests with the newest DALI, in an environment of their own
-# make test-matrix [MATRIX="--python 3.12"]        the wheel with each Python and each wheel of DALI, in empty environments
+# make test-matrix [MATRIX="--python 3.12"]        the wheel with each Python and each extra of DALI, in empty environments
 # make lock                                        write the versions that all these install
 
 PYTHON ?= python3
@@ -84,7 +84,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/bench_first_batch.py --output $(RESULTS)/first_batch_$(CORES)
 	$(BIN)/python benchmarks/bench.py
 
-gpu-check: $(VENV)/test.stamp
+gpu-check: $(VENV)/gpu.stamp
 	$(BIN)/python benchmarks/gpu_check.py
 
 # The tests against a built wheel, in a folder without the source.
@@ -120,7 +120,7 @@ test-readers: build/readers/stamp
 
 build/readers/stamp: pyproject.toml
 	$(PYTHON) -m venv $(READERS)
-	$(READERS)/bin/python -m pip install -q -e ".[arrow]" $(PY123D) $(AV2) torch==2.13.0 simplejpeg \
+	$(READERS)/bin/python -m pip install -q -e ".[cpu,arrow]" $(PY123D) $(AV2) torch==2.13.0 \
 		opencv-python-headless==5.0.0.93 hypothesis psutil pytest pytest-timeout
 	$(READERS)/bin/python -m pip install -q --no-deps "av>=17,<19"
 	touch $@
@@ -139,6 +139,11 @@ $(VENV)/demo.stamp: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 $(VENV)/bench.stamp: $(VENV)/test.stamp
 	$(BIN)/python $(INSTALL) -e ".[viz]"
 	$(BIN)/python -m pip install -q --no-deps torchcodec==0.13.0
+	touch $@
+
+# What PyTorch is compared by.
+$(VENV)/gpu.stamp: $(VENV)/test.stamp
+	$(BIN)/python -m pip install -q --no-deps torchvision==0.28.0
 	touch $@
 
 $(VENV)/test.stamp: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python

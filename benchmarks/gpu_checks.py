@@ -33,7 +33,7 @@ from step_data import NUM_CAMERAS, write_jpegs
 from support.arrays import DT, ArrayProvider
 from support.gpu_cases import CASES, Difference, GpuCase, decoder, photo, rig_provider
 
-from accvlab.dali_pipeline_framework import DataLoader, ImageResizer
+from accvlab.dali_pipeline_framework import DataLoader, ImageResizer, VideoDecoder
 from accvlab.dali_pipeline_framework.engine.dali.gpus import gpu_facts, why_gpu_is_unusable
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -90,13 +90,13 @@ def environment(check: Check) -> None:
 
     if check.device_id is not None:
         check.note(driver=str(attrs.asdict(gpu_facts())))
-        why = why_gpu_is_unusable(check.device_id, uses_torch=True) or (
-            "" if torch.cuda.is_available() else "torch.cuda.is_available() is False"
-        )
+        why = why_gpu_is_unusable(check.device_id, uses_torch=True) or why_not_by_torch()
         check.require(not why, f"The GPU cannot be used: {why}.")
         check.note(videos=why_gpu_is_unusable(check.device_id, decodes_videos=True) or "can be decoded on it")
     wanted = re.compile(r"nvidia-(dali|nvimgcodec|nvjpeg)|torch|numpy|simplejpeg|av$|opencv")
     versions = {each.metadata["Name"]: each.version for each in distributions()}
+    wheels = sorted(name for name in versions if name and name.startswith("nvidia-dali-cuda"))
+    check.require(len(wheels) == 1, f"Wheels of DALI overwrite files of each other: {wheels}. Install one anew.")
     shared = os.statvfs("/dev/shm")
     check.note(
         gpus=asked_of_nvidia_smi("gpu", "name,driver_version,memory.total"),
@@ -110,6 +110,17 @@ def environment(check: Check) -> None:
         nvimgcodec=backend.GetNvimgcodecVersion(),
         not_installed=[name for name in ("simplejpeg", "av", "cv2", "torchvision") if why_not(name)],
     )
+
+
+def why_not_by_torch() -> str:
+    """PyTorch's own reason why it cannot use a GPU; empty where it can."""
+    import torch
+
+    try:
+        torch.zeros(1, device="cuda")
+    except Exception as error:
+        return f"PyTorch {torch.__version__}: {first_line(error)}"
+    return ""
 
 
 def asked_of_nvidia_smi(what: str, fields: str) -> list[str]:
@@ -203,7 +214,85 @@ def consumers(check: Check) -> None:
         check.require(not any(wrong.values()), f"{name}: batches were overwritten: {wrong}")
         return {"batches": len(late) + len(held), **wrong}
 
+    def replay(_: str) -> str | dict[str, int]:
+        """A graph of CUDA that is captured while threads of DALI work, and replayed for each batch."""
+        if check.device_id is None:
+            return f"{NOT_CHECKED}: it needs a GPU"
+        given: dict[str, Any] = {"steps": [decoder()], "num_workers": 0, "device_id": check.device_id}
+        totals, graph, images = [], torch.cuda.CUDAGraph(), None
+        with DataLoader(provider, 4, **given) as loader:
+            for batch in (batch for _ in range(10) for batch in loader):
+                if images is None:
+                    images = batch["image"].clone()
+                    images.sum()  # allocates what it needs
+                    torch.cuda.synchronize()
+                    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                        total = images.sum()
+                images.copy_(batch["image"])
+                graph.replay()
+                totals.append((total.clone(), batch["image"].sum()))
+        wrong = sum(int(found) != int(right) for found, right in totals)
+        check.require(wrong == 0, f"CUDA graphs: {wrong} of {len(totals)} replays are wrong")
+        return {"batches": len(totals), "wrong": wrong}
+
     check.each(["dynamic executor", "another stream", "views", "legacy executor"], count_wrong)
+    check.each(["CUDA graph"], replay)
+
+
+_RANK = """
+import sys
+sys.path[:0] = {path!r}
+from support.gpu_cases import decoder, rig_provider
+from accvlab.dali_pipeline_framework import DataLoader
+if __name__ == "__main__":
+    arguments = dict(device_id={device!r}, num_workers={workers}, shard="auto", stack_arrays=True)
+    with DataLoader(rig_provider(16), 2, steps=[decoder()], shuffle=True, seed=1, **arguments) as loader:
+        for batch in loader:
+            for number, rig in zip(batch["index"].tolist(), batch["cameras"]["image"]):
+                print(number, rig.device, float(rig.float().mean()), flush=True)
+"""
+
+
+def ranks(check: Check) -> None:
+    """two processes on one GPU, with a loader each: each sample once, and the pixels of one process on the CPU"""
+    with DataLoader(rig_provider(16), 1, steps=[decoder()], num_workers=0, stack_arrays=True) as loader:
+        means = {int(batch["index"][0]): float(batch["cameras"]["image"].float().mean()) for batch in loader}
+    device = None if check.device_id is None else "auto"
+    code = _RANK.format(path=[*sys.path], device=device, workers=0 if check.quick else 2)
+    place = "cpu" if check.device_id is None else f"cuda:{check.device_id}"
+
+    def run_both(_: str) -> dict[str, Any]:
+        with ExitStack() as resources:
+            script = Path(resources.enter_context(tempfile.TemporaryDirectory())) / "rank.py"
+            script.write_text(code)
+            began, outputs = time.perf_counter(), []
+            common = {"WORLD_SIZE": "2", "LOCAL_RANK": str(check.device_id or 0), "LOCAL_WORLD_SIZE": "2"}
+            running = [
+                subprocess.Popen(
+                    [sys.executable, script],
+                    env={**os.environ, **common, "RANK": str(rank)},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+                for rank in range(2)
+            ]
+            for process in running:
+                resources.callback(process.kill)
+            for rank, process in enumerate(running):
+                printed, said = process.communicate(timeout=60)
+                outputs.append([line.split() for line in printed.splitlines()])
+                error = re.split(r"\n(?=\S*Error\b)", said)[-1][:500]
+                check.require(process.returncode == 0, f"rank {rank} ended with {process.returncode}: {error}")
+        rows = [row for output in outputs for row in output]
+        check.require(sorted(int(row[0]) for row in rows) == [*means], "samples are missing, or come twice")
+        check.require({row[1] for row in rows} == {place}, f"images are on {sorted({row[1] for row in rows})}")
+        worst = max((abs(float(mean) - means[int(number)]) for number, _, mean in rows), default=0.0)
+        check.require(worst < 1, f"images differ from those of the CPU, by {worst} of 255 on average")
+        return {"samples": [len(output) for output in outputs], "seconds": round(time.perf_counter() - began, 1)}
+
+    check.note(device=place)
+    check.each(["two ranks"], run_both)
 
 
 _MODEL_WITH_AN_ERROR = """
@@ -304,7 +393,7 @@ def has_gpu_open(pid: int) -> bool:
 
 
 def memory(check: Check) -> None:
-    """MiB on the GPU and of this process while 2,000 batches of images of twelve sizes are delivered"""
+    """MiB on the GPU and of this process: 2,000 batches of images of twelve sizes, epochs of rigs, and of clips"""
     num_batches = 24 if check.quick else 2000
     images = [photo(seed, 120 + 24 * seed, 200 + 36 * seed) for seed in range(12)]
     numbers = [(7 * n) % 12 for n in range(6 * num_batches)]
@@ -332,6 +421,39 @@ def memory(check: Check) -> None:
                 history.append({"batch": 10 * epoch, "gpu": gpu_mib(check), "host": host})
     require_no_growth(check, "rigs, epochs of ten batches", history)
 
+    check.each(["clips"], lambda name: memory_of_clips(check, name))
+
+
+def memory_of_clips(check: Check, name: str) -> dict[str, Any]:
+    """MiB that the GPU decoder holds for each clip of a batch, besides what it delivers; and whether it grows."""
+    from support.videos import make_video  # PyAV may be missing
+    from support.windows import video_clips
+
+    width, height, num_frames = (192, 160, 3) if check.quick else (1280, 720, 3)
+    used, history = {}, []
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{number}.mp4" for number in range(2)]
+        for path in paths:
+            make_video(path, 36, "libx264", size=(width, height))
+        for batch_size in (2, 8):
+            source = video_clips(paths, num_frames, images="encoded")
+            arguments: dict[str, Any] = {"num_workers": 0, "device_id": check.device_id, "prefetch_queue_depth": 1}
+            with DataLoader(
+                source, batch_size, steps=[VideoDecoder("frames", device="gpu")], **arguments
+            ) as loader:
+                for epoch in range(2 if check.quick else 10):
+                    num_batches = sum(1 for _ in loader)
+                    host = psutil.Process().memory_info().rss >> 20
+                    history.append({"batch": epoch, "gpu": gpu_mib(check), "host": host})
+                used[batch_size] = gpu_mib(check)
+                check.require(num_batches == 24 // batch_size, f"{name}: {num_batches} batches of {batch_size}")
+    require_no_growth(check, name, history[-len(history) // 2 :])
+    frame_mib = 3 * width * height / 2**20
+    return {
+        "MiB per clip": round((used[8] - used[2]) / 6, 1),
+        "8 frames and its output": round((8 + num_frames) * frame_mib, 1),
+    }
+
 
 def require_no_growth(check: Check, name: str, history: list[dict[str, int]]) -> None:
     growth = {name: history[-1][name] - history[1][name] for name in ("gpu", "host")}
@@ -351,6 +473,7 @@ def gpu_mib(check: Check) -> int:
 
 
 LIBRARY, BY_HAND, ALONE = "this library", "DALI by hand", "decoder alone, files in memory"
+MORE_LOAD = "decoder alone, hw_decoder_load=0.9"
 TORCHVISION, RECIPE = "PyTorch, torchvision on the GPU", "StreamPETR training"
 
 
@@ -376,7 +499,7 @@ class Rigs:
             RigProvider(self.samples), self.batch_size, steps=steps, stack_arrays=True, **self.arguments
         )
 
-    def by_dali(self, work: Callable[[Any], Any], in_memory: bool = False) -> GetBatch:
+    def by_dali(self, work: Callable[[Any], Any], in_memory: bool = False, **options: Any) -> GetBatch:
         workers = 0 if in_memory else self.num_workers
         parallel = {"py_num_workers": workers, "py_start_method": START_METHOD} if workers else {}
         files = [np.fromfile(path, np.uint8) for path in self.samples.images]
@@ -388,7 +511,8 @@ class Rigs:
                 encoded = fn.external_source(lambda: each_of_batch, batch=True, no_copy=True)
             else:
                 encoded = fn.external_source(EachImage(self.samples), batch=False, parallel=workers > 0)
-            return work(fn.decoders.image(encoded, device="cpu" if self.device_id is None else "mixed"))
+            device = "cpu" if self.device_id is None else "mixed"
+            return work(fn.decoders.image(encoded, device=device, **options))
 
         pipeline = define()
         pipeline.build()
@@ -447,6 +571,8 @@ def speed(check: Check) -> None:
             ALONE: rigs.by_dali(lambda image: image, in_memory=True),
         }
         if check.device_id is not None:
+            more = {"in_memory": True, "hw_decoder_load": 0.9}  # DALI's default is 0.65
+            contestants[MORE_LOAD] = rigs.by_dali(lambda image: image, **more)
             try:
                 contestants[TORCHVISION] = rigs.by_torchvision()
             except Exception as error:  # it is not there, does not fit PyTorch, or has no decoder for GPUs
@@ -560,7 +686,7 @@ def tests(check: Check) -> None:
     if check.quick:
         marked = [f"{ROOT}/tests/dali_pipeline_framework/engine/test_devices.py", "-k", "kind_of_the_outputs"]
     # A bare machine lacks plug-ins, whose options and marks are then unknown.
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:timeout", "--tb=line"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:timeout", "--tb=line"]
     command += ["-o", "addopts=", "-W", "ignore::pytest.PytestConfigWarning", "-m", "gpu"]
     command += ["-W", "ignore::pytest.PytestUnknownMarkWarning", *marked]
     if check.device_id is None:
@@ -576,22 +702,23 @@ def tests(check: Check) -> None:
             if outcome is not None:
                 counts[outcome[1]] += 1
                 failed += [last] if outcome[1] in ("FAILED", "ERROR") else []
-                check.note(summary=dict(counts), failed=failed, last=last[:300])
+                check.note(outcomes=dict(counts), failed=failed, last=last[:300])
     check.note(summary=last)
-    check.require(running.returncode == 0, f"{len(failed)} tests failed")
+    check.require(running.returncode == 0, f"{last.strip('= ')}: {', '.join(failed)}")
     check.require(check.device_id is None or counts["PASSED"] > 0, "No test has run on the GPU.")
 
 
 # Seconds that each may take, in the order in which they run.
 CHECKS: dict[Callable[[Check], None], int] = {
-    environment: 25,
-    pixels: 70,
-    recipes: 90,
+    environment: 20,
+    pixels: 65,
+    recipes: 85,
     consumers: 30,
     contexts: 40,
-    errors: 40,
-    faults: 40,
-    tests: 125,
-    memory: 50,
+    ranks: 30,
+    errors: 35,
+    faults: 35,
+    tests: 115,
+    memory: 55,
     speed: 80,
 }

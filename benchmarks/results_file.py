@@ -11,6 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import nvidia.dali
+
 
 def processor_name() -> str:
     """As Linux tells it."""
@@ -25,7 +27,7 @@ def machine() -> dict[str, Any]:
         "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} usable cores",
         "processor": processor_name(),
         "python": platform.python_version(),
-        "dali": version("nvidia-dali-cuda120"),
+        "dali": nvidia.dali.__version__,
         "numpy": version("numpy"),
     }
 

@@ -31,10 +31,12 @@ DOORS = {"cluster", "inputs", "internal_helpers", "operators_impl", "extension"}
 FOLDERS = {
     "": ["test_checks.py", "test_wrong_settings.py", "sources/test_unknown_arguments.py", "ledgers", "testing"],
     "operators": ["operators", "internal_helpers", "operators_impl", "processing_steps"],
-    "draws": ["draws", "pipeline/test_draws_in_pipelines.py", "testing/test_check_step.py"],
+    "draws": [
+        *("draws", "pipeline/test_draws_in_pipelines.py", "processing_steps/test_array_steps_in_graph.py"),
+        "testing/test_check_step.py",
+    ],
     "faults": ["faults", "loader/test_sample_policies.py"],
     "engine": ["engine", "loader/test_sample_policies.py"],
-    "providers": ["providers", "pipeline/test_recorded_draws.py"],
     "sources": ["sources", "loader/test_loader_state.py"],
     "ledgers.py": ["ledgers"],
 }

@@ -13,6 +13,7 @@ import itertools
 import math
 import operator
 import os
+import unicodedata
 from collections.abc import Callable, Iterable, Sized
 from numbers import Real
 from typing import Any, TypeVar, get_args
@@ -362,8 +363,14 @@ def bullets(values: Iterable[object], most: int = 20) -> str:
 def did_you_mean(name: object, known: Iterable[str | int], least_similarity: float = 0.6) -> str:
     """Suggest the name that is closest to a wrong one: `` Did you mean 'image'?``; empty where none is close.
 
-    The right text in the wrong type counts as close: ``0`` for ``'0'``.
+    The right text in the wrong type counts as close: ``0`` for ``'0'``. Names of the same letters that differ in
+    their Unicode form, as of files from macOS, look alike and are written with escapes.
     """
     by_text = {str(each): each for each in known}
+    same = [
+        each for each in by_text if unicodedata.normalize("NFC", each) == unicodedata.normalize("NFC", str(name))
+    ]
+    if same and same[0] != str(name):
+        return f" There is {same[0]!a}, the same letters in another Unicode form."
     close = difflib.get_close_matches(name if isinstance(name, str) else shown(name), by_text, 1, least_similarity)
     return f" Did you mean {by_text[close[0]]!r}?" if close else ""

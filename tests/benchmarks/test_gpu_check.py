@@ -1,23 +1,29 @@
-"""The checks of a machine with a GPU run on the CPU to their ends; what they are about is not judged here."""
+"""The checks of a machine with a GPU: on the CPU, and with a driver that only says that there is a GPU."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import gpu_check
+import gpu_checks
 import numpy as np
 import pytest
 from gpu_checks import CASES, CHECKS, Check, judged_difference
-
-pytestmark = pytest.mark.wide
+from support.stand_in_driver import make_stand_in_driver, needs_compiler
 
 IN_PROCESS = [check for check in CHECKS if check.__name__ not in ("environment", "tests")]
+QUICK = ("pixels", "memory")
 
 
-@pytest.mark.parametrize("function", IN_PROCESS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "function",
+    [pytest.param(each, marks=[] if each.__name__ in QUICK else pytest.mark.wide) for each in IN_PROCESS],
+    ids=lambda each: each.__name__,
+)
 def test_a_check_runs_without_a_gpu(function: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path))
     check = Check(tmp_path / "found.json", None, quick=True)
@@ -28,18 +34,21 @@ def test_a_check_runs_without_a_gpu(function: Any, tmp_path: Path, monkeypatch: 
     assert written["found"].keys() == check.found.keys()
 
 
+@pytest.mark.wide
 def test_a_page_and_a_file_of_json_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--device", "none", "--quick", "--folder", str(tmp_path)]
     assert gpu_check.main([*arguments, "--only", "environment,tests"]) == 0
     results = json.loads((tmp_path / "gpu_none.json").read_text())["checks"]
     assert [*results] == ["environment", "tests"]
     assert "1 passed" in results["tests"]["found"]["summary"]
+    assert results["tests"]["found"]["outcomes"] == {"PASSED": 1}
     assert "All good, of environment, tests." in (tmp_path / "gpu_none.md").read_text()
     page = (tmp_path / "gpu_none.md").read_text()
     assert f"| tests | good | {results['tests']['seconds']} | the tests marked gpu |" in page
     assert "environment (" in capsys.readouterr().out
 
 
+@pytest.mark.wide
 def test_without_a_gpu_a_check_of_one_fails(tmp_path: Path) -> None:
     assert gpu_check.main(["--quick", "--folder", str(tmp_path), "--only", "environment"]) == 1
     page = (tmp_path / "gpu_none.md").read_text()
@@ -47,6 +56,7 @@ def test_without_a_gpu_a_check_of_one_fails(tmp_path: Path) -> None:
     assert "\nProblems in: environment. See" in page
 
 
+@pytest.mark.wide
 def test_nothing_else_runs_where_the_gpu_cannot_be_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,6 +81,7 @@ def test_pixels_that_are_not_on_the_device_are_a_problem(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.wide
 def test_a_check_that_takes_too_long_is_ended_and_those_behind_it_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,3 +101,55 @@ def test_an_error_is_a_problem_and_a_missing_package_is_not(tmp_path: Path) -> N
     assert json.loads(check.path.read_text())["found"] == {"1": 2, "2": 1, "no_package": missing}
     page = gpu_check.page_of("a page", {"pixels": {"seconds": 1, "problems": [], "found": check.found}})
     assert "| pixels | good, 1 not checked | 1 |" in page
+
+
+@pytest.mark.wide
+def test_ranks_with_the_same_samples_are_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpu_checks._RANK.count(', shard="auto"') == 1
+    monkeypatch.setattr(gpu_checks, "_RANK", gpu_checks._RANK.replace(', shard="auto"', ""))
+    check = Check(tmp_path / "found.json", None, quick=True)
+    gpu_checks.ranks(check)
+    assert check.problems == ["samples are missing, or come twice"]
+    assert check.found["two ranks"]["samples"] == [16, 16]
+
+
+# --- with a driver that only says that there is a GPU ---------------------------------------------------------
+
+
+@pytest.mark.wide
+@needs_compiler
+@pytest.mark.parametrize(
+    ("driver_cuda", "why"),
+    [
+        (13000, "PyTorch .* is built without CUDA: install one with it"),
+        (11080, "nvidia-dali-cuda120 needs a driver for CUDA 12, and this one is for 11.8: update it"),
+    ],
+)
+def test_what_to_install_is_the_verdict(
+    driver_cuda: int, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in make_stand_in_driver(tmp_path / "driver", [(9, 0)], driver_cuda=driver_cuda).items():
+        monkeypatch.setenv(name, value)
+    assert gpu_check.main(["--quick", "--folder", str(tmp_path), "--only", "environment,pixels"]) == 1
+    first, verdict = capsys.readouterr().out.splitlines()
+    assert re.search(rf": The GPU cannot be used: {why}", first)
+    assert verdict.startswith("Problems in: environment. See")
+    found = json.loads((tmp_path / "gpu_none.json").read_text())["checks"]["environment"]["found"]
+    assert found["driver"] == f"{{'capabilities': ((9, 0),), 'driver_cuda': {driver_cuda}, 'has_video': True}}"
+
+
+@pytest.mark.wide
+@needs_compiler
+def test_a_gpu_that_fails_is_a_problem_of_each_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in make_stand_in_driver(tmp_path / "driver", [(9, 0)]).items():
+        monkeypatch.setenv(name, value)
+    names = ["pixels", "memory", "tests"]
+    assert gpu_check.main(["--quick", "--folder", str(tmp_path), "--only", ",".join(names)]) == 1
+    checks = json.loads((tmp_path / "gpu_none.json").read_text())["checks"]
+    assert [name for name, each in checks.items() if each["problems"]] == names
+    of_pixels = checks["pixels"]["problems"]
+    assert all("DeviceError: device_id=0 was given" in each for each in of_pixels)
+    assert len(of_pixels) == 2
+    assert checks["tests"]["found"]["outcomes"] == {"FAILED": 1}
+    assert checks["tests"]["problems"][0].startswith("1 failed, ")
+    assert "FAILED" in checks["tests"]["problems"][0]

@@ -185,6 +185,8 @@ def test_texts_of_messages() -> None:
     assert checks.did_you_mean("imag", ["boxes", "image"]) == " Did you mean 'image'?"
     assert checks.did_you_mean("0", [0, 1]) == " Did you mean 0?"
     assert checks.did_you_mean("lidar", ["boxes", "image"]) == ""
+    other_form = " There is 'u\\u0308ber', the same letters in another Unicode form."
+    assert checks.did_you_mean("\u00fcber", ["boxes", "u\u0308ber"]) == other_form
     assert checks.shown("x" * 500) == "'" + "x" * 199 + "..."
 
 

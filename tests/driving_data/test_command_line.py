@@ -151,8 +151,15 @@ def _one_camera(root):
     return root
 
 
+def _own_version(root):
+    """Tables of nuScenes in a folder that is not called as those of nuScenes."""
+    write_nuscenes(root, frames_per_keyframe=1)
+    return (root / "v1.0-mini").rename(root / "own").parent
+
+
 FOLDERS = {
     "NuScenesProvider": functools.partial(write_nuscenes, frames_per_keyframe=1),
+    "NuScenesProvider of another version": _own_version,
     "LeRobotProvider v3.0": write_lerobot,
     "LeRobotProvider v2.1": functools.partial(write_lerobot, version="v2.1"),
     "ArgoverseProvider": lambda root: ArgoverseData().write(root).parent,
@@ -160,9 +167,11 @@ FOLDERS = {
     "KittiOdometryProvider": write_odometry,
     "KittiTrackingProvider": write_tracking,
     "ArrowLogProvider": lambda root: ArrowLog().write(root).parent,
+    "ArrowLogProvider splits": lambda root: ArrowLog().write(root).parent.parent,
     "PhysicalAiProvider": _one_camera,
     "PhysicalAiProvider unpacked": lambda root: unpacked(_one_camera(root.parent / "packed"), root),
     "NavsimProvider": functools.partial(write_navsim, cameras=tuple(CAMERAS)),
+    "NavsimProvider of three cameras": write_navsim,
 }
 
 

@@ -19,6 +19,7 @@ from accvlab.driving_data.steps import (
     LidarDepthMapAdder,
     LidarSweepAggregator,
     MapLineVectorizer,
+    SceneTransformer,
 )
 
 
@@ -83,6 +84,10 @@ DRIVING_STEPS = {
         MapLineVectorizer("points", count_name="num_points", vector_name="vectors", num_points=4),
         [sample["map_lines"].get_copy() for sample in _drives()],
     ),
+    "SceneTransformer": StepCase(
+        SceneTransformer(rotation_range=[-1, 1], scaling_range=[0.5, 2], flip_prob_x=0.5, flip_prob_y=0.5),
+        [sample_of({name: each[name].to_dictionary() for name in ("boxes", "lidar")}) for each in _drives()],
+    ),
 }  # fmt: skip
 
 DRIVING_FORMAT: dict[str, Any] = {
@@ -123,6 +128,7 @@ DRIVING_SETTINGS = StepSettings(
             "strides": {"d": 2},
         },
         "LidarSweepAggregator": {"num_sweeps": 2, "age_column": 4},
+        "SceneTransformer": {"rotation_range": [0, 1], "scaling_range": [0.5, 1]},
         "MapLineVectorizer": {"point_names": "p", "count_name": "n", "vector_name": "v"},
     },
     whole_numbers={"age_column", "num_points", "num_sweeps"},

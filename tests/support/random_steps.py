@@ -13,6 +13,7 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
+    ArrayStep,
     BEVBBoxesTransformer3D,
     DataGroupArrayWithNameElementsAppliedStep,
     GridMasker,
@@ -81,7 +82,9 @@ def random_steps_of(room: ModuleType) -> set[str]:
     for name in room.__all__:
         step = getattr(room, name)
         if inspect.isclass(step) and issubclass(step, PipelineStepBase):
-            source = inspect.getsource(step)
+            owners = [each for each in step.__mro__ if issubclass(each, PipelineStepBase)]
+            own = [each for each in owners if each not in (PipelineStepBase, ArrayStep)]
+            source = "".join(map(inspect.getsource, own or owners))
             if "declare_draws" in vars(step) or "Draw(" in source or "fn.random" in source:
                 found.add(name)
     return found

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from nvidia.dali import fn, types
 
+from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
@@ -64,7 +65,7 @@ class SlowInWorkers(ArrayStep):
     def __init__(self, seconds: float = SLOW_S) -> None:
         self.seconds = seconds
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         spend(self.seconds)
         return data
 

@@ -1,3 +1,4 @@
+from .draw_scope import Draws as Draws
 from .keyed_draws import SamplePlace as SamplePlace
 from .random_draws import DrawKey as DrawKey
 from .random_draws import DrawRecord as DrawRecord

@@ -7,7 +7,7 @@ In a pipeline each draw goes through these::
     the input    computes the numbers of that list for each sample (or reads them from a record); they are outputs
                  of the external source
     GraphDraws   a step that requests a draw (`draw`) while it defines its operators gets that output
-    ArrayDraws   a step that is applied to a sample of arrays gets the numbers of that sample
+    ArrayDraws   a step that is applied to a sample of arrays gets the numbers of that sample (`SampleDraws`)
 
 A draw is found again by the position of its step in the chain, the step object, the group of the sample that the
 step is applied to, and its name. Wrapping steps set the group by `in_group`. Where steps are called
@@ -31,12 +31,15 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import listed
-from ..errors import SettingError, StepOutputError
+from ..errors import FrameworkError, SettingError, StepOutputError, error_that_is_also
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, Level
 from ..sample_data.graph_mode import Within, do_not_convert, methods_not_converted
 from ..sample_data.names import format_path
 from .random_draws import FieldKey, IntegerDraw, NormalDraw, PlannedDraw, RandomDraw, UniformDraw, is_shared
+
+Draws: TypeAlias = Mapping[str, Any]
+"""The numbers of the draws of a step for a sample, by name: float32 or int32, a NumPy number or an array."""
 
 _Place: TypeAlias = tuple[int, int, FieldPath, str]  # position in the chain, id of the step, group, name
 
@@ -313,23 +316,12 @@ class ArrayDraws(DrawSupply):
         """Set up for the draws of a plan; None outside of a pipeline."""
         super().__init__(plan, None if plan is None else self._number_of)
         self._numbers: Callable[[int], Any]  # of a sample
-        self._given: Mapping[str, Any] | None = None
 
     def begin_sample(self, numbers: Callable[[int], Any]) -> None:
         """Begin with a sample, for which ``numbers`` gives the array of each draw of the plan."""
         self.position = 0
         self._made.clear()
         self._numbers = numbers
-
-    def begin_with(self, numbers: Mapping[str, Any]) -> None:
-        """Begin with a sample of one step; ``numbers`` has the array of each of its draws, by name."""
-        self._made.clear()
-        self._given = numbers
-
-    def _make(self, step: DrawingStep, draw: RandomDraw, place: _Place) -> Any:
-        if self._given is None:
-            return super()._make(step, draw, place)
-        return np.asarray(self._given[draw.name], draw.numpy_dtype)[()]
 
     def _number_of(self, indices: tuple[int, ...]) -> Any:
         return self._numbers(indices[0])[()]
@@ -345,6 +337,31 @@ class ArrayDraws(DrawSupply):
         else:
             numbers = np.random.randint(draw.low, draw.high, draw.shape)
         return np.asarray(numbers, draw.numpy_dtype)[()]
+
+
+class SampleDraws(Mapping[str, Any]):
+    """The numbers of the draws that a step declares, for a sample, by name; supplied when they are requested."""
+
+    def __init__(self, step: DrawingStep, declared: Mapping[str, RandomDraw], supply: ArrayDraws) -> None:
+        """Set up for the draws that a step declares for the current group."""
+        self._step, self._declared, self._supply = step, declared, supply
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._declared:
+            raise _no_such_draw(f"draws[{name!r}] of {type(self._step).__name__}", self._declared)
+        return self._supply.node(self._step, self._declared[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._declared)
+
+    def __len__(self) -> int:
+        return len(self._declared)
+
+
+def _no_such_draw(what: str, declared: Mapping[str, RandomDraw]) -> FrameworkError:
+    known = ", ".join(map(repr, declared)) or "none"
+    message = f"{what}: there is no such draw. Declared by declare_draws: {known}."
+    return error_that_is_also(SettingError, (KeyError,), message)
 
 
 def _place(position: int, step: DrawingStep, draw: RandomDraw) -> _Place:
@@ -417,17 +434,18 @@ class RunningStep:
 
 @do_not_convert
 def draw_of(step: DrawingStep, name: str) -> DataNode:
-    """Get the node, or the number, of a draw of the step that is being applied.
+    """Get the node of a draw of the step that is being applied.
 
     Raises:
-        SettingError: It did not declare the draw, or another step is being applied.
+        SettingError: It did not declare the draw, or another step is being applied, or it is applied to arrays.
     """
     context = step_context.get()
     what = f"{type(step).__name__}.draw({name!r})"
+    if context.application is not None:
+        raise SettingError(f"{what} is for `_process`: `arrays` gets the numbers, as `draws[{name!r}]`.")
     if context.step is not step or context.supply is None:
         rule = "works only while the step is applied, i.e. in its _process"
         raise SettingError(f"{what} {rule}. Apply steps by calling them.")
     if name not in context.draws:
-        declared = ", ".join(map(repr, context.draws)) or "none"
-        raise SettingError(f"{what}: there is no such draw. Declared by declare_draws: {declared}.")
+        raise _no_such_draw(what, context.draws)
     return context.supply.node(step, context.draws[name])

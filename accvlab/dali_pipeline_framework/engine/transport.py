@@ -97,12 +97,12 @@ class Delivery:
             elif place.count == 1:
                 yield outputs[place.output]
             else:
-                yield self.element_of(outputs[place.output], place)
+                yield self._element_of(outputs[place.output], place)
 
-    def element_of(self, tensors: Any, place: FieldPlace, contiguous: bool = False) -> Tensors:
+    def _element_of(self, tensors: Any, place: FieldPlace) -> Tensors:
         """Get the tensors of one element from a list of those of all elements."""
         chosen = [tensors[index] for index in self.entries_of(place, len(tensors) // place.count)]
-        element: Tensors = type(tensors)(chosen, layout=tensors.layout() or None, contiguous=contiguous)
+        element: Tensors = type(tensors)(chosen, layout=tensors.layout() or None, contiguous=False)
         return element
 
     def entries_of(self, place: FieldPlace, num_samples: int) -> range:

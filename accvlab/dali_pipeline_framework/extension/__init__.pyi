@@ -10,6 +10,7 @@ from ..operators import image_arrays as image_arrays
 from ..operators.array_packages import needed_package as needed_package
 from ..operators.deferred_images import DeferredImage as DeferredImage
 from ..operators.element_selection import leaf_at as leaf_at
+from ..operators.image_arrays import image_orientation as image_orientation
 from ..operators.image_arrays import image_size as image_size
 from ..operators.image_pixels import pipeline_has_gpu as pipeline_has_gpu
 from ..operators.image_pixels import zero_where_channels_fit as zero_where_channels_fit
@@ -23,6 +24,7 @@ from ..operators.point_limits import moved as moved
 from ..pipeline.chain import step_name as step_name
 from ..processing_steps.array_step import FieldUse as FieldUse
 from ..processing_steps.field_steps import PixelStep as PixelStep
+from ..processing_steps.geometry.bev_bboxes_transformer_3d import EgoMotionStep as EgoMotionStep
 from ..processing_steps.image.image_normalizers import fractions_problem as fractions_problem
 from ..processing_steps.image.image_normalizers import per_channel as per_channel
 from ..processing_steps.image_use import as_pixels as as_pixels

@@ -10,6 +10,7 @@ import errno
 import io
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable
 from typing import Any, BinaryIO, Final, TypeGuard
@@ -26,20 +27,31 @@ class FileTooLargeError(OSError):
 
 
 class LfsPointerError(OSError):
-    """In place of a file there is the text by which Git LFS finds it."""
+    """In place of a file there is the text by which a store of large files (Git LFS, git-annex, Xet) finds it."""
 
 
-_POINTER_START: Final = b"version https://git-lfs.github.com/spec/v1\n"
 _POINTER_BYTES: Final = 1024  # more than a pointer has
+_POINTERS: Final = (  # how the text begins, what writes it, what fetches the file
+    (
+        re.compile(rb"(\xef\xbb\xbf)?version https://(git-lfs|hawser)\.github\.com/spec/v1\r?\n"),
+        "Git LFS",
+        "`git lfs pull` in its repository",
+    ),
+    (re.compile(rb"(\.\./)*(\.git)?/?annex/objects/[^\r\n]*\r?\n?\Z"), "git-annex", "`git annex get` of it"),
+    (re.compile(rb"# xet version \d+\r?\n"), "Xet", "`hf download` of its repository"),
+)
 
 
 def require_no_pointer(content: bytes | memoryview) -> None:
-    """Raise a `LfsPointerError` where the content of a file is a pointer of Git LFS."""
-    if len(content) < _POINTER_BYTES and bytes(content[: len(_POINTER_START)]) == _POINTER_START:
-        raise LfsPointerError(
-            f"it is a pointer of Git LFS, {len(content)} bytes of text in place of the file. Fetch the file: "
-            f"`git lfs pull` in its repository"
-        )
+    """Raise a `LfsPointerError` where the content of a file is a pointer of Git LFS, git-annex, or Xet."""
+    if len(content) >= _POINTER_BYTES:
+        return
+    for start, store, remedy in _POINTERS:
+        if start.match(content):
+            raise LfsPointerError(
+                f"it is a pointer of {store}, {len(content)} bytes of text in place of the file. Fetch the file: "
+                f"{remedy}"
+            )
 
 
 @attrs.define(eq=False)
@@ -131,31 +143,46 @@ def opened_file(path: str | os.PathLike[str], *, is_limited: bool = True) -> tup
     return descriptor, status
 
 
+_GZIP: Final = b"\x1f\x8b"
+_MARK: Final = "\ufeff"  # what editors on Windows put before UTF-8
+
+
 def open_table(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a local file for reading, see `opened_file`."""
-    return os.fdopen(opened_file(path)[0], "rb")
+    """Open a local file that is not compressed for reading.
+
+    Raises:
+        OSError: See `opened_file`; or it is compressed by gzip, whatever its name says.
+    """
+    file = os.fdopen(opened_file(path)[0], "rb")
+    if file.read(len(_GZIP)) == _GZIP:
+        file.close()
+        raise OSError(errno.EINVAL, "it is compressed by gzip: unpack it")
+    file.seek(0)
+    return file
 
 
-def read_table(path: str | os.PathLike[str], encoding: str = "utf-8") -> str:
-    """Read a text file.
+def read_table(path: str | os.PathLike[str]) -> str:
+    """Read a text file of UTF-8; a byte order mark is left out.
 
     Raises:
         OSError: See `open_table`.
-        UnicodeDecodeError: It is not text of this encoding.
+        UnicodeDecodeError: It is not UTF-8.
     """
-    with io.TextIOWrapper(open_table(path), encoding=encoding) as file:
+    with io.TextIOWrapper(open_table(path), encoding="utf-8-sig") as file:
         return file.read()
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON.
+    """Parse JSON; a byte order mark is left out.
 
     Raises:
         ValueError: It is not JSON (a `json.JSONDecodeError` with the position), or its values are nested too
             deep.
     """
     try:
-        return json.loads(text)
+        return json.loads(
+            text.removeprefix(_MARK) if isinstance(text, str) else text
+        )  # of bytes, it does so itself
     except RecursionError:
         raise ValueError("its values are nested too deep") from None
 

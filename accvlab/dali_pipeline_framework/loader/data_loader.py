@@ -14,6 +14,7 @@ import attrs
 from ..checks import listed
 from ..errors import NotSupportedError, SettingError
 from ..faults.fault_policy import FailedSample, FaultPolicy, SamplePolicy
+from ..pipeline.chain import step_name
 from ..pipeline.output_conversion import OutputType, RaggedArgument
 from ..pipeline.pipeline import PipelineInput
 from ..pipeline.pipeline_arguments import Device
@@ -288,7 +289,7 @@ class DataLoader(TorchInterface):
         ]
         planned = InputAdapter(run.bound.data_input).planned
         data = [summary(self.dataset), *([] if planned is None else [type(planned.sampler).__name__])]
-        names = [line.partition(": ")[2].partition("(")[0] for line in run.definition.chain_lines()[1:]]
+        names = [step_name(step) for step in run.definition.steps]
         lines = [f"{type(self).__name__}({', '.join(settings)})", f"input: {', '.join(data)}"]
         in_workers = run.pipeline.steps_in_workers
         for where, here in (("workers", names[:in_workers]), ("graph", names[in_workers:])):

@@ -284,9 +284,9 @@ class LoaderRun:
         self.ledger.close()
 
     def _compared_settings(self) -> Settings:
-        lines = self.definition.chain_lines()[1:]
+        lines, in_workers = self.definition.chain_lines()[1:], self.pipeline.steps_in_workers
         return compared_settings(
-            self.bound, self._settings.seed, lines, self._saved_fields, self.progress.next_start
+            self.bound, self._settings.seed, lines, in_workers, self._saved_fields, self.progress.next_start
         )
 
     def _log_sample_counts(self) -> None:

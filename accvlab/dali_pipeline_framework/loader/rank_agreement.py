@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, cast
 from ..checks import bullets
 from ..errors import SettingError
 from ..sources.shards import Shard
+from ..user_warnings import warn_user
 from .input_binding import LoaderInput
 from .progress import Position
 
@@ -23,6 +24,7 @@ _logger = logging.getLogger(__name__)
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _WORD = re.compile(r"[\w.+-]+")
+_STEPS_IN_WORKERS = "steps in the workers"
 # Of the loaders of this process that deal their data to shards.
 _numbers = itertools.count()
 
@@ -34,10 +36,10 @@ class RankAgreement:
     """Comparison of the settings of a loader between the ranks that share its data, once, in its first loop.
 
     The first rank that begins puts the digest of its settings, and these, in the store that all ranks share; the
-    others compare their own with it. One that differs raises, and leaves its own there for the first one to see at
-    its first batch. Nobody waits: where only some ranks run a loop, nothing happens. Loaders that deal their data
-    to shards are numbered in the order in which they are made, which must be the same on all ranks; others are not
-    compared.
+    others compare their own with it. One that differs raises, or warns where only the places of steps differ, and
+    leaves its own there for the first one to see at its first batch. Nobody waits: where only some ranks run a
+    loop, nothing happens. Loaders that deal their data to shards are numbered in the order in which they are made,
+    which must be the same on all ranks; others are not compared.
 
     What an earlier start of the ranks has left in a store that a launcher keeps is recognised by the number of the
     restart.
@@ -96,14 +98,27 @@ class RankAgreement:
         if differs:
             first, other = (own, there) if has_begun else (there, own)
             differences = _differences(*(json.loads(each.partition(" ")[2]) for each in (first, other)))
+            if differences.keys() == {_STEPS_IN_WORKERS}:  # by their GPUs, or since some have none
+                warn_user(
+                    f"Ranks that share the data of a loader run different steps in their workers "
+                    f"({differences[_STEPS_IN_WORKERS]}). Pixels may differ within the tolerance of the steps. "
+                    f"Pass `run` to the loader to have them run in the same place on all ranks."
+                )
+                return
+            listed = bullets(differences.values())
             raise SettingError(
-                f"Ranks that share the data of a loader have different settings:\n{bullets(differences)}\n"
+                f"Ranks that share the data of a loader have different settings:\n{listed}\n"
                 f"Give all of them the same, and load the same state on all of them."
             )
 
 
 def compared_settings(
-    bound: LoaderInput, seed: int, chain_lines: Sequence[str], fields: Mapping[str, str], start: Position
+    bound: LoaderInput,
+    seed: int,
+    chain_lines: Sequence[str],
+    steps_in_workers: int,
+    fields: Mapping[str, str],
+    start: Position,
 ) -> Settings:
     """Get what must be the same on all ranks that share the data of a loader.
 
@@ -111,6 +126,7 @@ def compared_settings(
         bound: The input.
         seed: Seed of the random draws.
         chain_lines: A line for each step, with its name before a colon.
+        steps_in_workers: How many of the steps run in the workers, with what they do to pixels; this may differ.
         fields: Types of the fields of the samples, by their paths.
         start: Where the first loop starts.
     """
@@ -122,6 +138,7 @@ def compared_settings(
         **bound.description,
         "fields of the samples (fingerprint)": _digest(fields),
         **{name: _ADDRESS.sub("", line) for name, line in lines.items()},
+        _STEPS_IN_WORKERS: steps_in_workers,
         "epoch of the first loop": start.epoch,
         "first batch of the first loop": start.batch,
     }
@@ -137,13 +154,13 @@ def _words(value: object) -> object:
     return sorted(_WORD.findall(value)) if isinstance(value, str) else value
 
 
-def _differences(first: tuple[int, Settings], other: tuple[int, Settings]) -> list[str]:
+def _differences(first: tuple[int, Settings], other: tuple[int, Settings]) -> dict[str, str]:
     (first_rank, firsts), (other_rank, others) = first, other
-    return [
-        f"{name}: {_shown(firsts, name)} on rank {first_rank}, {_shown(others, name)} on rank {other_rank}"
+    return {
+        name: f"{name}: {_shown(firsts, name)} on rank {first_rank}, {_shown(others, name)} on rank {other_rank}"
         for name in dict.fromkeys([*firsts, *others])
         if _words(firsts.get(name)) != _words(others.get(name))
-    ]
+    }
 
 
 def _shown(settings: Settings, name: str) -> str:

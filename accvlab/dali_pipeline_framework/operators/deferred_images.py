@@ -31,6 +31,7 @@ class DeferredImage:
         find_shape: Gives the shape after them; called only if a step reads the shape.
         path: Path of the image in the sample.
         parameters: For each change its numbers, in the order in which the step declares them.
+        decoder: Name of the step by which the graph decodes the file; empty for none so far.
     """
 
     source: Array
@@ -39,6 +40,7 @@ class DeferredImage:
     find_shape: Callable[[], tuple[int, ...]]
     path: FieldPath
     parameters: tuple[tuple[Value, ...], ...] = ()
+    decoder: str = ""
 
     @classmethod
     def of(cls, array: Array, path: FieldPath) -> DeferredImage:
@@ -72,12 +74,14 @@ class DeferredImage:
         """
         try:
             return np.array(image_arrays.image_size(self.source), np.float32)
-        except FieldValueError as error:  # maybe in a step that has not decoded it
-            raise FieldValueError(f"{format_path(self.path)}: {error}") from error
+        except FieldValueError as error:  # noticed by a step behind the decoder
+            fails = f"{self.decoder} cannot decode it. " if self.decoder else ""
+            raise FieldValueError(f"{format_path(self.path)}: {fails}{error}") from error
 
-    def decoded(self) -> DeferredImage:
-        """Record that a file is decoded as a whole, to RGB."""
-        changed = self.changed(find_shape=lambda: (*self.hw_of_file.astype(int).tolist(), 3))
+    def decoded(self, decoder: str) -> DeferredImage:
+        """Record that a file is decoded as a whole, to RGB, by a step of a name."""
+        named = attrs.evolve(self, decoder=decoder)
+        changed = named.changed(find_shape=lambda: (*named.hw_of_file.astype(int).tolist(), 3))
         return attrs.evolve(changed, ndim=3)
 
     def changed(
@@ -95,11 +99,10 @@ class DeferredImage:
             find_shape: Gives the shape after it, if a step reads it; the number of axes stays.
             dtype: Type after it; None where it stays.
         """
-        return DeferredImage(
-            self.source,
-            self.dtype if dtype is None else np.dtype(dtype),
-            self.ndim if shape is None else len(shape),
-            find_shape or self.find_shape if shape is None else lambda: shape,
-            self.path,
-            (*self.parameters, parameters),
+        return attrs.evolve(
+            self,
+            dtype=self.dtype if dtype is None else np.dtype(dtype),
+            ndim=self.ndim if shape is None else len(shape),
+            find_shape=find_shape or self.find_shape if shape is None else lambda: shape,
+            parameters=(*self.parameters, parameters),
         )

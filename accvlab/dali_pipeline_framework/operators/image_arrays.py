@@ -109,7 +109,7 @@ def begins_like_image(values: Array) -> bool:
 def _decoded_jpeg(encoded: _Bytes, as_bgr: bool, reduction: int, may_have_unused: bool) -> Array:
     simplejpeg = needed_package("simplejpeg")
     encoded = np.ascontiguousarray(encoded)
-    orientation = _orientation(encoded)
+    orientation = image_orientation(encoded)
     try:
         height, width, color_space = _header_of_jpeg(simplejpeg, encoded)
         if color_space in _CMYK:
@@ -155,7 +155,7 @@ def image_size(encoded: _Bytes) -> tuple[int, int]:
     if size is None or may_be_turned or too_many_pixels(*size):
         height, width = decoded_image(encoded).shape[:2]
         return height, width
-    return size[::-1] if is_jpeg and _orientation(encoded) > 4 else size
+    return size[::-1] if is_jpeg and image_orientation(encoded) > 4 else size
 
 
 @attrs.frozen
@@ -213,7 +213,7 @@ def _hw_of_jpeg(encoded: _Bytes) -> tuple[int, int] | None:
     except ValueError as error:
         raise _broken_jpeg(encoded, error) from error
     # A turned image would begin with the pixels at its end, which may be cut off by the reduction.
-    return None if color_space in _CMYK or _orientation(encoded) > 1 else (height, width)
+    return None if color_space in _CMYK or image_orientation(encoded) > 1 else (height, width)
 
 
 def _broken_jpeg(encoded: _Bytes, error: Exception) -> FieldValueError:
@@ -226,7 +226,7 @@ def _possible_reduction(hw: npt.NDArray[np.float32], least_scale: float) -> int:
     return next(factor for factor in (8, 4, 2, 1) if factor == 1 or least_scale * factor <= 1)
 
 
-def _orientation(jpeg: _Bytes) -> int:
+def image_orientation(jpeg: _Bytes) -> int:
     """Get the orientation in the EXIF data of a JPEG file, 1 to 8; 1 without EXIF data."""
     head = jpeg[:_MOST_HEAD].tobytes().partition(b"\xff\xda")[0]  # up to the pixels
     for found in _EXIF.finditer(head):

@@ -19,7 +19,7 @@ from nvidia.dali.pipeline import Pipeline
 from ..engine.dali.graph_definition import branched
 from ..engine.dali.texts import ASKS_FOR_DECODER, failing_with
 from ..errors import FieldValueError
-from ..sample_data.graph_mode import Decoding, do_not_convert, graph_context
+from ..sample_data.graph_mode import Decoding, Joining, do_not_convert, graph_context
 from .array_packages import needed_package
 from .functions import Array, Value, cast_array
 
@@ -47,10 +47,12 @@ def decoded_in_graph(
 
 
 @do_not_convert
-def decoded_in_one_batch(decode: Decoding, files: Sequence[DataNode]) -> Sequence[DataNode]:
-    """Decode files of a sample, with one operator for all of them where the batch of the pipeline has the room."""
+def clips_in_one_batch(decode: Decoding, join: Joining, clips: Sequence[Sequence[DataNode]]) -> Sequence[DataNode]:
+    """Decode and join the files of clips, all together where the batch of the pipeline has the room."""
     decode_together = graph_context.get().decode_together
-    return [*map(decode, files)] if decode_together is None else decode_together(decode, files)
+    if decode_together is None:
+        return [join([*map(decode, files)]) for files in clips]
+    return decode_together(decode, join, clips)
 
 
 @do_not_convert

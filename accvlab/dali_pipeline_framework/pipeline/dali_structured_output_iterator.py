@@ -14,7 +14,6 @@ from nvidia.dali.pipeline import Pipeline
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, SettingError
 from ..sample_data import SampleDataGroup
-from ..sample_data.batches import as_batch
 from ..sample_data.sample_data_group import nested_dictionary
 from ..sources.input_adapter import InputAdapter
 from ..threads import give_lock
@@ -251,13 +250,11 @@ class DALIStructuredOutputIterator:
             work = fed.note_delivered(len(values[0]) if values else 0)
             pipeline.times.work = pipeline.times.work.plus(work)
         result: Any = nested_dictionary(self._format, values) if self._to_dict else self._filled(values)
-        if self._post_process is None:
-            result = as_batch(result)
         times = pipeline.times
         times.run_ns += ran - began
         times.conversion_ns += (converted := perf_counter_ns()) - ran
         if self._post_process is not None:
-            result = as_batch(self._post_process(result))
+            result = self._post_process(result)
             times.post_process_ns += perf_counter_ns() - converted
         times.num_samples += len(values[0]) if values else pipeline.max_batch_size
         return result
@@ -279,7 +276,7 @@ class DALIStructuredOutputIterator:
         else:
             sample = self._next_of_foreign_iterator()
             result = sample.to_dictionary() if self._to_dict else sample
-        return as_batch(result if self._post_process is None else self._post_process(result))
+        return result if self._post_process is None else self._post_process(result)
 
     def _filled(self, values: Sequence[object]) -> SampleDataGroup:
         sample = self._blueprint.get_empty_like_self()

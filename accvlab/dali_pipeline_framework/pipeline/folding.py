@@ -25,7 +25,7 @@ from ..engine.dali.graph_definition import (
 from ..engine.transport import Delivery, FieldPlace
 from ..sample_data import GroupFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
-from ..sample_data.graph_mode import Decoding
+from ..sample_data.graph_mode import Decoding, Joining
 from ..sample_data.names import format_paths
 from ..workers.packing import TransportLayout
 from ..workers.samples import Items
@@ -90,7 +90,8 @@ class Folding:
     _slots: DataNode | None = attrs.field(default=None, init=False)
     _parts: dict[int, BatchPart] = attrs.field(factory=dict, init=False)
     _element_numbers: dict[int, DataNode] = attrs.field(factory=dict, init=False)
-    _selections: dict[int, list[DataNode]] = attrs.field(factory=dict, init=False)
+    _selections: dict[tuple[int, int], list[DataNode]] = attrs.field(factory=dict, init=False)
+    _folded_of: dict[tuple[str, ...], DataNode] = attrs.field(factory=dict, init=False)  # by its elements
     _sent: dict[tuple[Items, Level], DataNode] = attrs.field(factory=dict, init=False)
     _layouts: dict[int, str] = attrs.field(factory=dict, init=False)  # of what is sent
     _items_of_source: dict[str, Items] = attrs.field(factory=dict, init=False)  # by the name of the source's node
@@ -240,57 +241,84 @@ class Folding:
     def elements(self, field: FieldNodes) -> Sequence[DataNode]:
         """Get the nodes of the single elements of a field."""
         if field.elements is None and field.folded is not None:
-            rest = field.folded
-            elements = []
-            for selection in self._selection(field.level):
-                element, rest = split(rest, selection)
-                self._know(rest, None)
-                elements.append(element)
-            field.elements = [*elements, rest]
+            field.elements = self._parted(field.folded, field.level, WHOLE_SAMPLE)
+            self._folded_of[_key(field.elements)] = field.folded
             origin = self._origins.get(field.folded.name)
-            for index, element in enumerate(field.elements):
-                self._know(element, WHOLE_SAMPLE)
-                if origin is not None:
-                    self._origins[element.name] = (origin[0][index],), origin[1]
+            if origin is not None:
+                for item, element in zip(origin[0], field.elements, strict=True):
+                    self._origins[element.name] = (item,), origin[1]
         return field.elements or ()
 
-    def in_one_batch(self, decode: Decoding, files: Sequence[DataNode]) -> Sequence[DataNode]:
-        """Decode files; those that are as workers send them as elements of one array, wherever they are.
+    def in_one_batch(
+        self, decode: Decoding, join: Joining, clips: Sequence[Sequence[DataNode]]
+    ) -> Sequence[DataNode]:
+        """Decode and join clips; those of one length as elements of one array, wherever they are.
 
         Args:
             decode: Defines the decoder.
-            files: Nodes of image files, of the whole sample.
+            join: Defines what joins the frames of a clip.
+            clips: Nodes of the image files of each clip, of the whole sample.
         """
-        made: list[DataNode] = []
-        for number in range(0, len(files), self.num_slots):
-            nodes = files[number : number + self.num_slots]
-            level = Level(((),), (len(nodes),))
-            sent = self.sent_items(FieldNodes(level, "", None, nodes))
-            if sent is None:
-                made += map(decode, nodes)
-                continue
-            with without_conditionals():
-                node = decode(self.send(sent, _DT.UINT8, level))
-                self._know(node, level)
-                made += self.elements(FieldNodes(level, "", node))
-        return made
+        alike: dict[int, list[int]] = {}
+        made: dict[int, DataNode] = {}
+        for number, files in enumerate(clips):
+            if self.sent_items(FieldNodes(WHOLE_SAMPLE, "", None, files)) is None:  # a step has made them
+                made[number] = join([*map(decode, files)])
+            else:
+                alike.setdefault(len(files), []).append(number)
+        for numbers in alike.values():
+            for start in range(0, len(numbers), self.num_slots):
+                together = numbers[start : start + self.num_slots]
+                nodes = self._clips(decode, join, [clips[number] for number in together])
+                made.update(zip(together, nodes, strict=True))
+        return [made[number] for number in range(len(clips))]
 
-    def _selection(self, level: Level) -> list[DataNode]:
-        """Predicates that cut a folded field into its elements: 0 of all, 1 of the rest, and so on."""
+    def _clips(self, decode: Decoding, join: Joining, clips: Sequence[Sequence[DataNode]]) -> Sequence[DataNode]:
+        """Decode frame by frame: those of one time are then together for all clips, and are joined as they are."""
+        num_clips, by_frame = len(clips), [*zip(*clips, strict=True)]
+        level, num_at_once = Level(((),), (num_clips,)), self.num_slots // num_clips
+        frames: list[DataNode] = []
+        with without_conditionals():
+            for start in range(0, len(by_frame), num_at_once):
+                files = [*itertools.chain(*by_frame[start : start + num_at_once])]
+                of_files = Level(((),), (len(files),))
+                sent = self.sent_items(FieldNodes(of_files, "", None, files)) or ()
+                node = decode(self.send(sent, _DT.UINT8, of_files))
+                self._know(node, of_files)
+                frames += self._parted(node, of_files, level)
+            with self.part(level).defining(False, lambda made, part: self.note_given(part, level)) as to_part:
+                clip = to_part(join(frames))
+            self._know(clip, level)
+            return self.elements(FieldNodes(level, "", clip))
+
+    def _parted(self, node: DataNode, level: Level, of_parts: Level) -> Sequence[DataNode]:
+        """Cut a folded field into parts of some elements each: the first ones, the next ones, and so on."""
+        parts = []
+        for selection in self._selection(level, of_parts.count):
+            part, node = split(node, selection)
+            self._know(node, None)
+            parts.append(part)
+        parts.append(node)
+        for part in parts:
+            self._know(part, of_parts)
+        return parts
+
+    def _selection(self, level: Level, size: int = 1) -> list[DataNode]:
+        """Predicates that cut a folded field into parts: that of the first elements, of the rest, and so on."""
         count = level.count
-        if count == 1:
+        if count == size:
             return []
-        if count not in self._selections:
-            sent = self._add_output(_DT.INT32)
-            rest = self.part(level).of(sent)
-            self._element_numbers[count] = sent
-            self._selections[count] = []
-            for element in range(count - 1):
-                selection = rest == element
-                self._selections[count].append(selection)
+        if (count, size) not in self._selections:
+            if count not in self._element_numbers:
+                self._element_numbers[count] = self._add_output(_DT.INT32)
+            rest = self.part(level).of(self._element_numbers[count])
+            self._selections[count, size] = []
+            for end in range(size, count, size):
+                selection = rest < end
+                self._selections[count, size].append(selection)
                 _, rest = split(rest, selection)
                 self.own_nodes += [selection, rest]
-        return self._selections[count]
+        return self._selections[count, size]
 
     def values(self, sample: FoldedSample, is_folded: bool, checks_types: bool) -> SampleDataGroup:
         """Get a sample as steps see it: with folded arrays, or with all elements."""
@@ -330,8 +358,11 @@ class Folding:
             elements = [nodes[member] for member in leaf.members]
             field = unchanged.get(_key(elements))
             if field is None or field.level.count != leaf.level.count:
-                field = FieldNodes(leaf.level, changed_by, None, elements)
-                if len(elements) == 1:
+                folded = self._folded_of.get(_key(elements))  # which has been cut into these
+                field = FieldNodes(leaf.level, changed_by, folded, elements)
+                if folded is not None:
+                    self.note_given(folded, leaf.level)
+                elif len(elements) == 1:
                     field.folded = elements[0]
                 for element in elements:
                     self.note_given(element)

@@ -44,7 +44,7 @@ from ..sample_data.graph_mode import GraphContext, Within, do_not_convert, graph
 from ..sample_data.names import format_path
 from ..workers.packing import TransportLayout
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
-from .chain import ArraySteps, Chain, Placement
+from .chain import ArraySteps, Chain, Placement, step_name
 from .folding import FieldNodes, FoldedSample, Folding, NotFoldableError
 from .pipeline_arguments import PipelineArguments
 
@@ -221,7 +221,7 @@ class Graph:
 
     def stage_name(self, number: int) -> str:
         """Name of the step at a position, for people."""
-        return f"step {number} ({type(self.chain.steps[number]).__name__})"
+        return f"step {number} ({step_name(self.chain.steps[number])})"
 
     @do_not_convert
     def define(self) -> tuple[DataNode, ...]:

@@ -218,11 +218,11 @@ class OutputConverter:
                 entries = self._delivery.entries_of(place, len(whole) // place.count)
                 return whole[entries.start : entries.stop : entries.step]
             tensors = batch.outputs[place.output]
-            if place.count > 1:
-                tensors = self._delivery.element_of(tensors, place, contiguous=True)
-                if tensors.is_dense_tensor():
-                    return self._arrays.of_tensor(tensors.as_tensor())
-            shapes = tensors.shape()
+            entries = self._delivery.entries_of(place, len(tensors) // place.count)
+            of_element = [tensors[index] for index in entries]
+            shapes = [each.shape() for each in of_element]
+            if all(shape == shapes[0] for shape in shapes):  # only other elements have other shapes
+                return self._arrays.of_tensors(of_element)
         raise self._ragged_error([tuple(shape) for shape in shapes], place.dtype == np.uint8, self._paths[member])
 
     def _differing_elements(self, shapes: Mapping[FieldPath, tuple[int, ...]]) -> OutputError:
@@ -297,6 +297,10 @@ class _NumpyArrays:
         array = np.asarray(tensor.as_cpu() if isinstance(tensor, TensorGPU) else tensor)
         return array.copy() if self._must_copy else array
 
+    def of_tensors(self, tensors: Sequence[TensorCPU | TensorGPU]) -> OutputArray:
+        """Copy tensors of one shape into an array of all of them."""
+        return np.stack([np.asarray(each.as_cpu() if isinstance(each, TensorGPU) else each) for each in tensors])
+
     def of_numpy(self, array: Array) -> OutputArray:
         return array
 
@@ -324,6 +328,16 @@ class _TorchArrays:
         array = self._torch.from_numpy(np.asarray(tensor))  # a quarter of the cost of DLPack
         return array.clone() if self._must_copy else array
 
+    def of_tensors(self, tensors: Sequence[TensorCPU | TensorGPU]) -> OutputArray:
+        """Copy tensors of one shape into a tensor of all of them; on a GPU, the host does not wait."""
+        first: Any = tensors[0]
+        if not isinstance(first, TensorGPU):
+            return self._torch.from_numpy(np.stack([np.asarray(each) for each in tensors]))
+        copies = self._empty_like(first, len(tensors))
+        for copy, tensor in zip(copies, tensors, strict=True):
+            self._copy(tensor, copy)
+        return copies
+
     def _of_gpu(self, tensor: Any) -> OutputArray:
         """Copy a tensor into PyTorch's memory, in its stream, for which the host does not wait.
 
@@ -331,12 +345,20 @@ class _TorchArrays:
         where anything on it has failed, e.g. an index in the user's model. DALI does not use its memory again
         before the stream has copied it.
         """
-        torch, number = self._torch, tensor.device_id()
         if self._gpu_views:
-            return torch.from_dlpack(tensor)
+            return self._torch.from_dlpack(tensor)
+        copy = self._empty_like(tensor)
+        self._copy(tensor, copy)
+        return copy
+
+    def _empty_like(self, tensor: Any, *in_front: int) -> OutputArray:
+        torch = self._torch
         # DALI's own function has no unsigned types of more than 8 bits.
         dtype = torch.from_numpy(np.empty(0, get_numpy_type_for_dali_type(tensor.dtype))).dtype
-        copy = torch.empty(tensor.shape(), dtype=dtype, device=torch.device("cuda", number))
-        stream = ctypes.c_void_p(self.current_stream(number).cuda_stream)
+        return torch.empty(
+            [*in_front, *tensor.shape()], dtype=dtype, device=torch.device("cuda", tensor.device_id())
+        )
+
+    def _copy(self, tensor: Any, copy: OutputArray) -> None:
+        stream = ctypes.c_void_p(self.current_stream(tensor.device_id()).cuda_stream)
         tensor.copy_to_external(ctypes.c_void_p(copy.data_ptr()), stream, non_blocking=True)
-        return copy

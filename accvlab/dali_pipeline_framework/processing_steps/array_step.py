@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali.data_node import DataNode
 
-from ..draws.draw_scope import ArrayDraws, declared_draws, path_in_sample, step_context
+from ..draws.draw_scope import Draws, declared_draws, path_in_sample, step_context
+from ..draws.random_draws import RandomDraw
 from ..engine.dali.graph_definition import python_operator
 from ..errors import FieldValueError, FrameworkError, NotSupportedError, text_of
 from ..operators.deferred_images import DeferredImage
@@ -59,9 +60,9 @@ class ArrayStep(PipelineStepBase):
         class Noise(ArrayStep):
             draws = [UniformDraw("strength", 0, 10)]
 
-            def arrays(self, data):
+            def arrays(self, data, draws):
                 image = data["image"]
-                noise = np.random.normal(0, self.draw("strength"), image.shape)
+                noise = np.random.normal(0, draws["strength"], image.shape)
                 data["image"] = np.clip(image + noise, 0, 255).astype(np.uint8)
                 return data
     """
@@ -69,8 +70,14 @@ class ArrayStep(PipelineStepBase):
     only_in_workers: bool = True
 
     @abstractmethod
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        """Apply the step to a sample of arrays. ``data`` may be changed and returned, not the arrays in it."""
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
+        """Apply the step to a sample of arrays.
+
+        Args:
+            data: The sample; it may be changed and returned, not the arrays in it.
+            draws: The numbers of the declared draws of the step by name, float32 or int32: an array, or a NumPy
+                number for a draw without a shape.
+        """
 
     @property
     def has_array_form(self) -> bool:
@@ -168,7 +175,7 @@ class _OnArrays:
         use: The fields whose values come, and the images whose shapes follow.
         computed: Paths of the fields whose values are returned.
         pixels: The images whose parameters follow, with the names and types of these.
-        draws: Names of the draws whose numbers come last.
+        draws: The draws whose numbers come last, by name.
     """
 
     step: ArrayStep
@@ -177,13 +184,11 @@ class _OnArrays:
     use: FieldUse
     computed: Sequence[FieldPath]
     pixels: PixelChanges
-    draws: Sequence[str] = ()
-    _given: ArrayDraws = attrs.field(factory=ArrayDraws, init=False)
-    _apply: ArrayApplication = attrs.field(init=False)
+    draws: Mapping[str, RandomDraw] = attrs.field(factory=dict)
+    _apply: ArrayApplication = attrs.field(factory=ArrayApplication, init=False)
 
     def __attrs_post_init__(self) -> None:
         """Set up what applies the step."""
-        self._apply = ArrayApplication(self._given)
         self._apply.defers_pixels = True
 
     @property
@@ -196,10 +201,10 @@ class _OnArrays:
         layouts = [leaf.content.layout or "" for leaf in leaves] + [""] * sum(map(len, self.pixels.values()))
         if not layouts:
             return ()
-        self.draws = [*declared_draws(self.step, SampleDataGroup.from_format(self.before))]
+        self.draws = declared_draws(self.step, SampleDataGroup.from_format(self.before))
         inputs = [nodes[path].cpu() if nodes[path].device == "gpu" else nodes[path] for path in self._values]
         inputs += [nodes[path].shape() for path in self.use.shapes]
-        inputs += self.step.draw_nodes(self.draws)
+        inputs += self.step.draw_nodes([*self.draws])
         # The size of the batch is that of an input.
         return python_operator(self, inputs or [node.shape() for node in nodes.values()][:1], layouts)
 
@@ -226,13 +231,13 @@ class _OnArrays:
         # Copies, since DALI uses the memory again.
         given: dict[FieldPath, Any] = {path: np.array(next(remaining)) for path in self._values}
         shapes = {path: tuple(next(remaining).tolist()) for path in self.use.shapes}
-        self._given.begin_with(dict(zip(self.draws, remaining, strict=False)))
+        draws = {name: np.asarray(next(remaining), draw.numpy_dtype)[()] for name, draw in self.draws.items()}
         leaves = zip(self.before.flat_paths, self.before.flat_leaves, strict=True)
         sample = SampleDataGroup.from_format(self.before)
         sample.set_apply_mapping(False)
         sample.set_do_convert(False)
         sample.set_data([given[path] if path in given else _left(leaf, path, shapes) for path, leaf in leaves])
-        result = self._apply(self.step, sample)
+        result = self._apply(self.step, sample, draws)
         values: list[_Array] = [np.asarray(result.get_item_in_path(path)) for path in self.computed]
         for path, parameters in self.pixels.items():
             noted = result.get_item_in_path(path).parameters[-1] if parameters else ()

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..draws.draw_scope import Draws
 from ..operators.deferred_images import DeferredImage
 from ..operators.element_selection import leaf_at
 from ..operators.functions import Array, Value
@@ -58,7 +59,7 @@ class FieldStep(ArrayStep):
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
         """Adjust the format of a field; called where there are no problems."""
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         for path in find_paths(data, self._names()):
             self._change_field(data, path)
@@ -83,7 +84,7 @@ class FieldStep(ArrayStep):
 class PixelStep(FieldStep):
     """Changes each image of some names, anywhere in the sample, by parameters that are computed first.
 
-    The parameters are nodes or arrays. By them an image is changed as a node (``_in_graph``), or as an array
+    The parameters are nodes or arrays. By them an image is changed as a node (`graph`), or as an array
     (``_on_array``), or its change is noted for the graph (``_deferred``). A derived class sets
     ``_image_name`` or ``_image_names``, and the attributes below that differ.
     """
@@ -102,13 +103,13 @@ class PixelStep(FieldStep):
         """Names and types of the parameters, see `_parameters`."""
         return {}
 
-    def _parameters(self) -> Parameters:
+    def _parameters(self, draws: Draws) -> Parameters:
         """Compute what all images of a sample share; return a function that gives the parameters of an image."""
         return lambda image, leaf: ()
 
     @abstractmethod
-    def _in_graph(self, image: DataNode, leaf: LeafFormat, *args: Any, **kwargs: Any) -> DataNode:
-        """Change a node by its parameters; ``leaf`` is the format before the step."""
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, *args: Any, **parameters: Any) -> DataNode:
+        """See `PipelineStepBase.graph`."""
 
     @abstractmethod
     def _on_array(self, image: Array, leaf: LeafFormat, *args: Any, **kwargs: Any) -> Array:
@@ -145,21 +146,16 @@ class PixelStep(FieldStep):
         images = self._image_paths(data_empty)
         return dict.fromkeys(images, self._parameter_types) if self.has_graph_form else None
 
-    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
-        """See `PipelineStepBase.graph`."""
-        changed: DataNode = self._in_graph(image, leaf, *parameters.values())
-        return changed
-
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """The shapes of the images, if the parameters depend on them."""
         return FieldUse(shapes=self._image_paths(data_empty) if self._reads_shapes else ())
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         paths = self._image_paths(data)
         if not paths:
             return data
-        parameters = self._parameters()
+        parameters = self._parameters(draws)
         for path in paths:
             with naming_field(path):
                 changed = self._changed(data.get_item_in_path(path), leaf_at(data, path), parameters)

@@ -18,7 +18,9 @@ from nvidia.dali.pipeline import Pipeline
 from ..checks import choice
 from ..draws.draw_scope import (
     ArrayDraws,
+    Draws,
     RunningStep,
+    SampleDraws,
     declared_draws,
     draw_of,
     path_in_sample,
@@ -88,8 +90,10 @@ class ArrayApplication:
         self._draws = draws or ArrayDraws()
         self._declared: dict[tuple[int, int], _Declared] = {}
 
-    def __call__(self, step: PipelineStepBase, data: SampleDataGroup) -> SampleDataGroup:
-        """Apply a step to a sample, or to a group of it.
+    def __call__(
+        self, step: PipelineStepBase, data: SampleDataGroup, draws: Draws | None = None
+    ) -> SampleDataGroup:
+        """Apply a step to a sample, or to a group of it; ``draws`` has its draws, if they are at hand.
 
         Returns:
             The result, in a group of its own. Arrays that the step left alone are the same objects.
@@ -106,8 +110,9 @@ class ArrayApplication:
             if not isinstance(image, DeferredImage):
                 given.set_item_in_path(path, DeferredImage.of(image, path_in_sample(path)))
         try:
-            with RunningStep(step, declared.draws, self._draws, self), one_thread_of_opencv():
-                result = step.arrays(given)
+            numbers = SampleDraws(step, declared.draws, self._draws) if draws is None else draws
+            with RunningStep(step, {}, self._draws, self), one_thread_of_opencv():
+                result = step.arrays(given, numbers)
         except Exception as error:  # of the step; what is not explained is raised as it is
             # OpenCV only says that a deferred image is no array.
             text = text_of(error)
@@ -338,7 +343,8 @@ class PipelineStepBase(ABC):
                     raise ValueError(f"{self._name}: must be FLOAT")
                 return data_empty
 
-    A step that draws random numbers declares them as `draws`, and gets them in ``_process`` from `draw`.
+    A step that draws random numbers declares them as `draws`. ``arrays`` gets the numbers of a sample;
+    ``_process`` gets the nodes from `draw`.
     What it needs of images, and what it leaves, it declares in `declare_images`. The format of fields that it does
     not name there, or change in the format method, stays as it is.
 
@@ -384,8 +390,8 @@ class PipelineStepBase(ABC):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         """Define the operators of this step. ``data`` may be changed and returned."""
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        """Apply the step to a sample of arrays, see `ArrayStep`."""
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
+        """Apply the step to a sample of arrays, see `ArrayStep.arrays`."""
         raise NotImplementedError
 
     @property
@@ -476,14 +482,15 @@ class PipelineStepBase(ABC):
         """
         return None if self.reads_pixels else {}
 
-    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, *args: Any, **parameters: Any) -> DataNode:
         """Change the pixels of an image in the graph, see `declare_pixel_changes`.
 
         Args:
             image: The image, or the bytes of its file.
             leaf: Its format before the step.
             name: Name of its field.
-            **parameters: The parameters, on the CPU.
+            *args: Not used: a step may name its parameters.
+            **parameters: Nodes of the parameters, by name, on the CPU.
         """
         raise NotImplementedError
 
@@ -507,10 +514,7 @@ class PipelineStepBase(ABC):
 
     @do_not_convert
     def draw(self, name: str) -> Any:
-        """Get a declared draw.
-
-        In ``_process`` it is a node on the CPU with the numbers of each sample; in ``arrays`` the numbers
-        of the sample, float32 or int32: an array, or a NumPy number for a draw without a shape.
+        """Get the node of a declared draw in ``_process``: on the CPU, with the numbers of each sample.
 
         In a pipeline of a `PipelineDefinition` over a callable input, they are a function of the seed and of the
         value of the key (the sample, its sequence, ...). Where nobody can supply them (an iterable input; a step

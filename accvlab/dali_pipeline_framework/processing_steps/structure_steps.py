@@ -12,6 +12,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import choice, did_you_mean, number, text
+from ..draws.draw_scope import Draws
 from ..engine.dali.graph_definition import branched
 from ..errors import FieldValueError, SettingError
 from ..operators import functions
@@ -133,7 +134,8 @@ class AxesLayoutSetter(PixelStep):
     def _names(self) -> Sequence[Name]:
         return self._names_fields_to_set
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name) -> DataNode:
+        """See `PipelineStepBase.graph`."""
         return fn.reshape(image, layout=self._layout_to_set)
 
     def _on_array(self, image: Array, leaf: LeafFormat) -> Array:
@@ -295,7 +297,7 @@ class UnneededFieldRemover(ArrayStep):
 
     reads_pixels = False
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         for name in self._unneeded_field_names:
             data.remove_all_occurrences(name)
@@ -319,7 +321,7 @@ class UnneededFieldRemover(ArrayStep):
                         f"No field has the name {name!r}, which looks misspelt.{meant}", error_type=KeyError
                     )
         search.raise_problems()
-        return self.arrays(data_empty)
+        return self.arrays(data_empty, {})
 
 
 def _without_digits(name: str) -> str:

@@ -329,27 +329,34 @@ class Windows(BlueprintProvider):
     def _require_other_frames(self, window: _Window, rows: Int64Array) -> None:
         """Refuse a window that would have no frame but that of the moment, at each moment."""
         others, own = window.at(window.offsets[window.offsets != 0]), window.at(np.zeros(1))
+        are_beyond = True
         for part in _parts(rows) * bool(len(others.offsets)):
             frames = self._frames(others, rows[part])
-            is_other = ~frames.is_pad
+            is_other, are_beyond = ~frames.is_pad, are_beyond and bool(frames.is_pad.all())
             if len(window.offsets) > 1:  # one alone may correct a delay
                 is_other &= frames.rows != self._frames(own, rows[part]).rows
             if (is_other | frames.is_missing).any():
                 return
         if len(others.offsets):
             unit = "seconds" if self.unit == "s" else "frames"
+            why, cause = "no other offset has another frame of its sequence", ", or too short"
+            if are_beyond:
+                why, cause = "each other offset is beyond the ends of every sequence", ""
             raise SettingError(
-                f"The window of {window} {self.unit} would repeat the frame of the moment: no other offset has "
-                f"another frame of its sequence. {self._longest()}. Offsets are in {unit}: are these in another "
-                f"unit, too long, or too short?"
+                f"The window of {window} {self.unit} would repeat the frame of the moment: {why}. "
+                f"{self._longest()}. Offsets are in {unit}: are these in another unit{cause}?"
             )
 
     def _longest(self) -> str:
         lengths = np.diff(self._bounds)
-        if self.unit == "frames":
-            return f"The longest of {len(lengths)} sequence(s) has {lengths.max()} frame(s)"
-        spans_s = self._moments.values[self._bounds[1:] - 1] - self._moments.values[self._bounds[:-1]]
-        return f"The longest of {len(lengths)} sequence(s) lasts {spans_s.max():g} s"
+        longest = f"has {lengths.max()} frame(s)"
+        if self.unit == "s":
+            spans_s = self._moments.values[self._bounds[1:] - 1] - self._moments.values[self._bounds[:-1]]
+            longest = f"lasts {spans_s.max():g} s"
+        num_missing = len(getattr(self.data_provider, "missing_frames", ()))
+        advice = f"; {num_missing} frames of cameras are missing, and end sequences unless `missing` is 'bridge' "
+        advice += "(with another `reference_camera` it may be fewer)"
+        return f"The longest of {len(lengths)} sequence(s) {longest}{advice * bool(num_missing)}"
 
     def _described(self) -> str:
         return "; ".join(f"{window} {self.unit}" for window in self._windows)

@@ -1,5 +1,4 @@
 from ..errors import FormatProblem as FormatProblem
-from .batches import Batch as Batch
 from .conversion import FieldValue as FieldValue
 from .conversion import ValueMapping as ValueMapping
 from .formats import ENCODED_IMAGE as ENCODED_IMAGE

@@ -31,6 +31,8 @@ def methods_not_converted(cls: _Class) -> _Class:
 
 
 Decoding: TypeAlias = Callable[[DataNode], DataNode]
+Joining: TypeAlias = Callable[[Sequence[DataNode]], DataNode]
+"""Makes a clip of its frames."""
 
 
 class GraphContext(NamedTuple):
@@ -38,12 +40,13 @@ class GraphContext(NamedTuple):
 
     Attributes:
         is_folded: Whether each field that a step sees represents all elements of an array (see `FoldedFormat`).
-        decode_together: Decodes files of a sample by one operator; None where the batch has no room for that.
+        decode_together: Decodes the files of clips of a sample by one operator, and joins them by one; None where
+            the batch has no room for that.
         decoder_options: Settings of the decoders on a GPU.
     """
 
     is_folded: bool = False
-    decode_together: Callable[[Decoding, Sequence[DataNode]], Sequence[DataNode]] | None = None
+    decode_together: Callable[[Decoding, Joining, Sequence[Sequence[DataNode]]], Sequence[DataNode]] | None = None
     decoder_options: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -68,4 +71,12 @@ class Within(Generic[_T]):  # no generator: it is entered for each step and samp
         self._variable.reset(self._token)
 
 
-__all__ = ["Decoding", "GraphContext", "Within", "do_not_convert", "graph_context", "methods_not_converted"]
+__all__ = [
+    "Decoding",
+    "GraphContext",
+    "Joining",
+    "Within",
+    "do_not_convert",
+    "graph_context",
+    "methods_not_converted",
+]

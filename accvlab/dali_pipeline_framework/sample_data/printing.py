@@ -38,9 +38,10 @@ def tree_text(group: SampleDataGroup, with_details: bool, indent: str = "") -> s
     return "".join([*lines, f"{indent}}}\n"])
 
 
-def titled(title: str, value: Any) -> str:
-    """Write the number of fields of a sample or a batch, and a line for each."""
-    return "\n".join([f"{title} of {len([*_fields(value)])} fields", *_lines(value, _MOST_LINES - 1)])
+def sample_text(sample: SampleDataGroup) -> str:
+    """Write the number of fields of a sample, and a line for each."""
+    title = f"SampleDataGroup of {sample.format.num_leaves} fields"
+    return "\n".join([title, *_lines(sample, _MOST_LINES - 1)])
 
 
 def describe_batch(batch: Any) -> str:

@@ -627,7 +627,7 @@ class SampleDataGroup:
         return self.type_matches(other) and all(map(same_value, mine, theirs))
 
     def __repr__(self) -> str:
-        return printing.titled("SampleDataGroup", self)
+        return printing.sample_text(self)
 
     def __str__(self) -> str:
         return printing.tree_text(self, with_details=True)

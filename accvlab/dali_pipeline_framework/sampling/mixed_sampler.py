@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from numbers import Real
-from typing import Final, SupportsIndex
+from typing import Final
 
 import attrs
 import numpy as np
@@ -18,7 +18,6 @@ from cachetools import LRUCache
 from ..checks import MOST_SAMPLES, elements, setting_error, whole_number
 from ..draws.keyed_draws import Int64Array
 from ..errors import SettingError
-from .arithmetic.keyed_permutation import PermutationTable
 from .arithmetic.last_batch import LastBatch
 from .planned_sampler import PlannedSampler
 from .plans.epoch_plans import EpochOrder, Order
@@ -41,7 +40,6 @@ class MixtureSchedule:
 
     Attributes:
         num_components: Number of components.
-        is_exact: Whether the requested rates are the fractions that are kept (within 1e-9, so 0.1 is 1/10).
         period: Number of positions after which the schedule repeats.
 
     Example::
@@ -49,15 +47,12 @@ class MixtureSchedule:
         >>> schedule = MixtureSchedule([0.5, 0.25, 0.25])
         >>> schedule.locate(np.arange(8))[0].tolist()
         [0, 1, 0, 2, 0, 1, 0, 2]
-        >>> schedule.counts(6).tolist()
-        [3, 2, 1]
     """
 
     def __init__(self, rates: Iterable[float | Fraction]) -> None:
         """Choose the fractions: ``(K,)`` rates, at most 65536; above 0, with the sum 1 (within 1e-6)."""
         requested = _checked_rates(rates)
         shares = exact_shares(requested)
-        self.is_exact: Final = shares is not None
         if shares is None:
             shares = [max(1, round(rate * MAX_PERIOD)) for rate in requested]
         self._shares = np.array(shares, dtype=np.int64) // math.gcd(*shares)
@@ -71,7 +66,8 @@ class MixtureSchedule:
     def rates(self) -> tuple[Fraction, ...]:
         """The rates that are kept exactly; their sum is 1.
 
-        They are the requested rates where `is_exact`; else multiples of about 1/65536 next to them, at least one.
+        They are the requested rates (within 1e-9, so 0.1 is 1/10) where these have a common denominator of at most
+        65536; else multiples of about 1/65536 next to them, at least one.
         """
         return tuple(Fraction(share, self.period) for share in self._shares.tolist())
 
@@ -86,14 +82,6 @@ class MixtureSchedule:
         periods, offsets = np.divmod(positions, self.period)
         components = components_of[offsets].astype(np.int64)
         return components, periods * self._shares[components] + ranks_of[offsets]
-
-    def counts(self, num_positions: SupportsIndex) -> Int64Array:
-        """Count the positions of each component among the first ones: ``(K,)`` int64."""
-        number = whole_number(num_positions, "num_positions", at_least=0)
-        periods, rest = divmod(number, self.period)
-        in_rest = np.bincount(self._table[0][:rest], minlength=self.num_components)
-        counts: Int64Array = periods * self._shares + in_rest
-        return counts
 
     @functools.cached_property
     def _table(self) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int32]]:
@@ -273,9 +261,6 @@ class MixedSampler(PlannedSampler):
         """Whether all components know their sequences."""
         return all(sampler.knows_sequences for sampler in self._samplers)
 
-    def _exact_settings(self) -> tuple[Hashable, ...]:
-        return (*super()._exact_settings(), self._schedule.rates, *self._samplers)
-
 
 @attrs.frozen(eq=False)
 class MixedOrder(Order):
@@ -303,31 +288,17 @@ class _Mixed:
         self._epochs: LRUCache[tuple[int, int], EpochOrder] = LRUCache(4 * len(order.orders))
         self._sizes = np.array([each.num_positions for each in order.orders], np.int64)
         self._offsets = np.array(order.first_units, np.int64)
-        # The permutations of the components, and of which epochs they are.
-        self._table = PermutationTable(len(order.orders))
-        self._table_epochs = np.full(len(order.orders), -1, np.int64)
 
     def units(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
         components, in_component = self._schedule.locate(positions + self._first_position)
         epochs, in_epoch = np.divmod(in_component, self._sizes[components])
-        if (self._table_epochs[components] == epochs).all():  # the usual case, which must be fast
-            units = self._table.items(components, in_epoch)
-        else:
-            units = self._units_one_by_one(components, epochs, in_epoch)
-        return units + self._offsets[components], positions + 1
-
-    def _units_one_by_one(self, components: Int64Array, epochs: Int64Array, in_epoch: Int64Array) -> Int64Array:
         units = np.empty(len(components), np.int64)
         for component in distinct(components):
             slots = np.flatnonzero(components == component)
             for epoch in distinct(epochs[slots]):
                 now = slots[epochs[slots] == epoch]
-                order = self._epoch_of(component, epoch)
-                units[now] = order.units(in_epoch[now])[0]
-                if order.permutation is not None:
-                    self._table[component] = order.permutation
-                    self._table_epochs[component] = epoch
-        return units
+                units[now] = self._epoch_of(component, epoch).units(in_epoch[now])[0]
+        return units + self._offsets[components], positions + 1
 
     def _epoch_of(self, component: int, epoch: int) -> EpochOrder:
         order = self._epochs.get((component, epoch))

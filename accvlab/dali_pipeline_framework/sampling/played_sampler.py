@@ -250,10 +250,6 @@ class PlayedSampler(RandomAccessSampler):
         num_slots = num_batches * self.total_batch_size
         return SampleCounts.of_slots(self.last_batch, num_batches, num_slots, num_samples, num_delivered)
 
-    # Two samplers with the same first batch may differ in later ones.
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
     def describe(self) -> Description:
         """Describe the known part of the order: the class of the sampler and its first batch."""
         return {"sampler": self._name, "first_batch": digest(self._table.epochs[0][0])}

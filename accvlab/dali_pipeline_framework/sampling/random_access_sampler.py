@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import attrs
@@ -75,10 +75,6 @@ class RandomAccessSampler(SamplerBase):
 
     The published interface (`get_next_batch_indices`, `reset`, `length`) steps through the batches. It is for
     hand-written loops; inputs do not use it.
-
-    Samplers of the same class are equal if `describe` and their settings are: then they plan the same batches.
-    The position in the published interface does not count. A subclass that does not override `describe` equals
-    only itself.
 
     Example::
 
@@ -317,22 +313,6 @@ class RandomAccessSampler(SamplerBase):
     def length(self) -> int | None:
         """Number of batches of the first epoch, or None where the sampler is endless."""
         return self.num_batches(0)
-
-    def _exact_settings(self) -> tuple[Hashable, ...]:
-        """Settings that count, in addition to `describe`, when samplers are compared."""
-        return (self._total_batch_size, self._last_batch, self._num_shards, self._history)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RandomAccessSampler) and self._identity == other._identity
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
-
-    @property
-    def _identity(self) -> tuple[Hashable, ...]:
-        if type(self).describe is RandomAccessSampler.describe:
-            return (id(self),)
-        return (type(self), *self.describe().items(), *self._exact_settings())
 
     def __repr__(self) -> str:
         settings = {**self.describe(), "total_batch_size": self._total_batch_size, "last_batch": self.last_batch}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import os
 import sys
 import time
@@ -15,8 +16,9 @@ import numpy as np
 from nvidia.dali.types import DALIDataType
 
 from ..checks import file_path, number
+from ..draws.draw_scope import Draws
 from ..errors import FrameworkError, SettingError, TooManyFailedError
-from ..faults.fault_policy import FailedSample, FaultPolicy, Quarantine, summary_of
+from ..faults.fault_policy import FailedSample, FailedSamples, FaultPolicy, Quarantine, summary_of
 from ..limits.control_groups import num_usable_cores
 from ..limits.file_limits import checked_worker_count
 from ..loader.data_loader import DataLoader, run_of
@@ -65,7 +67,7 @@ class _ImageDecoding(ArrayStep):
 
     array_form_needs = DECODING_NEEDS
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         are_images = []
         for path, leaf in zip(data.format.flat_paths, data.format.flat_leaves, strict=True):
             value, is_image = data.get_item_in_path(path), leaf.content.is_encoded and not leaf.content.codecs
@@ -163,7 +165,7 @@ def run_lint(
         stacks_after=None,
     )
     start_s = time.perf_counter()
-    with lint(find(), faults, count) as loader, _progress(len(loader)) as progress:
+    with _unlogged_faults(), lint(find(), faults, count) as loader, _progress(len(loader)) as progress:
         num_samples, batches = len(loader), iter(loader)
         are_images: dict[int, Any] = {}
         for _ in range(num_samples):
@@ -204,6 +206,18 @@ def _other_files(provider: Any, are_images: Mapping[int, Any]) -> Iterator[Faile
         for field in np.flatnonzero(hold_images & ~of_sample):
             reason = f"{format_path(paths[field])}: no image file, as other samples have there"
             yield FailedSample(index, reason, "checks", "found by lint", provider.describe_sample(index))
+
+
+@contextlib.contextmanager
+def _unlogged_faults() -> Iterator[None]:
+    """Keep the samples that take the place of failed ones out of the log: the summary lists all that failed."""
+    logger = logging.getLogger(FailedSamples.__module__)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,6 @@ from ..sample_data.formats import describe_difference, described_together
 from ..sampling.plans.tracks import PlannedBatch
 from ..sampling.random_access_sampler import RandomAccessSampler
 from ..sources.sampler_inputs import SamplerInputCallable
-from ..workers.process_setup import pass_on_interrupt
 from .rule_check import Finding, RuleCheck, in_samples, sample_differences
 
 
@@ -33,7 +32,6 @@ def check_provider(
     num_workers: int = 2,
     start_method: str = "forkserver",
     seed: int = 0,
-    refuses_other_indices: bool = False,
 ) -> str:
     """Check a provider against the contract of data providers, by loading some samples of it.
 
@@ -55,9 +53,6 @@ def check_provider(
         num_workers: Number of worker processes; with 0, nothing is loaded in workers.
         start_method: How they start, ``"forkserver"``, ``"spawn"`` or ``"fork"``.
         seed: Seed for the choice of the samples.
-        refuses_other_indices: Whether the provider promises an error for indices that do not exist: -1 and the
-            number of samples are tried. No provider has to: inputs of this package only ask for indices that
-            exist, and refuse those of a sampler that do not.
 
     Returns:
         What the provider's own rules have measured, a line each; "" where it has none.
@@ -74,8 +69,6 @@ def check_provider(
         indices = _chosen(int(count), num_samples, seed)
         if check.blueprint_rule() and indices:
             samples = check.sample_rules(indices)
-            if refuses_other_indices:
-                check.index_rule(int(count))
             if len(samples) == len(indices):
                 check.own_rules(indices, samples, seed)
                 check.batch_rule(indices, samples)
@@ -137,16 +130,6 @@ class _ProviderCheck(RuleCheck):
         with self.reporting("the rules of the provider itself must be checked"):
             for finding in self.provider.contract_findings(dict(zip(indices, samples, strict=True)), seed):
                 self.take(finding)
-
-    def index_rule(self, count: int) -> None:
-        for index in (-1, count):
-            try:
-                self.provider.get_data(index)
-            except BaseException as error:
-                pass_on_interrupt(error)
-                continue
-            what = f"get_data({index}) returned a sample, of {count}"
-            self.break_rule("an index that does not exist must be an error", what)
 
     def batch_rule(self, indices: Sequence[int], samples: Sequence[SampleDataGroup]) -> None:
         rule = "load_batch must deliver what get_data delivers"

@@ -73,7 +73,8 @@ def _difference(expected: object, found: object, tolerance: float, in_found: str
     if first.tobytes() == second.tobytes():
         return None
     if tolerance > 0:
-        difference = np.abs(first.astype(np.float64) - second.astype(np.float64))
+        with np.errstate(invalid="ignore"):  # of two that are infinite
+            difference = np.abs(first.astype(np.float64) - second.astype(np.float64))
         if not (difference > tolerance).any() and np.array_equal(np.isnan(first), np.isnan(second)):
             return None
     if first.ndim == 0:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, overload
 
 import attrs
 import numpy as np
@@ -27,6 +27,9 @@ from ..sample_data.formats import describe_difference
 from ..sample_data.names import Path, format_path, normalized_path
 from ..sources.input_bases import CallableBase
 from ..workers.samples import SampleStepError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class GivenSamples(CallableBase):
@@ -121,19 +124,22 @@ class StepRun:
     not_folded: str = ""
 
 
+class RunSettings(TypedDict, total=False):
+    """The settings of `run_step`."""
+
+    draws: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+    seed: int
+    device_id: int | None
+    layouts: Mapping[Path, str] | None
+    on_gpu: Sequence[Path]
+    enable_conditionals: bool
+    fold_arrays: bool
+    run: RunForm
+
+
 @overload
 def run_step(
-    step: PipelineStepBase | Sequence[PipelineStepBase],
-    samples: SampleDataGroup,
-    *,
-    draws: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    device_id: int | None = None,
-    layouts: Mapping[Path, str] | None = None,
-    on_gpu: Sequence[Path] = (),
-    enable_conditionals: bool = False,
-    fold_arrays: bool = True,
-    run: RunForm = "graph",
+    step: PipelineStepBase | Sequence[PipelineStepBase], samples: SampleDataGroup, **settings: Unpack[RunSettings]
 ) -> StepRun: ...
 
 
@@ -141,15 +147,7 @@ def run_step(
 def run_step(
     step: PipelineStepBase | Sequence[PipelineStepBase],
     samples: Sequence[SampleDataGroup],
-    *,
-    draws: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-    seed: int = 0,
-    device_id: int | None = None,
-    layouts: Mapping[Path, str] | None = None,
-    on_gpu: Sequence[Path] = (),
-    enable_conditionals: bool = False,
-    fold_arrays: bool = True,
-    run: RunForm = "graph",
+    **settings: Unpack[RunSettings],
 ) -> list[StepRun]: ...
 
 

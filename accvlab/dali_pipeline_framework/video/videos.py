@@ -316,7 +316,8 @@ def _matching(path: str, storage: Storage, videos: Videos) -> list[str] | None:
 
 
 def _in_folder(storage: Storage, accepted: NameFilter) -> list[str]:
-    names = [name for name, is_folder in storage.list_folder() if not is_folder and accepted.matches(name)]
+    files = [name for name, is_folder in storage.list_folder() if not is_folder and not name.startswith(".")]
+    names = [name for name in files if accepted.matches(name)]
     if not names:
         why = "no name in it matches `file_filters`. Folders of labels, with the videos in them, are `file_root`."
         raise SettingError(f"There is no video in the folder {storage.shown()}: {why}")

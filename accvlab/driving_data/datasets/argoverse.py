@@ -17,11 +17,11 @@ from accvlab.dali_pipeline_framework.extension import exact, nearest
 
 from .driving import poses
 from .driving.array_types import Array, Float32, Float64, Int64
-from .driving.arrow_files import poses_of_columns, read_columns, refuse_rows, sizes_of_columns
+from .driving.arrow_files import poses_of_columns, read_columns, refuse_repeated, refuse_rows, sizes_of_columns
 from .driving.driving_fields import most_sweeps
 from .driving.driving_index import DrivingIndex, LidarColumns
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
-from .driving.poses import Trajectory, half_period, require_ascending
+from .driving.poses import Trajectory, half_period, require_ascending, require_known
 from .driving.requested_parts import RequestedParts, index_of_parts, requested_scenes
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, images_near, index_of_scenes
 
@@ -29,6 +29,7 @@ POSES = "city_SE3_egovehicle.feather"
 _POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "tx_m", "ty_m", "tz_m"), "number")
 _BOXES = {"timestamp_ns": "whole", "track_uuid": "text", "category": "text"}
 _SIZE = ("length_m", "width_m", "height_m")
+_SIZE_PX = ("width_px", "height_px")
 _MOST_DEPTH = 2
 
 
@@ -39,7 +40,7 @@ def find_logs(root: Path) -> list[Path]:
         FileError: There is none.
     """
     for depth in range(_MOST_DEPTH + 1):
-        found = sorted(path.parent for path in root.glob("*/" * depth + POSES))
+        found = sorted(path.parent for path in root.glob("[!.]*/" * depth + POSES))
         if found:
             return found
     raise FileError(f"There is no log of Argoverse 2 in {str(root)!r}: no folder in it has a {POSES}.")
@@ -66,21 +67,26 @@ class ArgoverseLog:
         if not len(columns["timestamp_ns"]):
             raise FileError(f"The file {str(path)!r} has no poses.")
         order = np.argsort(columns["timestamp_ns"], kind="stable")
-        return Trajectory(columns["timestamp_ns"][order], poses_of_columns(columns, path, [*_POSE])[order])
+        times = columns["timestamp_ns"][order]
+        require_ascending(times, f"The column 'timestamp_ns' of {str(path)!r}", strictly=True)
+        return Trajectory(times, poses_of_columns(columns, path, [*_POSE])[order])
 
     @cached_property
     def sensors(self) -> dict[str, Float64]:
         """Place of each sensor on the vehicle, ``(3, 4)``."""
         path = self.folder / "calibration" / "egovehicle_SE3_sensor.feather"
         columns = read_columns(path, {"sensor_name": "text", **_POSE})
+        refuse_repeated(columns["sensor_name"], path, "sensor")
         return dict(zip(columns["sensor_name"].tolist(), poses_of_columns(columns, path, [*_POSE]), strict=True))
 
     @cached_property
-    def intrinsics(self) -> dict[str, Float64]:
-        """Matrix of each camera, ``(3, 3)``; without distortion, which is small."""
+    def intrinsics(self) -> dict[str, tuple[Float64, tuple[int, int]]]:
+        """Matrix of each camera, ``(3, 3)``, without distortion, which is small; width and height of images."""
         path = self.folder / "calibration" / "intrinsics.feather"
         names = ("fx_px", "fy_px", "cx_px", "cy_px")
-        columns = read_columns(path, {"sensor_name": "text", **dict.fromkeys(names, "number")})
+        kinds = {"sensor_name": "text", **dict.fromkeys(names, "number"), **dict.fromkeys(_SIZE_PX, "whole")}
+        columns = read_columns(path, kinds, or_none=_SIZE_PX)
+        refuse_repeated(columns["sensor_name"], path, "sensor")
         values = np.stack([columns[name] for name in names], axis=-1)
         is_wrong = ~np.isfinite(values).all(axis=1) | ~(values[:, :2] > 0).all(axis=1)
         for sensor in {*columns["sensor_name"][is_wrong].tolist()}:
@@ -88,22 +94,25 @@ class ArgoverseLog:
                 is_own = is_wrong & (columns["sensor_name"] == sensor)
                 refuse_rows(is_own, path, "be a calibration (fx, fy, cx, cy) with focal lengths above 0", values)
         matrices = [np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]) for fx, fy, cx, cy in values.tolist()]
-        return dict(zip(columns["sensor_name"].tolist(), matrices, strict=True))
+        unknown = np.zeros(len(matrices), np.int64)
+        sizes = zip(*(columns.get(name, unknown).tolist() for name in _SIZE_PX), strict=True)
+        return dict(zip(columns["sensor_name"].tolist(), zip(matrices, sizes, strict=True), strict=True))
 
-    def calibration(self, camera: str) -> tuple[Float64, Float64]:
-        """Intrinsics of a camera, and its place on the vehicle."""
+    def calibration(self, camera: str) -> tuple[Float64, tuple[int, int], Float64]:
+        """Intrinsics of a camera, width and height of its images (0 for unknown), its place on the vehicle."""
         for name, known in (("intrinsics", self.intrinsics), ("egovehicle_SE3_sensor", self.sensors)):
             if camera not in known:
                 path = self.folder / "calibration" / f"{name}.feather"
                 what = f"{str(path)!r} has no sensor {camera!r}, which has images"
                 raise FileError(f"{what}. It has: {listed(known)}.")
-        return self.intrinsics[camera], self.sensors[camera]
+        return *self.intrinsics[camera], self.sensors[camera]
 
     @cached_property
     def cameras(self) -> list[str]:
         """Names of the cameras that have images, by name."""
         folder = self.folder / "sensors" / "cameras"
-        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        found = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+        return sorted(name for name in found if not name.startswith((".", "__")))  # as `__MACOSX`
 
     def image_times(self, camera: str) -> Int64:
         """Times of the images of a camera, in order."""
@@ -163,12 +172,15 @@ class ArgoverseLog:
 
 
 def _times_in(folder: Path, ending: str) -> Int64:
-    names = sorted(name for name in os.listdir(folder) if name.endswith(ending)) if folder.is_dir() else []
-    try:
-        times = np.array(sorted(int(name.removesuffix(ending)) for name in names), np.int64)
-    except ValueError:
-        rule = f"Files in {str(folder)!r} must be named by their time in nanoseconds"
-        raise FileError(f"{rule}, got {listed(names, 3)}.") from None
+    found = sorted(name for name in os.listdir(folder) if not name.startswith(".")) if folder.is_dir() else []
+    names = [name for name in found if name.endswith(ending)]
+    strange = [name for name in names if not name.removesuffix(ending).isdecimal()]
+    if strange or (found and not names):
+        rule = (
+            f"Files in {str(folder)!r} must be named by their time in nanoseconds, as 315966265259836000{ending}"
+        )
+        raise FileError(f"{rule}, got {listed(strange or found, 3)}.")
+    times = np.array(sorted(int(name.removesuffix(ending)) for name in names), np.int64)
     require_ascending(times, f"The folder {str(folder)!r}", strictly=True)
     return times
 
@@ -199,20 +211,21 @@ def make_index(
 
 def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
     times = log.frame_times
+    require_known(log.ego.times, times, 1e9, f"The file {str(log.folder / POSES)!r}")
     world_from_ego = log.ego.at(times)
     relative = log.folder.relative_to(root).as_posix()
     folder = "sensors" if relative == "." else f"{relative}/sensors"
     images = {}
     for camera in log.cameras:
         with log.parts.reading(f"cameras/{camera}"):
-            intrinsics, mounted = log.calibration(camera)
+            intrinsics, image_wh, mounted = log.calibration(camera)
             image_times = log.image_times(camera)
             within = half_period(image_times) if tolerance_s is None else math.floor(exact(tolerance_s) * 10**9)
             chosen, columns = images_near(
                 image_times, within, times, world_from_ego, log.ego, mounted, per_second=1e9
             )
             files = [f"{folder}/cameras/{camera}/{time}.jpg" for time in image_times[chosen]]
-            images[camera] = SceneImages(file=files, intrinsics=intrinsics, **columns)
+            images[camera] = SceneImages(file=files, intrinsics=intrinsics, image_wh=image_wh, **columns)
     lidar = None
     if len(log.lidar_times):  # a frame is a record then
         lidar = SceneRecords(
@@ -295,6 +308,7 @@ class ArgoverseProvider(DrivingProvider):
             return make_index(top, [ArgoverseLog(folder, parts) for folder in folders], tolerance, sweeps)
 
         super().__init__(index_of_parts(make, sources, key, settings), top, **settings)
+        self._refuse_missing_files(repr(str(top)), also_images=False)
 
     def _points(self, lidar: LidarColumns, record: int) -> Float32:
         path = self._storage.path(os.fsdecode(bytes(lidar.file[record])))

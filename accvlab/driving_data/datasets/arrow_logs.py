@@ -33,7 +33,7 @@ from .driving.arrow_files import ArrowFile, import_pyarrow, require_memory
 from .driving.driving_fields import most_sweeps
 from .driving.driving_index import DrivingIndex
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
-from .driving.poses import Trajectory, require_ascending
+from .driving.poses import Trajectory, require_ascending, require_known
 from .driving.requested_parts import RequestedParts, index_of_parts, requested_scenes
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
 
@@ -86,7 +86,7 @@ class LogFiles:
     @cached_property
     def modalities(self) -> list[str]:
         """Names of all that has a file, by name."""
-        return sorted(path.stem for path in Path(self.folder).glob("*.arrow"))
+        return sorted(path.stem for path in Path(self.folder).glob("[!.]*.arrow"))
 
     def file(self, modality: str) -> ArrowFile:
         """File of a modality, open."""
@@ -152,8 +152,9 @@ class LogFiles:
             raise FileError(f"{where} must be int64, got {column.type}: write the log with py123d 0.7 or later.")
         rows = np.asarray(column.fill_null(-1).to_numpy(), np.int64)
         num_rows = self.file(modality).num_rows if modality in self.modalities else 0
-        if len(rows) and rows.max() >= num_rows:
-            frame = int(np.argmax(rows))
+        wrong = np.flatnonzero((rows >= num_rows) | (rows < -1))
+        if len(wrong):
+            frame = int(wrong[0])
             what = f"{where} names row {rows[frame]} at frame {frame}"
             raise FileError(f"{what}, but {self.path(modality)!r} has {num_rows} rows.")
         return rows
@@ -217,9 +218,13 @@ def static_pose(metadata: Mapping[str, Any], name: str, path: str) -> Float64:
     Raises:
         FileError: It is missing or of another form.
     """
-    values: Sequence[float] = metadata.get(name, ())
-    if len(values) != 7:
-        raise FileError(f"The metadata of {path!r} must have {name!r}, 7 numbers, got {metadata.get(name)!r}.")
+    try:
+        values = np.asarray(metadata.get(name, ()), np.float64)
+    except (ValueError, TypeError):
+        values = np.zeros(0)
+    if values.shape != (7,) or np.linalg.norm(values[3:]) == 0:
+        rule = "x, y, z and a quaternion that is not 0, 7 numbers"
+        raise FileError(f"The metadata of {path!r} must have {name!r}, {rule}, got {metadata.get(name)!r}.")
     return pose_of(values)
 
 
@@ -393,6 +398,7 @@ def _scene_name(log: LogFiles) -> str:
 def _scene(
     log: LogFiles, name: str, settings: ArrowLogSettings, number_of: dict[str, int], parts: RequestedParts
 ) -> Scene:
+    require_known(log.ego.times, log.frame_times, 1e6, f"The file {log.path(EGO)!r}")
     world_from_ego = log.ego.at(log.frame_times)
     lidar = _lidar_of(log, settings.lidar_sensor)
     images = {}
@@ -448,8 +454,15 @@ def _images(log: LogFiles, key: str, settings: ArrowLogSettings, world_from_ego:
         intrinsics=intrinsic_matrix(metadata, log.path(key)),
         camera_from_base=moving_camera(mounted, has, world_from_camera, world_from_ego),
         ego_from_camera=mounted,
+        image_wh=_size_of(metadata),
         **_files(log, key, taken, settings),
     )
+
+
+def _size_of(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Width and height of images; None where the metadata do not say them."""
+    width, height = metadata.get("width"), metadata.get("height")
+    return (width, height) if isinstance(width, int) and isinstance(height, int) else None
 
 
 def _files(log: LogFiles, key: str, rows: Int64, settings: ArrowLogSettings) -> dict[str, Any]:
@@ -627,6 +640,7 @@ class ArrowLogProvider(DrivingProvider):
         index = index_of_parts(lambda parts: make_index(folders, of_logs, parts), sources, key, settings)
         super().__init__(index, os.path.sep, storage_options=storage_options, **settings)
         self._is_video  # noqa: B018 - refuses cameras of two forms
+        self._refuse_missing_files(listed(repr(os.fspath(each)) for each in given), also_images=False)
 
     @cached_property
     def _file(self) -> Callable[[str], ArrowFile]:

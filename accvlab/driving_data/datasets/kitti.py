@@ -28,7 +28,8 @@ from .driving.poses import require_ascending
 from .driving.requested_parts import RequestedParts, index_of_parts, requested_scenes
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes
 
-_NUMBERED = re.compile(r"(\d+)\.(?:png|jpe?g|bin)", re.IGNORECASE)
+_IMAGES = re.compile(r"(\d+)\.(?:png|jpe?g)", re.IGNORECASE)
+_CLOUDS = re.compile(r"(\d+)\.bin", re.IGNORECASE)
 
 
 def read_text(path: Path) -> str:
@@ -38,7 +39,7 @@ def read_text(path: Path) -> str:
         FileError: It cannot be read.
     """
     try:
-        return read_table(path, "ascii")
+        return read_table(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error if isinstance(error, OSError) else ValueError("it is no text")
         raise file_error(f"The file {str(path)!r} cannot be read", reason) from error
@@ -74,11 +75,21 @@ def read_rows(path: Path, num_columns: int, what: str, last: int = -1) -> Float6
     return np.array(rows, np.float64).reshape(-1, num_columns)
 
 
-def numbered_files(root: Path, folder: str) -> dict[int, str]:
-    """Names of the images or points in a folder by their numbers, in order; empty where there is no folder."""
-    names = os.listdir(root / folder) if (root / folder).is_dir() else []
-    found = {int(match[1]): f"{folder}/{name}" for name in names if (match := _NUMBERED.fullmatch(name))}
-    return dict(sorted(found.items()))
+def numbered_files(root: Path, folder: str, names: re.Pattern[str]) -> dict[int, str]:
+    """Names of the images or points in a folder by their numbers, in order; empty where there is no folder.
+
+    Raises:
+        FileError: There are two of a number.
+    """
+    found: dict[int, str] = {}
+    for name in sorted(os.listdir(root / folder)) if (root / folder).is_dir() else ():
+        match = names.fullmatch(name)
+        if match and found.setdefault(int(match[1]), name) != name:
+            both = f"{found[int(match[1])]} and {name}"
+            raise FileError(
+                f"{str(root / folder)!r} has two files of the frame {int(match[1])}: {both}. Remove one."
+            )
+    return {number: f"{folder}/{name}" for number, name in sorted(found.items())}
 
 
 @attrs.frozen(eq=False)
@@ -172,7 +183,12 @@ class SequenceFiles:
         """
         self.name = name
         folders = {sensor: folder.format(sensor) for sensor in (*cameras, _POINTS)}
-        self.files = {sensor: numbered_files(root, name) for sensor, name in folders.items()}
+        self.files: dict[str, dict[int, str]] = {sensor: {} for sensor in folders}
+        for camera in cameras:
+            with parts.reading(f"cameras/{camera}"):
+                self.files[camera] = numbered_files(root, folders[camera], _IMAGES)
+        with parts.reading("lidar"):
+            self.files[_POINTS] = numbered_files(root, folders[_POINTS], _CLOUDS)
         self.last = max((number for files in self.files.values() for number in files), default=-1)
         wanted = parts.wants("lidar") or parts.settings.get("cameras") is None
         if self.last < 0 and (wanted or any(parts.wants(f"cameras/{camera}") for camera in cameras)):
@@ -279,7 +295,7 @@ class KittiOdometryProvider(DrivingProvider):
             SettingError: The data set lacks what is requested, or frames do.
         """
         top = Path(file_path(root, "root")).absolute()
-        names = sorted(path.stem for path in (top / "poses").glob("*.txt"))
+        names = sorted(path.stem for path in (top / "poses").glob("[!.]*.txt"))
         names = [name for name in names if (top / "sequences" / name).is_dir()]
         if not names:
             rule = "both a folder in 'sequences' and a file in 'poses'"
@@ -514,7 +530,7 @@ class KittiTrackingProvider(DrivingProvider):
         """
         top = Path(file_path(root, "root")).absolute()
         with_poses = flag(with_poses, "with_poses")
-        names = sorted(path.stem for path in (top / "calib").glob("*.txt"))
+        names = sorted(path.stem for path in (top / "calib").glob("[!.]*.txt"))
         if not names:
             raise FileError(f"There is no sequence in {str(top)!r}: no file in its folder 'calib'.")
         names, sweeps = requested_scenes(names, settings), most_sweeps(settings)

@@ -11,15 +11,17 @@ from typing import Any, Final
 from accvlab.dali_pipeline_framework.errors import SettingError
 
 from .driving.driving_provider import DrivingProvider
+from .navsim.logs import CAMERAS
 from .navsim.navsim_provider import NavsimSettings
+from .navsim.scene_filter import SceneFilter
 
 _Open = Callable[..., DrivingProvider]
 
-_NAVSIM: Final = "navsim_logs/*/*.pkl"
+_NAVSIM: Final = "navsim_logs/*/[!.]*.pkl"
 
 
 def _of_nuscenes(provider: Any, root: Path, **fields: Any) -> DrivingProvider:
-    versions = [path.parent.name for path in sorted(root.glob("v1.*/sample_data.json"))]
+    versions = [path.parent.name for path in sorted(root.glob("*/sample_data.json"))]
     if len(versions) > 1:
         problem = f"The folder {str(root)!r} has several versions of nuScenes ({', '.join(versions)})"
         advice = f"Name a function that returns NuScenesProvider({str(root)!r}, {versions[0]!r})."
@@ -36,9 +38,11 @@ def _of_navsim(provider: Any, root: Path, **fields: Any) -> DrivingProvider:
             f"{problem}. Name a function that returns NavsimProvider({str(root)!r}, {splits[0]!r})."
         )
     known = NavsimSettings.__annotations__
-    found: DrivingProvider = provider(
-        root, splits[0], **{name: value for name, value in fields.items() if name in known}
-    )
+    settings = {name: value for name, value in fields.items() if name in known}
+    folders = {path.name for path in (root / "sensor_blobs" / splits[0]).glob("*/*")}
+    current = [SceneFilter().num_history_frames - 1]
+    sensors = {camera: current for camera in CAMERAS if camera in folders}  # of parts of it, some
+    found: DrivingProvider = provider(root, splits[0], sensors=sensors or None, **settings)
     return found
 
 
@@ -57,16 +61,17 @@ def _of_lerobot(provider: Any, root: Path, **_: Any) -> DrivingProvider:
 
 # A file that only this data set has, the class and its module, and how it is made.
 KINDS: Final[tuple[tuple[str, str, str, _Open], ...]] = (
-    ("v1.*/sample_data.json", "nuscenes.nuscenes_provider", "NuScenesProvider", _of_nuscenes),
+    ("*/sample_data.json", "nuscenes.nuscenes_provider", "NuScenesProvider", _of_nuscenes),
     ("meta/info.json", "lerobot.lerobot_provider", "LeRobotProvider", _of_lerobot),
     ("city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
     ("*/city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
     ("*/*/city_SE3_egovehicle.feather", "argoverse", "ArgoverseProvider", _of_root),
     ("sequences/*/calib.txt", "kitti", "KittiOdometryProvider", _of_root),
-    ("calib/*.txt", "kitti", "KittiTrackingProvider", _of_root),
+    ("calib/[!.]*.txt", "kitti", "KittiTrackingProvider", _of_root),
     ("*.arrow", "arrow_logs", "ArrowLogProvider", _of_root),
     ("*/*.arrow", "arrow_logs", "ArrowLogProvider", _of_root),
     ("clip_index.parquet", "physical_ai.physical_ai_provider", "PhysicalAiProvider", _of_physical_ai),
+    ("*/*/*.arrow", "arrow_logs", "ArrowLogProvider", _of_root),
     (_NAVSIM, "navsim.navsim_provider", "NavsimProvider", _of_navsim),
 )
 

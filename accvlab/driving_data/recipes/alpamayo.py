@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from accvlab.dali_pipeline_framework import ImageResizer, PipelineStepBase, SampleDataGroup, checks, for_each
+from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
@@ -117,7 +118,7 @@ class AlpamayoFormatter(parts.FrameFormatter):
             return fields, {"extr": (DT.FLOAT, 2), "intr": (DT.FLOAT, 1)}
         return fields, {}
 
-    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup], draws: Draws) -> parts.Values:
         settings, t0_us = self._settings, round(float(data["timestamp"]) * 1e6)
         history_us = round(settings.num_history_steps * settings.time_step * 1e6)
         if t0_us <= history_us:

@@ -24,9 +24,11 @@ from accvlab.dali_pipeline_framework import (
     checks,
     for_each,
 )
+from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import (
     Description,
+    Name,
     PixelStep,
     derive_key,
     image_size,
@@ -467,7 +469,7 @@ class ScaledImagePreparer(PixelStep):
 
     _reads_shapes = True
 
-    def _parameters(self) -> Callable[[Any, LeafFormat], Sequence[Any]]:
+    def _parameters(self, draws: Draws) -> Callable[[Any, LeafFormat], Sequence[Any]]:
         """Get height and width after scaling, and after filling up, ``(2,)`` float32."""
 
         def sizes(image: Any, leaf: LeafFormat) -> Sequence[Any]:
@@ -480,8 +482,8 @@ class ScaledImagePreparer(PixelStep):
     def _shape_after(self, shape: tuple[int, ...], leaf: LeafFormat, *args: Any, **_: Any) -> tuple[int, ...]:
         return (3, *args[1].astype(int).tolist())
 
-    def _in_graph(self, image: Any, leaf: LeafFormat, *args: Any, **_: Any) -> Any:
-        scaled_hw, filled_hw = args
+    def graph(self, image: Any, leaf: LeafFormat, name: Name, scaled_hw: Any, filled_hw: Any) -> Any:
+        """See `PipelineStepBase.graph`."""
         image = on_gpu_if_any(image)
         linear = types.DALIInterpType.INTERP_LINEAR
         scaled: Any = fn.resize(image, size=scaled_hw, interp_type=linear, antialias=False, dtype=DT.FLOAT)

@@ -15,7 +15,7 @@ from accvlab.dali_pipeline_framework import (
     UnneededFieldRemover,
     checks,
 )
-from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, NormalDraw, RandomDraw
+from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, IntegerDraw, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.extension import moved
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
@@ -166,15 +166,15 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
             IntegerDraw("point_order", 0, 2**31 - 1, key=key),
         ]
 
-    def _scene(self) -> Float64:
+    def _scene(self, draws: Draws) -> Float64:
         """``lidar_aug_matrix``, ``(4, 4)``."""
         scene = np.eye(4)
         if self._is_training:
-            scene = parts.turn_about_z(-float(self.draw("angle")))
-            scene[:3, 3] = self.draw("shift")
-            scene[:3] *= float(self.draw("size"))
+            scene = parts.turn_about_z(-float(draws["angle"]))
+            scene[:3, 3] = draws["shift"]
+            scene[:3] *= float(draws["size"])
             # First the y axis, then the x axis.
-            for axis, drawn in zip((1, 0), self.draw("mirrors"), strict=True):
+            for axis, drawn in zip((1, 0), draws["mirrors"], strict=True):
                 if drawn < self._settings.flip_prob:
                     scene[axis] *= -1
         return scene
@@ -191,9 +191,9 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
         has_masks = self._settings.masks is not None
         return [name for name in ("boxes", "map_lines") if has_masks and name in given.index]
 
-    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup], draws: Draws) -> parts.Values:
         of_cameras = []
-        for camera, plan in zip(cameras, self._plans(cameras), strict=True):
+        for camera, plan in zip(cameras, self._plans(cameras, draws), strict=True):
             matrix = np.eye(4)
             matrix[:2, :2], matrix[:2, 3] = plan.matrix[:2, :2], plan.matrix[:2, 2]
             intrinsics = parts.four_by_four(camera["intrinsics"])
@@ -201,9 +201,9 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
             inverse, image = np.linalg.inv(lidar2camera), intrinsics @ lidar2camera
             matrices = (intrinsics, camera["ego_from_camera"], lidar2camera, inverse, image, matrix)
             of_cameras.append({"image_plan": plan.values, **dict(zip(_OF_CAMERAS, matrices, strict=True))})
-        scene = self._scene()
+        scene = self._scene(draws)
         values: dict[str, Any] = {
-            "points": self._points(data["lidar"]["points"], scene),
+            "points": self._points(data["lidar"]["points"], scene, draws),
             "lidar2ego": data["ego"]["ego_from_reference"],
             "lidar_aug_matrix": scene,
         }
@@ -231,13 +231,13 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
         changed["categories"] = np.append(self._label_of, -1)[boxes["categories"]].astype(np.int32)
         return changed
 
-    def _points(self, points: Float32, scene: Float64) -> Float32:
+    def _points(self, points: Float32, scene: Float64, draws: Draws) -> Float32:
         """Move points, keep those in range, and shuffle them."""
         xyz = moved(scene, np.asarray(points[:, :3], np.float64)).astype(np.float32)
         limits = np.asarray(self._settings.point_cloud_range, np.float32)
         rows = np.flatnonzero(((xyz > limits[:3]) & (xyz < limits[3:])).all(axis=1))
         if self._is_training and self._settings.shuffles_points:
-            rows = np.random.default_rng(int(self.draw("point_order"))).permutation(rows)
+            rows = np.random.default_rng(int(draws["point_order"])).permutation(rows)
         return np.concatenate([xyz[rows], points[rows, 3:]], axis=1)
 
 

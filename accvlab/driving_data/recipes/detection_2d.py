@@ -22,7 +22,7 @@ from accvlab.dali_pipeline_framework import (
     checks,
     for_each,
 )
-from accvlab.dali_pipeline_framework.draws import DrawKey
+from accvlab.dali_pipeline_framework.draws import DrawKey, Draws
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import image_size, leaf_at
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
@@ -119,7 +119,7 @@ class Detection2DFormatter(parts.FrameFormatter):
             of_camera[_OBJECTS] = objects.format
         return {}, of_camera
 
-    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup], draws: Draws) -> parts.Values:
         of_cameras: list[dict[str, Any]] = [{"output_from_image": np.eye(3)} for _ in cameras]
         for camera, values in zip(cameras, of_cameras if self._is_training else (), strict=False):
             image, boxes = camera["image"], camera["boxes_2d"]

@@ -23,7 +23,7 @@ from nvidia.dali.data_node import DataNode
 
 from accvlab.dali_pipeline_framework import SampleDataGroup, UniformDraw, checks
 from accvlab.dali_pipeline_framework.checks import valid
-from accvlab.dali_pipeline_framework.draws import DrawKey, IntegerDraw, RandomDraw
+from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, IntegerDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.extension import (
     DECODED_IMAGE,
@@ -398,7 +398,7 @@ class PlannedImageAugmenter(ArrayStep):
         paths = data_empty.find_all_occurrences(self._image_name)
         return FieldUse(read=[*paths, *((*path[:-1], self._plan_name) for path in paths)])
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         images = self._of_images(data)
         self._declare(data)
@@ -592,24 +592,18 @@ class UnclippedPhotometricDistorter(PixelStep):
         """Not with factors that may be below 0, nor with turns of the hue by more than 60 degrees."""
         return self._has_graph_form
 
-    def _parameters(self) -> Callable[[Any, LeafFormat], Sequence[Any]]:
-        parameters: dict[str, Any] = {}
+    def _parameters(self, draws: Draws) -> Callable[[Any, LeafFormat], Sequence[Any]]:
+        of_graph = functools.cache(lambda: [*distortion_parameters(draws.__getitem__).values()])
+        return lambda image, leaf: [draws] if isinstance(image, np.ndarray) else of_graph()
 
-        def of_image(image: Any, leaf: LeafFormat) -> Sequence[Any]:
-            if isinstance(image, np.ndarray):
-                return ()
-            parameters.update(parameters or distortion_parameters(self.draw))
-            return [*parameters.values()]
+    def graph(self, image: Any, leaf: LeafFormat, name: Name, **parameters: Any) -> Any:
+        """See `PipelineStepBase.graph`."""
+        return distorted_in_graph(on_gpu_if_any(image), parameters)
 
-        return of_image
-
-    def _in_graph(self, image: Any, leaf: LeafFormat, *args: Any, **_: Any) -> Any:
-        return distorted_in_graph(on_gpu_if_any(image), dict(zip(_DISTORTION_PARAMETERS, args, strict=True)))
-
-    def _on_array(self, image: Any, leaf: LeafFormat, *args: Any, **_: Any) -> Any:
-        happens = dict(zip(_PARTS, (self.draw("decisions") < np.float32(0.5)).tolist(), strict=True))
-        numbers = {name: self.draw(name) for name in ("brightness", "contrast", "saturation", "hue")}
-        order = _PERMUTATIONS[int(self.draw("permutation"))] if happens["permutation"] else None
+    def _on_array(self, image: Any, leaf: LeafFormat, draws: Draws) -> Any:
+        happens = dict(zip(_PARTS, (draws["decisions"] < np.float32(0.5)).tolist(), strict=True))
+        numbers = {name: draws[name] for name in ("brightness", "contrast", "saturation", "hue")}
+        order = _PERMUTATIONS[int(draws["permutation"])] if happens["permutation"] else None
         return distorted(image, happens, numbers, order)
 
 

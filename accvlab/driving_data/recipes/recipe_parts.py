@@ -21,7 +21,7 @@ from accvlab.dali_pipeline_framework import (
     checks,
 )
 from accvlab.dali_pipeline_framework.checks import instance, number_list, valid
-from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
+from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, SettingError
 from accvlab.dali_pipeline_framework.extension import get_numpy_type_for_dali_type, image_size
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, LeafFormat
@@ -286,7 +286,7 @@ class FrameFormatter(ArrayStep):
         """Fields that are made of a frame, and of each of its cameras."""
 
     @abstractmethod
-    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> Values:
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup], draws: Draws) -> Values:
         """Values of these fields, of the frame and of each camera."""
 
     def _in_order(self, cameras: Sequence[SampleDataGroup]) -> Sequence[SampleDataGroup]:
@@ -304,10 +304,10 @@ class FrameFormatter(ArrayStep):
         add_fields(sample, {name: given.at((name,)) for name in kept_names(data_empty, self._extra_fields)})
         return sample
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         cameras = self._in_order([*data["cameras"].values()])
-        values, of_cameras = self._values(data, cameras)
+        values, of_cameras = self._values(data, cameras, draws)
         sample = self.new_output(data)
         _put(sample, {**values, **{name: data[name] for name in kept_names(data, self._extra_fields)}})
         for number, (camera, of_camera) in enumerate(zip(cameras, of_cameras, strict=True)):
@@ -341,14 +341,14 @@ class AugmentedFrameFormatter(FrameFormatter):
     def _draws_of_scene(self, key: DrawKey) -> list[RandomDraw]:
         """Draws of the change of the scene, in training."""
 
-    def _plans(self, cameras: Sequence[SampleDataGroup]) -> list[ImagePlan]:
+    def _plans(self, cameras: Sequence[SampleDataGroup], draws: Draws) -> list[ImagePlan]:
         """What is done to the images of each camera; factors are for images of the size of the first one."""
         sizes = [size_of_camera(camera) for camera in cameras]
         if not self.draws_for_each_camera:
-            of_size = {hw: self.images.plan(hw, self.draw, sizes[0]) for hw in dict.fromkeys(sizes)}
+            of_size = {hw: self.images.plan(hw, draws.__getitem__, sizes[0]) for hw in dict.fromkeys(sizes)}
             return [of_size[hw] for hw in sizes]
-        draws = {draw.name: self.draw(draw.name) for draw in self.images.draws(self._settings.key)}
-        drawn = [{name: values[number] for name, values in draws.items()} for number in range(len(cameras))]
+        names = [draw.name for draw in self.images.draws(self._settings.key)]
+        drawn = [{name: draws[name][number] for name in names} for number in range(len(cameras))]
         return [
             self.images.plan(hw, of_camera.__getitem__, sizes[0])
             for hw, of_camera in zip(sizes, drawn, strict=True)

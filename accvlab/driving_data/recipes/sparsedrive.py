@@ -19,7 +19,7 @@ from accvlab.dali_pipeline_framework import (
     for_each,
 )
 from accvlab.dali_pipeline_framework.checks import valid
-from accvlab.dali_pipeline_framework.draws import DrawKey, RandomDraw
+from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, RandomDraw
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
 from ..datasets.driving.array_types import Float64
@@ -128,10 +128,10 @@ class SparseDriveFormatter(parts.AugmentedFrameFormatter):
         fields["lidar"] = given.at(("lidar",))
         return fields, {**parts.IMAGE_PLAN, "depth_projection": (DT.FLOAT64, 2)}
 
-    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
-        plans = self._plans(cameras)
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup], draws: Draws) -> parts.Values:
+        plans = self._plans(cameras, draws)
         pairs = list(zip(cameras, plans, strict=True))
-        angle = float(self.draw("rotation_3d")) if self._is_training else 0.0
+        angle = float(draws["rotation_3d"]) if self._is_training else 0.0
         scene = parts.turn_about_z(angle)
         reference_from_scene = np.linalg.inv(scene)
         projections = [

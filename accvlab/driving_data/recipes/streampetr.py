@@ -21,7 +21,7 @@ from accvlab.dali_pipeline_framework import (
     checks,
     for_each,
 )
-from accvlab.dali_pipeline_framework.draws import DrawKey, NormalDraw, RandomDraw
+from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
@@ -246,15 +246,15 @@ class StreamPETRFormatter(parts.AugmentedFrameFormatter):
             return {**_FIELDS, **_FIELDS_OF_TRAINING}, {**parts.IMAGE_PLAN, **_FIELDS_OF_CAMERAS}
         return _FIELDS, parts.IMAGE_PLAN
 
-    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup]) -> parts.Values:
-        plans = self._plans(cameras)
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup], draws: Draws) -> parts.Values:
+        plans = self._plans(cameras, draws)
         scene, angle, scale = np.eye(4), 0.0, 1.0
         if self._is_training:
             # The published code turns by the negative angle (``reverse_angle=True``).
-            angle, scale = -float(self.draw("bev_angle")), float(self.draw("bev_scale"))
+            angle, scale = -float(draws["bev_angle"]), float(draws["bev_scale"])
             scene = parts.turn_about_z(angle)
             scene[:3] *= scale
-            scene[:3, 3] = [float(self.draw(f"bev_translation_{axis}")) for axis in "xyz"]
+            scene[:3, 3] = [float(draws[f"bev_translation_{axis}"]) for axis in "xyz"]
         reference_from_scene = np.linalg.inv(scene)
         pairs = list(zip(cameras, plans, strict=True))
         intrinsics = np.stack([parts.four_by_four(plan.matrix @ camera["intrinsics"]) for camera, plan in pairs])

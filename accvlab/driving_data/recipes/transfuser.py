@@ -13,6 +13,7 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework import ArrayStep, ImageMeanStdDevNormalizer, SampleDataGroup, checks
 from accvlab.dali_pipeline_framework.checks import listed, shown
+from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.extension import (
     DECODED_IMAGE,
@@ -215,7 +216,7 @@ class TransFuserFormatter(ArrayStep):
         )
         return sample
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         sample, settings = self.new_output(data), self._settings
         for name in parts.kept_names(data, self._extra_fields):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup, UniformDraw, checks
-from accvlab.dali_pipeline_framework.draws import RandomDraw
+from accvlab.dali_pipeline_framework.draws import Draws, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.extension import (
     FieldSearch,
@@ -122,7 +122,7 @@ class LidarSweepAggregator(ArrayStep):
             return []
         return [UniformDraw("order", shape=(len(sweeps.names),), key=self._key)]
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         point_name, matrix_name, timestamp_name = self._names
         lidar, array = data.get_item_in_path(self._lidar_path), data.get_item_in_path(self._sweep_path)
@@ -137,7 +137,7 @@ class LidarSweepAggregator(ArrayStep):
         else:
             frame_from_reference[:3, :3], frame_from_reference[:3, 3] = rotation.T, -rotation.T @ offset
         parts = [own_points]
-        chosen = self._chosen([len(sweep[point_name]) > 0 for sweep in sweeps])
+        chosen = self._chosen([len(sweep[point_name]) > 0 for sweep in sweeps], draws)
         for number_of_sweep in chosen:
             sweep, path = sweeps[number_of_sweep], (*self._sweep_path, number_of_sweep)
             age = lidar[timestamp_name] - sweep[timestamp_name]
@@ -155,11 +155,11 @@ class LidarSweepAggregator(ArrayStep):
         data.get_parent_of_path(self._sweep_path).remove_field(self._sweep_path[-1])
         return data
 
-    def _chosen(self, is_there: list[bool]) -> list[int]:
+    def _chosen(self, is_there: list[bool], draws: Draws) -> list[int]:
         available = np.flatnonzero(is_there)
         most = len(available) if self._num_sweeps is None else self._num_sweeps
         if self._selection == "drawn" and is_there:
-            order = np.argsort(self.draw("order")[available], kind="stable")  # drawn also where all are used
+            order = np.argsort(draws["order"][available], kind="stable")  # drawn also where all are used
             if len(available) > most:
                 available = available[order]
         return [int(sweep) for sweep in available[:most]]
@@ -267,7 +267,7 @@ class LidarDepthMapAdder(ArrayStep):
 
     reads_pixels = False
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         with naming_field(self._point_path):
             points = coordinates(data.get_item_in_path(self._point_path))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup, checks
+from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.extension import (
     FieldSearch,
@@ -98,7 +99,7 @@ class MapLineVectorizer(ArrayStep):
 
     reads_pixels = False
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         for path in find_paths(data, self._point_names):
             parent = data.get_parent_of_path(path)
@@ -234,7 +235,7 @@ class BEVMaskAdder(ArrayStep):
 
     reads_pixels = False
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         masks: list[_Mask] = []
         if self._lines or self._areas:
@@ -432,7 +433,7 @@ class FutureTrajectoryAdder(ArrayStep):
         added = [(self._offset_name, _DT.FLOAT, ndim + 1), (self._mask_name, _DT.FLOAT, ndim)]
         return added if self._command_name is None else [*added, (self._command_name, _DT.FLOAT, 1)]
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         for path in find_paths(data, self._future_names):
             parent = data.get_parent_of_path(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from support.gpu_definitions import checked_by_dali, pretend_gpus
 from support.loaders import pipeline_of
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
+from support.stand_in_driver import make_stand_in_driver, needs_compiler
 from support.steps import Doubler, Renamer
 
 from accvlab.dali_pipeline_framework.engine.dali import gpus
@@ -513,18 +513,6 @@ class TestWithGpu:
         assert [int(each) >> 16 for each in found] == [*range(1, 41)]
 
 
-_CUDA = """
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-static int note(const char* name) {
-    FILE* file = fopen(getenv("CUDA_CALLS"), "a");
-    fprintf(file, "%d %s\\n", getpid(), name);
-    return fclose(file);
-}
-int cuInit(unsigned flags) { note("cuInit"); return 100; /* no device */ }
-int cuDriverGetVersion(int* version) { *version = 12040; return note("cuDriverGetVersion"); }
-"""
 _DECODING_IN_WORKERS = """
 import os
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
@@ -541,15 +529,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.wide
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="compiles a stand-in for the driver of CUDA")
+@needs_compiler
 def test_workers_do_not_initialise_cuda(tmp_path: Path) -> None:
     """Each would have a context of its own, of some hundred MB of the first GPU."""
-    (tmp_path / "cuda.c").write_text(_CUDA)
     (tmp_path / "main.py").write_text(_DECODING_IN_WORKERS)
-    library = tmp_path / "libcuda.so.1"
-    run_process(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "cuda.c"], check=True)
     calls = tmp_path / "calls"
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "CUDA_CALLS": str(calls)}
+    environment = {**os.environ, **make_stand_in_driver(tmp_path / "driver", []), "CUDA_CALLS": str(calls)}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     done = run_process([sys.executable, tmp_path / "main.py"], env=environment, check=True)
     callers = {tuple(line.split()) for line in calls.read_text().splitlines()}

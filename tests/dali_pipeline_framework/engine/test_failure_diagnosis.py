@@ -19,6 +19,7 @@ from support.providers import IndexProvider
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.engine import failure_diagnosis
 from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
+from accvlab.dali_pipeline_framework.engine.dali.texts import device_error
 from accvlab.dali_pipeline_framework.errors import DeviceError, GraphError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup, pipeline_making
@@ -262,6 +263,16 @@ def test_a_gpu_that_fails_while_a_pipeline_is_built(monkeypatch: pytest.MonkeyPa
         DeviceError, match=r"^Building the pipeline failed because of the GPU, .*: CUDA runtime API"
     ):
         make_iterator(shuffled(IndexProvider(8)), py_num_workers=0)
+
+
+@pytest.mark.parametrize("operator", ["decoders.image", "decoders.video"])
+def test_what_helps_where_memory_ran_out(operator: str) -> None:
+    error = RuntimeError(f"Error in mixed operator `nvidia.dali.fn.{operator}`\n\nencountered:\n{OUT_OF_MEMORY}")
+    advice = str(device_error("Batch 1 of epoch 0", error)).splitlines()[-1]
+    assert advice.startswith("Where memory ran out: take a smaller `batch_size`, a queue depth of 1 or fewer ")
+    of_videos = "VideoDecoder(device='cpu'): a GPU holds 8 frames of each clip while it decodes a batch."
+    assert (of_videos in advice) == (operator == "decoders.video")
+    assert advice.endswith(" After another error of CUDA: start a new process.")
 
 
 # --- all samples ------------------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,11 +22,12 @@ from support.gpu_definitions import pretend_gpus
 from support.loaders import pipeline_of
 from support.pipelines import shuffled
 from support.providers import IndexProvider
+from support.stand_in_driver import make_stand_in_driver, needs_compiler
 
 from accvlab.dali_pipeline_framework.engine.dali import gpus
 from accvlab.dali_pipeline_framework.engine.dali.gpus import GpuFacts, why_gpu_is_unusable
-from accvlab.dali_pipeline_framework.engine.transport import Delivery
-from accvlab.dali_pipeline_framework.errors import DeviceError
+from accvlab.dali_pipeline_framework.engine.transport import Delivery, FieldPlace
+from accvlab.dali_pipeline_framework.errors import DeviceError, OutputError
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import (
     DALIStructuredOutputIterator,
@@ -130,6 +133,17 @@ def test_what_else_is_printed_does_not_matter(
     assert [record.getMessage() for record in caplog.records] == (warned if not printed else [])
 
 
+@needs_compiler
+@pytest.mark.parametrize("has_video", [False, True])
+def test_what_a_driver_says_is_read_in_another_process(has_video: bool, tmp_path: Path) -> None:
+    driver = make_stand_in_driver(tmp_path, [(8, 9), (9, 0)], driver_cuda=12040, has_video=has_video)
+    code = f"from {gpus.__name__} import gpu_facts; print(gpu_facts())"
+    for visible, expected in (("0,1", ((8, 9), (9, 0))), ("", ())):
+        environment = {**os.environ, **driver, "CUDA_VISIBLE_DEVICES": visible}
+        done = run_process([sys.executable, "-c", code], env=environment, check=True)
+        assert done.stdout == f"{GpuFacts(expected, 12040, has_video)}\n"
+
+
 # --- defaults ----------------------------------------------------------------------------------------------
 
 
@@ -217,6 +231,42 @@ def test_tensors_on_a_gpu_are_copies_in_the_memory_of_pytorch(
     assert tensor.copied == [(71, True)]
     monkeypatch.setattr(torch, "from_dlpack", lambda given: ("view of", given))
     assert converted(tensor, gpu_views=True) == [("view of", tensor)]
+
+
+class Ragged(list[StandIn]):
+    """Tensors of different shapes, as DALI has them on a GPU."""
+
+    def is_dense_tensor(self) -> bool:
+        return False
+
+    def as_tensor(self) -> None:
+        raise RuntimeError("not dense")
+
+
+@pytest.mark.parametrize("is_by_sample", [False, True])
+def test_images_of_cameras_of_different_sizes_are_copied_once_each(
+    is_by_sample: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_conversion, "TensorGPU", StandIn)
+    monkeypatch.setattr(torch, "empty", lambda shape, dtype, device: torch.zeros(shape, dtype=dtype))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=70 + device))
+    # images: [sample][camera], the second camera has larger ones
+    images = [[np.full((2 + camera, 3), 10 * sample + camera) for camera in range(2)] for sample in range(3)]
+    in_order = images if is_by_sample else [*zip(*images, strict=True)]
+    tensors = Ragged(StandIn(image.astype("u2"), DT.UINT16) for row in in_order for image in row)
+    monkeypatch.setattr(Delivery, "is_by_sample", is_by_sample)
+    places = [FieldPlace(0, False, np.dtype("u2"), element=camera, count=2) for camera in range(2)]
+    blueprint = SampleDataGroup()
+    for camera in range(2):
+        blueprint.add_data_field(f"camera{camera}", DT.UINT16)
+    convert = output_conversion.OutputConverter("torch", blueprint.format, Delivery(places, None))
+    outputs: Any = [tensors]
+    for camera, copies in enumerate(convert(outputs)):
+        np.testing.assert_array_equal(copies.numpy(), np.stack([row[camera] for row in images]))
+    assert [each.copied for each in tensors] == [[(71, True)]] * 6
+    tensors[4].array = np.zeros((9, 9), "u2")
+    with pytest.raises(OutputError, match=r"must have the same shape"):
+        convert(outputs)
 
 
 # --- errors of the model ------------------------------------------------------------------------------------

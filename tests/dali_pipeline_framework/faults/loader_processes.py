@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -41,11 +43,20 @@ def script(tmp_path: Path, body: str, before: Sequence[str] = ()) -> Script | su
     )
 
 
+def left_in_shared_memory(before: set[str]) -> set[str]:
+    """What is in /dev/shm that was not there before, and that no process uses: others use it meanwhile."""
+    left = set(os.listdir("/dev/shm")) - before
+    for maps in Path("/proc").glob("[0-9]*/maps") if left else ():
+        with contextlib.suppress(OSError):  # it has ended, or is that of another user
+            left -= {*re.findall(r"/dev/shm/(\S+)", maps.read_text())}
+    return left
+
+
 def seconds_until_gone(pids: list[int], names: set[str], since: float) -> float:
     """How long after a time (`time.monotonic`) neither processes are left, nor what was not in /dev/shm before."""
-    while any(map(psutil.pid_exists, pids)) or set(os.listdir("/dev/shm")) - names:
+    while any(map(psutil.pid_exists, pids)) or left_in_shared_memory(names):
         seconds = time.monotonic() - since
-        assert seconds < 6 * GONE_WITHIN_S, "something is left"  # on a busy machine
+        assert seconds < 6 * GONE_WITHIN_S, ("something is left", pids, left_in_shared_memory(names))
         time.sleep(0.05)
     return time.monotonic() - since
 

@@ -1,4 +1,4 @@
-"""Files in place of which there are pointers of Git LFS, as after `git clone` without it."""
+"""Files in place of which there are pointers, as after `git clone` without Git LFS, git-annex or Xet."""
 
 from __future__ import annotations
 
@@ -106,8 +106,36 @@ def test_are_refused_with_what_to_do(tmp_path: Path, name: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (POINTER.replace(b"\n", b"\r\n"), "Git LFS, 132 bytes .*`git lfs pull`"),
+        (b"\xef\xbb\xbf" + POINTER, "Git LFS, 132 bytes .*`git lfs pull`"),
+        (POINTER.replace(b"git-lfs", b"hawser"), "Git LFS, 128 bytes .*`git lfs pull`"),
+        (b"/annex/objects/SHA256E-s9--ab.jpg\n", "git-annex, 34 bytes .*`git annex get`"),
+        (b"../../.git/annex/objects/x1/SHA256E-s9--ab.jpg", "git-annex, 46 bytes .*`git annex get`"),
+        (b"# xet version 0\nfilesize = 9\nhash = 'ab'\n", "Xet, 41 bytes .*`hf download`"),
+    ],
+)
+def test_of_other_stores_are_refused_too(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "0.jpg"
+    path.write_bytes(content)
+    with pytest.raises(FrameworkError, match=message):
+        FileDataProvider(files=[path]).get_data(0)
+    with pytest.raises(FrameworkError, match=message):
+        index_video(content)
+
+
 def test_other_texts_are_none() -> None:
-    for content in (b"", POINTER[:42], POINTER[1:], POINTER.replace(b"v1\n", b"v10\n"), POINTER + bytes(1000)):
+    annex = b"see /annex/objects/x", b"annex/objects/x\nand more"
+    for content in (
+        *annex,
+        b"",
+        POINTER[:42],
+        POINTER[1:],
+        POINTER.replace(b"v1\n", b"v10\n"),
+        POINTER + bytes(1000),
+    ):
         require_no_pointer(content)
     with pytest.raises(LfsPointerError):
         require_no_pointer(np.frombuffer(POINTER, np.uint8).data)

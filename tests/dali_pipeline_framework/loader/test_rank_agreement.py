@@ -16,10 +16,11 @@ from support.providers import IndexProvider
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DistributedSampler
 
+from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.loader import DataLoader, rank_agreement
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.processing_steps import ArrayStep
+from accvlab.dali_pipeline_framework.processing_steps import ArrayStep, ImageRange01Normalizer
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 from accvlab.dali_pipeline_framework.sources.shards import Shard
 
@@ -99,6 +100,29 @@ def test_a_difference_is_named_on_both_ranks(what: str, as_rank: AsRank) -> None
         loader.close()
 
 
+def test_ranks_with_other_gpus_may_run_steps_elsewhere(as_rank: AsRank) -> None:
+    """Codecs of videos are decoded where all GPUs of a machine can, else in the workers."""
+    loaders = []
+    for run in ("graph", "workers"):
+        as_rank(len(loaders))
+        loaders.append(loader_of(steps=[ImageRange01Normalizer("index")], run=run))
+    as_rank(0)
+    loop = iter(loaders[0])
+    as_rank(1)
+    expected = (
+        r"^Ranks that share the data of a loader run different steps in their workers \(steps in the workers: "
+        r"0 on rank 0, 1 on rank 1\)\. .* Pass `run` to the loader"
+    )
+    with pytest.warns(UserWarning, match=expected):
+        other = iter(loaders[1])
+    assert len(next(other)["index"]) == 2
+    as_rank(0)
+    with pytest.warns(UserWarning, match=expected):
+        assert len(next(loop)["index"]) == 2
+    for loader in loaders:
+        loader.close()
+
+
 @pytest.mark.parametrize(
     ("of_rank", "difference"),
     [
@@ -166,7 +190,7 @@ class Bounded(ArrayStep):
     def __repr__(self) -> str:
         return f"Bounded({self.settings})"
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         return data
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:

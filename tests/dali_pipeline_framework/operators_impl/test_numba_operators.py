@@ -61,12 +61,13 @@ class TestSignatures:
 
     @pytest.mark.parametrize("signature", SIGNATURES)
     def test_are_the_published_ones(self, signature: str) -> None:
-        function = getattr(numba_operators, signature.partition("(")[0])
+        name_of_function = signature.partition("(")[0]
+        function = getattr(numba_operators, name_of_function)
         shown = [
             name if parameter.default is parameter.empty else f"{name}={_shown(parameter.default)}"
             for name, parameter in inspect.signature(function).parameters.items()
         ]
-        assert f"{function.__name__}({', '.join(shown)})" == signature
+        assert f"{name_of_function}({', '.join(shown)})" == signature
 
     def test_both_import_paths_have_all_of_them(self) -> None:
         names = {signature.partition("(")[0] for signature in self.SIGNATURES}

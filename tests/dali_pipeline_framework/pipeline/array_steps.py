@@ -11,7 +11,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from support.providers import Panic
 
-from accvlab.dali_pipeline_framework.draws import IntegerDraw, NormalDraw, RandomDraw, UniformDraw
+from accvlab.dali_pipeline_framework.draws import Draws, IntegerDraw, NormalDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.processing_steps.wrappers.function_steps import ArrayStep
@@ -31,11 +31,12 @@ class Gain(PipelineStepBase):
         return [UniformDraw("gain", 1, 2, key=self._key), IntegerDraw("one", 1, 2, key=self._key)]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        for path in data.find_all_occurrences("gain"):
-            data.set_item_in_path(path, (data.get_item_in_path(path) + 1) * self.draw("gain") * self.draw("one"))
-        return data
+        return self.arrays(data, {name: self.draw(name) for name in ("gain", "one")})
 
-    arrays = _process
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
+        for path in data.find_all_occurrences("gain"):
+            data.set_item_in_path(path, (data.get_item_in_path(path) + 1) * draws["gain"] * draws["one"])
+        return data
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         for path in data_empty.find_all_occurrences("gain"):
@@ -53,14 +54,13 @@ class Renames(PipelineStepBase):
         return [NormalDraw("noise", shape=(3,))]
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        noise = self.draw("noise")
+        return self.arrays(data, {"noise": self.draw("noise")})
+
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         data.remove_field("pair")
         data.add_data_field("noise", DT.FLOAT)
-        data["noise"] = noise * 2
+        data["noise"] = draws["noise"] * 2
         return data
-
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        return self._process(data)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         data_empty.remove_field("pair")
@@ -94,7 +94,7 @@ class Doubles(ArrayStep):
         self._does = does
         self._at = at
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         index = data["index"]
         data["index"] = index + index
         if index == self._at:

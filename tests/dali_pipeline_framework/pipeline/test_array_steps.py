@@ -18,6 +18,7 @@ from support.laws import examples, some
 from support.providers import NumberProvider
 
 from accvlab.dali_pipeline_framework.draws import (
+    Draws,
     FieldKey,
 )
 from accvlab.dali_pipeline_framework.errors import (
@@ -185,7 +186,7 @@ class TestPlacement:
             named = repr(loader).splitlines()[2:]
         marks = [line.endswith("[on arrays, in the workers]") for line in lines]
         assert marks == [False, False, True, True, False, False]
-        wrapped = "DataGroupArrayWithNameElementsAppliedStep"
+        wrapped = "DataGroupArrayWithNameElementsAppliedStep of Gain"
         assert named == [
             f"  steps in the workers: {wrapped}, Renames",
             f"  steps in the graph: InGraph, {wrapped}",
@@ -335,7 +336,7 @@ class TestOneSample:
             def __init__(self, value: Any) -> None:
                 self._value = value
 
-            def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+            def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
                 data["index"] = self._value
                 return data
 
@@ -345,7 +346,7 @@ class TestOneSample:
         with pytest.raises(
             StepOutputError, match=r"must return a SampleDataGroup, got None \(a missing `return`\?\)"
         ):
-            type("Nothing", (ArrayStep,), {"arrays": lambda self, data: None})()(self.sample())
+            type("Nothing", (ArrayStep,), {"arrays": lambda self, data, draws: None})()(self.sample())
 
 
 class TestStepByStep:

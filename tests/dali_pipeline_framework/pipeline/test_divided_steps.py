@@ -21,7 +21,14 @@ from support.laws import examples, spread
 from support.pipelines import shuffled
 from support.random_steps import each_camera, filled
 
-from accvlab.dali_pipeline_framework.errors import ContractError, FormatError, FrameworkError, SourceError
+from accvlab.dali_pipeline_framework.draws import Draws
+from accvlab.dali_pipeline_framework.errors import (
+    ContractError,
+    FieldValueError,
+    FormatError,
+    FrameworkError,
+    SourceError,
+)
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.inputs import IterableBase
 from accvlab.dali_pipeline_framework.loader import DataLoader
@@ -346,7 +353,7 @@ class Inverter(ArrayStep):
     def __init__(self) -> None:
         self.decoder = ImageDecoder("image", False)
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         data = self.decoder(data)
         data["image"] = 255 - data["image"]
         return data
@@ -368,7 +375,7 @@ def inverted(image: np.ndarray) -> np.ndarray:
 
 
 class ReadsArrays(HorizontalFlipper):
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         data["image"] = data["image"][:, ::-1]
         return data
 
@@ -437,6 +444,16 @@ def test_cameras_of_different_sizes_are_mirrored_without_fields_in_pixels() -> N
     )
 
 
+def test_a_file_that_is_no_image_is_blamed_on_the_decoder() -> None:
+    sample = sample_of({"image": np.frombuffer(b"no image at all", np.uint8)})
+    told = r"image: ImageDecoder cannot decode it\. No image file .* begins with b'no image at '"
+    with pytest.raises(FieldValueError, match=told):
+        run_step([ImageDecoder("image"), ImageResizer("image", output_hw=[4, 6])], sample, run="pixels")
+    resized = ImageResizer("image", output_hw=[4, 6], is_encoded=True)
+    with pytest.raises(FieldValueError, match=r"image: No image file"):
+        run_step(resized, sample, run="pixels")
+
+
 class Declared(PipelineStepBase):
     """Changes no pixels; says and notes what it is given."""
 
@@ -454,7 +471,7 @@ class Declared(PipelineStepBase):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         return data
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         self.change(data)
         return data
 

@@ -15,7 +15,7 @@ import torch
 from nvidia.dali import fn, pipeline_def
 from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
-from support.arrays import DT, ArrayProvider
+from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.child_processes import run_process
 from support.laws import each_value
 from support.pipelines import indices, make_iterator, shuffled
@@ -29,6 +29,7 @@ from accvlab.dali_pipeline_framework.pipeline import (
     PipelineDefinition,
     SampleDataGroup,
 )
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 
 TORCH = {"iterator": {"output_type": "torch"}}
 IN_PROCESS = {"py_num_workers": 0}
@@ -363,6 +364,22 @@ class TestRagged:
         [batch] = batches_of({"n": (DT.INT32, [np.zeros((0, 2)), [[1, 2]]])}, iterator={"ragged": "list"})
         assert [array.tolist() for array in batch["n"]] == [[], [[1, 2]]]
         assert [array.shape for array in batch["n"]] == [(0, 2), (1, 2)]
+
+
+@pytest.mark.parametrize("output_type", ["torch", "numpy"])
+@pytest.mark.parametrize("exec_dynamic", [True, False])
+def test_cameras_of_different_sizes_are_arrays_of_their_own(output_type: str, exec_dynamic: bool) -> None:
+    images = [[gradient(16, 24 + 8 * camera, 10 * sample) for camera in range(3)] for sample in range(6)]
+    files = [[encoded_image(image, "PNG") for image in row] for row in images]
+    cameras = {camera: {"image": (DT.UINT8, [row[camera] for row in files])} for camera in range(3)}
+    arguments = {"iterator": {"output_type": output_type}, "exec_dynamic": exec_dynamic, "in_graph": True}
+    batches = batches_of({"cameras": cameras}, 3, steps=[ImageDecoder("image", False)], **arguments)
+    array_type = torch.Tensor if output_type == "torch" else np.ndarray
+    for batch, rows in zip(batches, (images[:3], images[3:]), strict=True):
+        for camera in range(3):
+            found = batch["cameras"][camera]["image"]
+            assert type(found) is array_type
+            np.testing.assert_array_equal(np.asarray(found), np.stack([row[camera] for row in rows]))
 
 
 class TestSettings:

@@ -19,8 +19,8 @@ from support.draws import flatten
 from support.pipelines import make_iterator, shuffled
 
 from accvlab.dali_pipeline_framework import PipelineDefinition, for_each
-from accvlab.dali_pipeline_framework.draws import RandomDraw, UniformDraw
-from accvlab.dali_pipeline_framework.errors import GraphError, NotSupportedError
+from accvlab.dali_pipeline_framework.draws import Draws, RandomDraw, UniformDraw
+from accvlab.dali_pipeline_framework.errors import GraphError, NotSupportedError, SettingError
 from accvlab.dali_pipeline_framework.extension import find_paths
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -55,9 +55,9 @@ class BoxMover(ArrayStep):
         data_empty.add_data_field("shift", DT.FLOAT)
         return data_empty
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         time.sleep(self._seconds)
-        boxes, shift = data["boxes"], self.draw("shift")
+        boxes, shift = data["boxes"], draws["shift"]
         if (boxes > 1e6).any():
             raise ValueError("a box is far away")
         data["boxes"] = (boxes + shift)[boxes[:, 0] >= 0]
@@ -214,8 +214,8 @@ class TestErrors:
 
     def test_a_result_of_another_type_is_reported(self) -> None:
         class Wrong(BoxMover):
-            def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-                data = super().arrays(data)
+            def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
+                data = super().arrays(data, draws)
                 data["boxes"] = np.zeros((1, 4), np.float64)
                 return data
 
@@ -225,13 +225,35 @@ class TestErrors:
 
     def test_a_field_that_is_not_named_cannot_be_read(self) -> None:
         class Curious(BoxMover):
-            def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+            def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
                 np.asarray(data["index"])
-                return super().arrays(data)
+                return super().arrays(data, draws)
 
         iterator = make_iterator(shuffled(provider(), 2), [in_graph(), Curious()], py_num_workers=0)
         with iterator, pytest.raises(GraphError, match="a field that `fields_used` does not name"):
             next(iter(iterator))
+
+    def test_draws_come_as_the_argument(self) -> None:
+        class Undeclared(BoxMover):
+            def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
+                assert [*draws] == ["shift"]
+                assert (len(draws), "other" in draws, draws.get("other")) == (1, False, None)
+                draws["other"]
+                return data
+
+        class AsksForANode(BoxMover):
+            def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
+                self.draw("shift")
+                return data
+
+        sample = provider().get_data(0)
+        with pytest.raises(
+            SettingError, match=r"draws\['other'\] of Undeclared: there is no such draw\. .*: 'shift'"
+        ):
+            Undeclared()(sample)
+        told = r"AsksForANode\.draw\('shift'\) is for `_process`: `arrays` gets the numbers, as `draws\['shift'\]`"
+        with pytest.raises(SettingError, match=told):
+            AsksForANode()(sample)
 
     def test_debug_mode_is_refused(self) -> None:
         definition = PipelineDefinition(shuffled(provider(), 2), [BoxMover().with_run("graph")])
@@ -314,7 +336,7 @@ class Constant(ArrayStep):
         data_empty.add_data_field("number", DT.INT32)
         return data_empty
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         self.kept.extend(data[name] for name in self._names)
         data.add_data_field("number", DT.INT32)
         data["number"] = 7
@@ -359,7 +381,7 @@ class OfTwoLevels(ArrayStep):
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         return FieldUse(find_paths(data_empty, ["gain"]), read=[("index",)])
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         for path in find_paths(data, ["gain"]):
             data.set_item_in_path(path, data.get_item_in_path(path) * np.float32(data["index"]))
         return data
@@ -371,7 +393,7 @@ class Doubler(ArrayStep):
     only_in_workers = False
     treats_elements_alike = True
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         data["gain"] = data["gain"] * np.float32(2)
         return data
 
@@ -410,6 +432,6 @@ class Keeper(ArrayStep):
     only_in_workers = False
     treats_elements_alike = True
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         data["boxes"] = data["boxes"][data["is_visible"]]
         return data

@@ -89,31 +89,6 @@ def test_fields_are_named_by_path_or_in_a_wrapper() -> None:
     assert [camera["b"].tolist() for camera in applied(each, rig)["cameras"].values()] == [[0], [0, -1]]
 
 
-def with_count(item: dict[str, Any]) -> dict[str, Any]:
-    item["a"] = item["a"][1:]
-    return {**item, "count": len(item["text"]), "text": item["text"] + "!"}
-
-
-def test_a_function_of_the_whole_group() -> None:
-    step = MapStep(with_count, output_types={"count": DT.INT64})
-    found = applied(step)
-    assert (found["a"].tolist(), int(found["count"]), found["text"]) == ([2], 3, "one!")
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (lambda item: None, "NoneType"),
-        (lambda item: {"a": item["a"], "text": ""}, "without b"),
-        (lambda item: {**item, "b": None}, "without b"),
-        (lambda item: {**item, "more": {"c": 1}}, r"with more.c, which `output_types` does not name"),
-    ],
-)
-def test_results_of_the_whole_group_that_are_refused(function: Any, message: str) -> None:
-    with pytest.raises(StepOutputError, match=f"must return a dict with all fields of the group; got .*{message}"):
-        applied(MapStep(function))
-
-
 @pytest.mark.parametrize("function", [lambda a: (a, a), lambda a: None, lambda a: [], lambda a: a.tolist()])
 def test_another_number_of_results_is_refused(function: Any) -> None:
     with pytest.raises(StepOutputError, match="the function must return one array for each of 'x'; got"):
@@ -253,11 +228,6 @@ def doubles(*arrays: Any) -> Any:
             lambda a: (a, a > 1),
             {"input_names": "a", "output_types": {"x": DT.FLOAT, ("b",): DT.INT32}},
             '{"x": DALIDataType.FLOAT, "b": DALIDataType.BOOL}',
-        ),
-        (
-            lambda item: {**item, "b": item["b"] * 0.5, "x": item["a"]},
-            {"output_types": {"x": DT.FLOAT}},
-            '{"x": DALIDataType.FLOAT, "b": DALIDataType.FLOAT64}',
         ),
     ],
 )

@@ -16,6 +16,7 @@ from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
 from support.steps import Doubler, ImageUser, Renamer
 
+from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import GraphError, StepOutputError
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -140,7 +141,7 @@ class TestFormat:
             def format_after(self, data_empty: SampleDataGroup) -> Any:
                 return None
 
-            def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+            def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
                 return data
 
         message = r"Nothing\.format_after must return a SampleDataGroup, got None"

@@ -78,5 +78,5 @@ def test_the_key_tells_which_samples_and_cameras_get_the_same(name: str, key: st
 
 
 def test_all_random_steps_are_among_them() -> None:
-    elsewhere = {"ArrayStep", "MapStep", "PipelineStepBase"}
+    elsewhere = {"AlbumentationsStep", "ArrayStep", "MapStep", "PipelineStepBase", "TorchvisionStep"}
     assert random_steps_of(processing_steps) - elsewhere == RANDOM_STEPS.keys()

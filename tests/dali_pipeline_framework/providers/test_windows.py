@@ -709,9 +709,9 @@ class Plain(IndexProvider):
             (
                 {"windows": {"cameras.image": [-100, 0]}, "edges": rule},  # milliseconds
                 (
-                    "The window of cameras[0..1].image at -100, 0 s would repeat the frame of the moment: no "
-                    "other offset has another frame of its sequence. The longest of 2 sequence(s) lasts "
-                    "0.4 s. Offsets are in seconds: are these in another unit, too long, or too short?"
+                    "The window of cameras[0..1].image at -100, 0 s would repeat the frame of the moment: "
+                    "each other offset is beyond the ends of every sequence. The longest of 2 sequence(s) "
+                    "lasts 0.4 s. Offsets are in seconds: are these in another unit?"
                 ),
             )
             for rule in ("repeat", "drop")
@@ -745,6 +745,32 @@ def test_wrong_settings_are_refused_with_the_rule(arguments, message):
     with pytest.raises(SettingError) as caught:
         Windows(Drive(), **{"unit": "s", "edges": "repeat", **arguments})
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("edges", ["repeat", "drop"])
+@pytest.mark.parametrize("offset", [10**12, -5])
+def test_offsets_beyond_every_sequence_are_named(offset, edges):
+    with pytest.raises(SettingError) as caught:
+        Windows(Drive(), {"number": [0, offset]}, unit="frames", edges=edges)
+    assert str(caught.value) == (
+        f"The window of number at 0, {offset:g} frames would repeat the frame of the moment: each other offset "
+        "is beyond the ends of every sequence. The longest of 2 sequence(s) has 5 frame(s). Offsets are in "
+        "frames: are these in another unit?"
+    )
+
+
+def test_frames_that_cameras_lack_are_named_as_the_ends_of_sequences():
+    class Rig(Drive):
+        missing_frames = ("front 3", "rear 4")
+
+    with pytest.raises(SettingError) as caught:
+        Windows(Rig(), {"number": [0, 1, 7]}, unit="frames")
+    assert str(caught.value) == (
+        "No moment has a full window, as edges='drop' needs. The longest of 2 sequence(s) has 5 frame(s); 2 "
+        "frames of cameras are missing, and end sequences unless `missing` is 'bridge' (with another "
+        "`reference_camera` it may be fewer). The windows: number at 0, 1, 7 frames. Use shorter ones or "
+        "edges='repeat'."
+    )
 
 
 def test_what_a_provider_lacks_is_named(tmp_path):

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.utils._pytree as torch_tree
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import pipeline_def
 from nvidia.dali.types import DALIDataType
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.loader import LoaderReport
-from accvlab.dali_pipeline_framework.sample_data import Batch, describe_batch
+from accvlab.dali_pipeline_framework.sample_data import describe_batch
 
 
 class Numbers(DataProvider):
@@ -164,42 +161,9 @@ def test_repr_of_a_report_is_its_table() -> None:
     assert repr(LoaderReport()) == str(LoaderReport())
 
 
-class TestBatches:
-    def test_a_batch_prints_a_line_per_field(self, capsys: pytest.CaptureFixture[str]) -> None:
-        batch = Batch({**rig_batch(), "token": ["a" * 40, "b"], "moment_s": torch.tensor([1.5, 2])})
-        print(batch)
-        assert capsys.readouterr().out.splitlines() == [
-            "Batch of 20 fields",
-            "cameras[0..5].image       uint8 (4, 90, 160, 3)  0 .. 200",
-            "cameras[0..5].name        str 'CAM_0', 'CAM_1', 'CAM_2', 'CAM_3', 'CAM_4', 'CAM_5' (4,)",
-            "cameras[0..5].intrinsics  float32 (4, 3, 3)  0 .. 1",
-            "token                     str 'aaaaaaaaaaaa...aaaaaaaaaaaaa', 'b' (2,)",
-            "moment_s                  float32 (2,)  1.5 .. 2",
-        ]
-        assert repr(Batch()) == "Batch of 0 fields"
-
-    def test_names_the_field_that_is_meant(self) -> None:
-        message = r"The batch has no field 'sped'\. Did you mean 'speed'\? Available: 'speed', 'token'\.$"
-        with pytest.raises(KeyError, match=message):
-            Batch(speed=1, token="a")["sped"]
-        assert "sped" not in Batch(speed=1)
-        assert Batch(speed=1).get("sped") is None
-
-    def test_loaders_deliver_it_and_trees_are_looked_into(self) -> None:
-        jax = pytest.importorskip("jax")
-        loader = DataLoader(Numbers(), 2, num_workers=0, post_process_func=lambda batch: {**batch, "two": [2]})
-        with loader:
-            batch = next(iter(loader))
-        assert repr(batch).splitlines() == ["Batch of 2 fields", "number  int32 (2,)  0 .. 1", "two     list (1,)"]
-        for tree_map in (jax.tree.map, torch_tree.tree_map):
-            moved = tree_map(lambda value: value * 2, batch)
-            assert type(moved) is Batch
-            assert (moved["number"].tolist(), moved["two"]) == ([0, 2], [4])
-        paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(batch)]
-        assert paths == ["['number']", "['two'][0]"]
-
-    def test_it_is_read_back_without_this_package(self, tmp_path: Path) -> None:
-        torch.save(Batch(number=torch.ones(2), inner={"token": ["a"]}), tmp_path / "batch.pt")
-        read = torch.load(tmp_path / "batch.pt", weights_only=True)
-        assert (type(read), [*read], read["inner"]) == (OrderedDict, ["number", "inner"], {"token": ["a"]})
-        assert read["number"].tolist() == [1, 1]
+def test_a_batch_of_a_loader_is_a_nested_dict() -> None:
+    loader = DataLoader(Numbers(), 2, num_workers=0, post_process_func=lambda batch: {**batch, "two": [2]})
+    with loader:
+        batch = next(iter(loader))
+    assert type(batch) is dict
+    assert describe_batch(batch).splitlines() == ["number  int32 (2,)  0 .. 1", "two     list (1,)"]

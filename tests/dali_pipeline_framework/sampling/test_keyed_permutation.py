@@ -14,10 +14,7 @@ from support.laws import each_value, examples, some
 
 from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key
 from accvlab.dali_pipeline_framework.sampling import MixedSampler, ShuffledSampler
-from accvlab.dali_pipeline_framework.sampling.arithmetic.keyed_permutation import (
-    KeyedPermutation,
-    PermutationTable,
-)
+from accvlab.dali_pipeline_framework.sampling.arithmetic.keyed_permutation import KeyedPermutation
 
 KEYS = st.integers(0, 2**64 - 1)
 LARGEST_SIZE = 2**62
@@ -183,30 +180,6 @@ class TestLooksRandom:
         items = np.stack([KeyedPermutation(1000, key)[positions] for key in range(200)])
         agreeing = (items[1:] == items[:-1]).sum()  # Poisson: one per pair of permutations
         assert abs(agreeing - 199) < 3.891 * 199**0.5
-
-
-@given(
-    sizes=st.lists(st.integers(513, 3000), min_size=1, max_size=4),
-    data=st.data(),
-)
-@settings(deadline=None, max_examples=examples(12, 30))
-def test_a_table_of_permutations_looks_up_what_each_of_them_does(sizes: list[int], data: st.DataObject) -> None:
-    permutations = [KeyedPermutation(size, key) for key, size in enumerate(sizes)]
-    table = PermutationTable(len(sizes))
-    for number, permutation in enumerate(permutations):
-        table[number] = permutation
-    numbers = np.array(data.draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=40)))
-    positions = np.array([data.draw(st.integers(0, sizes[number] - 1)) for number in numbers])
-    wanted = [permutations[number][int(at)] for number, at in zip(numbers, positions, strict=True)]
-    assert table.items(numbers, positions).tolist() == wanted
-
-
-def test_a_table_sends_through_again_what_lands_outside() -> None:
-    size = 530  # of 24 * 23 = 552 pairs
-    permutation = KeyedPermutation(size, 7)
-    table = PermutationTable(1)
-    table[0] = permutation
-    assert sorted(table.items(np.zeros(size, np.int64), np.arange(size)).tolist()) == list(range(size))
 
 
 @pytest.mark.parametrize("sizes", [(600, 700), (600, 40), (20, 30)])

@@ -28,7 +28,7 @@ def listed(subject: str, path: Path, *arguments: str) -> dict[int, tuple[str, st
 
 @pytest.mark.parametrize("subject", ["provider", "definition", "loader", "undeclared_provider"])
 def test_what_fails_is_found_where_it_fails(
-    subject: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    subject: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "failed.jsonl"
     found = listed(subject, path)
@@ -46,6 +46,7 @@ def test_what_fails_is_found_where_it_fails(
     assert "10 samples tried in " in printed.out
     assert "3 samples have failed" in printed.err
     assert f"They are listed in {path}." in printed.err
+    assert "in its place" not in printed.err + caplog.text
 
 
 def test_a_damaged_image_is_found_where_nothing_is_declared(tmp_path: Path) -> None:

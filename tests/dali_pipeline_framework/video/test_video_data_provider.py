@@ -443,3 +443,10 @@ class TestRefused:
     def test_names(self, folder: Path) -> None:
         with pytest.raises(DuplicateFieldError):
             VideoFrameDataProvider(folder / "a.webm", timestamp_name="image")
+
+
+def test_files_of_other_systems_in_a_folder_are_left_out(tmp_path: Path) -> None:
+    make_video(tmp_path / "a.webm", 3)
+    for name in ("._a.webm", ".DS_Store", "Thumbs.db"):
+        (tmp_path / name).write_bytes(b"\0\5\x16\7")
+    assert len(VideoFrameDataProvider(tmp_path)) == 3

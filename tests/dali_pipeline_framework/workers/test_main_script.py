@@ -37,7 +37,7 @@ class Numbers(DataProvider):
 
 
 class Add(ArrayStep):
-    def arrays(self, data):
+    def arrays(self, data, draws):
         data["x"] = data["x"] + OFFSET
         return data
 

@@ -192,8 +192,60 @@ class TestErrors:
     def test_of_names_that_are_no_times(self, tmp_path):
         folder = ArgoverseData().write(tmp_path)
         (folder / f"sensors/cameras/{LEFT}/first.jpg").write_bytes(b"")
-        with pytest.raises(FileError, match="must be named by their time in nanoseconds"):
+        with pytest.raises(FileError, match=r"must be named by their time in nanoseconds, as .*got first\.jpg\."):
             ArgoverseProvider(tmp_path)
+
+    def test_of_images_in_another_form(self, tmp_path):
+        folder = ArgoverseData().write(tmp_path)
+        for path in (folder / f"sensors/cameras/{LEFT}").iterdir():
+            path.rename(path.with_suffix(".png"))
+        with pytest.raises(FileError, match=r"as 315966265259836000\.jpg, got \d+\.png, "):
+            ArgoverseProvider(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("rows", "message"),
+        [
+            (
+                slice(0, 5),
+                r"city_SE3_egovehicle.feather' must have a place of the vehicle near each frame; 1 of 3",
+            ),
+            (slice(0, 1), "2 of 3 frames have none: the nearest to 315966265.100 s is 0.120 s away"),
+            (
+                [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
+                "times must ascend, got 315966264980000000 and then 3159662649800",
+            ),
+        ],
+    )
+    def test_of_poses_that_are_not_those_of_the_frames(self, tmp_path, rows, message):
+        data = ArgoverseData()
+        data.pose_times, data.quaternions, data.places = (
+            each[rows] for each in (data.pose_times, data.quaternions, data.places)
+        )
+        data.write(tmp_path)
+        with pytest.raises(FileError, match=message):
+            ArgoverseProvider(tmp_path)
+
+    @pytest.mark.parametrize("table", ["intrinsics", "egovehicle_SE3_sensor"])
+    def test_of_a_sensor_that_is_there_twice(self, tmp_path, table):
+        import pyarrow as pa
+        import pyarrow.feather as feather
+
+        path = ArgoverseData().write(tmp_path) / f"calibration/{table}.feather"
+        rows = feather.read_table(path)
+        feather.write_feather(pa.concat_tables([rows, rows.slice(1, 1)]), str(path))
+        with pytest.raises(
+            FileError, match=rf"{table}\.feather' must have each sensor once, got '{LEFT}' several"
+        ):
+            ArgoverseProvider(tmp_path)
+
+    def test_of_missing_images_are_in_the_log(self, tmp_path, caplog):
+        folder = ArgoverseData().write(tmp_path)
+        for path in sorted((folder / f"sensors/cameras/{FRONT}").iterdir())[2:]:
+            path.unlink()
+        provider = ArgoverseProvider(tmp_path)
+        what = f"no image of {FRONT} in '{tmp_path}': their samples cannot be loaded"
+        assert f"2 of 3 frames, e.g. 'log-1/{LIDAR_TIMES[1]}' have {what}" in caplog.text
+        assert len(provider) == 3
 
     def test_of_a_point_file_that_is_damaged(self, tmp_path):
         folder = ArgoverseData().write(tmp_path)

@@ -334,6 +334,33 @@ class TestErrors:
         assert "names row 9 at frame 3" in message
         assert "has 4 rows" in message
 
+    def test_of_a_row_before_the_first(self, tmp_path):
+        log = ArrowLog()
+        log.sync["box_detections_se3"] = [0, -5, 2, 3]
+        assert "names row -5 at frame 1" in self.error_of(log, tmp_path)
+
+    def test_of_poses_of_another_clock(self, tmp_path):
+        log = ArrowLog()
+        log.ego_times, log.stored_poses = log.ego_times - 3_600_000_000, False
+        log.camera_times, log.images, log.camera_metadata = {}, {}, {}
+        message = self.error_of(log, tmp_path)
+        assert "ego_state_se3.arrow' must have a place of the vehicle near each frame; 4 of 4 frames" in message
+
+    @pytest.mark.parametrize("pose", [None, [0] * 7, [1, 2, 3], "up", {"x": 1}])
+    def test_of_a_camera_without_a_place(self, tmp_path, pose):
+        log = ArrowLog()
+        log.camera_metadata["pcam_f0"]["camera_to_imu_se3"] = pose
+        rule = "must have 'camera_to_imu_se3', x, y, z and a quaternion that is not 0, 7 numbers, got"
+        assert f"{rule} {pose!r}." in self.error_of(log, tmp_path)
+
+    def test_of_missing_images_are_in_the_log(self, tmp_path, caplog):
+        log = ArrowLog()
+        log.sync["camera.pcam_f0"] = [0, None, 2, None]
+        log.write(tmp_path)
+        assert len(ArrowLogProvider(tmp_path)) == 4
+        assert f"have no image of pcam_f0 in '{tmp_path}': their samples cannot be loaded" in caplog.text
+        assert "2 of 4 frames, e.g." in caplog.text
+
     def test_of_a_calibration_that_cannot_be_used(self, tmp_path):
         log = ArrowLog()
         log.camera_metadata["pcam_f0"]["intrinsics"] = [0.0, 60.0, 1.0, 1.0, 0.0]

@@ -14,6 +14,7 @@ from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import DrivingFields, DrivingIndex, DrivingProvider
 from accvlab.driving_data.datasets.driving import poses
+from accvlab.driving_data.datasets.driving.driving_index import first_column, names_column
 
 ALL = {
     "lidar": True,
@@ -345,11 +346,52 @@ class TestErrors:
             ({"num_future_frames": -1}, "`num_future_frames` must be a whole number of at least 0"),
             ({"reference": "world"}, "`reference`"),
             ({"boxes": "yes"}, "`boxes`"),
+            ({"cameras": {"FRONT"}}, r"`cameras` must be a list of names, got \{'FRONT'\}"),
+            ({"cameras": iter(["FRONT"])}, "`cameras` must be a list of names, got <list_iterator"),
+            ({"classes": {"car", "barrier"}}, "`classes` must be a list of names, or a mapping of them, got"),
+            ({"classes": ["car", "barrier", "car"]}, "name a class once only, got several times: car"),
+            ({"classes": {"car": None}}, "`classes` must be .*text"),
+            ({"classes": {"car": ""}}, "`classes` must be .*text"),
+            ({"classes": [3]}, "`classes` must be .*text"),
         ],
     )
     def test_of_settings(self, settings, message):
         with pytest.raises(SettingError, match=message):
             DrivingFields(**settings)
+
+    @pytest.mark.parametrize(
+        ("scenes", "message"),
+        [
+            ([], r"must be a list of names, or None for all, got \[\]"),
+            ({"scene-a"}, r"must be a list of names, or None for all, got \{'scene-a'\}"),
+            (iter(["scene-a"]), "must be a list of names, or None for all, got <list_iterator"),
+            (["scene-u\u0308"], r"There is 'scene-\\xfc', the same letters in another Unicode form"),
+            (["scene-a", "scene-\u00fc"], "`scenes` names scene-a, of which the data set has several"),
+        ],
+    )
+    def test_of_scenes(self, tmp_path, scenes, message):
+        index = write_driving_data(tmp_path)
+        frames = attrs.evolve(
+            index.frames,
+            scene=names_column(["scene-a", "scene-\u00fc", "scene-a"]),
+            first_of_scene=first_column([2, 1, 2]),
+        )
+        with pytest.raises(SettingError, match=message):
+            DrivingProvider(attrs.evolve(index, frames=frames), tmp_path, scenes=scenes)
+
+    def test_of_classes_without_boxes(self, tmp_path):
+        index = attrs.evolve(write_driving_data(tmp_path), boxes=None, boxes_2d=None)
+        with pytest.raises(SettingError, match=r"classes: the data set has no boxes\. Leave `classes` out, or"):
+            DrivingProvider(index, tmp_path, classes=["car"])
+        assert "boxes" not in DrivingProvider(index, tmp_path, classes=["car"], boxes=False).sample_data_structure
+
+    def test_of_boxes_of_no_category(self, tmp_path):
+        index = write_driving_data(tmp_path)
+        boxes = attrs.evolve(index.boxes, category=np.full_like(index.boxes.category, -1))
+        with pytest.raises(
+            SettingError, match=r"no box of the data set is one of them\. Its boxes are: of no category"
+        ):
+            DrivingProvider(attrs.evolve(index, boxes=boxes), tmp_path, classes=["car"])
 
     def test_of_unknown_settings(self, data):
         root, _ = data

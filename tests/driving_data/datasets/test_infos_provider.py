@@ -578,6 +578,18 @@ class TestRefused:
         with pytest.raises(FileError, match=message):
             opened(content)
 
+    @pytest.mark.parametrize(
+        ("metainfo", "message"),
+        [
+            ({"CLASSES": ["car", "truck", "car"]}, r"must name each category once, got \['car', 'truck', 'car'\]"),
+            ({"categories": {"car": "car"}}, r"must number its 1 names from 0, got \{'car': 'car'\}"),
+            ({"categories": {"car": 0, "truck": 0}}, "must number its 2 names from 0"),
+        ],
+    )
+    def test_categories_that_are_none(self, opened, metainfo, message):
+        with pytest.raises(FileError, match=f"metainfo.*{message}"):
+            opened({**pickle_content(SCENES, "mmdet3d_v2"), "metainfo": metainfo})
+
     @pytest.mark.parametrize("key", ["categories", "classes", "CLASSES"])
     def test_categories_in_each_spelling(self, opened, key):
         content = pickle_content(SCENES, "mmdet3d_v2")

@@ -207,6 +207,21 @@ class TestTracking:
         with pytest.raises(FileError, match=message):
             KittiTrackingProvider(tmp_path)
 
+    @pytest.mark.parametrize("name", ["000001.JPG", "0000000001.png"])
+    def test_two_files_of_a_frame_are_named(self, tmp_path, name):
+        folder = write_tracking(tmp_path) / "image_02/0000"
+        (folder / name).write_bytes((folder / "000002.png").read_bytes())
+        with pytest.raises(FileError, match=rf"image_02/0000' has two files of the frame 1: .*{name}.*Remove one"):
+            KittiTrackingProvider(tmp_path)
+        assert len(KittiTrackingProvider(tmp_path, cameras=["image_03"])) == 4
+
+    def test_files_of_other_sensors_are_left_out(self, tmp_path):
+        root = write_tracking(tmp_path)
+        (root / "image_02/0000/000009.bin").write_bytes(bytes(16))
+        (root / "velodyne/0000/000002.png").write_bytes(b"a picture of the points")
+        provider = KittiTrackingProvider(root, lidar=True)
+        assert (len(provider), len(provider.get_data(2)["lidar"]["points"])) == (4, 0)
+
     def test_an_empty_folder_is_named(self, tmp_path):
         with pytest.raises(FileError, match=r"There is no sequence in .*'calib'"):
             KittiTrackingProvider(tmp_path)

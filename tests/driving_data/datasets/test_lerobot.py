@@ -574,6 +574,64 @@ def test_rows_are_as_many_as_the_data_set_says(tmp_path: Path, version: str) -> 
         assert len(LeRobotProvider(more)) == 12
 
 
+@pytest.mark.parametrize("total", ["12", True, 12.5])
+def test_totals_are_whole_numbers(tmp_path: Path, total: Any) -> None:
+    root = write_lerobot(tmp_path, cameras=(), total_frames=total)
+    with pytest.raises(FileError, match=rf"'total_frames' of .*info.json' must be a whole number, got '?{total}"):
+        LeRobotProvider(root)
+    assert len(LeRobotProvider(write_lerobot(tmp_path / "float", cameras=(), total_frames=12.0))) == 12
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan")])
+def test_times_of_rows_ascend(tmp_path: Path, wrong: float) -> None:
+    times_s = np.concatenate([np.arange(length) / FPS for length in LENGTHS]).astype(np.float32)
+    times_s[6] = wrong
+    root = write_lerobot(tmp_path, columns={"timestamp": times_s})
+    message = (
+        rf"'timestamp' .* must ascend, got 0.04 and then {wrong:g} seconds \(episode 1, frame 2, at 0.080 s\)"
+    )
+    with pytest.raises(FileError, match=message):
+        LeRobotProvider(root, fields=[FEATURE])
+    assert len(LeRobotProvider(root, fields=["action"])) == 12
+
+
+def test_times_of_rows_of_another_rate_are_a_warning(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path, fps=30)
+    with pytest.warns(
+        UserWarning, match=r"usually 0.0400 s apart by their 'timestamp', 0.0333 s by the fps 30 of"
+    ):
+        provider = LeRobotProvider(root)
+    assert numbers([provider.get_data(row) for row in (3, 6, 11)]) == [3, 6, 11]
+
+
+def test_episodes_of_one_part_of_a_video_are_refused(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    root = write_lerobot(tmp_path)
+    path = root / EPISODES.replace("001", "000")
+    table = pq.read_table(path).to_pydict()
+    table[f"videos/{FEATURE}/from_timestamp"] = [0.0, 0.0]
+    write_parquet(path, table)
+    with pytest.raises(
+        FileError, match=rf"episodes 0 and 1 of '{FEATURE}' both begin at 0.000 s of .*file-000.mp4'"
+    ):
+        LeRobotProvider(root)
+    assert len(LeRobotProvider(root, fields=[REAR])) == len(LeRobotProvider(root, episodes=[1, 2])) + 4
+
+
+@pytest.mark.parametrize("shape", [[96, 64, 3], [3, 32, 48]])
+def test_frames_of_another_size_are_a_warning(tmp_path: Path, shape: list[int]) -> None:
+    root = write_lerobot(tmp_path, cameras=[FEATURE])
+    info = json.loads((root / "meta/info.json").read_text())
+    info["features"][FEATURE]["shape"] = shape
+    (root / "meta/info.json").write_text(json.dumps(info))
+    provider = LeRobotProvider(root)
+    message = rf"'{FEATURE}' has the shape \({', '.join(map(str, shape))}\) in .* are 64 x 96 pixels"
+    with pytest.warns(UserWarning, match=message) as warned:
+        assert numbers([provider.get_data(row) for row in (0, 5)]) == [0, 5]
+    assert len(warned) == 1
+
+
 @pytest.mark.parametrize("length", [0, 2, 4])
 def test_a_length_is_that_of_the_rows(tmp_path: Path, length: int) -> None:
     first = EPISODES.replace("001", "000")

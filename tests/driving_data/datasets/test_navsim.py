@@ -197,6 +197,17 @@ def refused(error, make):
     return str(raised.value)
 
 
+def test_missing_frames_within_scenes_are_in_the_log(tmp_path, caplog):
+    write_navsim(tmp_path, num_frames=20, change=lambda frames: frames[:6] + frames[8:])
+    scenes = {"num_history_frames": 2, "num_future_frames": 2, "has_route": False}
+    assert len(provider_of(tmp_path, {"cam_f0": [1]}, **scenes)) == 15
+    text = f"3 of 15 scenes, e.g. {token(0, 4)!r}, have frames that are not 0.5 s apart, as their poses"
+    assert text in caplog.text
+    caplog.clear()
+    assert len(provider_of(tmp_path, {"cam_f0": [1]}, **{**scenes, "frame_interval": 9})) == 2
+    assert "s apart" not in caplog.text
+
+
 class TestRefused:
     def test_scenes(self, root):
         assert refused(SettingError, lambda: provider_of(root, tokens=["a", token(0, 3)])) == (
@@ -213,6 +224,9 @@ class TestRefused:
             f"`log_names` must be logs of {str(root / 'navsim_logs/mini')!r}, 1 of 1 are not: '2021'. There are 2 "
             "logs. Download the rest, or leave the names out."
         )
+        assert refused(SettingError, lambda: provider_of(root, log_names=[])) == (
+            "`log_names` must name at least one log, or be None for all, got an empty list."
+        )
         assert refused(SettingError, lambda: SceneFilter(tokens="abc")) == (
             "`tokens` must be a list of names, got one: write ['abc']."
         )
@@ -224,6 +238,9 @@ class TestRefused:
         assert refused(SettingError, lambda: provider_of(root, {"radar": True})) == (
             "`sensors` names 'radar', which is no sensor. There are: CAM_F0, CAM_L0, CAM_L1, CAM_L2, "
             "CAM_R0, CAM_R1, CAM_R2, CAM_B0, LIDAR_PC."
+        )
+        assert refused(SettingError, lambda: provider_of(root, {"cam_f0": [3], "CAM_F0": [2]})) == (
+            "`sensors` names CAM_F0 twice."
         )
         assert refused(SettingError, lambda: provider_of(root, {"cam_f0": [4]})) == (
             "`sensors['cam_f0']` must be frames of the history, from 0 to 3, True or False, got [4]."
@@ -258,6 +275,10 @@ class TestRefused:
                 r"The frame 2 \(token '0{15}2'\) of '.*'\['ego_dynamic_state'\] must have the shape \(4\), got "
                 r"\(2,\)\. ",
             ),
+            (
+                lambda frames: [*frames[:2], {**frames[2], "driving_command": [np.nan, 0, 1, 0]}, *frames[3:]],
+                r"The frame 2 .*\['driving_command'\] must be finite, got \[nan, 0.0, 1.0, 0.0\]\. ",
+            ),
             (lambda frames: {"infos": frames}, r"The log '.*pkl' must be a list of frames, got a dict\. "),
             (
                 lambda frames: frames[::-1],
@@ -276,7 +297,7 @@ class TestRefused:
                 r"The frame 0 .*\['anns'\]\['gt_names'\] must be a list, got 3\. ",
             ),
         ],
-        ids=["key", "shape", "form", "times", "time", "route", "names"],
+        ids=["key", "shape", "number", "form", "times", "time", "route", "names"],
     )
     def test_logs_of_another_version(self, tmp_path, change, problem):
         message = refused(FileError, lambda: provider_of(write_navsim(tmp_path, change=change)))

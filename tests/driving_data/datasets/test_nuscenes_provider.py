@@ -107,6 +107,11 @@ class TestScenes:
                 "'pedestrain'.*Did you mean 'pedestrian'.*Classes of detection: car, .*pedestrian.*vehicle.car",
             ),
             ({"classes": {"pedestrain": "person"}}, "'pedestrain'.*Did you mean 'pedestrian'"),
+            (
+                {"classes": ["car", "vehicle.car"]},
+                "gives the category 'vehicle.car' to two classes, 'car' and 'vehicle.car'",
+            ),
+            ({"classes": ["car", "pedestrian", "car"]}, "name a class once only, got several times: car"),
             ({"classes": "car"}, r"`classes` must be a list of names, got one: write \['car'\]"),
             ({"classes": "vehicle.car"}, r"write \['vehicle.car'\]"),
             ({"classes": "detections"}, "`classes` must be one of 'detection', got 'detections'"),
@@ -345,6 +350,7 @@ class TestTables:
             ("sample_annotation", "visibility_token", r"has the visibility_token 'gone', .*visibility\.json"),
             ("sample_annotation", "prev", r"has the prev 'gone', .*sample_annotation\.json"),
             ("instance", "category_token", r"has the category_token 'gone', .*category\.json"),
+            ("scene", "last_sample_token", r"has the last_sample_token 'gone', .*sample\.json"),
             ("scene", "first_sample_token", r"has the first_sample_token 'gone', .*sample\.json"),
         ],
     )
@@ -368,6 +374,7 @@ class TestTables:
             ("ego_pose", {"rotation": [0, 0, 0, 0]}, "quaternion that is not 0"),
             ("sample_annotation", {"translation": None}, "must have 3 numbers as translation, got None"),
             ("sample_annotation", {"size": [1, -1, 1]}, "size of numbers of at least 0, got"),
+            ("sample_data", {"is_key_frame": "False"}, "true or false as is_key_frame, got 'False'"),
             ("sample_data", {"timestamp": "noon"}, "a whole number as timestamp, got 'noon'"),
             ("sample_data", {"calibrated_sensor_token": ["a"]}, r"text as calibrated_sensor_token, got \['a'\]"),
         ],
@@ -378,6 +385,39 @@ class TestTables:
             token = records_[0]["token"]
         with pytest.raises(FileError, match=f"(?s)The record '{token}' of '.*{table}.json'.*{message}"):
             opened(copy, tmp_path)
+
+    @pytest.mark.parametrize(
+        ("table", "field", "what"),
+        [("scene", "nbr_samples", "samples"), ("instance", "nbr_annotations", "annotations")],
+    )
+    def test_must_have_as_much_as_they_say(self, copy, tmp_path, table, field, what):
+        with changed_table(copy, table) as records_:
+            token, count = records_[1]["token"], records_[1][field]
+            records_[1][field] += 1
+        message = (
+            f"'{token}' of '.*{table}.json' says {count + 1} {what} \\({field}\\), there are {count}\\. Unpack"
+        )
+        with pytest.raises(FileError, match=message):
+            opened(copy, tmp_path)
+        with changed_table(copy, table) as records_:  # other data in this format do not say it
+            for record in records_:
+                del record[field]
+        assert len(opened(copy, tmp_path, scenes=["scene-0001"])) == 4
+
+    def test_must_have_one_keyframe_of_a_sensor_in_a_sample(self, copy, tmp_path):
+        with changed_table(copy, "sample_data") as records_:
+            record = next(one for one in records_ if "sweeps/LIDAR_TOP" in one["filename"])
+            record["is_key_frame"] = True
+        message = "sample_data.json' must not be a keyframe: its sensor has another one in its sample"
+        with pytest.raises(FileError, match=message):
+            opened(copy, tmp_path)
+
+    def test_need_no_logs_but_for_what_they_say(self, copy, tmp_path):
+        (copy / VERSION / "log.json").unlink()
+        provider = opened(copy, tmp_path, cameras=[])
+        assert len(provider) == 7
+        with pytest.raises(FileError, match=r"v1.0-mini/log.json' has no log of scene-0001, scene-0002\. Unpack"):
+            _ = provider.scene_logs
 
     @pytest.mark.parametrize("table", ["sample", "sample_data"])
     def test_must_go_forward_in_time(self, copy, tmp_path, table):

@@ -368,6 +368,37 @@ class TestClips:
             assert PhysicalAiProvider(root, moments=AT_1).scene_names == ("clip-a", "clip-c")
         assert PhysicalAiProvider(root, moments=AT_1, scenes=["clip-a"]).scene_names == ("clip-a",)
 
+    def test_missing_images_are_in_the_log(self, published, caplog):
+        assert len(PhysicalAiProvider(published, cameras=[FRONT, TELE], scenes=["clip-a"])) == 45
+        assert f"3 of 45 frames, e.g. 'clip-a/0' have no image of {TELE} in '{published}'" in caplog.text
+
+    def test_a_gap_in_the_motion_is_named(self, published, tmp_path):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        root = unpacked(published, tmp_path)
+        path = root / "labels/egomotion/clip-a.egomotion.parquet"
+        table = pq.read_table(path)
+        pq.write_table(pa.concat_tables([table.slice(0, 40), table.slice(150)]), path)
+        with pytest.raises(
+            FileError, match=r"clip-a\.egomotion\.parquet' must have a place of the vehicle near each"
+        ):
+            PhysicalAiProvider(root, cameras=[FRONT])
+        assert len(PhysicalAiProvider(root, cameras=[FRONT], scenes=["clip-b", "clip-c"])) == 90
+
+    @pytest.mark.parametrize("name", ["camera_intrinsics", "vehicle_dimensions"])
+    def test_a_calibration_that_is_there_twice_is_named(self, copied, name):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = copied / f"calibration/{name}/{name}.chunk_0000.parquet"
+        table = pq.read_table(path)
+        pq.write_table(pa.concat_tables([table, table.slice(0, 1)]), path)
+        with pytest.raises(
+            FileError, match=rf"{name}.chunk_0000.parquet' must have each clip.* once, got 'clip-a"
+        ):
+            PhysicalAiProvider(copied, moments=AT_1, vehicle_size=True)
+
     def test_boxes_that_are_wanted_are_needed(self, published):
         assert len(PhysicalAiProvider(published, moments=AT_1)) == 3
         with pytest.raises((FileError, SettingError), match=r"obstacle|boxes"):
@@ -542,6 +573,7 @@ class TestErrors:
                 FileError,
                 "None of 3 clip(s) in 'ROOT' has a sample at Moments(at='first event'",
             ),
+            ({"scenes": []}, SettingError, "`scenes` must be a list of names, or None for all, got []."),
             ({"cameras": ["camera_rear"]}, SettingError, "there is no camera 'camera_rear'."),
         ],
     )

@@ -133,8 +133,9 @@ def test_the_sampler_plays_each_frame_once_with_each_queue_equally_often() -> No
     assert sorted(other.get_batch_indices(3, 0).tolist()) == sorted(
         [*sampler.get_batch_indices(3, 0).tolist(), *sampler.get_batch_indices(3, 1).tolist()]
     )
-    assert QueueSampler(50, queue_length=4, seed=2) == QueueSampler(50, queue_length=4, seed=2)
-    assert QueueSampler(50, queue_length=4, seed=2) != QueueSampler(50, queue_length=3, seed=2)
+    described = QueueSampler(50, queue_length=4, seed=2).describe()
+    assert described == QueueSampler(50, queue_length=4, seed=2).describe()
+    assert described != QueueSampler(50, queue_length=3, seed=2).describe()
     # A change of these numbers is a change of order.
     assert sampler.get_batch_indices(0, 0).tolist() == PINNED
 

@@ -235,7 +235,7 @@ class Weather(NavsimProvider):
 
 
 class Darker(ArrayStep):
-    def arrays(self, data):
+    def arrays(self, data, draws):
         data["camera_feature"] = data["camera_feature"] // 2
         return data
 

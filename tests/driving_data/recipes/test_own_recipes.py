@@ -13,6 +13,7 @@ from nvidia.dali.types import DALIDataType
 from support.arrays import encoded_image, gradient
 
 from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup, Windows
+from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import FieldNotFoundError, SettingError
 from accvlab.driving_data.datasets import DrivingIndex, DrivingProvider
 from accvlab.driving_data.recipes import (
@@ -65,7 +66,7 @@ class Blackener(ArrayStep):
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         return data_empty
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         for path in data.find_all_occurrences("image"):
             data.set_item_in_path(path, np.zeros_like(data.get_item_in_path(path)))
         return data
@@ -78,7 +79,7 @@ class SceneNumberer(ArrayStep):
         data_empty.add_data_field("scene_length", DALIDataType.INT32, ndim=0)
         return data_empty
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         sample = self.new_output(data)
         for name in data.contained_top_level_field_names:
             sample[name] = data[name]

@@ -14,6 +14,7 @@ from nvidia.dali import types
 from accvlab.dali_pipeline_framework import (
     AffineTransformer,
     BEVBBoxesTransformer3D,
+    DataGroupInPathAppliedStep,
     DataProvider,
     HorizontalFlipper,
     ImageDecoder,
@@ -29,6 +30,7 @@ from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.command_line import main
 from accvlab.driving_data.contract.step_geometry import where_boxes_part
 from accvlab.driving_data.datasets import DrivingProvider
+from accvlab.driving_data.steps import SceneTransformer
 from accvlab.driving_data.testing import made_drive
 
 DT = types.DALIDataType
@@ -47,10 +49,8 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> DrivingProvider:
     return DrivingProvider(root / "index", root, **settings)
 
 
-def moved() -> BEVBBoxesTransformer3D:
-    return BEVBBoxesTransformer3D(
-        rotation_range=[0.2, 0.4], rotation_axis=2, scaling_range=[1.1, 1.2], translation_max_abs=[1, 2, 0.5]
-    )
+def moved() -> SceneTransformer:
+    return SceneTransformer(rotation_range=[0.2, 0.4], scaling_range=[1.1, 1.2], translation_max_abs=[1, 2, 0.5])
 
 
 def projected(sample: SampleDataGroup, points: np.ndarray) -> np.ndarray:
@@ -94,6 +94,20 @@ def test_map_lines_would_not_follow() -> None:
     sample.add_data_group_field("map_lines", lines)
     with pytest.raises(FormatError, match=r"map_lines\.points: does not follow the transformation: request no"):
         moved().check_input_data_format_and_set_output_data_format(sample)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("centers", DT.INT32), ("yaws", DT.FLOAT16), ("sizes", DT.INT64)])
+def test_fields_of_boxes_of_other_types_are_refused(name: str, dtype: types.DALIDataType) -> None:
+    sample, boxes = SampleDataGroup(), SampleDataGroup()
+    for field in ("centers", "sizes", "yaws"):
+        boxes.add_data_field(field, dtype if field == name else DT.FLOAT)
+    sample.add_data_group_field("boxes", boxes)
+    with pytest.raises(FormatError, match=rf"boxes\.{name}: must be FLOAT or FLOAT64 .*, got {dtype.name}"):
+        moved().check_input_data_format_and_set_output_data_format(sample)
+    boxes.remove_field("yaws")  # of other objects
+    others = SampleDataGroup()
+    others.add_data_group_field("boxes", boxes)
+    moved().check_input_data_format_and_set_output_data_format(others)
 
 
 @pytest.mark.parametrize("make", [ImageResizeCropFlipper, ImageResizer, HorizontalFlipper])
@@ -199,10 +213,11 @@ def test_where_boxes_part_from_images(provider: DrivingProvider, kind: str, is_d
 
 def test_a_step_that_parts_boxes_from_images_is_named_with_its_settings(provider: DrivingProvider) -> None:
     name = "data_field_names_proj_matrices_and_extrinsics"
-    turned: Any = BEVBBoxesTransformer3D(rotation_range=[0.3, 0.4], rotation_axis=2, **{name: None})
-    steps = [ImageDecoder(), moved(), turned]
+    names = ("centers", "velocities", None, "yaws", None, None, None)
+    turned = BEVBBoxesTransformer3D(*names, [0.3, 0.4], 2, None, None)
+    steps = [ImageDecoder(), moved(), DataGroupInPathAppliedStep(turned, "boxes")]
     problem = where_boxes_part(map(provider.get_data, range(4)), steps).problem
-    assert problem.startswith("after step 2, BEVBBoxesTransformer3D: in cameras[")
+    assert problem.startswith("after step 2, DataGroupInPathAppliedStep of BEVBBoxesTransformer3D: in cameras[")
     assert problem.endswith(f" name them (`{name}`).")
 
 

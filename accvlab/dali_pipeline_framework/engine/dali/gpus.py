@@ -143,12 +143,10 @@ def _why_dali_cannot(facts: GpuFacts, gpu: Capability) -> str:
             f"{wheel} needs a driver for CUDA {cuda}, and this one is for {_version(facts.driver_cuda)}: update it"
         )
     compiled = _COMPILED.get((cuda, platform.machine()), ())
-    if not compiled or gpu >= _TRANSLATED_FROM or any(gpu[0] == each[0] and gpu >= each for each in compiled):
+    if not compiled or _runs(compiled, gpu):
         return ""
-    others = [
-        10 * each[0] for each, made in _COMPILED.items() if any(gpu[0] == one[0] and gpu >= one for one in made)
-    ]
-    other = next((f": install nvidia-dali-cuda{each} instead" for each in others if each != 10 * cuda), "")
+    others = [10 * each for each, _ in _COMPILED if _runs(_COMPILED[each, platform.machine()], gpu)]
+    other = next((f": install nvidia-dali-cuda{each} instead" for each in others), "")
     known = ", ".join([_version(1000 * major + 10 * minor) for major, minor in compiled])
     return f"{wheel} has code for the compute capabilities {known}, and this GPU has {gpu[0]}.{gpu[1]}{other}"
 

@@ -160,8 +160,10 @@ def device_error(where: str, error: Exception) -> DeviceError:
         return DeviceError(
             f"{where} failed, since no video can be decoded on the GPU: {cause}\n{gpus.NO_VIDEO_LIBRARY}."
         )
+    cures = "a smaller `batch_size`, a queue depth of 1 or fewer `num_threads` (each has buffers for decoding)"
+    if is_about(error, "decoders.video"):
+        cures += ", or VideoDecoder(device='cpu'): a GPU holds 8 frames of each clip while it decodes a batch"
     return DeviceError(
         f"{where} failed because of the GPU, and not of samples: {cause}\n"
-        f"Where memory ran out: take a smaller `batch_size`, a queue depth of 1 or fewer `num_threads` (each "
-        f"has buffers for decoding). After another error of CUDA: start a new process."
+        f"Where memory ran out: take {cures}. After another error of CUDA: start a new process."
     )

@@ -365,26 +365,7 @@ def apply_matrix(
     )
 
 
-@do_not_convert
-def _apply_matrix_2d_input_ensured(
-    to_apply_to: DataNode,
-    matrix: DataNode,
-    make_apply_to_homog: bool,
-    to_apply_to_is_transposed: bool,
-    matrix_is_transposed: bool,
-    matrix_is_inverted: bool,
-    multiply_matrix_from_right: bool,
-) -> DataNode:
-    """Apply a matrix as `apply_matrix`, for ``to_apply_to`` with two axes; matrices need not be square."""
-    return apply_matrix(
-        to_apply_to,
-        matrix,
-        make_apply_to_homog,
-        to_apply_to_is_transposed,
-        matrix_is_transposed,
-        matrix_is_inverted,
-        multiply_matrix_from_right,
-    )
+_apply_matrix_2d_input_ensured = apply_matrix  # a published name
 
 
 def _applied(

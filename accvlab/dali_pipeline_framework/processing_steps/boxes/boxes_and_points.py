@@ -11,6 +11,7 @@ import numpy as np
 from nvidia.dali import types
 
 from ...checks import choice, field_name, flag, number, number_list, number_range, whole_number
+from ...draws.draw_scope import Draws
 from ...errors import FieldValueError, SettingError
 from ...operators import functions
 from ...operators.bbox_visibility import boxes_of_minimum_size, visible_boxes
@@ -209,7 +210,7 @@ class VisibleBboxSelector(ArrayStep):
         images = [] if self._image_field_name is None else find_paths(data_empty, [self._image_field_name])
         return FieldUse(read=read, shapes=images)
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         boxes = self._value(data, self._bboxes_field_name)
         boxes = boxes.astype(np.float64 if boxes.dtype == np.float64 else np.float32, copy=False)

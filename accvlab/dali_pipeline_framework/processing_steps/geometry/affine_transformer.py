@@ -18,6 +18,7 @@ from nvidia.dali.data_node import DataNode
 
 from ...checks import choice, number_list, shown, valid
 from ...checks import probability as checked_probability
+from ...draws.draw_scope import Draws
 from ...draws.random_draws import DrawKey, UniformDraw
 from ...errors import SettingError
 from ...operators import functions, image_transform
@@ -670,9 +671,9 @@ class AffineTransformer(ResamplingStep):
                 nodes[name] = self.draw(name)
         return [nodes[name] for name in names]
 
-    def _change_of(self, hw: Value) -> ImagePlaneChange:
-        numbers = {draw.name: self.draw(draw.name) for draw in self.draws}
+    def _change_of(self, hw: Value, draws: Draws) -> ImagePlaneChange:
         identity = np.eye(2, 3, dtype=np.float32) if self._steps else None
+        numbers = dict(draws)  # also of steps that are not applied
         chain = TransformationChain(hw[::-1], numbers.__getitem__, identity)
         extend_by(chain, self._steps, _PLACE)
         last = resizing(hw, self._output_hw, self._resizing_mode, self._resizing_anchor)

@@ -6,51 +6,118 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import ClassVar
 
 import attrs
 import numpy as np
 from nvidia.dali import types
 
 from ...checks import index_in, number_list, number_range, probability
+from ...draws.draw_scope import Draws
 from ...draws.random_draws import RandomDraw, UniformDraw
 from ...errors import FieldValueError, SettingError
 from ...operators.functions import Array
 from ...operators.point_limits import Float64Array
 from ...sample_data import FieldPath, SampleDataGroup
-from ...sample_data.names import Name
 from ..array_step import ArrayStep, FieldUse
 from ..named_fields import FieldSearch, Key, Names, as_names, find_paths
 from ..pipeline_step_base import naming_field
 
 _DT = types.DALIDataType
 _UP = 2
-_HOLDS = {
-    "points": "(N, 3) points",
-    "velocities": "(N, 3) velocities",
-    "sizes": "(N, 3) sizes",
-    "orientation": "(N,) orientations",
-    "proj_matrices_and_extrinsics": "(k, 4) projection matrices or extrinsics",
-    "ego_to_world": "a (4, 4) matrix",
-    "world_to_ego": "a (4, 4) matrix",
-}
 
 
-_REALS = (_DT.FLOAT, _DT.FLOAT64)
-# Fields of driving samples.
-_DRIVING: Final[dict[str, tuple[str, ...]]] = {
-    "points": ("centers", "future_centers", "future_positions"),
-    "velocities": ("velocities",),
-    "sizes": ("sizes",),
-    "orientation": ("yaws",),
-    "proj_matrices_and_extrinsics": ("camera_from_reference",),
-    "ego_to_world": ("world_from_reference", "ego_from_reference"),
-    "world_to_ego": ("reference_from_lidar",),
-}
+class EgoMotionStep(ArrayStep):
+    """Applies one random transformation of ego coordinates to all fields of a sample that depend on it.
+
+    A derived step says which fields there are of each kind. Kinds, transformation, and the order of random numbers
+    are those of `BEVBBoxesTransformer3D`.
+    """
+
+    only_in_workers = False
+    reads_pixels = False
+
+    kinds: ClassVar = {
+        "points": "(N, 3) points",
+        "velocities": "(N, 3) velocities",
+        "sizes": "(N, 3) sizes",
+        "orientation": "(N,) orientations",
+        "proj_matrices_and_extrinsics": "(k, 4) projection matrices or extrinsics",
+        "ego_to_world": "a (4, 4) matrix",
+        "world_to_ego": "a (4, 4) matrix",
+    }
+    """Kinds of fields, and what the fields hold."""
+
+    types_of_fields: ClassVar = (_DT.FLOAT, _DT.FLOAT64)
+
+    def __init__(
+        self,
+        rotation_range: Sequence[float] | None,
+        rotation_axis: int | None,
+        scaling_range: Sequence[float] | None,
+        translation_max_abs: Sequence[float] | None,
+        flip_prob_x: float,
+        flip_prob_y: float,
+        key: Key,
+    ) -> None:
+        """Set up with the ranges of the random numbers; see `BEVBBoxesTransformer3D`."""
+        self.draws: list[RandomDraw] = []
+        self._rotation_axis = None if rotation_axis is None else index_in(rotation_axis, "rotation_axis", 3)
+        if rotation_range is not None:
+            if rotation_axis is None:
+                raise SettingError("`rotation_axis` must be 0, 1 or 2 with a `rotation_range`, got None.")
+            self.draws.append(UniformDraw("angle", *number_range(rotation_range, "rotation_range"), key=key))
+        if scaling_range is not None:
+            factors = number_range(scaling_range, "scaling_range", above=0)
+            self.draws.append(UniformDraw("scale", *factors, key=key))
+        if translation_max_abs is not None:
+            limits = number_list(translation_max_abs, "translation_max_abs", "three numbers", count=3)
+            for axis, most in zip("xyz", limits, strict=True):
+                self.draws.append(UniformDraw(f"translation_{axis}", -abs(most), abs(most), key=key))
+        self._flip_probs = {
+            axis: probability(prob, f"flip_prob_{axis}") for axis, prob in (("x", flip_prob_x), ("y", flip_prob_y))
+        }
+        for axis, prob in self._flip_probs.items():
+            if prob > 0:
+                self.draws.append(UniformDraw(f"flip_{axis}", 0.0, 1.0, key=key))
+
+    @abstractmethod
+    def _paths(self, data: SampleDataGroup, kind: str) -> list[FieldPath]:
+        """Get the paths of the fields of a kind, one of ``kinds``."""
+
+    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
+        """All fields that are named, if there is a motion."""
+        if not self.draws:
+            return FieldUse([])
+        return FieldUse([*dict.fromkeys(path for kind in self.kinds for path in self._paths(data_empty, kind))])
+
+    @np.errstate(all="ignore")  # which DALI does
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
+        """See `ArrayStep.arrays`."""
+        if not self.draws:
+            return data
+        motion = self._drawn_motion(draws)
+        for kind in self.kinds:
+            for path in self._paths(data, kind):
+                with naming_field(path):
+                    data.set_item_in_path(path, motion.applied(kind, data.get_item_in_path(path)))
+        return data
+
+    def _drawn_motion(self, drawn: Draws) -> _Motion:
+        signs = np.ones(3)
+        for place, (axis, prob) in enumerate(self._flip_probs.items()):
+            if prob > 0 and drawn[f"flip_{axis}"] < np.float32(prob):
+                signs[place] = -1
+        angle_rad, scale = drawn.get("angle"), np.float64(drawn.get("scale", 1.0))
+        rigid = np.eye(3) if angle_rad is None else _rotation(float(angle_rad), self._rotation_axis or 0)
+        rigid = rigid * signs  # a rotation, perhaps mirrored: its inverse is its transpose
+        shift = np.array([drawn.get(f"translation_{axis}", 0.0) for axis in "xyz"], np.float64)
+        return _Motion(rigid * scale, rigid.T / scale, shift, scale, float(angle_rad or 0), signs)
 
 
-class BEVBBoxesTransformer3D(ArrayStep):
+class BEVBBoxesTransformer3D(EgoMotionStep):
     """Turns, scales, shifts and mirrors 3D boxes, and all that belongs to them, at random, in ego coordinates.
 
     One transformation ``A = translation scale rotation mirror``, ``(4, 4)``, is drawn for what the step is applied
@@ -73,35 +140,26 @@ class BEVBBoxesTransformer3D(ArrayStep):
 
     Computed in float64, and rounded to the type of the field at the end.
 
-    Without names, the fields are those of driving samples, as far as the sample has them: boxes (groups with
-    ``yaws``) with ``future_centers``, ``camera_from_reference``, ``world_from_reference``, ``ego_from_reference``,
-    ``reference_from_lidar`` and ``future_positions``. Map lines do not follow, so a sample with some is refused.
-
     Example:
-        >>> step = BEVBBoxesTransformer3D(
-        ...     rotation_range=[-0.39, 0.39], rotation_axis=2, scaling_range=[0.95, 1.05], flip_prob_y=0.5
-        ... )
         >>> step = BEVBBoxesTransformer3D(
         ...     "translations", "velocities", "sizes", "orientations", ["lidar2img", "extrinsics"], "ego_to_world",
         ...     "world_to_ego", [-0.3925, 0.3925], 2, [0.95, 1.05], [0.0, 0.0, 0.0], flip_prob_y=0.5,
         ... )
     """
 
-    only_in_workers = False
-
     def __init__(
         self,
-        data_field_names_points: Names | None = _DRIVING["points"],
-        data_field_names_velocities: Names | None = _DRIVING["velocities"],
-        data_field_names_sizes: Names | None = _DRIVING["sizes"],
-        data_field_names_orientation: Names | None = _DRIVING["orientation"],
-        data_field_names_proj_matrices_and_extrinsics: Names | None = _DRIVING["proj_matrices_and_extrinsics"],
-        data_field_names_ego_to_world: Names | None = _DRIVING["ego_to_world"],
-        data_field_names_world_to_ego: Names | None = _DRIVING["world_to_ego"],
-        rotation_range: Sequence[float] | None = None,
-        rotation_axis: int | None = None,
-        scaling_range: Sequence[float] | None = None,
-        translation_max_abs: Sequence[float] | None = None,
+        data_field_names_points: Names | None,
+        data_field_names_velocities: Names | None,
+        data_field_names_sizes: Names | None,
+        data_field_names_orientation: Names | None,
+        data_field_names_proj_matrices_and_extrinsics: Names | None,
+        data_field_names_ego_to_world: Names | None,
+        data_field_names_world_to_ego: Names | None,
+        rotation_range: Sequence[float] | None,
+        rotation_axis: int | None,
+        scaling_range: Sequence[float] | None,
+        translation_max_abs: Sequence[float] | None,
         *,
         flip_prob_x: float = 0.0,
         flip_prob_y: float = 0.0,
@@ -110,8 +168,7 @@ class BEVBBoxesTransformer3D(ArrayStep):
         """Create the step.
 
         Args:
-            data_field_names_points: Name or names of the points; None for none, here and below. Left out: see the
-                class.
+            data_field_names_points: Name or names of the points; None for none, here and below.
             data_field_names_velocities: Names of the velocities.
             data_field_names_sizes: Names of the sizes.
             data_field_names_orientation: Names of the orientations.
@@ -140,26 +197,9 @@ class BEVBBoxesTransformer3D(ArrayStep):
             "world_to_ego": data_field_names_world_to_ego,
         }
         self._names = {kind: as_names(given, f"data_field_names_{kind}") for kind, given in names.items()}
-        self._are_left_out = {kind for kind, given in names.items() if given is _DRIVING[kind]}
-        self.draws: list[RandomDraw] = []
-        self._rotation_axis = None if rotation_axis is None else index_in(rotation_axis, "rotation_axis", 3)
-        if rotation_range is not None:
-            if rotation_axis is None:
-                raise SettingError("`rotation_axis` must be 0, 1 or 2 with a `rotation_range`, got None.")
-            self.draws.append(UniformDraw("angle", *number_range(rotation_range, "rotation_range"), key=key))
-        if scaling_range is not None:
-            factors = number_range(scaling_range, "scaling_range", above=0)
-            self.draws.append(UniformDraw("scale", *factors, key=key))
-        if translation_max_abs is not None:
-            limits = number_list(translation_max_abs, "translation_max_abs", "three numbers", count=3)
-            for axis, most in zip("xyz", limits, strict=True):
-                self.draws.append(UniformDraw(f"translation_{axis}", -abs(most), abs(most), key=key))
-        self._flip_probs = {
-            axis: probability(prob, f"flip_prob_{axis}") for axis, prob in (("x", flip_prob_x), ("y", flip_prob_y))
-        }
-        for axis, prob in self._flip_probs.items():
-            if prob > 0:
-                self.draws.append(UniformDraw(f"flip_{axis}", 0.0, 1.0, key=key))
+        super().__init__(
+            rotation_range, rotation_axis, scaling_range, translation_max_abs, flip_prob_x, flip_prob_y, key
+        )
         may_flip = any(self._flip_probs.values())
         if may_flip and self._names["orientation"] and self._rotation_axis not in (None, _UP):
             raise SettingError(
@@ -167,61 +207,14 @@ class BEVBBoxesTransformer3D(ArrayStep):
                 f"`flip_prob_x` or `flip_prob_y`, got {rotation_axis!r}."
             )
 
-    reads_pixels = False
-
-    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
-        """All fields that are named, if there is a motion."""
-        if not self.draws:
-            return FieldUse([])
-        return FieldUse([*dict.fromkeys(path for kind in self._names for path in self._paths(data_empty, kind))])
-
     def _paths(self, data: SampleDataGroup, kind: str) -> list[FieldPath]:
-        """Paths of the fields of a kind; of names that were left out, those in groups of a driving sample."""
-        paths = find_paths(data, [*dict.fromkeys(self._names[kind])])
-        if kind not in self._are_left_out:
-            return paths
-        of_boxes = kind in ("points", "velocities", "sizes", "orientation")
-        return [
-            path
-            for path in paths
-            if not of_boxes or path[-1] == "future_positions" or "yaws" in _names_beside(data, path)
-        ]
-
-    @np.errstate(all="ignore")  # which DALI does
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
-        """See `ArrayStep.arrays`."""
-        if not self.draws:
-            return data
-        motion = self._drawn_motion()
-        for kind in self._names:
-            for path in self._paths(data, kind):
-                with naming_field(path):
-                    data.set_item_in_path(path, motion.applied(kind, data.get_item_in_path(path)))
-        return data
-
-    def _drawn_motion(self) -> _Motion:
-        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self.draws}
-        signs = np.ones(3)
-        for place, (axis, prob) in enumerate(self._flip_probs.items()):
-            if prob > 0 and drawn[f"flip_{axis}"] < np.float32(prob):
-                signs[place] = -1
-        angle_rad, scale = drawn.get("angle"), np.float64(drawn.get("scale", 1.0))
-        rigid = np.eye(3) if angle_rad is None else _rotation(float(angle_rad), self._rotation_axis or 0)
-        rigid = rigid * signs  # a rotation, perhaps mirrored: its inverse is its transpose
-        shift = np.array([drawn.get(f"translation_{axis}", 0.0) for axis in "xyz"], np.float64)
-        return _Motion(rigid * scale, rigid.T / scale, shift, scale, float(angle_rad or 0), signs)
+        return find_paths(data, [*dict.fromkeys(self._names[kind])])
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         """See `ArrayStep.format_after`."""
         search = FieldSearch(data_empty, self)
         for kind, names in self._names.items():
-            if kind not in self._are_left_out:
-                search.find(names, _HOLDS[kind], _REALS, group_of=kind, error_type=ValueError)
-                continue
-            for path in self._paths(data_empty, kind):
-                search.find_at(path, _HOLDS[kind], _REALS)
-        if self.draws and self._are_left_out and search.format.get(("map_lines", "points")) is not None:
-            search.add("does not follow the transformation: request no `map_lines`", ("map_lines", "points"))
+            search.find(names, self.kinds[kind], self.types_of_fields, group_of=kind, error_type=ValueError)
         return search.result()
 
 
@@ -274,10 +267,6 @@ class _Motion:
         turned = turned + (math.pi if self.signs[0] < 0 else 0.0) + self.angle_rad  # mirrored along x: pi - o
         turns = np.floor(turned / (2 * math.pi) + 0.5)
         return np.asarray(turned - turns * (2 * math.pi), angles.dtype)
-
-
-def _names_beside(data: SampleDataGroup, path: FieldPath) -> Sequence[Name]:
-    return data.get_parent_of_path(path).contained_top_level_field_names
 
 
 def _rotation(angle_rad: float, axis: int) -> Float64Array:

@@ -18,6 +18,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...checks import choice, field_name, flag, listed, number, number_range, probability, shown, whole_number_list
+from ...draws.draw_scope import Draws
 from ...draws.random_draws import RandomDraw, UniformDraw
 from ...errors import FieldValueError, SettingError
 from ...operators import functions, image_arrays, image_transform
@@ -160,7 +161,7 @@ class ImageTransformStep(ArrayStep):
             )
 
     @abstractmethod
-    def _change_of(self, hw: Value) -> ImagePlaneChange:
+    def _change_of(self, hw: Value, draws: Draws) -> ImagePlaneChange:
         """Define the transformation of images with a height and width, ``(2,)``: a node, or float32 of arrays."""
 
     @abstractmethod
@@ -226,11 +227,11 @@ class ImageTransformStep(ArrayStep):
         return FieldUse(geometry, read=files, shapes=images if self._needs_size(data_empty) else [])
 
     @np.errstate(all="ignore")  # which DALI does
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
         hw = self._size_of_images(images, masks, sizes, self._needs_size(data))
-        change = self._change_of(hw)
+        change = self._change_of(hw, draws)
         for path, image in (images | masks).items():
             if self._is_encoded and path in images:
                 self._note_decoded(data, path)
@@ -490,11 +491,11 @@ class ImageResizeCropFlipper(ResamplingStep):
         """Declare scale, part at the bottom, place of the crop, and whether it is mirrored."""
         return tuple(self._draws.values())
 
-    def _change_of(self, hw: Value) -> ImagePlaneChange:
+    def _change_of(self, hw: Value, draws: Draws) -> ImagePlaneChange:
         # All in pixels of the input, row and column.
         output_hw, one = np.array(self._output_hw, np.float32), np.float32(1)
-        scale: Value = self.draw("scale") if "scale" in self._draws else None
-        bottom, share, drawn = (self.draw(name) for name in ("bottom", "share", "is_flipped"))
+        scale: Value = draws.get("scale")
+        bottom, share, drawn = (draws[name] for name in ("bottom", "share", "is_flipped"))
         if scale is None or self._is_kept_inside:
             filling = (output_hw / hw).max()
             scale = filling if scale is None else functions.maximum(scale, filling)
@@ -582,7 +583,7 @@ class ImageResizer(ResamplingStep):
         self._mode = choice(mode, "mode", _MODES)
         self._anchor = choice(anchor, "anchor", _ANCHORS)
 
-    def _change_of(self, hw: Value) -> ImagePlaneChange:
+    def _change_of(self, hw: Value, draws: Draws) -> ImagePlaneChange:
         return self._resized(resizing(hw, self._output_hw, _MODES[self._mode], _ANCHORS[self._anchor]), hw)
 
     def _resampling(self) -> Resampling:
@@ -636,9 +637,9 @@ class HorizontalFlipper(ImageTransformStep):
         """Whether projections, points or boxes are changed, too."""
         return any(find_paths(data, self._fields[kind]) for kind in ("projection", "point", "box"))
 
-    def _change_of(self, hw: Value) -> ImagePlaneChange:
+    def _change_of(self, hw: Value, draws: Draws) -> ImagePlaneChange:
         width: Value = hw[1]
-        is_flipped: Value = self.draw("is_flipped") < np.float32(self._prob)
+        is_flipped: Value = draws["is_flipped"] < np.float32(self._prob)
         scale = np.array([-1 if is_flipped else 1, 1], np.float32)
         offset = np.array([width if is_flipped else 0, 0], np.float32)
         matrix = functions.combined(functions.scaling(scale), functions.translation(offset))
@@ -706,7 +707,7 @@ class ImageToTileSizePadder(PixelStep):
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
         return as_array(leaf)
 
-    def _parameters(self) -> Parameters:
+    def _parameters(self, draws: Draws) -> Parameters:
         return self._padded_hw
 
     def _padded_hw(self, image: Value, leaf: LeafFormat) -> list[Value]:
@@ -715,7 +716,8 @@ class ImageToTileSizePadder(PixelStep):
         height = axis_of_height(leaf)
         return [self._padded(np.array(image.shape[height : height + 2 or None], np.int32))]
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat, padded_hw: DataNode) -> DataNode:
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, padded_hw: DataNode) -> DataNode:
+        """See `PipelineStepBase.graph`."""
         is_bool, height = leaf.dtype == _DT.BOOL, axis_of_height(leaf)
         padded: DataNode = fn.slice(
             fn.reinterpret(image, dtype=_DT.UINT8) if is_bool else image,  # `fn.slice` refuses bool

@@ -16,6 +16,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...checks import field_name, flag, number_range, probability
+from ...draws.draw_scope import Draws
 from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
 from ...operators import image_pixels as pixels
 from ...operators.functions import Value
@@ -149,9 +150,8 @@ class PhotoMetricDistorter(PixelStep):
     def _parameter_types(self) -> dict[str, types.DALIDataType]:
         return dict.fromkeys((*_NUMBERS, *["matrix"] * self._may(*_PARTS[2:])), _DT.FLOAT)
 
-    def _parameters(self) -> Parameters:
+    def _parameters(self, drawn: Draws) -> Parameters:
         """Compute `_NUMBERS`: delta, contrast, its part before the matrix and that after it; and the matrix."""
-        drawn: dict[str, Any] = {draw.name: self.draw(draw.name) for draw in self._draws}
         values = np.array([*(drawn[part] for part in _PARTS[:4]), drawn["permutation"]], np.float32)
         decisions = np.array([drawn[f"{part}_decision"] for part in _PARTS])
         probabilities = np.array([self._probabilities[part] for part in _PARTS], np.float32)
@@ -218,21 +218,30 @@ class PhotoMetricDistorter(PixelStep):
             image = recolored(image, matrix, is_own=bool(stages))
         return np.clip(image, 0, 1)
 
-    def _in_graph(
-        self, image: Any, leaf: LeafFormat, delta: Any, alpha: Any, gain: Any, gain_after: Any, turn: Any = None
+    def graph(
+        self,
+        image: Any,
+        leaf: LeafFormat,
+        name: Name,
+        delta: Any,
+        alpha: Any,
+        gain: Any,
+        gain_after: Any,
+        matrix: Any = None,
     ) -> Value:
+        """See `PipelineStepBase.graph`."""
         if self._enforce_process_on_gpu and pixels.pipeline_has_gpu():
             image = image.gpu()
-        is_uint8, is_two_stages = leaf.dtype == _DT.UINT8, self._is_two_stages(turn is not None)
+        is_uint8, is_two_stages = leaf.dtype == _DT.UINT8, self._is_two_stages(matrix is not None)
         white = 255.0 if is_uint8 else 1.0
         offset = delta * (1 / white)
         if is_two_stages:
             image = _scaled(image, gain, gain * offset, leaf.dtype)
-        if turn is None:
+        if matrix is None:
             gain, offset = (gain_after, 0.0) if is_two_stages else (alpha, alpha * offset)
             return _scaled(image, gain, offset, leaf.dtype)
-        matrix = fn.reshape(turn * gain_after, shape=[3, 3])
-        recolored = fn.coord_transform(image, M=matrix, T=[0.0, 0.0, 0.0], dtype=leaf.dtype)
+        scaled = fn.reshape(matrix * gain_after, shape=[3, 3])
+        recolored = fn.coord_transform(image, M=scaled, T=[0.0, 0.0, 0.0], dtype=leaf.dtype)
         # In a batch without any pixels it loses the channels.
         return _clamped(fn.reshape(recolored, shape=image.shape()), leaf.dtype)
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,12 +13,13 @@ from nvidia.dali.data_node import DataNode
 from nvidia.dali.types import DALIImageType
 
 from ...checks import field_name, flag, listed, probability
+from ...draws.draw_scope import Draws
 from ...engine.dali.texts import failing_with
 from ...errors import FieldValueError
 from ...operators import image_arrays
 from ...operators.deferred_images import DeferredImage
 from ...operators.functions import Value
-from ...operators.image_pixels import decoded_in_graph, decoded_in_one_batch
+from ...operators.image_pixels import clips_in_one_batch, decoded_in_graph
 from ...sample_data import FieldPath, FieldValue, ImageContent, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import Decoding, do_not_convert
 from ...sample_data.names import Name, format_path
@@ -126,10 +126,10 @@ class ImageDecoder(PixelStep):
         return _with_clips(data, _decoded_clips(data, sequences, self._decoded))
 
     @do_not_convert
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         sequences = self._sequences(data)
-        data = super().arrays(data)
+        data = super().arrays(data, draws)
         return _with_clips(data, {path: self._clip(data, path) for path in sequences}) if sequences else data
 
     def _clip(self, data: SampleDataGroup, path: FieldPath) -> npt.NDArray[np.uint8]:
@@ -148,7 +148,8 @@ class ImageDecoder(PixelStep):
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
         data.change_type_of_data_and_remove_data(path, types.DALIDataType.UINT8, new_ndim=3)
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name) -> DataNode:
+        """See `PipelineStepBase.graph`."""
         return self._decoded(image)
 
     def _decoded(self, image: DataNode) -> DataNode:
@@ -159,7 +160,7 @@ class ImageDecoder(PixelStep):
         return image_arrays.decoded_image(image, as_bgr=self._as_bgr)
 
     def _deferred(self, image: DeferredImage, leaf: LeafFormat) -> DeferredImage:
-        return image.decoded()
+        return image.decoded(type(self).__name__)
 
 
 _SAME_SIZE = "the frames of a window must have the same size, and these have not"
@@ -187,9 +188,8 @@ def _with_clips(data: SampleDataGroup, clips: Mapping[FieldPath, FieldValue]) ->
 def _decoded_clips(
     data: SampleDataGroup, paths: Sequence[FieldPath], decode: Decoding
 ) -> Mapping[FieldPath, DataNode]:
-    files = {path: [*data.get_item_in_path((*path, formats.ENCODED_NAME)).values()] for path in paths}
-    images = iter(decoded_in_one_batch(decode, [*itertools.chain(*files.values())]))
-    return {path: _joined([*itertools.islice(images, len(each))]) for path, each in files.items()}
+    files = [[*data.get_item_in_path((*path, formats.ENCODED_NAME)).values()] for path in paths]
+    return dict(zip(paths, clips_in_one_batch(decode, _joined, files), strict=True))
 
 
 def _joined(images: Sequence[DataNode]) -> DataNode:

@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
+from ...draws.draw_scope import Draws
 from ...draws.keyed_draws import seeded_global_generators
 from ...draws.random_draws import IntegerDraw, RandomDraw
 from ...errors import FieldValueError, SettingError, StepOutputError
@@ -175,7 +176,7 @@ class ImageLibraryStep(ArrayStep):
         named = ", ".join(f"`image_type={dtype}`" for dtype in of_images if dtype is not None)
         return f"Name the type of images after the transform: {named}." if named else ""
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         images, masks = (
             {path: data.get_item_in_path(path) for path in find_paths(data, names)}
@@ -187,7 +188,7 @@ class ImageLibraryStep(ArrayStep):
             for what, names in self._row_names().items()
         )
         labels = {name: boxes.values_beside(name) for name in self._label_names}
-        seed = int(self.draw("seed"))
+        seed = int(draws["seed"])
         given = Annotated([*images.values()], [*masks.values()], boxes.joined, points.joined, labels)
         with seeded_global_generators(seed):
             after = self._transformed(given, seed)

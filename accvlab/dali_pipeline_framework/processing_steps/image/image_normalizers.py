@@ -95,7 +95,8 @@ class ImageMeanStdDevNormalizer(PixelStep):
                 f"{len(self._std_dev)} numbers."
             )
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name) -> DataNode:
+        """See `PipelineStepBase.graph`."""
         num_channels = max(len(self._mean), len(self._std_dev))
         is_direct = self._output_type in _DIRECT_OUTPUTS
         known = leaf.content.layout or ""
@@ -210,7 +211,8 @@ class ImageRange01Normalizer(PixelStep):
         """
         self._image_name = field_name(image_name, "image_name")
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat) -> DataNode:
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name) -> DataNode:
+        """See `PipelineStepBase.graph`."""
         return (fn.cast(image, dtype=_DT.FLOAT) if leaf.dtype in _CAST_FIRST else image) * _PER_LEVEL
 
     def _on_array(self, image: Array, leaf: LeafFormat) -> Array:

@@ -14,6 +14,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...checks import number_range, probability
+from ...draws.draw_scope import Draws
 from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
 from ...engine.dali.graph_definition import branched
 from ...errors import SettingError
@@ -21,6 +22,7 @@ from ...operators.array_packages import needed_package
 from ...operators.functions import Value
 from ...operators.image_pixels import Image, by_frame, checked_image, with_layout
 from ...sample_data import LeafFormat
+from ...sample_data.names import Name
 from ..field_steps import Parameters, PixelStep
 from ..named_fields import Key, Names, required_names
 
@@ -96,36 +98,28 @@ class GridMasker(PixelStep):
             UniformDraw("shift_y", 0.0, 1.0, key=key),
         )
 
-    def _is_changed(self) -> Value:
-        return self.draw("decision") < np.float32(self._prob)
-
-    def _changed(self, image: Value, leaf: LeafFormat, parameters: Parameters) -> Value:
-        if isinstance(image, np.ndarray):
-            checked_image(image, needs_pixels=False)
-            if not self._is_changed():
-                return image
-        return super()._changed(image, leaf, parameters)
-
     _reals = ("ratio", "angle", "shift_x", "shift_y")
     _parameter_types: ClassVar = {"tile": _DT.INT32, **dict.fromkeys(_reals, _DT.FLOAT)}
 
-    def _parameters(self) -> Parameters:
-        is_masked = np.float32(self._is_changed())
-        tile, ratio, angle, x, y = (self.draw(draw.name) for draw in self.draws[1:])
-        size = np.float32(tile)
-        return lambda image, leaf: [tile, ratio * is_masked, angle, x * size, y * size]
+    def _parameters(self, draws: Draws) -> Parameters:
+        is_masked = np.float32(draws["decision"] < np.float32(self._prob))
+        tile, size = draws["tile"], np.float32(draws["tile"])
+        shifts = [draws["shift_x"] * size, draws["shift_y"] * size]
+        return lambda image, leaf: [tile, draws["ratio"] * is_masked, draws["angle"], *shifts]
 
-    def _in_graph(self, image: DataNode, leaf: LeafFormat, *grid: Value) -> Value:
-        image = with_layout(image, leaf.content.layout)
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: Value) -> Value:
+        """See `PipelineStepBase.graph`."""
+        image, grid = with_layout(image, leaf.content.layout), [*parameters.values()]
         one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
         is_image = fn.reshape(image.shape().shape(), shape=[]) == 3
         return branched(is_image, [image, one, *grid], lambda same, _, *grid: _masked(same, *grid), _masked_clip)
 
-    def _on_array(self, image: Image, leaf: LeafFormat, *grid: Value) -> Image:
-        if not image.size:
+    def _on_array(self, image: Image, leaf: LeafFormat, tile: Value, ratio: Value, *place: Value) -> Image:
+        checked_image(image, needs_pixels=False)
+        if not image.size or ratio == 0:
             return image
         cv2 = needed_package("cv2")
-        keep = _kept(image.shape[-3:-1], *map(np.float32, grid))
+        keep = _kept(image.shape[-3:-1], *map(np.float32, (tile, ratio, *place)))
         if image.dtype == np.uint8:
             return by_frame(image, lambda frame: cv2.copyTo(frame, keep, np.zeros_like(frame)))
         # As DALI does, which matters for the signs of zeros.

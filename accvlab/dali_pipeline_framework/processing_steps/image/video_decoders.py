@@ -13,6 +13,7 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...checks import choice, field_name
+from ...draws.draw_scope import Draws
 from ...operators.deferred_images import DeferredImage
 from ...operators.element_selection import leaf_at
 from ...operators.encoded_videos import rgb_of_bt601, video_decoded_in_graph, why_not_in_graph
@@ -118,13 +119,15 @@ class VideoDecoder(PixelStep):
     def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
         """See `PipelineStepBase.graph`."""
         ((kind, numbers),) = parameters.items()
-        return self._in_graph(image, leaf, numbers, is_clip=kind == "frames")
+        colors = rgb_of_bt601(leaf.content.codecs) if self._colors == "stream" else ()
+        on_gpu, is_clip = self._device != "cpu", kind == "frames"
+        return video_decoded_in_graph(image, numbers, is_clip=is_clip, on_gpu=on_gpu, colors=colors)
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """The numbers of the frames."""
         return FieldUse(read=[_numbers_path(path) for path in self._image_paths(data_empty)])
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         for path in self._image_paths(data):
             numbers: Any = data.get_item_in_path(_numbers_path(path))
@@ -135,11 +138,6 @@ class VideoDecoder(PixelStep):
             self._adjust_format(data, path)
             data.set_item_in_path(path, changed)
         return data
-
-    def _in_graph(self, image: DataNode, leaf: LeafFormat, numbers: DataNode, *, is_clip: bool) -> DataNode:
-        colors = rgb_of_bt601(leaf.content.codecs) if self._colors == "stream" else ()
-        on_gpu = self._device != "cpu"
-        return video_decoded_in_graph(image, numbers, is_clip=is_clip, on_gpu=on_gpu, colors=colors)
 
     def _on_array(
         self, image: npt.NDArray[np.uint8], leaf: LeafFormat, numbers: npt.NDArray[np.int32], *, is_clip: bool

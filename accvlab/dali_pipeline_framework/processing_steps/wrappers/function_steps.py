@@ -11,15 +11,13 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...checks import field_names, shown
-from ...draws.draw_scope import checked_draws
+from ...draws.draw_scope import Draws, checked_draws
 from ...draws.random_draws import RandomDraw
 from ...errors import SettingError, StepOutputError
 from ...sample_data import FieldPath, GroupFormat, ImageContent, SampleDataGroup
-from ...sample_data.conversion import encoded
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.graph_mode import do_not_convert
-from ...sample_data.names import Name, Path, format_paths
-from ...sample_data.sample_data_group import nested_dictionary
+from ...sample_data.names import Name, Path
 from ..array_step import ArrayStep
 from ..image_use import ImageUse
 from ..named_fields import FieldSearch
@@ -100,12 +98,10 @@ class FunctionStep(PipelineStepBase):
                 search.add("there is no such field for the function", path, KeyError)
             elif isinstance(found, GroupFormat):
                 search.add("must be a data field for the function, is a group", path)
-        for path, dtype in self._outputs.items():
+        for path in self._outputs:
             found = data_empty.format.get(path)
             if isinstance(found, GroupFormat):
                 search.add("must be a data field for a result, is a group", path)
-            elif found is None and dtype is None and path not in self._inputs:
-                search.add("there is no such field for a result that keeps its type", path, KeyError)
             elif not isinstance(data_empty.format.get(path[:-1]), GroupFormat):
                 search.add("there is no such group for a result", path[:-1], KeyError)
         search.raise_problems()
@@ -128,7 +124,7 @@ def types_of(output_types: Mapping[Path, types.DALIDataType]) -> dict[FieldPath,
 
 
 def contents_of(
-    contents: Mapping[Path, ImageContent] | None, allowed: Collection[FieldPath] | None, argument: str
+    contents: Mapping[Path, ImageContent] | None, allowed: Collection[FieldPath], argument: str
 ) -> dict[FieldPath, ImageContent]:
     """Get ``output_contents`` by path.
 
@@ -138,7 +134,7 @@ def contents_of(
     given = {} if contents is None else contents
     if isinstance(given, Mapping) and all(isinstance(content, ImageContent) for content in given.values()):
         found = dict(zip(paths_of([*given], "output_contents"), given.values(), strict=True))
-        if allowed is None or found.keys() <= {*allowed}:
+        if found.keys() <= {*allowed}:
             return found
     raise SettingError(
         f"`output_contents` must be a dict of names in `{argument}` and ImageContent, got {contents!r}."
@@ -235,10 +231,6 @@ class MapStep(FunctionStep, ArrayStep):
     form for the graph only. To spawned workers functions of modules go by name, lambdas and local functions with
     what they hold, which must be picklable.
 
-    Without ``input_names`` the function gets the whole group, as nested dicts of arrays (with text as ``str``),
-    and returns such dicts. They may be the ones that it got, changed, and must have the fields of the input
-    and of ``output_types``.
-
     Example::
 
         MapStep(np.fliplr, input_names="image")
@@ -255,7 +247,7 @@ class MapStep(FunctionStep, ArrayStep):
         self,
         function: Callable[..., Any],
         *,
-        input_names: Name | Sequence[Path] | None = None,
+        input_names: Name | Sequence[Path],
         output_types: Mapping[Path, types.DALIDataType] | None = None,
         output_contents: Mapping[Path, ImageContent] | None = None,
         draws: Sequence[RandomDraw] | None = None,
@@ -266,7 +258,7 @@ class MapStep(FunctionStep, ArrayStep):
             function: The function.
             input_names: Name of its argument, or a list with the name or path of each: data fields of the group. A
                 path is a tuple of names, e.g. ``("cameras", 0, "image")``; a tuple that is not in a list is one of
-                names. None: one argument, the whole group.
+                names.
             output_types: Name or path of each result -> its type, in order. None: the results replace the inputs;
                 types, numbers of dimensions, and what is known of images, stay.
             output_contents: Name or path of a result that is an image -> what is known of it, for steps that
@@ -281,31 +273,19 @@ class MapStep(FunctionStep, ArrayStep):
         """
         checked = checked_draws(() if draws is None else draws, "`draws` must be a list of draws")
         self.draws = [*checked.values()]
-        self._is_of_group = input_names is None
-        inputs = () if input_names is None else paths_of(input_names, "input_names")
-        if not inputs and not self._is_of_group:
+        inputs = paths_of(input_names, "input_names")
+        if not inputs:
             raise SettingError("`input_names` must be a name, or a list of at least one, got none.")
         outputs: dict[FieldPath, types.DALIDataType | None] = dict.fromkeys(inputs)
         if output_types is not None:
             outputs = {**types_of(output_types)}
-        if self._is_of_group:
-            contents = contents_of(output_contents, None, "output_types")
-            outputs = {**dict.fromkeys(contents), **outputs}
-        else:
-            argument = "input_names" if output_types is None else "output_types"
-            contents = contents_of(output_contents, outputs, argument)
-        super().__init__(function, inputs, outputs, contents)
-        _check_call(function, 1 if self._is_of_group else len(inputs), [*checked])
+        argument = "input_names" if output_types is None else "output_types"
+        super().__init__(function, inputs, outputs, contents_of(output_contents, outputs, argument))
+        _check_call(function, len(inputs), [*checked])
 
-    def arrays(self, data: SampleDataGroup) -> SampleDataGroup:
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
-        numbers = {draw.name: self.draw(draw.name) for draw in self.draws}
-        if self._is_of_group:
-            given = nested_dictionary(data.format, data.get_data())
-            values = self._values_of(self._function(given, **numbers), data)
-            data.set_data(values)
-            return data
-        results = self._function(*[data.get_item_in_path(path) for path in self._inputs], **numbers)
+        results = self._function(*[data.get_item_in_path(path) for path in self._inputs], **draws)
         values = self._checked_results(results, "array", _is_value)
         self._declare(data)
         for path, value in zip(self._outputs, values, strict=True):
@@ -317,35 +297,10 @@ class MapStep(FunctionStep, ArrayStep):
         if None in found.values():
             return f"{kept}."
         declared = dict(zip(after.flat_paths, after.flat_leaves, strict=True))
-        named = found if self._is_of_group else {}
-        outputs = [path for path, dtype in self._outputs.items() if dtype is not None or not self._is_of_group]
-        dtypes = {path: found.get(path) or declared[path].dtype for path in [*outputs, *named]}
+        dtypes = {path: found.get(path) or declared[path].dtype for path in self._outputs}
         names = {path: repr(path[0] if len(path) == 1 else path).replace("'", '"') for path in dtypes}
         entries = ", ".join(f"{names[path]}: {dtype}" for path, dtype in dtypes.items())
         return f"{kept}, or name the types that it returns: `output_types={{{entries}}}`."
-
-    def _values_of(self, result: Any, data: SampleDataGroup) -> list[Any]:
-        """Get the values of a result, a nested dict, in flat order. ``data`` gets the format of the output."""
-        self._declare(data)
-        found = _flat(result, ())
-        paths = data.format.flat_paths
-        missing = [path for path in paths if found.get(path) is None]
-        unknown = [path for path in found if path not in {*paths}]
-        if not isinstance(result, Mapping) or missing or unknown:
-            got = f"one without {format_paths(missing)}" if missing else ""
-            got = got or f"one with {format_paths(unknown)}, which `output_types` does not name"
-            got = got if isinstance(result, Mapping) else type(result).__name__
-            raise StepOutputError(
-                f"{self!r}: the function must return a dict with all fields of the group; got {got}."
-            )
-        leaves = zip(paths, data.format.flat_leaves, strict=True)
-        return [encoded(found[path], path) if leaf.is_string else found[path] for path, leaf in leaves]
-
-
-def _flat(values: Any, prefix: FieldPath) -> dict[FieldPath, Any]:
-    if not isinstance(values, Mapping):
-        return {prefix: values}
-    return {path: value for name, child in values.items() for path, value in _flat(child, (*prefix, name)).items()}
 
 
 def _is_node(value: object) -> bool:

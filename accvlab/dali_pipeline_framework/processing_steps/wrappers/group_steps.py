@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from ...checks import flag, listed
-from ...draws.draw_scope import in_group
+from ...draws.draw_scope import Draws, in_group
 from ...errors import FormatError, NameTypeError, SettingError
 from ...sample_data import FieldPath, FormatProblem, SampleDataGroup, format_error
 from ...sample_data.graph_mode import do_not_convert
@@ -48,17 +48,20 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
         """The step that is applied to the groups."""
         return self._processing_step_to_apply
 
-    # A class that selects single elements by number must say no to the first one.
-    treats_elements_alike = _of_wrapped("treats_elements_alike")
+    # Path of the groups, of a class that selects by a path.
+    _path: FieldPath = ()
+
+    @property
+    def treats_elements_alike(self) -> bool:  # type: ignore[override]
+        """Whether the step that it applies does, and the path does not lead through single elements."""
+        names_element = any(isinstance(name, int) for name in self._path)
+        return self.inner_step.treats_elements_alike and not names_element
+
     has_graph_form = _of_wrapped("has_graph_form")
+    has_array_form = _of_wrapped("has_array_form")
     array_form_needs = _of_wrapped("array_form_needs")
     prefers_arrays = _of_wrapped("prefers_arrays")
     image_tolerance = _of_wrapped("image_tolerance")
-
-    @property
-    def has_array_form(self) -> bool:
-        """Whether the step that it applies has one."""
-        return self.inner_step.has_array_form
 
     @abstractmethod
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> Sequence[FieldPath]:
@@ -94,7 +97,9 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
             data.set_item_in_path(path, processed)
         return data
 
-    arrays = _process
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
+        """Apply the step to the groups of a sample of arrays; it gets its own draws."""
+        return self._process(data)
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         problems: list[FormatProblem] = []
@@ -145,16 +150,10 @@ class DataGroupArrayInPathElementsAppliedStep(GroupToApplyToSelectedStepBase):
             path_to_array_to_apply_to: Name or sequence of names; the empty sequence is the whole sample.
         """
         super().__init__(processing_step_to_apply)
-        self._path_to_array_to_apply_to = normalized_path(path_to_array_to_apply_to)
-
-    @property
-    def treats_elements_alike(self) -> bool:  # type: ignore[override]
-        """Whether the step that it applies does, and the path does not lead through single elements."""
-        names_element = any(isinstance(name, int) for name in self._path_to_array_to_apply_to)
-        return super().treats_elements_alike and not names_element
+        self._path = normalized_path(path_to_array_to_apply_to)
 
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> list[tuple[Name, ...]]:
-        path = self._path_to_array_to_apply_to
+        path = self._path
         if not is_group_array(data, path):
             found = "is not one" if data.path_exists(path) else "does not exist"
             message = f"must be a data group field array to apply a step to its elements, but {found}"
@@ -240,16 +239,10 @@ class DataGroupInPathAppliedStep(GroupToApplyToSelectedStepBase):
             path_to_apply_to: Name or sequence of names; the empty sequence is the whole sample.
         """
         super().__init__(processing_step_to_apply)
-        self._path_to_apply_to = normalized_path(path_to_apply_to)
-
-    @property
-    def treats_elements_alike(self) -> bool:  # type: ignore[override]
-        """Whether the step that it applies does, and the path does not lead through single elements."""
-        names_element = any(isinstance(name, int) for name in self._path_to_apply_to)
-        return super().treats_elements_alike and not names_element
+        self._path = normalized_path(path_to_apply_to)
 
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> list[tuple[Name, ...]]:
-        path = self._path_to_apply_to
+        path = self._path
         if not data.path_exists_and_is_data_group_field(path):
             found = "is a data field" if data.path_exists(path) else "does not exist"
             message = f"must be a data group field to apply a step to, but {found}"

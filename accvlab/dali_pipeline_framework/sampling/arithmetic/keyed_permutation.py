@@ -42,8 +42,7 @@ class KeyedPermutation:
         keys = random_bits(key, np.arange(2 * _NUM_ROUNDS))
         keys[1::2] |= np.uint64(1)  # a factor must be odd
         ranges = np.array([self._left_range, self._right_range], np.uint64)
-        self._parameters = np.concatenate((ranges, keys))
-        self._parameters_64 = [np.array(each) for each in self._parameters]
+        self._parameters = [np.array(each) for each in np.concatenate((ranges, keys))]
         self._round_keys = list(zip(keys[::2].tolist(), keys[1::2].tolist(), strict=True))
 
     @overload
@@ -77,45 +76,17 @@ class KeyedPermutation:
                 return item
 
     def _get_many(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        items = _send_through(positions.astype(np.uint64), self._parameters_64).astype(np.int64)
+        items = _send_through(positions.astype(np.uint64), self._parameters).astype(np.int64)
         outside = np.flatnonzero(items >= self.size)
         if outside.size:
             items[outside] = self[items[outside]]
         return items
 
-    @property
-    def is_network(self) -> bool:
-        """Whether the items are computed, instead of looked up."""
-        return self._table is None
-
-
-class PermutationTable:
-    """Several permutations that are networks, of which one call can look up items: it costs what one costs."""
-
-    def __init__(self, num_permutations: int) -> None:
-        """Reserve the memory."""
-        self._parameters = np.empty((2 + 2 * _NUM_ROUNDS, num_permutations), np.uint64)
-        self._sizes = np.empty(num_permutations, np.int64)
-
-    def __setitem__(self, number: int, permutation: KeyedPermutation) -> None:
-        """Set one of them."""
-        self._parameters[:, number] = permutation._parameters
-        self._sizes[number] = permutation.size
-
-    def items(self, numbers: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Get the ``(n,)`` items at ``(n,)`` positions of the permutations with ``(n,)`` numbers."""
-        parameters = self._parameters[:, numbers]
-        items = _send_through(positions.astype(np.uint64), parameters).astype(np.int64)
-        outside = np.flatnonzero(items >= self._sizes[numbers])
-        if outside.size:
-            items[outside] = self.items(numbers[outside], items[outside])
-        return items
-
 
 def _send_through(
-    items: npt.NDArray[np.uint64], parameters: Sequence[npt.NDArray[np.uint64]] | npt.NDArray[np.uint64]
+    items: npt.NDArray[np.uint64], parameters: Sequence[npt.NDArray[np.uint64]]
 ) -> npt.NDArray[np.uint64]:
-    """Send ``(n,)`` items once through a network given by its ranges and the keys of each round, () or (n,)."""
+    """Send ``(n,)`` items once through a network given by its ranges and the keys of each round."""
     halves = list(np.divmod(items, parameters[1]))
     for number in range(_NUM_ROUNDS):
         changed = number % 2

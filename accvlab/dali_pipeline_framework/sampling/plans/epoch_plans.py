@@ -57,12 +57,10 @@ class EpochOrder:
         num_positions: How many positions the epoch has.
         units: Gets ``(n,)`` units and ``(n,)`` visits at ``(n,)`` positions. The visit is 0 in orders in which no
             unit can occur twice, else the position plus 1.
-        permutation: The order, where it is a permutation of all units that is computed, else None.
     """
 
     num_positions: int
     units: Callable[[Int64Array], tuple[Int64Array, Int64Array]]
-    permutation: KeyedPermutation | None = None
 
 
 class Order(ABC):
@@ -92,11 +90,7 @@ class ShuffledOrder(Order):
         if not self.shuffle:
             return EpochOrder(self.num_positions, lambda positions: (positions, np.zeros_like(positions)))
         permutation = KeyedPermutation(self.num_positions, derive_key("shuffled order", self.seed, epoch))
-        return EpochOrder(
-            self.num_positions,
-            lambda positions: (permutation[positions], np.zeros_like(positions)),
-            permutation if permutation.is_network else None,
-        )
+        return EpochOrder(self.num_positions, lambda positions: (permutation[positions], np.zeros_like(positions)))
 
 
 @attrs.frozen(eq=False)

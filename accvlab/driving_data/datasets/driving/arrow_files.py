@@ -229,6 +229,19 @@ def refuse_rows(is_wrong: npt.ArrayLike, path: str | os.PathLike[str], rule: str
         raise FileError(f"Row {wrong[0]} of {os.fspath(path)!r} must {rule}, got {got}.")
 
 
+def refuse_repeated(keys: Sequence[object] | Array, path: str | os.PathLike[str], what: str) -> None:
+    """Refuse a file that has a row twice: which one counts is not known; ``what`` says what the keys name.
+
+    Raises:
+        FileError: It has.
+    """
+    known: set[object] = set()
+    for key in keys if isinstance(keys, Sequence) else keys.tolist():
+        if key in known:
+            raise FileError(f"The file {os.fspath(path)!r} must have each {what} once, got {key!r} several times.")
+        known.add(key)
+
+
 def poses_of_columns(columns: Mapping[str, Array], path: str | os.PathLike[str], names: Sequence[str]) -> Float64:
     """Make poses ``(n, 3, 4)`` of seven columns: w, x, y, z of quaternions, and x, y, z of translations.
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from itertools import pairwise
 from typing import Any, Literal, TypedDict
 
@@ -56,6 +56,31 @@ def _as_tuple(times: Any) -> Any:
     return tuple(times) if isinstance(times, Sequence | np.ndarray) and not isinstance(times, str) else times
 
 
+def _as_names(names: Sequence[str] | None) -> Any:
+    """Names as a tuple; what is no list of them, as it is."""
+    found = checks.elements(names) if isinstance(names, Sized) else None
+    return names if found is None else tuple(found)
+
+
+def checked_classes(classes: Sequence[str] | Mapping[str, str] | None) -> Any:
+    """Get names of classes as a tuple, or as a mapping of categories; None as it is.
+
+    Raises:
+        SettingError: They are no names in an order, or a class is named twice: others would have other numbers.
+    """
+    names = _as_names(classes)
+    if isinstance(names, str):
+        raise SettingError(f"`classes` must be a list of names, got one: write [{names!r}].")
+    if names is not None and not isinstance(names, tuple | Mapping):
+        raise SettingError(f"`classes` must be a list of names, or a mapping of them, got {shown(names)}.")
+    for name in [*(names or ()), *(names.values() if isinstance(names, Mapping) else ())]:
+        checks.text(name, "classes")
+    if isinstance(names, tuple) and len(set(names)) < len(names):
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        raise SettingError(f"`classes` may name a class once only, got several times: {listed(repeated)}.")
+    return names
+
+
 _REMEDIES = {
     "reference": " Leave `reference` out, or make the index with the pose of a lidar, which may be a virtual one: "
     "`index_of_frames(..., ego_from_lidar=...)`.",
@@ -101,7 +126,7 @@ class DrivingFields:
             lidar where there is one. Data sets that are mixed must have the same.
     """
 
-    cameras: Sequence[str] | None = None
+    cameras: Sequence[str] | None = attrs.field(default=None, converter=_as_names)
     images: Literal["decoded", "encoded"] = attrs.field(
         default="decoded", validator=valid(checks.choice, allowed=("decoded", "encoded"))
     )
@@ -112,7 +137,7 @@ class DrivingFields:
     num_sweeps: int = attrs.field(default=0, validator=valid(checks.whole_number, at_least=0))
     boxes: bool | None = attrs.field(default=None, validator=optional(valid(checks.flag)))
     boxes_2d: bool = attrs.field(default=False, validator=valid(checks.flag))
-    classes: Sequence[str] | Mapping[str, str] | None = None
+    classes: Sequence[str] | Mapping[str, str] | None = attrs.field(default=None, converter=checked_classes)
     min_points: int = attrs.field(default=0, validator=valid(checks.whole_number, at_least=0))
     min_lidar_points: int = attrs.field(default=0, validator=valid(checks.whole_number, at_least=0))
     num_future_frames: int = attrs.field(default=0, validator=valid(checks.whole_number, at_least=0))
@@ -131,9 +156,10 @@ class DrivingFields:
 
     def __attrs_post_init__(self) -> None:
         """Refuse what is not of its form."""
-        for name, given in (("cameras", self.cameras), ("classes", self.classes)):
-            if isinstance(given, str):
-                raise SettingError(f"`{name}` must be a list of names, got one: write [{given!r}].")
+        if isinstance(self.cameras, str):
+            raise SettingError(f"`cameras` must be a list of names, got one: write [{self.cameras!r}].")
+        if self.cameras is not None and not isinstance(self.cameras, tuple):
+            raise SettingError(f"`cameras` must be a list of names, got {shown(self.cameras)}.")
         if self.num_sweeps and not self.lidar:
             raise SettingError(f"`num_sweeps` is {self.num_sweeps}: sweeps need `lidar=True`.")
         if self.num_future_frames and self.boxes is False:
@@ -186,11 +212,12 @@ class DrivingFields:
                 problems.append(f"{name}: the data set has none.{_REMEDIES.get(name, '')}")
         of_boxes = self.boxes is not False and has_boxes
         if self.classes is not None and (of_boxes or self.boxes_2d):
-            names = [checks.text(name, "classes") for name in self.classes]
             known = index.categories if of_boxes else index.box2d_categories or index.categories
-            of_names = _problems_of_names("classes", "category", names, known)
+            of_names = _problems_of_names("classes", "category", [*self.classes], known)
             boxes = index.boxes if of_boxes else index.boxes_2d or index.boxes
             problems += of_names or self._problems_of_selection(known, boxes, index)
+        elif self.classes is not None and self.boxes is None:
+            problems.append("classes: the data set has no boxes. Leave `classes` out, or write `boxes=False`.")
         if problems:
             raise SettingError(f"The data set lacks what is requested:\n{bullets(problems)}")
         return attrs.evolve(
@@ -211,8 +238,9 @@ class DrivingFields:
         np.add.at(num_of_class, self.class_of_category(known, index)[:-1], counts)  # those left out are the last
         there = [f"{name} ({count})" for name, count in zip(known, counts, strict=True) if count]
         empty = [name for name, count in zip(self.class_names(index), num_of_class, strict=False) if not count]
-        if there and not num_of_class[:-1].any():
-            return [f"classes: no box of the data set is one of them. Its boxes are: {listed(there, 30)}."]
+        if len(boxes.category) and not num_of_class[:-1].any():
+            found = listed(there, 30) if there else "of no category"
+            return [f"classes: no box of the data set is one of them. Its boxes are: {found}."]
         if there and empty:
             _logger.warning(
                 "classes: no box of the data set is %s. Its boxes are: %s.", listed(empty), listed(there, 30)

@@ -87,6 +87,8 @@ class CameraColumns:
         lens: F-theta model of each camera in each scene, see `LENS`.
         first_time: First entry in ``frame_time`` of each video, scene by scene, camera by camera.
         frame_time: Times of all frames of the videos, by their number, microseconds.
+        image_wh: Width and height of the images of each camera in each scene that the calibration is for; 0 where
+            unknown.
     """
 
     file: Annotated[Names, "F C"]
@@ -100,6 +102,7 @@ class CameraColumns:
     lens: Annotated[Float64, "S C 14"] | None = None
     first_time: Annotated[Int64, "V+1", "T"] | None = None
     frame_time: Annotated[Int64, "T"] | None = None
+    image_wh: Annotated[Int64, "S C 2"] | None = None
 
 
 LENS = {"image_wh": 2, "center": 2, "backward": 5, "forward": 5}

@@ -18,7 +18,13 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import bullets, index_in, listed, shown
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError, error_that_is_also
-from accvlab.dali_pipeline_framework.extension import StoragePath, image_size, is_url, numbers_name
+from accvlab.dali_pipeline_framework.extension import (
+    StoragePath,
+    image_orientation,
+    image_size,
+    is_url,
+    numbers_name,
+)
 from accvlab.dali_pipeline_framework.providers import EncodedClipValue, FieldColumns, Storage, WantedFields
 from accvlab.dali_pipeline_framework.sample_data import FieldPath
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
@@ -347,13 +353,14 @@ class DrivingProvider(DataProvider):
             lines.append(f"{name}: {text}")
         return lines
 
-    def _refuse_missing_files(self, place: str, *, also_points: bool = False) -> None:
+    def _refuse_missing_files(self, place: str, *, also_images: bool = True, also_points: bool = False) -> None:
         """Refuse frames without an image of a camera, or without points, that are requested.
 
         Args:
             place: What names the files, for the message.
-            also_points: Whether frames must have points, where they are requested; else there is a warning in
-                the log.
+            also_images: Whether frames must have images, where they are requested; else there is a warning in the
+                log.
+            also_points: The same for points.
 
         Raises:
             SettingError: Some have none.
@@ -362,18 +369,25 @@ class DrivingProvider(DataProvider):
         if index.cameras is not None:
             for camera, back in self._views:
                 taken = frames - back
-                has_none = np.asarray(index.cameras.file[taken, camera]) == b""
-                missing += [(frame, index.camera_names[camera]) for frame in taken[has_none].tolist()]
+                without = taken[np.asarray(index.cameras.file[taken, camera]) == b""].tolist()
+                missing += [(frame, index.camera_names[camera]) for frame in without if also_images]
+                if without and not also_images:
+                    what = f"no image of {index.camera_names[camera]}"
+                    self._log_missing(without, what, place, "their samples cannot be loaded")
         if self._fields.lidar and index.lidar is not None:
             without = frames[index.lidar.of_frame[frames] < 0].tolist()
             missing += [(frame, "the points") for frame in without if also_points]
             if without and not also_points:
-                what = f"{len(without)} of {len(frames)} frames, e.g. {_text(index.frames.token[without[0]])!r}"
-                _logger.warning("%s have no points in %s: they are empty.", what, place)
+                self._log_missing(without, "no points", place, "they are empty")
         if missing:
             problems = [f"{_text(index.frames.token[frame])!r} has none of {what}" for frame, what in missing]
             rule = f"Each frame must have what is requested of it in {place}, but:\n{bullets(problems, 5)}"
             raise SettingError(f"{rule}\n{_LEAVE_OUT} Or get what is missing.")
+
+    def _log_missing(self, without: Sequence[int], what: str, place: str, follows: str) -> None:
+        token, num_frames = _text(self._index.frames.token[without[0]]), len(self._frames)
+        frames = f"{len(without)} of {num_frames} frames, e.g. {token!r}"
+        _logger.warning("%s have %s in %s: %s.", frames, what, place, follows)
 
     def _wanted_files(self) -> dict[str, tuple[Int64, list[bytes]]]:
         """By sensor: frames that need files, and the names of these in the index, ``(n,)`` each."""
@@ -699,6 +713,37 @@ class DrivingProvider(DataProvider):
             flat += self._projected_boxes(self._index.boxes, cameras, taken, camera)
         return flat
 
+    def _compared(self, cameras: tables.CameraColumns, frame: int, camera: int, image: UInt8) -> UInt8:
+        """Get an image; once for each camera, warn of one that its intrinsics are not for."""
+        scene = self._index.scene_of(frame)
+        if (scene, camera) in self._compared_cameras:
+            return image
+        self._compared_cameras.add((scene, camera))
+        stated = (0, 0) if cameras.image_wh is None else tuple(cameras.image_wh[scene, camera].tolist())
+        orientation = image_orientation(image) if image.ndim == 1 else 1
+        problem = f"is turned when it is decoded, by its EXIF orientation {orientation}" * (orientation != 1)
+        if not problem and any(stated):
+            with suppress(FieldValueError):  # what is no image fails when it is decoded
+                height, width = image_size(image) if image.ndim == 1 else image.shape[-3:-1]
+                problem = f"is {width} x {height} pixels (width, height)" * ((width, height) != stated)
+        if problem and camera not in self._warned_cameras:
+            self._warned_cameras.add(camera)
+            name, token = self._index.camera_names[camera], _text(self._index.frames.token[frame])
+            size = f"an image of {stated[0]} x {stated[1]}" if any(stated) else "the image as it is stored"
+            warn_user(
+                f"The image of {name!r} in the frame {token!r} {problem}, but its intrinsics are those of {size}. "
+                f"Change the intrinsics in a step of your own, or the images."
+            )
+        return image
+
+    @cached_property
+    def _compared_cameras(self) -> set[tuple[int, int]]:
+        return set()
+
+    @cached_property
+    def _warned_cameras(self) -> set[int]:
+        return set()
+
     def _images(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[object]:
         """Get the image of a frame; of a video that is delivered encoded, its file and the number in it."""
         if self._is_video and self._fields.images == "encoded":
@@ -707,7 +752,7 @@ class DrivingProvider(DataProvider):
             if numbers[0] >= 0:
                 file, places = self._video_frames.encoded_frames(path, numbers, self._video_kinds)
                 return [file, places if self._fields.image_times else places[0]]
-        return [self._image(cameras, frame, camera)]
+        return [self._compared(cameras, frame, camera, self._image(cameras, frame, camera))]
 
     def _window(self, cameras: tables.CameraColumns, frame: int, camera: int) -> tuple[Int64, Int64]:
         """Frames of a video at `image_times`: numbers, and when they were taken, microseconds; ``(T,)`` each."""

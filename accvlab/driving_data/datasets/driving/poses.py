@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.errors import FileError
+from accvlab.dali_pipeline_framework.extension import nearest
 
 from .array_types import Array, Float64, Int64
 
@@ -175,6 +176,35 @@ def last_before(times: Array, wanted: npt.ArrayLike) -> Int64:
     """Number of the last of ascending times at or before each wanted one; -1 before the first, after the last."""
     found = np.searchsorted(times, wanted, side="right") - 1
     return np.where(np.asarray(wanted) <= times[-1], found, -1)
+
+
+_MOST_GAP_S, _MOST_BEYOND_S = 0.5, 0.1  # the places of vehicles are recorded at 2 Hz and more
+
+
+def require_known(known: Int64, wanted: Int64, per_second: float, where: str) -> None:
+    """Refuse times of frames with no known place of the vehicle near them: it would stand still, or be guessed.
+
+    Args:
+        known: Times of the known places, ascending.
+        wanted: Times of the frames.
+        per_second: Unit of all times.
+        where: What names the file of the places, for the message.
+
+    Raises:
+        FileError: The nearest known place of a frame is more than 0.5 s away, or 0.1 s before the first or after
+            the last one.
+    """
+    is_far = nearest(known, wanted, _MOST_GAP_S * per_second) < 0
+    beyond = _MOST_BEYOND_S * per_second
+    far = wanted[is_far | (wanted < known[0] - beyond) | (wanted > known[-1] + beyond)]
+    if len(far):
+        first, last, time = (f"{each / per_second:.3f}" for each in (known[0], known[-1], far[0]))
+        distance_s = np.abs(known - far[0]).min() / per_second
+        raise FileError(
+            f"{where} must have a place of the vehicle near each frame; {len(far)} of {len(wanted)} frames have "
+            f"none: the nearest to {time} s is {distance_s:.3f} s away, the first is at {first} s, the last at "
+            f"{last} s. Get the whole file, or leave the scene out (`scenes`)."
+        )
 
 
 def require_ascending(times: Array, where: str, *, strictly: bool = False) -> None:

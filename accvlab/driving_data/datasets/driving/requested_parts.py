@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
+import numpy as np
 
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 
 from .driving_index import DrivingIndex, cached_index
+from .index_checks import require_usable
 
 _LEFT_OUT = "left_out"
 _T = TypeVar("_T")
@@ -34,12 +36,11 @@ def numbers_of_scenes(known: Sequence[str], names: Sequence[str] | None) -> tupl
     """Numbers of the scenes that are requested; None for all.
 
     Raises:
-        SettingError: Some are not known, or named several times.
+        SettingError: Some are not known, or named several times; or it is no list, or an empty one.
     """
     if names is None:
         return tuple(range(len(known)))
-    if isinstance(names, str):
-        raise SettingError(f"`scenes` must be a list of names, got one: write [{names!r}].")
+    require_scenes(names)
     number_of = {name: number for number, name in enumerate(known)}
     missing = [name for name in names if name not in number_of]
     if missing:
@@ -51,7 +52,22 @@ def numbers_of_scenes(known: Sequence[str], names: Sequence[str] | None) -> tupl
     repeated = {name for name in names if list(names).count(name) > 1} if len(set(names)) < len(names) else ()
     if repeated:
         raise SettingError(f"`scenes` may name a scene once only, got several times: {listed(sorted(repeated))}.")
+    ambiguous = {name for name in names if known.count(name) > 1} if len(number_of) < len(known) else ()
+    if ambiguous:
+        raise SettingError(f"`scenes` names {listed(sorted(ambiguous))}, of which the data set has several.")
     return tuple(number_of[name] for name in names)
+
+
+def require_scenes(names: object) -> None:
+    """Refuse what is no list of names, in an order that is the same in each process, or an empty one.
+
+    Raises:
+        SettingError: It is.
+    """
+    if isinstance(names, str):
+        raise SettingError(f"`scenes` must be a list of names, got one: write [{names!r}].")
+    if not isinstance(names, Sequence | np.ndarray) or not len(names):
+        raise SettingError(f"`scenes` must be a list of names, or None for all, got {shown(names)}.")
 
 
 def requested_scenes(known: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
@@ -123,7 +139,7 @@ def index_of_parts(
         settings: The settings of the provider.
 
     Raises:
-        FileError, SettingError: What is requested cannot be read.
+        FileError, SettingError: What is requested cannot be read, or used, see `require_usable`.
     """
 
     def made() -> DrivingIndex:
@@ -134,7 +150,8 @@ def index_of_parts(
 
     there = [path for path in map(Path, sources) if path.exists()]
     folder = cached_index(made, there, key, settings.get("index_cache"))
-    requested = RequestedParts(settings)
-    if any(map(requested.wants, DrivingIndex.open(folder).origin.get(_LEFT_OUT, ()))):
+    requested, index = RequestedParts(settings), DrivingIndex.open(folder)
+    if any(map(requested.wants, index.origin.get(_LEFT_OUT, ()))):
         make(requested)
+    require_usable(index, requested.wants, settings.get("scenes"))
     return folder

@@ -38,6 +38,7 @@ class SceneImages:
         row: ``(m,)``; None where files are no tables.
         lens: ``(14,)``, see `LENS`; None where it is not known.
         frame_times: Times of all frames of the video, ``(k,)`` microseconds; None where they are not known.
+        image_wh: Width and height that the calibration is for; None where they are not known.
     """
 
     frames: Int64
@@ -50,6 +51,7 @@ class SceneImages:
     row: Int64 | None = None
     lens: Float64 | None = None
     frame_times: Int64 | None = None
+    image_wh: tuple[int, int] | None = None
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -248,6 +250,9 @@ def camera_columns(scenes: Sequence[Scene], time: Float64, names: Sequence[str])
         unknown = np.full(sum(tables.LENS.values()), np.nan)
         known_lenses = [[unknown if lens is None else lens for lens in of_scene] for of_scene in lenses]
         of_frames["lens"] = np.array(known_lenses)
+    sizes = [[getattr(images, "image_wh", None) or (0, 0) for images in of_scene] for of_scene in videos]
+    if np.any(sizes):
+        of_frames["image_wh"] = np.array(sizes, np.int64)
     times = [getattr(images, "frame_times", None) for of_scene in videos for images in of_scene]
     if any(of_video is not None for of_video in times):
         known = [np.zeros(0, np.int64) if of_video is None else of_video for of_video in times]

@@ -108,13 +108,17 @@ def _category_names(metainfo: Any, path: str) -> Sequence[str]:
     given = metainfo if isinstance(metainfo, dict) else {}
     values = next((given[name] for name in _CATEGORY_KEYS if given.get(name) is not None), None)
     if isinstance(values, dict):
-        by_label = {int(label): str(name) for name, label in values.items()}
+        labels = [int(label) if str(label).isdecimal() else -1 for label in values.values()]
+        by_label = dict(zip(labels, map(str, values), strict=True))
         if sorted(by_label) != list(range(len(by_label))) or len(by_label) != len(values):
             rule = f"{path!r}: metainfo['categories'] must number its {len(values)} names from 0"
             raise FileError(f"{rule}, got {shown(values)}.")
         return [by_label[label] for label in range(len(by_label))]
     if isinstance(values, list | tuple):
-        return [str(name) for name in values]
+        names = [str(name) for name in values]
+        if len(set(names)) < len(names):
+            raise FileError(f"{path!r}: metainfo must name each category once, got {shown(values)}.")
+        return names
     keys = " or ".join(map(repr, _CATEGORY_KEYS))
     raise FileError(
         f"{path!r}: metainfo must have the key {keys}, a dict or list of names, got {shown(metainfo)}."

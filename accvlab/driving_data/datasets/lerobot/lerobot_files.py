@@ -221,7 +221,11 @@ class LeRobotFiles:
     def require_whole(self, found: Episodes) -> None:
         """Compare the episodes with the totals of ``info.json``: warn of more of them, refuse fewer."""
         counts = {"total_episodes": len(found.number), "total_frames": int(found.length.sum())}
-        stated = {name: count for name in counts if isinstance(count := self.info.get(name), int)}
+        stated = {name: self.info[name] for name in counts if self.info.get(name) is not None}
+        wrong = [name for name, count in stated.items() if isinstance(count, bool | str) or count != round(count)]
+        if wrong:
+            where = f"{wrong[0]!r} of {self._where(_INFO)}"
+            raise FileError(f"{where} must be a whole number, got {shown(stated[wrong[0]])}.")
         if all(counts[name] == count for name, count in stated.items()):
             return
         tables = "meta/episodes" if self.version == "v3" else _OF_V21[0]
@@ -255,6 +259,19 @@ class LeRobotFiles:
                 f"'length' of the episode {number} in the tables of episodes of {self.storage.root!r} must be "
                 f"{span}, from its 'dataset_from_index' to 'dataset_to_index', got {length}. {CUT}."
             )
+
+    def require_parts(self, found: Episodes, places: Int64) -> None:
+        """Refuse episodes with rows that begin at one time of one video."""
+        for camera, videos in found.video.items():
+            known: dict[tuple[str, float], int] = {}
+            for place in places.tolist():
+                start_s, number = float(found.start_s[camera][place]), int(found.number[place])
+                other = known.setdefault((videos[place], start_s), number)
+                if other != number:
+                    raise FileError(
+                        f"The episodes {other} and {number} of {camera!r} both begin at {start_s:.3f} s of "
+                        f"{self._where(videos[place])}, as the tables of episodes say ('from_timestamp'). {CUT}."
+                    )
 
     def require_videos(self, found: Episodes, places: Int64) -> None:
         """Refuse videos of some episodes that are not there, where to look costs no requests: on this machine."""

@@ -56,6 +56,7 @@ _TASK = "task"
 _EPSILON = 1e-8
 _ROUNDING_S = 1e-6  # of the ends of episodes
 _TOLERANCE_S = 1e-4  # of LeRobotDataset
+_MOST_OFF = 0.01  # of the rate of rows
 _NEEDED = ("timestamp", "frame_index", "episode_index", "index")
 _OF_TASK = "task_index"
 _DEPTH = ImageContent(is_encoded=False, layout="HWC")
@@ -144,13 +145,14 @@ class LeRobotProvider(BlueprintProvider):
         self._is_encoded = choice(images, "images", ("decoded", "encoded")) == "encoded"
         self._colors: Colors = choice(colors, "colors", ("stream", "bt601", "dali"))
         self._tolerance_s = number(tolerance_s, "tolerance_s", above=0)
-        self._has_warned = False
+        self._has_warned, self._of_other_size = False, set[str]()
         found = files.episodes([name for name in self._features if self._is_video(name)])
         places = _chosen_episodes(found, episodes)
         if episodes is None:
             files.require_whole(found)
         files.require_ranges(found, places)
         chosen = _with_rows(found, places)
+        files.require_parts(found, chosen)
         files.require_videos(found, chosen)
         stored = _stored_features(files, self._features, has_task=self._has_task)
         tables = [*dict.fromkeys(found.table[each] for each in chosen.tolist())]
@@ -163,7 +165,32 @@ class LeRobotProvider(BlueprintProvider):
             lambda: _made(files, found, places, stored, is_whole=episodes is None, has_task=self._has_task),
             setting=SETTING,
         )
+        self._compare_times()
         self._blueprint = self._make_blueprint()
+
+    def _compare_times(self) -> None:
+        """Refuse times of rows that do not ascend; warn where they are not those of ``fps``, if they are used."""
+        is_used = "timestamp" in self._features or any(map(self._is_video, self._features))
+        times_s, first = np.asarray(self._column("timestamp"), np.float64), self._columns.arrays["first"]
+        if not is_used or not len(times_s):
+            return
+        episode = np.arange(len(first) - 1).repeat(np.diff(first))
+        steps_s, is_within = np.diff(times_s), episode[1:] == episode[:-1]
+        wrong = np.flatnonzero(~(steps_s > 0) & is_within) + 1
+        if len(wrong):
+            row = int(wrong[0])
+            place = self.describe_sample(row).partition(", of ")[0]
+            raise FileError(
+                f"'timestamp' of the rows of an episode must ascend, got {times_s[row - 1]:g} and then "
+                f"{times_s[row]:g} seconds ({place}). {CUT}."
+            )
+        usual_s = float(np.median(steps_s[is_within])) if is_within.any() else 1 / self.fps
+        if abs(usual_s * self.fps - 1) > _MOST_OFF:
+            warn_user(
+                f"Rows are usually {usual_s:.4f} s apart by their 'timestamp', {1 / self.fps:.4f} s by the fps "
+                f"{self.fps:g} of 'meta/info.json'. Frames of videos are found by the one, windows in seconds by "
+                f"the other: correct 'fps'."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings and paths, not what is made of them in each process."""
@@ -454,6 +481,7 @@ class LeRobotProvider(BlueprintProvider):
         stated_s = self._column("timestamp")[rows]
         wanted_s = start_s + stated_s.astype(np.float64)
         times_s = self._video_frames.times_s(path)
+        self._compare_size(name, path)
         self._compare_counts(path, times_s, rows, episodes, start_s, end_s)
         found = nearest(times_s, wanted_s, np.inf)
         # What is stored of a time is rounded to its type. The frame at the end of an episode is the first one of
@@ -476,6 +504,18 @@ class LeRobotProvider(BlueprintProvider):
                 f"{start_s[first]:.3f} s{following}{of_nearest * bool(found[first] >= 0 and not is_near[first])}.",
             )
         return found
+
+    def _compare_size(self, name: str, path: str) -> None:
+        """Warn once of a camera whose frames have another size than the data set says."""
+        shape, index = self._features[name].shape, self._video_frames.index(path)
+        stated = shape[:2] if len(shape) != 3 or shape[2] <= 4 else shape[1:]  # channels may be first
+        if stated != (index.height, index.width) and name not in self._of_other_size:
+            self._of_other_size.add(name)
+            warn_user(
+                f"The feature {name!r} has the shape {shape} in 'meta/info.json', but frames of {path!r} are "
+                f"{index.height} x {index.width} pixels (height, width). They are delivered as they are: is a "
+                f"calibration that of these?"
+            )
 
     def _compare_counts(
         self, path: str, times_s: Float64, rows: Int64, episodes: Int64, start_s: Float64, end_s: Float64

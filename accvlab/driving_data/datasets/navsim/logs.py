@@ -61,12 +61,14 @@ def log_files(folder: Path, names: Sequence[str] | None) -> list[Path]:
         FileError: There are none.
         SettingError: There is none of some name.
     """
-    found = {path.stem: path for path in sorted(folder.glob("*.pkl"))}
+    found = {path.stem: path for path in sorted(folder.glob("[!.]*.pkl"))}
     if not found:
         raise FileError(
             f"There are no logs (.pkl) in {str(folder)!r}. `root` must have the folders `navsim_logs` and "
             f"`sensor_blobs`, as the download of NAVSIM leaves them, and `split` be a folder in them."
         )
+    if names is not None and not names:
+        raise SettingError("`log_names` must name at least one log, or be None for all, got an empty list.")
     missing = [name for name in names or () if name not in found]
     if missing:
         hint = did_you_mean(missing[0], list(found))
@@ -139,6 +141,9 @@ def _log(path: Path, frames: Rows, parts: RequestedParts) -> Log:
     if np.abs(ego_from_lidar - ego_from_lidar[0]).max() > 1e-9:
         raise FileError(f"'lidar2ego_rotation' and '_translation' of {str(path)!r} must be those of all frames.")
     has_route = parts.read("has_route", lambda: [len(ids) > 0 for ids in _lists(frames, "roadblock_ids")])
+    commands = frames.array("driving_command", 4)
+    is_unknown = np.asarray(~np.isfinite(commands).all(axis=1))
+    frames.refuse(is_unknown, "['driving_command'] must be finite", commands.tolist())
     images, distortion = _images(frames, time, ego_from_lidar[0], parts)
     world_from_lidar = poses.joined(world_from_ego, ego_from_lidar)
     return Log(
@@ -153,7 +158,7 @@ def _log(path: Path, frames: Rows, parts: RequestedParts) -> Log:
             boxes=parts.read("boxes", lambda: _boxes(frames)),
         ),
         motion=frames.array("ego_dynamic_state", 4),
-        driving_command=frames.array("driving_command", 4).astype(np.int64),
+        driving_command=commands.astype(np.int64),
         has_route=np.ones(len(frames), bool) if has_route is None else np.array(has_route),
         distortion=distortion,
         map_name=str(frames.find("map_location")[0] or ""),

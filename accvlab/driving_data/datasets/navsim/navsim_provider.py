@@ -278,6 +278,8 @@ def _frames_back(sensors: Sensors | None, num_history: int) -> dict[str, list[in
         if name not in known:
             hint = f"{did_you_mean(name, known)} There are: {listed(known)}."
             raise SettingError(f"`sensors` names {shown(given)}, which is no sensor.{hint}")
+        if name in found:
+            raise SettingError(f"`sensors` names {name} twice.")
         if isinstance(frames, bool):
             frames = range(num_history) if frames else ()
         asked = checks.elements(frames)

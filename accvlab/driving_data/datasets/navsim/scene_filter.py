@@ -21,6 +21,7 @@ from ..driving.array_types import Int64
 from ..driving.driving_index import DrivingIndex, rows_from
 
 _logger = logging.getLogger(__name__)
+_PERIOD_S, _MOST_JITTER_S = 0.5, 0.2
 
 
 def _names(value: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -112,6 +113,7 @@ class SceneFilter:
         counts = np.maximum((lengths - self.num_frames) // interval + 1, 0)
         starts = rows_from(np.zeros_like(counts), counts) * interval + np.repeat(first[:-1], counts)
         chosen = starts + (self.num_history_frames - 1)
+        self._warn_of_gaps(index, starts)
         stages = [(f"have {self.num_frames} frames", len(chosen))]
         if self.has_route and index.frames.has_route is not None:
             chosen = chosen[index.frames.has_route[chosen]]
@@ -136,6 +138,19 @@ class SceneFilter:
                 f"other `tokens` or `log_names`, or `has_route=False`."
             )
         return np.asarray(chosen[: self.max_scenes])
+
+    def _warn_of_gaps(self, index: DrivingIndex, starts: Int64) -> None:
+        """Warn of scenes in which frames are missing: futures are said to be 0.5 s apart."""
+        is_wide = np.abs(np.diff(index.frames.time, append=np.inf) - _PERIOD_S) > _MOST_JITTER_S
+        num_wide = np.concatenate([[0], np.cumsum(is_wide)])  # before each frame
+        wide = starts[num_wide[starts + self.num_frames - 1] > num_wide[starts]]
+        if len(wide):
+            token = os.fsdecode(index.frames.token[wide[0] + self.num_history_frames - 1])
+            _logger.warning(
+                "%d of %d scenes, e.g. %r, have frames that are not %g s apart, as their poses are said to be: "
+                "some are missing in the logs. Leave these out (`log_names`), or name other scenes (`tokens`).",
+                *(len(wide), len(starts), token, _PERIOD_S),
+            )
 
     @staticmethod
     def _require_known(tokens: np.ndarray[Any, np.dtype[np.bytes_]], index: DrivingIndex) -> None:

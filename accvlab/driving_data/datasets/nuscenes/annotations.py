@@ -61,12 +61,13 @@ class Annotations:
             *("token", "sample_token", "instance_token", "visibility_token", "attribute_tokens", "prev", "next"),
             *("translation", "size", "rotation", "num_lidar_pts", "num_radar_pts"),
         )
-        instances = read_table(folder / "instance.json", "token", "category_token")
+        instances = read_table(folder / "instance.json", "token", "category_token", "nbr_annotations")
         categories = read_table(folder / "category.json", "token", "name")
         attributes = read_table(folder / "attribute.json", "token", "name")
         levels = read_table(folder / "visibility.json", "token", "level")
         sample = scenes.samples.rows_of(table, "sample_token")
         instance = instances.rows_of(table, "instance_token")
+        instances.refuse_fewer(np.bincount(instance, minlength=len(instances)), "nbr_annotations", "annotations")
         category = categories.rows_of(instances, "category_token")[instance]
         attribute = attributes.rows_of(table, "attribute_tokens", may_be_empty=True)
         level = levels.rows_of(table, "visibility_token", may_be_empty=True)

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from accvlab.dali_pipeline_framework.checks import choice, file_path, shown, text
+from accvlab.dali_pipeline_framework.checks import choice, file_path, listed, shown, text
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
 from accvlab.dali_pipeline_framework.extension import StoragePath, parse_json, read_table
 
@@ -146,7 +146,7 @@ class Conversion:
         frames = sensors.make_frames(scenes, data, reference, only_keyframes=is_by_sample)
         columns = sensors.frame_columns(scenes, data, calibrations, frames, by_sample=is_by_sample)
         world_from_base = poses.joined(columns.world_from_ego, columns.ego_from_base)
-        images = sensors.camera_columns(data, calibrations, frames, world_from_base)
+        images = sensors.camera_columns(data, calibrations, frames, world_from_base, len(scenes))
         annotations, boxes = None, None
         with parts.reading("boxes"):
             annotations = Annotations.read(self.tables, scenes)
@@ -178,10 +178,10 @@ class Conversion:
 
     def _logs(self, scenes: sensors.Scenes) -> dict[str, dict[str, Any]]:
         """Of each scene: where, when, and with which vehicle it was recorded."""
-        logs = {log["token"]: log for log in read_records(self.tables / "log.json", "token")}
-        of_scenes = {str(record["name"]): logs.get(record["log_token"], {}) for record in scenes.records}
-        facts = ("logfile", "vehicle", "date_captured", "location")
-        return {scene: {name: log.get(name) for name in facts} for scene, log in of_scenes.items()}
+        path, facts = self.tables / "log.json", ("logfile", "vehicle", "date_captured", "location")
+        logs = {log["token"]: log for log in read_records(path, "token")} if path.is_file() else {}
+        of_scenes = {str(record["name"]): logs.get(record["log_token"]) for record in scenes.records}
+        return {scene: {name: log.get(name) for name in facts} for scene, log in of_scenes.items() if log}
 
 
 def _image_sizes(
@@ -294,8 +294,16 @@ class NuScenesProvider(DrivingProvider):
 
     @property
     def scene_logs(self) -> Mapping[str, Mapping[str, str]]:
-        """Of each scene by its name: ``logfile``, ``vehicle``, ``date_captured``, ``location``."""
+        """Of each scene by its name: ``logfile``, ``vehicle``, ``date_captured``, ``location``.
+
+        Raises:
+            FileError: The tables have no log of a scene.
+        """
         logs = self._index.origin["scenes"]
+        missing = [name for name in self.scene_names if name not in logs]
+        if missing:
+            where = f"{self._index.origin['tables']}/log.json"
+            raise FileError(f"{where!r} has no log of {listed(missing, 3)}. Unpack the metadata again.")
         return {name: logs[name] for name in self.scene_names}
 
 

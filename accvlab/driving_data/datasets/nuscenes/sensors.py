@@ -53,11 +53,13 @@ class Scenes:
         samples = read_table(folder / "sample.json", "token", "timestamp", "scene_token", "prev", "next")
         path = folder / "scene.json"
         records = read_records(path, "token", "name", "first_sample_token", "log_token")
-        scenes = read_table(path, "token", "first_sample_token", "name")
+        scenes = read_table(path, "token", "first_sample_token", "last_sample_token", "name", "nbr_samples")
         if not len(scenes) or not len(samples):
             raise FileError(f"There are no scenes in {str(path)!r}, or no samples in {str(samples.path)!r}.")
         samples.rows_of(scenes, "first_sample_token")
+        samples.rows_of(scenes, "last_sample_token", may_be_empty=True)
         scene = scenes.rows_of(samples, "scene_token")
+        scenes.refuse_fewer(np.bincount(scene, minlength=len(scenes)), "nbr_samples", "samples")
         previous = samples.rows_of(samples, "prev", may_be_empty=True)
         samples.rows_of(samples, "next", may_be_empty=True)
         samples.refuse_times(previous, "sample")
@@ -292,6 +294,9 @@ def _check_times(data: SensorRecords, frames: Frames) -> None:
 def _of_samples(data: SensorRecords, rows: Rows, num_samples: int) -> Rows:
     record_of_sample = np.full(num_samples, -1, np.int64)
     record_of_sample[data.sample[rows]] = rows
+    is_wrong = np.zeros(len(data.table), bool)
+    is_wrong[rows] = record_of_sample[data.sample[rows]] != rows
+    data.table.refuse(is_wrong, "must not be a keyframe: its sensor has another one in its sample")
     return record_of_sample
 
 
@@ -343,9 +348,9 @@ def frame_columns(
 
 
 def camera_columns(
-    data: SensorRecords, calibrations: Calibrations, frames: Frames, world_from_base: Float64
+    data: SensorRecords, calibrations: Calibrations, frames: Frames, world_from_base: Float64, num_scenes: int
 ) -> CameraColumns | None:
-    """Columns of the images."""
+    """Columns of the images; the size of those of a scene is that of its first frame."""
     names = calibrations.cameras
     if not names:
         return None
@@ -353,12 +358,16 @@ def camera_columns(
     calibration = data.calibration[records]
     ego_from_camera = calibrations.ego_from_sensor[calibration]
     world_from_camera = poses.joined(data.world_from_ego[records], ego_from_camera)
+    image_wh = np.stack([data.table["width"][records], data.table["height"][records]], axis=-1)
+    image_wh[(records < 0) | (image_wh <= 0).any(axis=-1)] = 0
+    first_frames = np.searchsorted(frames.scene, np.arange(num_scenes)).clip(max=len(records) - 1)
     return CameraColumns(
         file=np.where(records >= 0, data.table["filename"][records], b""),
         time=data.table["timestamp"][records] / 1e6,
         intrinsics=calibrations.intrinsics[calibration],
         camera_from_base=poses.joined(poses.inverse(world_from_camera), world_from_base[:, np.newaxis]),
         ego_from_camera=ego_from_camera,
+        image_wh=image_wh[first_frames],
     )
 
 

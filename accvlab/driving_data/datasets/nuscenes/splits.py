@@ -20,6 +20,8 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError, file
 from accvlab.dali_pipeline_framework.extension import parse_json, read_table
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
+from ..driving.driving_fields import checked_classes
+
 _logger = logging.getLogger(__name__)
 
 _FACTS: dict[str, Any] = json.loads(files(__package__).joinpath("nuscenes.json").read_text(encoding="utf-8"))
@@ -89,15 +91,12 @@ def class_mapping(
     Of ``"detection"``, classes that the data set does not have are left out, with a warning.
 
     Raises:
-        SettingError: The data set has no category for a class, or none for any of those of detection.
+        SettingError: The data set has no category for a class, or none for any of those of detection; or two
+            classes have the same category.
     """
     is_all = isinstance(classes, str)
-    names = DETECTION_CLASSES if is_all else classes
-    raw_of = {
-        name: [raw for raw in (name, *DETECTION_CLASSES.get(name, ())) if raw in known]
-        for name in names
-        if isinstance(name, str)
-    }
+    names = DETECTION_CLASSES if is_all else checked_classes(classes)
+    raw_of = {name: [raw for raw in (name, *DETECTION_CLASSES.get(name, ())) if raw in known] for name in names}
     problems = [
         f"classes: there is no category {shown(name)}, nor such a class of detection."
         f"{did_you_mean(name, [*known, *DETECTION_CLASSES])}"
@@ -120,4 +119,10 @@ def class_mapping(
     if not is_all and all(raws == [name] for name, raws in raw_of.items()):
         return classes
     renamed = classes if isinstance(classes, Mapping) else {name: name for name in names}
-    return {raw: new for name, new in renamed.items() for raw in raw_of[name]}
+    class_of: dict[str, str] = {}
+    for raw, new in ((raw, new) for name, new in renamed.items() for raw in raw_of[name]):
+        if class_of.setdefault(raw, new) != new:
+            raise SettingError(
+                f"`classes` gives the category {raw!r} to two classes, {class_of[raw]!r} and {new!r}."
+            )
+    return class_of

@@ -71,11 +71,21 @@ _UNFIT = (ValueError, TypeError, AttributeError, OverflowError, IndexError)  # w
 
 _TEXT = Column("S", "text", of_value=str.encode)
 _COUNT = Column(np.int64, "a whole number", of_value=lambda value: -1 if value is None else value)
+_NONE = {"last_sample_token": "", "nbr_samples": None, "nbr_annotations": None}
+"""Fields that other data in this format lack, with what stands for them then."""
+
+
+def _flag(value: Any) -> bool:
+    if value not in (True, False):  # also 1 and 0; not the text "False", which is not empty
+        raise ValueError("no flag")
+    return bool(value)
+
+
 _NUMBERS_3 = Column(np.float64, "3 numbers", (3,))
 # The fields that are no text, in all tables.
 _COLUMNS = {
     "timestamp": Column(np.int64, "a whole number"),
-    "is_key_frame": Column(np.bool_, "true or false"),
+    "is_key_frame": Column(np.bool_, "true or false", of_value=_flag),
     "translation": _NUMBERS_3,
     "size": _NUMBERS_3,
     "rotation": Column(np.float64, "4 numbers, w first", (4,)),
@@ -83,6 +93,7 @@ _COLUMNS = {
         "S", "a list of tokens", of_value=lambda tokens: tokens[0].encode() if tokens else b""
     ),
     **dict.fromkeys(("width", "height", "num_lidar_pts", "num_radar_pts"), _COUNT),
+    **dict.fromkeys(("nbr_samples", "nbr_annotations"), _COUNT),
 }
 
 
@@ -171,6 +182,20 @@ class Table:
             where = f"The record {_written(self['token'][row])} of {str(self.path)!r}"
             raise FileError(f"{where} {what}{got}{_others(~is_wrong)}. {_AGAIN}")
 
+    def refuse_fewer(self, counts: Int64, field: str, what: str) -> None:
+        """Refuse records of which there is less than their ``field`` says; ``what`` and ``counts`` are there.
+
+        Raises:
+            FileError: There is less of one of them.
+        """
+        lacking = np.flatnonzero(counts < self[field])
+        if len(lacking):
+            row, others = lacking[0], _others(counts >= self[field])
+            where = f"The record {_written(self['token'][row])} of {str(self.path)!r}"
+            raise FileError(
+                f"{where} says {self[field][row]} {what} ({field}), there are {counts[row]}{others}. {_AGAIN}"
+            )
+
 
 _AGAIN = "Unpack or write the tables again."
 
@@ -204,7 +229,7 @@ def tables_folder(root: Path, version: str, *, boxes: bool = True) -> Path:
         elif (root / "sample_data.json").is_file():
             hint = f" These are the tables themselves: `root` is their parent, `version` is {root.name!r}."
         raise not_found(f"There is no folder {version!r} of tables in {str(root)!r}.{hint}")
-    needed = sorted({*TABLES}.difference(() if boxes else TABLES_OF_BOXES))
+    needed = sorted({*TABLES}.difference(["log"], () if boxes else TABLES_OF_BOXES))
     missing = [f"{name}.json" for name in needed if not (folder / f"{name}.json").is_file()]
     if missing:
         rule = f"{str(folder)!r} must have all tables of nuScenes"
@@ -247,7 +272,9 @@ def _column_values(path: Path, records: Sequence[Record], names: Any) -> dict[st
     columns = {}
     for name in names:
         try:
-            columns[name] = [record[name] for record in records]
+            columns[name] = [
+                record.get(name, _NONE[name]) if name in _NONE else record[name] for record in records
+            ]
         except KeyError as error:
             record = next(one for one in records if name not in one)
             rule = f"Each record of {str(path)!r} must be an object with the field {name!r}"
@@ -258,12 +285,12 @@ def _column_values(path: Path, records: Sequence[Record], names: Any) -> dict[st
 def _wrong_value(path: Path, records: Sequence[Record], name: str, column: Column) -> FileError:
     for record in records:
         try:
-            column.array([record[name]])
+            column.array([record.get(name, _NONE.get(name))])
         except _UNFIT:
             break
     token = record.get("token")
     return FileError(
-        f"The record {token!r} of {str(path)!r} must have {column.rule} as {name}, got {shown(record[name])}. "
+        f"The record {token!r} of {str(path)!r} must have {column.rule} as {name}, got {shown(record.get(name))}. "
         f"{_AGAIN}"
     )
 
@@ -272,7 +299,7 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
     """The records of a file, some thousands at a time."""
     lines = 0
     try:
-        with io.TextIOWrapper(open_table(path), encoding="utf-8") as file:
+        with io.TextIOWrapper(open_table(path), encoding="utf-8-sig") as file:
             text = file.read(_PIECE)
             start = len(text) - len(text.lstrip())
             if text[start : start + 1] != "[":

@@ -15,7 +15,7 @@ from accvlab.dali_pipeline_framework.extension import StoredFile
 from accvlab.dali_pipeline_framework.providers import Storage
 
 from ..driving.array_types import Array, Float64, Int64
-from ..driving.arrow_files import poses_of_columns, read_columns, sizes_of_columns
+from ..driving.arrow_files import poses_of_columns, read_columns, refuse_repeated, sizes_of_columns
 from ..driving.ego_motion import SmoothTrajectory
 from ..driving.poses import require_ascending
 from .layout import ClipLayout
@@ -201,7 +201,8 @@ class ClipCalibration:
             keys = ["clip_id", "sensor_name"][: len(row)]
             columns = clip.columns(field, dict.fromkeys(keys, "text") | dict.fromkeys(names, "number"))
             values = zip(*(columns[name].tolist() for name in names), strict=True)
-            of = zip(*(columns[key].tolist() for key in keys), strict=True)
+            of = [*zip(*(columns[key].tolist() for key in keys), strict=True)]
+            refuse_repeated([" ".join(each) for each in of], path, "clip and sensor" if sensor else "clip")
             self._tables[path] = {
                 key: dict(zip(names, each, strict=True)) for key, each in zip(of, values, strict=True)
             }

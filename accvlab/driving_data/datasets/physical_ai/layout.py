@@ -81,7 +81,7 @@ class ClipLayout:
         clips: dict[str, list[str]] = {}
         for path in sorted(root.glob(re.sub(r"{.*?}", "*", self.video))):
             match = expression.fullmatch(path.relative_to(root).as_posix())
-            if match:
+            if match and not path.name.startswith("."):
                 clips.setdefault(match["clip"], []).append(match["camera"])
         return {clip: sorted(cameras) for clip, cameras in sorted(clips.items())}
 
@@ -137,7 +137,7 @@ _ADVICE = "It is of another version of the layout: name the files, layout=ClipLa
 
 def _names(storage: Storage, where: str) -> Mapping[str, Mapping[str, str]]:
     """Names of the files of each feature, by their alias; of a table that is in no archive, one."""
-    lines = bytes(storage.read_bytes(FEATURES)).decode(errors="replace").splitlines()
+    lines = bytes(storage.read_bytes(FEATURES)).decode("utf-8-sig", errors="replace").splitlines()
     try:
         names = {}
         for row in csv.DictReader(lines):

@@ -35,7 +35,9 @@ from ..driving.array_types import Array, Float64, Int64
 from ..driving.driving_index import DrivingIndex, cached_index
 from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from ..driving.ego_motion import SmoothTrajectory
-from ..driving.poses import half_period, last_before
+from ..driving.index_checks import require_usable
+from ..driving.poses import half_period, last_before, require_known
+from ..driving.requested_parts import RequestedParts, require_scenes
 from ..driving.scene_parts import Scene, SceneImages, image_columns, index_of_scenes
 from .clip_files import ClipCalibration, ClipFiles, ListedColumns, ListedFiles, listed_clips
 from .layout import FEATURES, ClipLayout, published_layout
@@ -121,6 +123,8 @@ class PhysicalAiProvider(DrivingProvider):
         stride = whole_number(stride, "stride", at_least=1)
         moments = None if moments is None else instance(moments, "moments", Moments)
         wanted, scenes = settings.get("cameras"), settings.get("scenes")
+        if scenes is not None:
+            require_scenes(scenes)
         columns = ListedColumns(
             events=moments is not None and moments.needs_events,
             validity=flag(valid_only, "valid_only"),
@@ -159,7 +163,9 @@ class PhysicalAiProvider(DrivingProvider):
             for file, clip, camera in sources.values():
                 clip.require(file, camera)
             raise
+        require_usable(DrivingIndex.open(index), RequestedParts(settings).wants, scenes)
         super().__init__(index, root, storage_options=storage_options, **settings)
+        self._refuse_missing_files(repr(storage.root), also_images=False)
 
 
 def _found_clips(
@@ -422,6 +428,8 @@ def _scene(clip: ClipFiles, calibration: ClipCalibration, parts: IndexParts) -> 
         start, end = max(int(times[0]) for times in spans), min(int(times[-1]) for times in spans)
         frame_times = tokens = parts.moments.of_data(start, end) if given is None else given
     world_from_ego = ego.at(frame_times)
+    is_within = (frame_times >= ego.times[0]) & (frame_times <= ego.times[-1])  # others fail when they are loaded
+    require_known(ego.times, frame_times[is_within], 1e6, f"The file {os.fspath(clip.file('ego_motion'))!r}")
     images = {}
     for camera, of_camera in image_times.items():
         matrix, mounted, lens = calibration.camera(clip, camera, has_lens=parts.has_lenses)
@@ -435,6 +443,7 @@ def _scene(clip: ClipFiles, calibration: ClipCalibration, parts: IndexParts) -> 
             intrinsics=matrix,
             video_frame=number,
             lens=lens,
+            image_wh=None if lens is None else (int(lens[0]), int(lens[1])),
             frame_times=of_camera,
             **columns,
         )

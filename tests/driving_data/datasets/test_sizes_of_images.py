@@ -1,0 +1,112 @@
+"""Images of another size than their calibration is for, or that are turned on decoding, are a warning."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from driving_support.argoverse import ArgoverseData
+from driving_support.arrow_logs import ArrowLog
+from driving_support.nuscenes_data import changed_table, write_nuscenes
+from driving_support.physical_ai import FRONT, unpacked, write_published
+from PIL import Image
+from support.warnings_of_product import of_product
+
+from accvlab.driving_data.datasets import (
+    ArgoverseProvider,
+    ArrowLogProvider,
+    DrivingProvider,
+    NuScenesProvider,
+    PhysicalAiProvider,
+)
+from accvlab.driving_data.testing import made_drive
+
+
+@pytest.fixture(autouse=True)
+def _index_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "cache"))
+
+
+def argoverse(root: Path, scale: int) -> DrivingProvider:
+    import pyarrow as pa
+    import pyarrow.feather as feather
+
+    path = ArgoverseData().write(root) / "calibration/intrinsics.feather"
+    columns = feather.read_table(path).to_pydict()
+    columns |= {name: [scale * value for value in columns[name]] for name in ("width_px", "height_px")}
+    feather.write_feather(pa.table(columns), str(path))
+    return ArgoverseProvider(root, cameras=["ring_front_center"])
+
+
+def py123d(root: Path, scale: int) -> DrivingProvider:
+    log = ArrowLog()
+    for name in ("width", "height"):
+        log.camera_metadata["pcam_f0"][name] *= scale
+    log.write(root)
+    return ArrowLogProvider(root)
+
+
+def nuscenes(root: Path, scale: int) -> DrivingProvider:
+    write_nuscenes(root)
+    with changed_table(root, "sample_data") as records:
+        for record in records:
+            record |= {"width": scale * record["width"], "height": scale * record["height"]}
+    return NuScenesProvider(root, "v1.0-mini", cameras=["CAM_FRONT"])
+
+
+def physical_ai(root: Path, scale: int) -> DrivingProvider:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    unpacked(write_published(root / "published"), root / "unpacked")
+    for path in root.glob("unpacked/calibration/camera_intrinsics/*.parquet"):
+        columns = pq.read_table(path).to_pydict()
+        columns |= {name: [scale * value for value in columns[name]] for name in ("width", "height")}
+        pq.write_table(pa.table(columns), path)
+    return PhysicalAiProvider(root / "unpacked", cameras=[FRONT], lenses=True)
+
+
+CASES: dict[Callable[[Path, int], DrivingProvider], tuple[str, str]] = {
+    argoverse: ("'ring_front_center'", "64 x 48"),
+    py123d: ("'pcam_f0'", "64 x 48"),
+    nuscenes: ("'CAM_FRONT'", "80 x 48"),
+    physical_ai: (f"'{FRONT}'", "96 x 64"),
+}
+
+
+@pytest.mark.parametrize("make", CASES)
+def test_of_another_size_than_the_calibration(
+    tmp_path: Path, make: Callable[[Path, int], DrivingProvider]
+) -> None:
+    make(tmp_path / "right", 1).get_data(0)  # warnings are errors
+    (name, size), provider = CASES[make], make(tmp_path / "wrong", 2)
+    twice = " x ".join(str(2 * int(each)) for each in size.split(" x "))
+    with pytest.warns(
+        UserWarning, match=rf"image of {name} in .* is {size} pixels .* an image of {twice}\."
+    ) as caught:
+        list(map(provider.get_data, range(len(provider))))
+    assert len(of_product(caught)) == 1
+
+
+def test_that_is_turned_on_decoding(tmp_path: Path) -> None:
+    root = made_drive(tmp_path / "drive", "index")
+    for path in sorted(root.glob("FRONT/*.jpg")):
+        exif = Image.Exif()
+        exif[0x112] = 6
+        file = io.BytesIO()
+        Image.fromarray(np.zeros((90, 160, 3), np.uint8)).save(file, "JPEG", exif=exif)
+        path.write_bytes(file.getvalue())
+    provider = DrivingProvider(root / "index", root)
+    message = (
+        r"image of 'FRONT' in the frame 'frame 0' is turned when it is decoded, by its EXIF orientation 6, but"
+    )
+    with pytest.warns(UserWarning, match=message) as caught:
+        list(map(provider.get_data, (0, 5)))
+    assert len(of_product(caught)) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DrivingProvider(root / "index", root, cameras=["REAR"]).get_data(0)
