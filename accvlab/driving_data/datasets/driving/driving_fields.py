@@ -56,7 +56,7 @@ def _as_tuple(times: Any) -> Any:
     return tuple(times) if isinstance(times, Sequence | np.ndarray) and not isinstance(times, str) else times
 
 
-def _as_names(names: Sequence[str] | None) -> Any:
+def _as_names(names: Sequence[str] | Mapping[str, str] | None) -> Any:
     """Names as a tuple; what is no list of them, as it is."""
     found = checks.elements(names) if isinstance(names, Sized) else None
     return names if found is None else tuple(found)
