@@ -56,7 +56,7 @@ def _as_tuple(times: Any) -> Any:
     return tuple(times) if isinstance(times, Sequence | np.ndarray) and not isinstance(times, str) else times
 
 
-def _as_names(names: Sequence[str] | Mapping[str, str] | None) -> Any:
+def _as_names(names: Sequence[str] | None) -> Any:
     """Names as a tuple; what is no list of them, as it is."""
     found = checks.elements(names) if isinstance(names, Sized) else None
     return names if found is None else tuple(found)
@@ -68,7 +68,8 @@ def checked_classes(classes: Sequence[str] | Mapping[str, str] | None) -> Any:
     Raises:
         SettingError: They are no names in an order, or a class is named twice: others would have other numbers.
     """
-    names = _as_names(classes)
+    given: Any = classes
+    names = _as_names(given)
     if isinstance(names, str):
         raise SettingError(f"`classes` must be a list of names, got one: write [{names!r}].")
     if names is not None and not isinstance(names, tuple | Mapping):
