@@ -1,10 +1,10 @@
-"""The wheel in empty environments: each version of Python with each extra that brings DALI.
+"""The wheel in empty environments: each version of Python with each wheel of DALI.
 
-    python tests/matrix.py [--python 3.12 ...] [--extras cuda13 ...] [--torch VERSION]
+    python tests/matrix.py [--python 3.12 ...] [--dali cuda130 ...] [--torch VERSION]
 
-For each pair: an environment without a compiler, the package with an extra that brings DALI, `pip check`, the
-examples of the README, and a few quick tests, all on the CPU. Interpreters are those of the search path, of pyenv
-and of uv; a version of which there is none is skipped. Environments are made one at a time: each takes gigabytes.
+For each pair: an environment without a compiler, the installation that the page on it describes, the examples of
+the README, and a few quick tests, all on the CPU. Interpreters are those of the search path, of pyenv and of uv; a
+version of which there is none is skipped. Environments are made one at a time: each takes gigabytes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-EXTRAS = ("cpu", "cuda12", "cuda13")
+WHEELS = ("cuda120", "cuda130")
 FOR_TESTS = ("pytest", "pytest-timeout", "hypothesis", "psutil", "pillow")
 TESTS = (
     "dali_pipeline_framework/workers/test_preloading.py",
@@ -47,14 +47,24 @@ def interpreter(version: str) -> str | None:
     return None
 
 
+def installations(wheel: Path, dali: str, torch: str | None) -> Iterator[list[str]]:
+    """Arguments of ``pip install``, one call after the other."""
+    others = [*FOR_TESTS, *([f"torch=={torch}"] if torch else [])]
+    if dali == "cuda120":
+        yield [str(wheel), *others]
+        return
+    yield [f"nvidia-dali-{dali}>=2.4,<3", "attrs", "cachetools", "filelock", "cloudpickle", *others]
+    yield ["--no-deps", str(wheel)]
+
+
 def examples_of_readme() -> list[str]:
     """The Python fences of the README that need no package beyond those that are always installed."""
     fences = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     return [fence for fence in fences if "import torch" not in fence and "/data/" not in fence]
 
 
-def try_pair(python: str, wheel: Path, extra: str, torch: str | None) -> str:
-    """Try a version of Python with an extra; returns what was found, empty where something has failed."""
+def try_pair(python: str, wheel: Path, dali: str, torch: str | None) -> str:
+    """Try a version of Python with a wheel of DALI; returns what was found, empty where something has failed."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         subprocess.run([python, "-m", "venv", str(folder / "venv")], check=True)
@@ -71,9 +81,8 @@ def try_pair(python: str, wheel: Path, extra: str, torch: str | None) -> str:
             return done.stdout.strip()
 
         try:
-            wanted = [f"{wheel}[{extra}]", *FOR_TESTS, *([f"torch=={torch}"] if torch else [])]
-            run("-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted)
-            run("-m", "pip", "check")
+            for arguments in installations(wheel, dali, torch):
+                run("-m", "pip", "install", "-q", "--disable-pip-version-check", *arguments)
             for number, example in enumerate(examples_of_readme()):
                 (folder / f"example_{number}.py").write_text(example)
                 run(f"example_{number}.py")
@@ -81,10 +90,7 @@ def try_pair(python: str, wheel: Path, extra: str, torch: str | None) -> str:
             shutil.copy(ROOT / "pyproject.toml", folder)
             tests = [f"tests/{name}" for name in TESTS]
             tested = run("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests).splitlines()[-1]
-            about = (
-                "import nvidia.dali, numpy; print('DALI', nvidia.dali.__version__, 'for CUDA', "
-                "nvidia.dali.__cuda_version__, 'NumPy', numpy.__version__)"
-            )
+            about = "import nvidia.dali, numpy; print('DALI', nvidia.dali.__version__, 'NumPy', numpy.__version__)"
             return f"{run('-c', about)}{f' PyTorch {torch}' if torch else ''}: {tested}"
         except RuntimeError as error:
             print(error, file=sys.stderr)
@@ -95,7 +101,7 @@ def main(command_line: Sequence[str] | None = None) -> int:
     """Try all pairs; returns how many have failed."""
     parser = argparse.ArgumentParser(description="The wheel in empty environments.")
     parser.add_argument("--python", nargs="+", default=PYTHONS, help="versions of Python")
-    parser.add_argument("--extras", nargs="+", default=EXTRAS, choices=EXTRAS, help="extras that bring DALI")
+    parser.add_argument("--dali", nargs="+", default=WHEELS, choices=WHEELS, help="wheels of DALI")
     parser.add_argument("--torch", help="version of PyTorch to install beside it")
     options = parser.parse_args(command_line)
     num_failed = 0
@@ -105,12 +111,12 @@ def main(command_line: Sequence[str] | None = None) -> int:
         (wheel,) = Path(place).glob("*.whl")
         for version in options.python:
             python = interpreter(version)
-            for extra in options.extras if python else ():
+            for dali in options.dali if python else ():
                 began = time.monotonic()
-                found = try_pair(python or "", wheel, extra, options.torch)
+                found = try_pair(python or "", wheel, dali, options.torch)
                 num_failed += not found
                 seconds = time.monotonic() - began
-                print(f"Python {version}, {extra}: {found or 'FAILED'} ({seconds:.0f} s)", flush=True)
+                print(f"Python {version}, {dali}: {found or 'FAILED'} ({seconds:.0f} s)", flush=True)
             if python is None:
                 print(
                     f"Python {version}: skipped, no interpreter in the search path, of pyenv or of uv", flush=True

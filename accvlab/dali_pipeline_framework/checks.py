@@ -347,7 +347,7 @@ def shown(value: object) -> str:
 
 
 def listed(values: Iterable[object], most: int = 20) -> str:
-    """Write values as ``a, b and 3 more``: at most ``most`` of them; "none" where there are none."""
+    """Write values as ``a, b and 3 more``: at most ``most`` of them; "none" if there are none."""
     texts = [str(value) for value in values]
     left_out = f" and {len(texts) - most} more" if len(texts) > most else ""
     return f"{', '.join(texts[:most]) or 'none'}{left_out}"
@@ -361,7 +361,7 @@ def bullets(values: Iterable[object], most: int = 20) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[str | int], least_similarity: float = 0.6) -> str:
-    """Suggest the name that is closest to a wrong one: `` Did you mean 'image'?``; empty where none is close.
+    """Suggest the name that is closest to a wrong one: `` Did you mean 'image'?``; empty if none is close.
 
     The right text in the wrong type counts as close: ``0`` for ``'0'``. Names of the same letters that differ in
     their Unicode form, as of files from macOS, look alike and are written with escapes.

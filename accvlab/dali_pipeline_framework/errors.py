@@ -103,9 +103,9 @@ class FormatProblem:
     """One thing that is wrong with a sample format.
 
     Attributes:
-        message: The rule, what was got, and what to do.
+        message: The rule, the value that was got, and a remedy.
         path: The field, as a tuple of names; None for a problem of several fields.
-        step: The processing step that found it, None while that is not known.
+        step: The processing step that found it; None if it is not known.
         error_type: Exception class that ``except`` clauses use for this problem.
     """
 
@@ -130,7 +130,7 @@ class StepOutputError(FrameworkError, AssertionError):
 
 
 class ContractError(FrameworkError, AssertionError):
-    """A step or provider breaks rules that all of them must keep; the message lists what was found."""
+    """A step or provider breaks rules that all of them must keep; the message lists each broken rule."""
 
 
 class SourcePicklingError(FrameworkError, TypeError):
@@ -141,10 +141,10 @@ class SourceError(FrameworkError, RuntimeError):
     """A worker failed while it loaded a sample.
 
     Attributes:
-        sample_index: Index of the sample in the data set, or None where it is not known.
+        sample_index: Index of the sample in the data set; None if it is not known.
         original_type: Name of the exception's type as raised in the worker, e.g. ``"FileNotFoundError"``.
         worker_traceback: The traceback as formatted in the worker.
-        worker: Number of the worker process, from 0; None where it happened in this process.
+        worker: Number of the worker process, from 0; None if it happened in this process.
     """
 
     sample_index: int | None = None
@@ -220,7 +220,7 @@ class StateError(FrameworkError, ValueError):
     """The state of a loader cannot be used: it is damaged, or belongs to other data or another order.
 
     Attributes:
-        differences: The differences, one line each; empty where the state cannot be read at all.
+        differences: The differences, one line each; empty if the state cannot be read at all.
     """
 
     differences: tuple[str, ...] = ()

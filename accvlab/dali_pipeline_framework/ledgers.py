@@ -139,10 +139,10 @@ class LedgerLine:
     Attributes:
         path: The file.
         epoch, batch, time_ns: Its position, and when it was delivered, in nanoseconds since 1970.
-        samples: Indices of its samples, without padding; None where they are not known.
+        samples: Indices of its samples, without padding; None if they are not known.
         replaced: For each sample that was replaced, that in its place.
         loop: When the loop began.
-        state: Position at which the loop went on from a state; None where it did not.
+        state: Position at which the loop went on from a state; None if it did not.
         shard: Shard of the loader, and their number.
         num_samples: Samples of the data set; -1 where that is not known.
         order: Digest of what the order depends on: ledgers of the same training have the same.

@@ -171,7 +171,7 @@ def _hint_at_deeper_images(folders: list[Path]) -> str:
         return (
             f" There are images in '{folder.name}/{inner.name}': give '{folder}', and each folder in it is a "
             f"sequence. For drives with a folder per camera, the library has FrameDataProvider: see "
-            f"docs/dali_pipeline_framework/frames.md."
+            f"docs/dali_pipeline_framework/files.md."
         )
     return ""
 

@@ -20,7 +20,8 @@ _DRIVER = """
 #include <stdlib.h>
 #include <unistd.h>
 static const int capabilities[][2] = { %s };
-enum { NUM_GPUS = %d, NO_DEVICE = 100 };
+enum { NUM_GPUS = %d, NOT_INITIALIZED = 3, NO_DEVICE = 100 };
+static int is_initialized = 0;
 static void note(const char* name) {
     const char* path = getenv("CUDA_CALLS");
     FILE* file = path ? fopen(path, "a") : NULL;
@@ -29,10 +30,14 @@ static void note(const char* name) {
 int cuInit(unsigned flags) {
     const char* visible = getenv("CUDA_VISIBLE_DEVICES");
     note("cuInit");
-    return NUM_GPUS == 0 || (visible && !*visible) ? NO_DEVICE : 0;
+    is_initialized = NUM_GPUS > 0 && !(visible && !*visible);
+    return is_initialized ? 0 : NO_DEVICE;
 }
 int cuDriverGetVersion(int* version) { note("cuDriverGetVersion"); *version = %d; return 0; }
-int cuDeviceGetCount(int* count) { *count = NUM_GPUS; return 0; }
+int cuDeviceGetCount(int* count) {  /* by which DALI finds out whether it may fork */
+    *count = NUM_GPUS;
+    return is_initialized ? 0 : NOT_INITIALIZED;
+}
 int cuDeviceGetAttribute(int* value, int attribute, int gpu) {
     *value = capabilities[gpu][attribute == 76];
     return 0;

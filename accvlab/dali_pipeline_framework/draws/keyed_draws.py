@@ -96,7 +96,7 @@ class SamplePlace(NamedTuple):
         sample_index: Index of the sample in the data set.
         sequence: Sequence of the data set that the sample belongs to, or -1 for samplers without sequences.
         frame: Number of the sample in its sequence, from 0, or -1 for samplers without sequences.
-        is_first: Whether the slot begins what it plays with this sample: a sequence or a segment of one.
+        is_first: Whether the slot begins a sequence, or a segment of one, with this sample.
             True on padding, and on the sample that follows it in the slot: nothing may be carried over.
         is_last: Whether the slot ends it with this sample; True on padding.
         is_padding: Whether the sample only fills the slot: it repeats another one and is not to be counted.

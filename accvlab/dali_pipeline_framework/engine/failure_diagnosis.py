@@ -32,7 +32,7 @@ class BatchMember:
 
     Attributes:
         name: How to call it in a message.
-        sample_index: Index in the data set, None where it is not known.
+        sample_index: Index in the data set, None if it is not known.
         number: Its number in the batch.
         flat: Its arrays, as the workers have sent them.
     """
@@ -184,7 +184,7 @@ class FailureDiagnosis:
     def _failure_of(
         self, flats: Sequence[Flat], outputs: Sequence[int] | None = None, num_steps: int | None = None
     ) -> str | None:
-        """Say why samples fail in the graph, as the workers have sent them; None where they pass."""
+        """Say why samples fail in the graph, as the workers have sent them; None if they pass."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # DALI's, about inputs that do not reach the only output
             try:
@@ -213,7 +213,7 @@ def _failing(
 
     Args:
         items: The items.
-        failure: Says why some of them fail together; None where they pass.
+        failure: Says why some of them fail together; None if they pass.
         guess: Items that are tried first. Without any, halves are tried, and halves of these.
 
     Yields:

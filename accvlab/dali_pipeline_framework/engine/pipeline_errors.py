@@ -29,7 +29,7 @@ from .transport import Delivery
 
 
 def setup_error(native: NativeInput | None, error: Exception) -> SettingError | DeviceError | None:
-    """Make the error for a GPU or a native input that DALI could not set up; None where it is about neither."""
+    """Make the error for a GPU or a native input that DALI could not set up; None if it is about neither."""
     if is_about_device(error):
         return device_error("Building the pipeline", error)
     if native is None or not is_about(error, native.operator_name):
@@ -40,7 +40,7 @@ def setup_error(native: NativeInput | None, error: Exception) -> SettingError | 
 
 
 def worker_error(error: Exception) -> WorkerStartError | WorkerDiedError | None:
-    """Make the error for a worker of DALI that has ended; None where the error is about none."""
+    """Make the error for a worker of DALI that has ended; None if the error is about none."""
     text = str(error)
     if WORKERS_NOT_STARTED in text:
         return WorkerStartError(
@@ -141,6 +141,6 @@ def graph_error(
 
 
 def _source_of(tensors: Any) -> str:
-    """The origin of the first sample of a field; empty where DALI does not know it."""
+    """The origin of the first sample of a field; empty if DALI does not know it."""
     source = tensors[0].source_info() if len(tensors) else ""
     return f", from {source!r}" if source else ""

@@ -96,7 +96,7 @@ class StructuredPipeline(Pipeline):
         native: The input where operators of DALI read it, and there is nothing for workers; else None.
         checks_dtypes: Whether the first batch is compared with the blueprint.
         delivery: Places of the fields in the outputs of the graph.
-        plan: What runs in the workers, what is folded, and what is packed, for people; see
+        plan: Text with the steps that run in the workers, and the folded and packed fields; see
             `PipelineDefinition.plan`.
         steps_in_workers: How many of the steps run in the workers.
         not_folded: For steps that treat elements alike, and are not applied to folded arrays: why.
@@ -106,9 +106,9 @@ class StructuredPipeline(Pipeline):
         last_changed_by: Per output field, what set it last.
         source: What DALI calls for samples; None where only native readers read.
         may_bind_outputs: Whether nothing is brought from a GPU to the CPU: then the host need not wait for it.
-        diagnosis: Finds out which samples of a failed batch are to blame; None where these are not known.
-        culprits: What it has found of the failure.
-        fed: The source, where it hands over the batches of a pool; None where DALI loads by itself.
+        diagnosis: Finds the samples that made a batch fail; None if the samples of a batch are not known.
+        culprits: The samples that it has found.
+        fed: The source that hands over the batches of a pool; None if DALI loads by itself.
     """
 
     blueprint: SampleDataGroup

@@ -100,7 +100,7 @@ class Delivery:
                 yield self._element_of(outputs[place.output], place)
 
     def _element_of(self, tensors: Any, place: FieldPlace) -> Tensors:
-        """Get the tensors of one element from a list of those of all elements."""
+        """Get the tensors of one element from the tensors of all elements."""
         chosen = [tensors[index] for index in self.entries_of(place, len(tensors) // place.count)]
         element: Tensors = type(tensors)(chosen, layout=tensors.layout() or None, contiguous=False)
         return element

@@ -12,6 +12,7 @@ from ..operators.deferred_images import DeferredImage as DeferredImage
 from ..operators.element_selection import leaf_at as leaf_at
 from ..operators.image_arrays import image_orientation as image_orientation
 from ..operators.image_arrays import image_size as image_size
+from ..operators.image_arrays import is_gray_of_16_bits as is_gray_of_16_bits
 from ..operators.image_pixels import pipeline_has_gpu as pipeline_has_gpu
 from ..operators.image_pixels import zero_where_channels_fit as zero_where_channels_fit
 from ..operators.image_transform import AxisScaling as AxisScaling

@@ -46,26 +46,23 @@ class FaultPolicy:
         samples: Handling of a sample that cannot be loaded or decoded. ``"raise"``: an error, after which the
             loader can continue after its batch. ``"skip"``: the batch has one sample less. ``"replace"``: another
             sample takes its place.
-        max_failed: How many different samples may fail on a rank; with one more, the run ends with a summary.
-            Here and for ``max_failed_share``, those that had failed before a state count after it was loaded.
-        max_failed_share: Which share of the samples that were delivered may fail, in [0, 1]; as long as fewer than
-            1,000 were, that share of 1,000.
-        quarantine: A file to which a line of JSON is added for each sample that fails. Once that is not possible,
-            e.g. on a full disk, an error is logged, and the loop goes on.
-        exclude: Files of this kind, whose samples are taken for failed without trying them; not with ``samples``
-            ``"raise"``.
-        restarts: How many times, in all, a worker that was killed, ended or hung is replaced, or a batch is tried
-            again for which no sample is to blame; the loop continues with exactly the batch that was due. Workers
-            that are lost together count once. A sample that has ended two workers is one that cannot be loaded.
-            None: 0 for worker processes; no limit for actors of a Ray cluster, which may lose machines at any
-            time.
-        blocked_after: Seconds after which a worker that loads one sample counts as standing still, and is killed.
-            Its set-up is watched as well: how long the input or the steps are unpickled, or ``worker_init_fn``
-            runs, without another module being imported. None: never.
-        checks_images: Whether the image files of samples are checked for damage before they are decoded in the
-            graph. DALI makes pixels of JPEG files whose compressed data are damaged, without an error; steps that
-            decode in the workers raise one in any case. It takes about half as long as decoding on the CPU, and
-            needs the extra ``cpu``.
+        max_failed: Number of different samples that may fail on a rank; one more ends the run with a summary.
+            Samples in a loaded state count, here and for ``max_failed_share``.
+        max_failed_share: Share of the delivered samples that may fail, in [0, 1]; of 1,000 samples until so many
+            were delivered.
+        quarantine: File to which a line of JSON is added for each failed sample. If writing fails, e.g. on a full
+            disk, an error is logged, and the loop goes on.
+        exclude: Such files; their samples count as failed without being tried. Not with ``samples="raise"``.
+        restarts: How often, in total, a worker that was killed, ended or hung is replaced, or a batch is tried
+            again for which no sample is to blame. The loop continues with exactly the batch that was due. Workers
+            that are lost together count once. A sample that has ended two workers counts as failed. None: 0 for
+            worker processes, no limit for actors of a Ray cluster, which may lose machines at any time.
+        blocked_after: Seconds after which a worker that is busy with one sample counts as hung, and is killed. The
+            limit holds for its set-up as well: for unpickling the input or the steps, for ``worker_init_fn``, and
+            for each imported module. None: never.
+        checks_images: Whether workers check image files for damage before the graph decodes them. DALI decodes
+            JPEG files with damaged data without an error; steps that decode in the workers always raise one. The
+            check takes about half as long as decoding on the CPU, and needs the extra ``cpu``.
         stacks_after: Seconds of waiting for a batch after which the stacks of all workers and the state of the
             queues are logged. None: never.
 
@@ -99,9 +96,9 @@ class FaultPolicy:
         for name in ("exclude", "max_failed", "max_failed_share"):
             if getattr(self, name) is not None:
                 raise SettingError(
-                    f"`{name}` does not go with samples='raise', where the first sample that fails is raised. Say "
-                    f"what becomes of such samples: 'replace' or 'skip'. (To raise the first one beside "
-                    f"those of `exclude`: samples='replace', max_failed=0, exclude=...)"
+                    f"`{name}` does not go with samples='raise', which raises the first failure. Choose 'replace' "
+                    f"or 'skip'. (To raise the first failure that is not in `exclude`: samples='replace', "
+                    f"max_failed=0, exclude=...)"
                 )
 
     @classmethod
@@ -132,7 +129,7 @@ class QuarantineEntry:
         file: Where it comes from, as far as the provider knows.
         reason: Why it failed.
         step: Where it failed: ``"loading"``, ``"checks"``, ``"steps"`` or ``"graph"``.
-        epoch: Epoch in which it failed; None where it was found otherwise.
+        epoch: Epoch in which it failed; None if it was found otherwise.
         batch: Batch of the epoch.
         host: Name of the machine.
     """
@@ -255,7 +252,7 @@ def _entry(line: bytes) -> QuarantineEntry:
 Stage: TypeAlias = Literal["loading", "checks", "steps", "graph"]
 
 OUTCOMES = {"raise": "raised", "skip": "skipped", "replace": "another sample in its place"}
-"""What becomes of a sample that failed where it is not known what takes its place, by policy."""
+"""Outcome of a failed sample whose substitute is not known, by policy."""
 
 
 _MOST_LOGGED = 10

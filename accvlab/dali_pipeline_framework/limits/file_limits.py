@@ -79,7 +79,7 @@ class Limit:
         self.most = whole_number(count, "count", at_least=1)
 
     def excess(self, count: int, what: str) -> str:
-        """Describe a count above the limit, in words like ``"it has {} bytes"``; empty where it is not above."""
+        """Describe a count above the limit, in words like ``"it has {} bytes"``; empty if it is not above."""
         if count <= self.most:
             return ""
         advice = f"Where it is meant, raise the limit: `limits.{self.setter}`"

@@ -119,7 +119,7 @@ def _by_pillow(content: memoryview, name: str) -> tuple[int, int] | None:
 
 
 def jpeg_damage(encoded: npt.NDArray[np.uint8]) -> str:
-    """Explain how the compressed data of a JPEG file, ``(num_bytes,)``, are damaged; empty where none is found.
+    """Explain how the compressed data of a JPEG file, ``(num_bytes,)``, are damaged; empty if none is found.
 
     Decoders make pixels of such files, DALI without an error. All compressed data are read, and few pixels made,
     which takes about half as long as to decode it. Damage that leaves valid codes cannot be found. Other files
@@ -142,12 +142,12 @@ def jpeg_damage(encoded: npt.NDArray[np.uint8]) -> str:
 
 
 def too_many_pixels(height: int, width: int) -> str:
-    """Describe the excess of an image over the limit, as part of a sentence; empty where there is none."""
+    """Describe the excess of an image over the limit, as part of a sentence; empty if there is none."""
     return IMAGE_PIXELS.excess(height * width, f"{width} x {height} pixels")
 
 
 def too_large(encoded: npt.NDArray[np.uint8]) -> str:
-    """Explain why an image file, ``(num_bytes,)``, is too large, as part of a sentence; empty where it is not."""
+    """Explain why an image file, ``(num_bytes,)``, is too large, as part of a sentence; empty if it is not."""
     size = claimed_size(encoded)
     if size is None:
         return ""

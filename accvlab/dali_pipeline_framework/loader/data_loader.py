@@ -137,8 +137,8 @@ class DataLoader(TorchInterface):
     """Delivers batches to a training loop, epoch after epoch, and can be stopped and resumed anywhere.
 
     Args:
-        source: What to load: a data provider; or an input (callable, iterable), which has an order already.
-        batch_size: Samples per batch on this shard; None where input or sampler were created with one.
+        source: Data provider; or an input (callable, iterable), which has its own order.
+        batch_size: Samples per batch on this shard; None if the input or sampler has one.
         steps: Processing steps, applied one after the other.
         shuffle: Whether the samples of a data provider come in a random order, another one in each epoch
             (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
@@ -146,21 +146,21 @@ class DataLoader(TorchInterface):
             package; a function of the epoch that returns the sample indices of all shards in order; or a
             sampler of PyTorch, which gives the indices of its own rank. The latter two are run in this process
             when a loop begins, ``set_epoch`` is called before, and a last batch may be smaller.
-        run: Where steps run that have a form for arrays: in the ``"workers"``; with pixels in the ``"graph"``,
-            and all else in the workers; or by the rule of ``"auto"``: with a GPU like ``"graph"``, without one
-            on arrays where that costs less (see `PipelineDefinition`).
+        run: Where steps run: ``"workers"``: on arrays in the workers; ``"graph"``: pixels in the graph, all else
+            in the workers; ``"auto"``: as ``"graph"`` with a GPU, without one on arrays if that costs less (see
+            `PipelineDefinition`).
         num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
-            has usable cores, at most 8; 1 for an iterable. What is delivered does not depend on the number.
+            has usable cores, at most 8; 1 for an iterable. The batches do not depend on the number.
         num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine, with
             a GPU at most 8.
         device_id: Number of the GPU; None for the CPU. Or ``"auto"``, which is the number of this rank on its
             machine (see the page on several GPUs); ``"cuda:1"``; or a ``torch.device``.
         shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
-            ``"auto"`` or a source to take it from (see `detect_shard`). None: all. Not for inputs, which
-            deal their samples themselves.
+            ``"auto"`` or a source to take it from (see `detect_shard`). None: all. Not for inputs, which divide
+            their samples among shards themselves.
         last_batch: Handling of a last batch that is not full: ``"drop"``, ``"pad"``, ``"partial"`` or
-            ``"wrap"``. None: what the sampler was created with (without a sampler ``"drop"`` where samples are
-            shuffled, otherwise ``"partial"``). Not for inputs.
+            ``"wrap"``. None: the policy of the sampler (without a sampler: ``"drop"`` if samples are shuffled,
+            otherwise ``"partial"``). Not for inputs.
         context_name: Name for a group that is added to each sample and holds its position, with the fields
             of `SamplePlace`. Not for inputs.
         steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: until the input
@@ -180,29 +180,28 @@ class DataLoader(TorchInterface):
         gpu_views: Whether tensors on a GPU are views of DALI's memory, see `DALIStructuredOutputIterator`.
         fold_arrays: As for `PipelineDefinition`.
         pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
-        as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` shall hold, for code
-            that checks it. What such code would change in a loader of PyTorch has no effect on this one.
-        faults: Handling of samples that fail, and of workers that die: a `FaultPolicy`, or only that
-            of samples, ``"raise"``, ``"skip"`` or ``"replace"``. None: the first one is
-            raised.
-        ledger: Folder in which each rank notes which samples it has delivered, in a file of its own; see the
-            page on ledgers. None: nothing is noted.
-        workers: Actors of a Ray cluster that load in place of worker processes; None: there are none.
-        prefetch_queue_depth: Batches that workers load ahead, at least one per worker. None: as many as even out
-            loading times that vary.
-        prefetch_bytes: Memory in bytes that batches may take which workers have loaded ahead. One batch per worker
-            is loaded ahead in any case.
+        as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` holds, for code that
+            checks it. Attributes that such code sets have no effect.
+        faults: Handling of samples that fail, and of workers that die: a `FaultPolicy`, or short for one
+            ``"raise"``, ``"skip"`` or ``"replace"``. None: the first failure is raised.
+        ledger: Folder in which each rank records its delivered samples, in a file of its own; see the page on
+            ledgers. None: no record.
+        workers: Actors of a Ray cluster that load in place of worker processes; None for processes.
+        prefetch_queue_depth: Batches that workers load ahead, at least one per worker. None: enough to even out
+            varying loading times.
+        prefetch_bytes: Most memory, in bytes, of batches that workers have loaded ahead. Each worker may load one
+            batch ahead in any case.
 
     Raises:
-        SettingError: An argument breaks a rule, or is one that input or sampler were created with.
+        SettingError: An argument breaks a rule, or was already given to the input or sampler.
         FormatError: The steps do not fit the data.
-        DeviceError: A step needs a GPU, and none is usable; ``device_id`` names one that is not there; or DALI
-            or PyTorch is not made for it.
+        DeviceError: A step needs a GPU, and none is usable; ``device_id`` names a missing one; or DALI or PyTorch
+            is not made for it.
 
     Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next one starts the
-    next epoch at once (or, after `set_epoch`, the epoch that was set), with no batch that was prefetched before.
+    next epoch at once (or, after `set_epoch`, the epoch that was set), without prefetched batches.
 
-    `state_dict` returns what the training loop has received, as a small value for JSON, the same on all ranks.
+    `state_dict` returns the position of the training loop, as a small value for JSON, the same on all ranks.
     A loader that loads it resumes with the batch after that, with any number of workers, on any number of
     shards, and with any batch size that the order allows.
 
@@ -210,8 +209,8 @@ class DataLoader(TorchInterface):
     `state_dict` and `close` may be called by others meanwhile. A loop whose loader was closed raises a
     `ClosedError`.
 
-    It has the attributes that code around PyTorch's loader looks at, among them ``dataset``, ``sampler`` (with
-    ``set_epoch``), ``batch_sampler``, ``batch_size`` and ``drop_last``.
+    It has the attributes that code written for ``torch.utils.data.DataLoader`` reads, among them ``dataset``,
+    ``sampler`` (with ``set_epoch``), ``batch_sampler``, ``batch_size`` and ``drop_last``.
 
     Example::
 
@@ -223,7 +222,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe that has made the loader; None of other loaders. `batch_view` takes them."""
+    """Settings of the recipe that has made the loader, for `batch_view`; None for other loaders."""
 
     _was_prepared = False  # by Accelerate
 
@@ -303,7 +302,7 @@ class DataLoader(TorchInterface):
         return self._run.begin_loop(self)
 
     def __len__(self) -> int:
-        """Number of batches of the current epoch, all of it.
+        """Number of batches of the whole current epoch.
 
         Raises:
             TypeError: It is not known, e.g. since the input is endless.
@@ -319,14 +318,14 @@ class DataLoader(TorchInterface):
         """Epoch of the loop, from 0: a loader that is continued from here begins in this epoch.
 
         Within a loop, and after a ``break``, it is the epoch of that loop (a new loop starts the next one);
-        otherwise that of the next loop.
+        otherwise the epoch of the next loop.
         """
         return self._run.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next loop run in this epoch, from its beginning; a loop that has no batch yet runs in it, too.
 
-        Nothing changes where the next loop runs in this epoch anyway: a loader that has loaded a state from the
+        Nothing changes if the next loop runs in this epoch anyway: a loader that has loaded a state from the
         middle of this epoch resumes there.
 
         Raises:
@@ -336,56 +335,57 @@ class DataLoader(TorchInterface):
         self._run.set_epoch(epoch)
 
     def sample_counts(self, epoch: int | None = None) -> SampleCounts | None:
-        """What is delivered, dropped, repeated and padded in an epoch, over all shards.
+        """Numbers of samples that an epoch delivers, drops, repeats and pads, over all shards.
 
         Args:
             epoch: The epoch; None for the current one.
 
         Returns:
-            The numbers, or None for endless samplers, and for callables and iterables of one's own, where they are
-            not known. A sampler without random access is played to the end of the epoch.
+            The numbers; None for endless samplers, and for callables and iterables of your own. A sampler without
+            random access is played to the end of the epoch.
         """
         return self._run.pipelines.sample_counts(self.epoch if epoch is None else epoch)
 
     def report(self, since: LoaderReport | None = None) -> LoaderReport:
         """Report where the time of the loop goes: of the running one, or of the last one.
 
-        It changes nothing, so several parts of a program can ask. The first batch of a loop does not count.
+        Reading it changes nothing, so several parts of a program may do so. The first batch of a loop does not
+        count.
 
         Args:
-            since: An earlier report. Where it is of the same loop, only what came after it counts.
+            since: An earlier report. If it is of the same loop, only batches after it count.
         """
         return make_report(self._run.times, self._run.pipelines, since)
 
     # --- state ------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What was delivered so far, and to which data and order that belongs.
+        """Position of the loop, with a description of its data and order.
 
-        The value can be written as JSON and is the same on all ranks (for the policy ``"partial"``, at the end of
-        an epoch only as long as all have the same number of batches; and but for ``failed``, the samples that
-        have failed on this rank, where a `FaultPolicy` has a budget for them). A batch counts when the loop has
+        The value can be written as JSON and is the same on all ranks. Two exceptions: with the policy
+        ``"partial"``, ranks with fewer batches differ at the end of an epoch; and with a budget of a
+        `FaultPolicy`, ``failed`` lists the failed samples of this rank. A batch counts when the loop has
         received it. After a ``break`` it is still the position in the abandoned epoch: a loader that loads it
         finishes that epoch, while this one begins the next.
 
         Raises:
-            NotSupportedError: The input is an iterable, which has no random access; or an epoch was begun in an
-                order that is not a function of the epoch, of a sampler of PyTorch or a function of the user.
+            NotSupportedError: The input is an iterable, which has no random access; or an epoch has begun whose
+                order, from a PyTorch sampler or a function of the user, the epoch alone does not determine.
         """
         return self._run.state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
-        """Have the next loop resume after what was delivered when the state was saved.
+        """Have the next loop resume after the last batch that was delivered when the state was saved.
 
         Number of workers, start method, depths, number of shards and batch size may differ from those with which
         the state was saved. With another total batch size the rest of the epoch is redistributed.
 
         Args:
-            state: What `state_dict` has returned, or JSON text of it.
+            state: Result of `state_dict`, or JSON text of it.
 
         Raises:
-            StateError: The state is damaged, of another version, belongs to other data or another order (its
-                ``differences`` name what differs), or the order depends on the batch size.
+            StateError: The state is damaged, of another version, belongs to other data or another order (see its
+                ``differences``), or the order depends on the batch size.
             NotSupportedError: As for `state_dict`.
         """
         self._run.load_state(state)
@@ -402,7 +402,7 @@ class DataLoader(TorchInterface):
         return self._run.definition.step_by_step(position, epoch=epoch, seed=self._settings.seed)
 
     def describe(self) -> str:
-        """Describe the loader, the fields of its samples, and what each step changes of them."""
+        """Describe the loader, the fields of its samples, and their changes by each step."""
         chain = self._run.definition.chain_lines(self._run.pipeline.steps_in_workers)
         settings = repr(self).partition("\n")[0]
         return "\n  ".join([settings, *chain]) + f"\n\n{self._run.definition.describe()}"
@@ -451,7 +451,7 @@ class DataLoader(TorchInterface):
 
     @property
     def failed_samples(self) -> tuple[FailedSample, ...]:
-        """The samples that have failed so far on this shard, each once; without those that were excluded."""
+        """The samples that have failed so far on this shard, each once, without excluded samples."""
         return self._run.pipelines.failed.samples
 
     # --- for code written for PyTorch's loader ----------------------------------------------------

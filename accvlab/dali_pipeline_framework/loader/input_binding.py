@@ -43,7 +43,7 @@ class LoaderInput:
         data_input: The input.
         batch_size: Samples per batch on this shard.
         shard: Which part of each batch it delivers.
-        description: What the order depends on.
+        description: Settings on which the order depends.
     """
 
     data_input: PipelineInput

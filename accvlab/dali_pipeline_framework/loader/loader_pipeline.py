@@ -447,7 +447,7 @@ class LoaderPipeline:
 
 
 def samples_of(batch: Batch) -> tuple[list[int] | None, list[list[int]]]:
-    """Get the samples of a batch that were delivered, without padding; None where they are not known.
+    """Get the samples of a batch that were delivered, without padding; None if they are not known.
 
     Returns:
         Their indices in the data set, and pairs of those that were due and those in their place.

@@ -82,7 +82,7 @@ def _ended() -> ClosedError:
 
 
 def _no_loop() -> None:
-    """The reference to a loop where there is none."""
+    """The reference to a loop if there is none."""
     return None
 
 

@@ -113,8 +113,8 @@ class LoaderReport:
         most_workers: Above so many worker processes the loader warns; 1 for an iterable, which one loads.
         are_actors: Whether workers are actors of a cluster: the cores of this machine are not theirs.
         num_threads: Threads of the graph.
-        device_id: The GPU of the graph; None where it runs on the CPU.
-        sums: What was counted up to the latest batch, for a report since then.
+        device_id: The GPU of the graph; None for the CPU.
+        sums: Counters at the latest batch, for a report since then.
     """
 
     num_batches: int = 0
@@ -152,10 +152,11 @@ class LoaderReport:
 
     @property
     def bottleneck(self) -> str:
-        """What limits the rate; ``""`` without batches.
+        """Name of the part that limits the rate; ``""`` without batches.
 
-        ``"loop"``: the training loop, which hardly waits. ``"loading"`` and ``"graph"``: what it waits for most.
-        ``"handing over"``, ``"conversion"``, ``"post_process_func"``: what its process does most in ``next``.
+        ``"loop"``: the training loop, which hardly waits. ``"loading"``, ``"graph"``: the loop waits for it most
+        of the time. ``"handing over"``, ``"conversion"``, ``"post_process_func"``: the longest stage of ``next``
+        in the process of the loop.
         """
         if self.wait_share < _HIDDEN_BELOW:
             return "loop" if self.num_batches else ""
@@ -164,7 +165,7 @@ class LoaderReport:
 
     @property
     def verdict(self) -> str:
-        """What limits the rate, and what would help, in a sentence or two."""
+        """The part that limits the rate, and a remedy, in a sentence or two."""
         bottleneck, waits = self.bottleneck, f"waits {100 * self.wait_share:.0f} % of its time"
         if not bottleneck:
             return "No batch has been delivered yet, apart from the first one of a loop."
@@ -212,7 +213,7 @@ def _shares(times: Values) -> Values:
 
 
 def make_report(times: LoopTimes, pipelines: LoaderPipeline, since: LoaderReport | None) -> LoaderReport:
-    """Make a report of what a loader has counted; since another one of the same loop, where there is one."""
+    """Make a report of what a loader has counted; since another one of the same loop, if there is one."""
     end = times.end or times.now(pipelines)
     start = times.start or end
     if since is not None and since.sums.get("loop") == end["loop"]:

@@ -32,7 +32,7 @@ def fields_for_state(blueprint: GroupFormat) -> dict[str, str]:
 
 
 def difference_of_fields(there: Mapping[str, str], here: Mapping[str, str]) -> str:
-    """Say how the fields in a state and those of a loader differ; empty where they do not."""
+    """Say how the fields in a state and those of a loader differ; empty if they do not."""
     if [*there.items()] == [*here.items()]:
         return ""
     more, less = ([path for path in one if path not in other] for one, other in ((here, there), (there, here)))
@@ -84,7 +84,7 @@ class LoaderState:
         total_batch_size: Samples per batch, all shards together.
         segments: What was delivered of this epoch with other batch sizes, before the present one.
         seed: Seed of the random draws.
-        plan: What the order depends on.
+        plan: Settings on which the order depends.
         fields: Types of the fields of the samples, by their paths.
         failed: Indices of samples that have failed on this rank, where a `FaultPolicy` counts them. The only entry
             that differs between ranks, and only there where some have failed.
@@ -104,6 +104,7 @@ class LoaderState:
         """The state as a value for JSON, with a checksum."""
         state = {"version": _VERSION, **attrs.asdict(self, recurse=False)}
         state["segments"] = [list(attrs.astuple(segment)) for segment in self.segments]
+        state["fields"] = [list(field) for field in self.fields.items()]  # frameworks sort the keys of a dict
         state["failed"] = list(self.failed)
         if not self.failed:
             del state["failed"]
@@ -136,6 +137,7 @@ def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
         raise StateError(f"The state is damaged: its checksum {problem}: it was edited, or changed on its way.")
     values = {name: value for name, value in state.items() if name not in ("version", _CHECKSUM)}
     values["segments"] = tuple(EpochSegment(*segment) for segment in state["segments"])
+    values["fields"] = dict(state["fields"])
     values["failed"] = tuple(state.get("failed", ()))
     return LoaderState(**values)
 

@@ -21,11 +21,11 @@ from .functions import Array, Value
 class DeferredImage:
     """Placeholder of an image in a sample of arrays whose pixels are decoded and changed in the graph.
 
-    Steps on arrays find its shape and type as of an array, and note what the graph is to do: they replace it by
-    `changed`. They cannot read pixels.
+    It has the shape and type of an array, but no pixels. Steps on arrays note a change for the graph by replacing
+    it by `changed`.
 
     Attributes:
-        source: What is sent to the graph: the bytes of an image file, or the pixels that the input has.
+        source: The bytes of an image file, or the pixels of the input, which are sent to the graph.
         dtype: Type after the changes that were noted.
         ndim: Number of axes after them.
         find_shape: Gives the shape after them; called only if a step reads the shape.
@@ -94,7 +94,7 @@ class DeferredImage:
         """Record a change.
 
         Args:
-            *parameters: What the graph needs for it.
+            *parameters: Parameters of the change, for the graph.
             shape: Shape after it; None where it stays, or where ``find_shape`` gives it.
             find_shape: Gives the shape after it, if a step reads it; the number of axes stays.
             dtype: Type after it; None where it stays.

@@ -226,6 +226,12 @@ def _possible_reduction(hw: npt.NDArray[np.float32], least_scale: float) -> int:
     return next(factor for factor in (8, 4, 2, 1) if factor == 1 or least_scale * factor <= 1)
 
 
+def is_gray_of_16_bits(encoded: _Bytes) -> bool:
+    """Whether a file, ``(num_bytes,)``, is a PNG image of one channel of 16 bits, as those of depth."""
+    head = encoded[:26].tobytes()  # up to the bit depth and the type of colors
+    return head.startswith(_PNG) and head[24:] == b"\x10\0"
+
+
 def image_orientation(jpeg: _Bytes) -> int:
     """Get the orientation in the EXIF data of a JPEG file, 1 to 8; 1 without EXIF data."""
     head = jpeg[:_MOST_HEAD].tobytes().partition(b"\xff\xda")[0]  # up to the pixels

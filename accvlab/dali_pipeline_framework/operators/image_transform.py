@@ -43,9 +43,9 @@ class ResizingMode(Enum):
     STRETCH = 0
     """All of the image, in all of the output. Each axis is scaled by itself."""
     PAD = 1
-    """All of the image at its aspect ratio; what remains of the output is filled."""
+    """All of the image at its aspect ratio; the rest of the output is filled."""
     CROP = 2
-    """The output filled, at the aspect ratio of the image; what is too much is cut off."""
+    """The output filled, at the aspect ratio of the image; the rest of the image is cut off."""
 
 
 class ResizingAnchor(Enum):

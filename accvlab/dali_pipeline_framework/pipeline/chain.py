@@ -225,7 +225,7 @@ def place_steps(
             that prefers arrays, with it.
         blueprint: Gives the format of the input; not called for ``"workers"``. None: steps are not divided.
         has_gpu: Whether the graph has a GPU.
-        refusal: Why no step can run in the workers; empty where they can.
+        refusal: Why no step can run in the workers; empty if they can.
 
     Raises:
         SettingError: A step must run in the workers, and cannot, or one before it can run in the graph only.
@@ -464,7 +464,7 @@ class ArraySteps:
 
     @property
     def draws(self) -> Sequence[PlannedDraw]:
-        """The draws that the steps declare: the first ones of those of the whole chain."""
+        """The draws that the steps declare: the first draws of the whole chain."""
         return self._prepare().plan.draws
 
     @property
@@ -602,7 +602,7 @@ class Chain:
         copy_selection: Which output fields are copied, as `_InsertCopyForPassthrough` takes it; None for none.
         folds_arrays: Whether arrays are folded.
         divides_steps: Whether steps may run in the workers, but for their changes of pixels.
-        given_draws: Gives the draws; None where they are computed.
+        given_draws: Gives the draws; None if they are computed.
     """
 
     data_input: Any
@@ -630,7 +630,7 @@ class Chain:
 
     @property
     def shard(self) -> Shard | None:
-        """The shard that the input delivers, or None where it is not known."""
+        """The shard that the input delivers, or None if it is not known."""
         with contextlib.suppress(SettingError):  # an attribute of this name may mean something else
             return shard_of_input(self.data_input)
         return None
@@ -682,11 +682,11 @@ class Chain:
 
     @property
     def _refusal(self) -> str:
-        """Why no step can run in the workers; empty where they can."""
+        """Why no step can run in the workers; empty if they can."""
         return "operators of DALI read the samples, so that workers have none" * self.is_native
 
     def array_steps(self, placement: Placement) -> ArraySteps | None:
-        """Get the steps that run in the workers; None where all run in the graph."""
+        """Get the steps that run in the workers; None if all run in the graph."""
         count = placement.num_in_workers
         if count == 0:
             return None

@@ -355,7 +355,7 @@ class DALIStructuredOutputIterator:
 
     @property
     def internal_iterator(self) -> Any:
-        """What delivers the flat batches: the DALI iterator, where there is one, else the pipeline."""
+        """The object that delivers flat batches: the DALI iterator that was passed, else the pipeline."""
         return self._pipeline if self._foreign_iterator is None else self._foreign_iterator
 
     @property
@@ -368,7 +368,7 @@ class DALIStructuredOutputIterator:
         """Create an iterator that is also an instance of `torch.utils.data.DataLoader`.
 
         For training code that checks ``isinstance(loader, DataLoader)``. Attributes such as ``batch_size`` and
-        ``num_workers`` describe the pipeline; what has no counterpart here raises `NotSupportedError`.
+        ``num_workers`` describe the pipeline; methods without a counterpart raise `NotSupportedError`.
 
         Args:
             *args: Same as for the class.

@@ -95,7 +95,7 @@ class SentItems:
 
     Attributes:
         fields: For each field of the sample that they load its item.
-        draws: For each draw of the chain its item; None where they send none.
+        draws: For each draw of the chain its item; None if they send none.
         dtypes: Types of the items.
         pixels: For each change of pixels in the graph the item of its first parameter.
     """
@@ -174,7 +174,7 @@ class Graph:
         only_outputs: Flat positions of the only outputs to keep; None for all.
         num_steps: How many of the stages to define; None for all, and what is added to the output.
         seed: Seed of the pipeline, for draws and native readers.
-        operator_seed: Seed of DALI's random operators; None where DALI chooses one.
+        operator_seed: Seed of DALI's random operators; None if DALI chooses one.
         is_packed: Whether fields that no step touches travel packed; else each field has an output.
         num_slots: Entries of the batch of the pipeline per sample: arrays up to this size are folded.
         inspection: Which steps have operators on a GPU, or random ones.

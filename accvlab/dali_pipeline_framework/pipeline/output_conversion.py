@@ -273,7 +273,7 @@ class _Batch:
     _dense: dict[int, OutputArray | None] = attrs.field(factory=dict, init=False)
 
     def dense(self, output: int) -> OutputArray | None:
-        """Get an output as one array, None where the shapes of its samples differ."""
+        """Get an output as one array, None if the shapes of its samples differ."""
         if output not in self._dense:
             tensors = self.outputs[output]
             try:

@@ -70,9 +70,8 @@ class PipelineDefinition:
             preprocess_functors: The processing steps, in order. None entries are left out.
             check_data_format: Whether the types of the first batch are compared with the declared format.
             use_parallel_external_source: Whether the input runs in worker processes.
-            prefetch_queue_depth: Batches that the workers load ahead. Each worker loads whole batches, so it is
-                raised to the number of workers where it is smaller. More than that evens out loading times
-                that vary, and takes memory for each batch.
+            prefetch_queue_depth: Batches that the workers load ahead, at least one per worker. A deeper queue
+                evens out varying loading times, and takes memory for each batch.
             print_sample_data_group_format: Whether to print the format after each step to stdout, each time a
                 pipeline is made.
             copy_external_source_passthrough_outputs: Whether output fields are copied on their way out. DALI
@@ -81,15 +80,14 @@ class PipelineDefinition:
             passthrough_copy_field_names_scope_paths: Groups in which to search for these names.
             passthrough_copy_branch_paths: Selects fields to copy by path; a group selects all below it.
             fold_arrays: Whether steps that treat elements alike are applied once to all elements of an array (e.g.
-                all cameras), instead of once to each. The results are the same, and there sooner.
-            run: Where steps run that have a form for arrays (see `PipelineStepBase`). ``"graph"``: pixels are
-                changed in the graph, and all else is computed in the workers, as far as steps can be divided
-                (see `PipelineStepBase.declare_pixel_changes`) and no step after them works on arrays only.
-                ``"workers"``: in the workers, pixels too, up to the first step that has a form for the graph
-                only. ``"auto"``: with a GPU like ``"graph"``. Without one, the steps before the first that has no
-                form for arrays or converts images to floating point run in the workers, if one of them does more
-                to images than decode them. Pixels may differ between the forms, within the tolerance that each
-                step states (``image_tolerance``).
+                all cameras), instead of once to each. The results are the same; it is faster.
+            run: Where steps run. ``"graph"``: the graph changes pixels, and workers compute all else, for steps
+                that can be divided (see `PipelineStepBase.declare_pixel_changes`) before the last one that works
+                on arrays only. ``"workers"``: workers run all steps, with their pixels, before the first that
+                works in the graph only. ``"auto"``: as ``"graph"`` with a GPU. Without one, as ``"workers"``, but
+                only up to the first step that converts images to floating point; if none of these does more to
+                images than decode them, as ``"graph"``. Pixels may differ between the forms, within the
+                ``image_tolerance`` of each step.
 
         Raises:
             SettingError: An argument breaks a rule, or a step that must run in the workers comes after one that
@@ -131,7 +129,7 @@ class PipelineDefinition:
         return "\n  ".join([name, *self.chain_lines()])
 
     def chain_lines(self, num_in_workers: int = 0) -> list[str]:
-        """Say what the input and the steps are, a line for each; the first steps may be marked."""
+        """Lines for the input and each step; the first steps may be marked."""
         lines = [f"input: {summary(self.data_input)}"]
         for number, step in enumerate(self._chain.steps):
             mark = " [on arrays, in the workers]" if number < num_in_workers else ""
@@ -160,7 +158,7 @@ class PipelineDefinition:
         return self._chain.run
 
     def array_steps(self, has_gpu: bool = False) -> ArraySteps | None:
-        """Get the steps that run in the workers; None where all run in the graph."""
+        """Get the steps that run in the workers; None if all run in the graph."""
         return self._chain.array_steps(self._chain.placement(has_gpu))
 
     def with_input(self, data_input: PipelineInput) -> PipelineDefinition:
@@ -267,20 +265,19 @@ class PipelineDefinition:
         Args:
             *args: Arguments of `nvidia.dali.Pipeline`, in its order.
             worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
-                sample and after the generators of Python, NumPy and PyTorch were seeded there; not called where
-                the input runs in this process. Spawned workers need one that can be pickled.
+                sample and after the generators of Python, NumPy and PyTorch were seeded there; not called if the
+                input runs in this process. Spawned workers need one that can be pickled.
             **kwargs: Arguments of `nvidia.dali.Pipeline` by name, and ``enable_conditionals`` (for steps that
-                use ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Not given: ``batch_size`` is the
-                input's where the input has one, ``num_threads`` is the number of usable cores divided by the
-                number of ranks on this machine (with a GPU at most 8), ``device_id`` is None, which means the CPU
-                (it also takes ``"auto"``, the local rank, and devices of PyTorch), and ``py_start_method`` is
-                ``"fork"`` (with a GPU ``"spawn"``). With ``py_num_workers=0`` the input runs in this process.
-                ``seed`` is also the seed of the draws that steps declare, which is 0 if not given; DALI's
-                operators get another one, derived from it, on each shard but the first. ``decoder_options`` is a
-                dict for all decoders of images on the GPU, also of steps with ``is_encoded``: ``hw_decoder_load``
-                (where a step does not set another one than 0.65), and ``preallocate_height_hint`` and
-                ``preallocate_width_hint``, the largest size in pixels, for which the hardware decoder takes its
-                memory at the start. It has no effect on the CPU.
+                use ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Defaults: ``batch_size`` is the
+                input's. ``num_threads`` is the number of usable cores divided by the ranks on this machine, with a
+                GPU at most 8. ``device_id=None`` is the CPU; ``"auto"`` is the local rank, and devices of PyTorch
+                are taken, too. ``py_start_method`` is ``"fork"``, with a GPU ``"spawn"``. With
+                ``py_num_workers=0`` the input runs in this process. ``seed``, by default 0, is also the seed of
+                the draws of steps; DALI's operators get another one, derived from it, on each shard but the first.
+                ``decoder_options`` is a dict for all decoders of images on the GPU, also of steps with
+                ``is_encoded``: ``hw_decoder_load`` (where a step does not set another one than 0.65), and
+                ``preallocate_height_hint`` and ``preallocate_width_hint``, the largest size in pixels, for which
+                the hardware decoder takes its memory at the start. It has no effect on the CPU.
 
         Returns:
             A `StructuredPipeline`, not built yet; with ``debug=True`` DALI's debug pipeline.
@@ -290,7 +287,7 @@ class PipelineDefinition:
             DeviceError: A step needs a GPU, and none is usable; ``device_id`` names one that is not there; or DALI
                 is not made for it.
             SettingError: An argument is unknown or breaks a rule, e.g. a batch size other than the input's; or the
-                input cannot supply what a random draw is keyed by.
+                input cannot supply the key of a random draw.
         """
         from .pipeline_making import make_pipeline  # whoever defines a pipeline need not make one in this process
 

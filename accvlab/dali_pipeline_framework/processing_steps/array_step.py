@@ -49,7 +49,7 @@ class ArrayStep(PipelineStepBase):
 
     The values are NumPy arrays of one sample, without a batch axis; text is its bytes, uint8. They are read-only:
     a field is changed by setting it to another array. The output format is the input format, unless the step
-    overrides `format_after`; what comes out must have the declared types.
+    overrides `format_after`; results must have the declared types.
 
     Attributes:
         only_in_workers: Whether the step cannot be part of a graph, so that it cannot follow a step of operators:
@@ -100,7 +100,7 @@ class ArrayStep(PipelineStepBase):
         `declare_pixel_changes` says so.
 
         Args:
-            data_empty: Format of what the step is applied to, before the step.
+            data_empty: Format of the group that the step is applied to, before the step.
         """
         leaves = zip(data_empty.format.flat_paths, data_empty.format.flat_leaves, strict=True)
         if self.declare_pixel_changes(data_empty) is None:

@@ -34,12 +34,12 @@ class ImageUse:
     """Requirements of a step on the images of some names, and the contents that it leaves.
 
     Attributes:
-        names: Name or names of the fields, anywhere in what the step is applied to.
+        names: Name or names of the fields, anywhere in the group that the step is applied to.
         needs: Required content, as far as the content is known. A layout is the layout of the last axes: a clip
             "FHWC" has the layout "HWC".
-        leaves: What is known of the images after the step; None where it changes nothing of that.
-        advice: What to do where an image is encoded and must not be, or the reverse.
-        path: Path of the only field that is meant, if it is there; then ``names`` does not count.
+        leaves: Known content of the images after the step; None if it stays.
+        advice: Remedy for an image that is encoded and must not be, or the reverse.
+        path: Path of the only such field, if there is one; then ``names`` does not count.
 
     Example:
         >>> ImageUse("image", needs=ImageContent(is_encoded=False, layout="HWC")).needs.layout

@@ -344,9 +344,8 @@ class PipelineStepBase(ABC):
                 return data_empty
 
     A step that draws random numbers declares them as `draws`. ``arrays`` gets the numbers of a sample;
-    ``_process`` gets the nodes from `draw`.
-    What it needs of images, and what it leaves, it declares in `declare_images`. The format of fields that it does
-    not name there, or change in the format method, stays as it is.
+    ``_process`` gets the nodes from `draw`. It declares in `declare_images` which content of images it needs and
+    leaves. The format of other fields stays, unless the format method changes it.
 
     Attributes:
         random_name: Name that the random numbers of the step depend on, instead of the name of its class.
@@ -432,19 +431,19 @@ class PipelineStepBase(ABC):
         """Declare the random draws of this step, for a format; by default `draws`.
 
         Args:
-            data_empty: Format of what the step is applied to, before the step. A step may declare other draws for
-                another format, but always the same ones for the same format.
+            data_empty: Format of the group that the step is applied to, before the step. A step may declare other
+                draws for another format, but always the same ones for the same format.
         """
         return self.draws
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
-        """Declare what this step needs of images, and what it leaves.
+        """Declare the content of images that this step needs, and the content after it.
 
-        Images that it does not name stay as they are. What a class declares that derives from an `ArrayStep` and
-        defines operators (``_process``) in its place, does not count.
+        Other images stay as they are. The declaration of an `ArrayStep` does not count for a class that derives
+        from it and defines operators (``_process``) in its place.
 
         Args:
-            data_empty: Format of what the step is applied to, before the step.
+            data_empty: Format of the group that the step is applied to, before the step.
 
         Returns:
             An `ImageUse` for each kind of images; an empty list for a step that leaves images alone. None for one
@@ -467,13 +466,13 @@ class PipelineStepBase(ABC):
         return uses
 
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
-        """Declare what the graph needs to change pixels, where all else of this step is computed in the workers.
+        """Declare the parameters by which the graph changes pixels, to run all else in the workers.
 
         Then ``arrays`` gets a `DeferredImage` for each of these images. It computes the parameters of the
         change, and notes them by `DeferredImage.changed`; `graph` changes the pixels in the graph by them.
 
         Args:
-            data_empty: Format of what the step is applied to, before the step.
+            data_empty: Format of the group that the step is applied to, before the step.
 
         Returns:
             For the path of each image whose pixels the step changes, the names and types of the parameters. None
@@ -498,7 +497,7 @@ class PipelineStepBase(ABC):
         """Explain why the step must run in the workers, pixels too, for some format; empty where it need not.
 
         Args:
-            data_empty: Format of what the step is applied to, before the step.
+            data_empty: Format of the group that the step is applied to, before the step.
             has_gpu: Whether the graph has a GPU.
         """
         return ""
@@ -543,7 +542,7 @@ class PipelineStepBase(ABC):
         Raises:
             StepOutputError: The step returned something that is no format.
             FormatError: An image is encoded, or has a layout or values, with which the step cannot work.
-            Exception: What the step raises where it cannot work on this format.
+            Exception: Any exception by which the step refuses this format.
         """
         before, given = data_empty.format, data_empty.get_empty_like_self()
         uses = self.image_uses(given)
@@ -588,7 +587,7 @@ class PipelineStepBase(ABC):
             The result. Of a sample of arrays the random draws come from NumPy's global generator.
 
         Raises:
-            StepOutputError: What was produced has another format than the step declared.
+            StepOutputError: The output has another format than the step declared.
             NotSupportedError: The step has no form for this.
         """
         application = _current_application()

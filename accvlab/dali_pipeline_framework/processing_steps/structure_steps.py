@@ -263,9 +263,9 @@ class UnneededFieldRemover(ArrayStep):
     A removed group takes everything below it along. What only a removed field needs is not computed either: DALI
     leaves out operators whose results are not used. The step itself costs nothing: it adds no operator.
 
-    Names that do not occur are passed over, so that one list serves several data sets. Refused are only those that
-    look like a misspelt name of a field: ``"imgae"`` where there is an ``"image"``. Names that differ in digits
-    only, as ``"boxes_2d"`` and ``"boxes_3d"``, are different names.
+    Names that do not occur are passed over, so that one list serves several data sets. Only a name that looks like
+    a misspelt field is refused: ``"imgae"`` if there is an ``"image"``. Names that differ in digits only, such as
+    ``"boxes_2d"`` and ``"boxes_3d"``, are different names.
 
     Example:
         >>> from nvidia.dali.types import DALIDataType

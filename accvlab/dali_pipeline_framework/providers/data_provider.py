@@ -33,12 +33,12 @@ EncodedClipValue: TypeAlias = tuple[FieldValue, FieldValue]
 
 @attrs.frozen
 class Finding:
-    """What a rule has found.
+    """Result of a rule.
 
     Attributes:
         rule: The rule, as a sentence.
-        figure: Line of the report; empty where there is nothing to measure.
-        problems: What is wrong, with what to do.
+        figure: Line of the report; empty if there is nothing to measure.
+        problems: Problems, each with a remedy.
     """
 
     rule: str
@@ -63,8 +63,8 @@ class DataProvider(ABC):
     A provider is written for a data set *and* a use: its blueprint has the fields of a sample of this training. It
     does not depend on order, batches, shards or workers.
 
-    Each worker process has a copy. With spawned workers the provider is pickled, so keep what it holds
-    small (a path instead of a table), and open files, memory maps and databases on first use.
+    Each worker process has a copy. With spawned workers the provider is pickled, so keep its attributes small (a
+    path instead of a table), and open files, memory maps and databases on first use.
     """
 
     _read_blueprint: _ReadBlueprint | None = None
@@ -163,8 +163,8 @@ class DataProvider(ABC):
         the slots on.
 
         Args:
-            sample_indices: Samples of one batch, in its order, possibly with repetitions: all of the batch, or
-                those that a wrapping provider takes from this one.
+            sample_indices: Samples of one batch, in its order, possibly with repetitions: all of the batch, or the
+                part that a wrapping provider takes from this one.
             slots: Position of each sample in the whole batch, ascending.
 
         Returns:
@@ -195,8 +195,8 @@ class DataProvider(ABC):
 
         Args:
             path: Path of the field with the bytes of a video file, of which each sample has one frame.
-            samples: ``(n, T)`` samples whose frames belong together, those of a row in one sequence. None of them
-                (``n`` is 0) to find out whether it can.
+            samples: ``(n, T)`` samples; each row is of one sequence, and becomes a file. With ``n`` of 0, the call
+                only finds out whether the provider can cut.
 
         Returns:
             For each row the bytes of a file, ``(num_bytes,)`` uint8, and the numbers of the frames in it,
@@ -208,9 +208,9 @@ class DataProvider(ABC):
         """Get the times of all samples, ``(N,)`` float64, seconds, ascending in each sequence; None if not known.
 
         Args:
-            path: Path of a field: the times at which its values were taken, where they differ from those of the
-                samples, as those of a camera can; NaN for a sample without a value of its own. None means
-                those of the samples, which the empty path gives.
+            path: Path of a field whose values were taken at other times than the samples, e.g. by a camera; NaN
+                for a sample without a value of its own. The empty path gives the times of the samples; for a
+                field, None means these.
         """
         return None
 

@@ -76,7 +76,7 @@ class TorchDatasetProvider(BlueprintProvider):
         Args:
             dataset: The data set. Spawned workers get a pickled copy.
             names: Names of the elements of items that are tuples, lists, or single values.
-            blueprint: Format of the samples; None: that of item 0, which is loaded here.
+            blueprint: Format of the samples; None: the format of item 0, which is loaded here.
 
         Raises:
             SettingError: It is not a map-style data set, or is empty, or an argument is not valid.

@@ -133,7 +133,7 @@ class Windows(BlueprintProvider):
 
     Only the frames that are needed are loaded, each only with the fields that need it, where the wrapped provider
     can do that (`DataProvider.load_fields`); samples of a batch whose windows overlap share them. Other public
-    attributes are those of the wrapped provider.
+    attributes come from the wrapped provider.
 
     Attributes:
         data_provider: The wrapped provider.
@@ -171,12 +171,12 @@ class Windows(BlueprintProvider):
                 (``"cameras.image"``, ``"cameras[0].image"``); or a tuple of names. The most specific key counts.
             unit: Unit of the offsets: ``"frames"``, whole numbers, or ``"s"``, seconds.
             step: Frames from one moment of a sequence to the next, at least 1.
-            edges: What is done at the ends of a sequence, ``"drop"`` or ``"repeat"``.
-            take: In seconds, which frame is taken, ``"nearest"`` or ``"last"``.
+            edges: Handling of the ends of a sequence, ``"drop"`` or ``"repeat"``.
+            take: Choice of the frame for an offset in seconds, ``"nearest"`` or ``"last"``.
             tolerance_s: In seconds, how far a frame may be from its time, at least 0. None: 0.1 ms where frames
                 are equally spaced; otherwise half the median interval, or with ``take="last"`` one and a half.
-            times_s: In seconds, ``(N,)`` times of the frames, ascending in each sequence, in place of those of the
-                provider; ``np.arange(N) / 10`` for equally spaced frames.
+            times_s: In seconds, ``(N,)`` times of the frames, ascending in each sequence, in place of the times of
+                the provider; ``np.arange(N) / 10`` for equally spaced frames.
             listed: Fields of which each frame is a field of its own (``boxes[0]``, ``boxes[1]``), since frames
                 differ in shape; named as in ``windows``.
 

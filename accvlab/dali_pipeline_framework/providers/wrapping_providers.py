@@ -39,19 +39,18 @@ class ConcatDataProvider(DataProvider):
         providers      |    day, 4   | night, 2 |  rain, 3  |
         sample index   |  0  1  2  3 |  4   5   |  6  7  8  |      offsets = [0, 4, 6]
 
-    All blueprints must be of the same format: names, order and types. The blueprint of the whole is that of
-    the first provider; each sample is filled by its own provider. In detail:
+    All blueprints must be of the same format: names, order and types. The whole has the blueprint of the first
+    provider; each sample is filled by its own provider. In detail:
 
     *   Mappings may differ, as the labels of data sets do (``{"car": 1}`` and ``{"vehicle.car": 1}``), but
         two of them must not give the same label, or all unlisted labels, different numbers. Whether different
         labels with the same number mean the same is for you to know. A provider without a mapping delivers
         numbers, which pass as they are.
-    *   Numbers of dimensions must agree where two providers declare one; that of the first is enforced.
+    * Numbers of dimensions must agree if two providers declare one; the first one is enforced.
 
     The samples of a batch are loaded by each provider as a batch, where it does so (`loads_batches`). An exception
-    of a provider passes, with indices of its samples replaced by those of the whole. `locate` finds the provider
-    a sample index belongs to.
-    A provider may occur several times, and may be a `ConcatDataProvider` itself.
+    of a provider passes, with the sample index in the whole. `locate` finds the provider a sample index belongs
+    to. A provider may occur several times, and may be a `ConcatDataProvider` itself.
 
     Attributes:
         providers: The providers, in order.
@@ -105,8 +104,8 @@ class ConcatDataProvider(DataProvider):
         """Number of samples of each sequence of all providers: ``(num_sequences,)`` int64, read-only.
 
         Raises:
-            SettingError: Also an AttributeError; a provider has no attribute ``sequence_lengths``. Or the lengths
-                are not those of sequences that cover its samples one after the other.
+            SettingError: Also an AttributeError; a provider has no attribute ``sequence_lengths``. Or the
+                sequences do not cover its samples one after the other.
         """
         counts = np.diff([*self._starts, self._num_samples]).tolist()
         lengths = map(_sequence_lengths, self.providers, itertools.count(), counts)
@@ -171,7 +170,7 @@ class ConcatDataProvider(DataProvider):
             yield sample
 
     def load_fields(self, wanted: WantedFields) -> FieldColumns:
-        """Load some fields of some samples, each provider those of its own."""
+        """Load some fields of some samples, each by its provider."""
         columns: dict[FieldPath, list[FieldValue]] = {
             path: [None] * len(indices) for path, indices in wanted.items()
         }
@@ -195,7 +194,7 @@ class ConcatDataProvider(DataProvider):
         return columns
 
     def load_clips(self, path: FieldPath, samples: npt.NDArray[np.int64]) -> Sequence[EncodedClipValue] | None:
-        """Cut frames of an encoded video out as one file, each provider those of its own rows."""
+        """Cut frames of an encoded video out as one file, each row by its provider."""
         clips: list[EncodedClipValue] = []
         if any(SampleLoader(provider).load_clips(path, samples[:0]) is None for provider in self.providers):
             return None

@@ -56,7 +56,7 @@ class ImageContent:
             may be out of date.
         codecs: For the bytes of videos, each codec with its format of pixels, as FFmpeg calls them, and its color
             matrix where that is not BT.601: ``("h264 yuv420p bt709",)``, see `VideoIndex.kind`. Empty for images,
-            and where it is not known. ``bt601`` says how streams without a matrix are converted.
+            and if it is not known. ``bt601`` says how streams without a matrix are converted.
 
     Raises:
         SettingError: A value is not valid, or a file is declared to have a layout.
@@ -114,7 +114,7 @@ class LeafFormat(Immutable):
         dtype: Type of the elements; ``STRING`` for text.
         mapping: Label -> number, or None.
         ndim: Number of dimensions of its arrays, or None for any.
-        content: What is known of the image that it holds.
+        content: Known properties of the image that it holds.
 
     Example:
         >>> from nvidia.dali.types import DALIDataType

@@ -158,7 +158,7 @@ class SampleDataGroup:
     ) -> SampleDataGroup:
         """Make a group of ``num_fields`` data fields named ``0, 1, …``, all alike; none if that is not positive.
 
-        Other arguments, and errors, are those of `add_data_field`.
+        For other arguments, and errors, see `add_data_field`.
         """
         leaf = _leaf((), type, mapping, ndim, content)
         count = max(0, operator.index(num_fields))
@@ -198,8 +198,8 @@ class SampleDataGroup:
                 that are not listed. Not for ``STRING``.
             ndim: Number of dimensions of the arrays of this field, without the batch; None for any. It is checked
                 where a data provider delivers; steps that change it must say so, and assignments do not check it.
-            content: What is known of the image in this field, e.g. that it is encoded. Image steps refuse what
-                they cannot work on. Data are not checked against it.
+            content: Known properties of the image in this field, e.g. that it is encoded. Image steps refuse
+                images that they cannot work on. Data are not checked against it.
 
         Raises:
             NameTypeError: If the name is neither ``str`` nor ``int``.
@@ -242,7 +242,7 @@ class SampleDataGroup:
     ) -> None:
         """Add a group of ``num_fields`` data fields named ``0, 1, …``.
 
-        Arguments and errors are those of `add_data_field` and `create_data_field_array`.
+        For arguments and errors, see `add_data_field` and `create_data_field_array`.
         """
         self.add_data_group_field(
             name, SampleDataGroup.create_data_field_array(type, num_fields, mapping, ndim=ndim, content=content)
@@ -253,7 +253,7 @@ class SampleDataGroup:
     ) -> None:
         """Add a group of ``num_fields`` groups named ``0, 1, …``.
 
-        Arguments and errors are those of `add_data_group_field` and `create_data_group_field_array`.
+        For arguments and errors, see `add_data_group_field` and `create_data_group_field_array`.
         """
         self.add_data_group_field(
             name, SampleDataGroup.create_data_group_field_array(blueprint_sample_data_group, num_fields)
@@ -633,7 +633,7 @@ class SampleDataGroup:
         return printing.tree_text(self, with_details=True)
 
     def get_string_no_details(self) -> str:
-        """Return the text of ``str(self)`` without what is set, mapped, and in the fields."""
+        """Return the text of ``str(self)`` with names and types only."""
         return printing.tree_text(self, with_details=False)
 
     def _position(self, name: Name, prefix: FieldPath = (), advice: str = "") -> int:
@@ -851,7 +851,7 @@ class SampleDataGroup:
             new_type: A DALI type for a data field, a blueprint for a group.
             new_mapping: Mapping of the data field from now on; None for none.
             new_ndim: Number of dimensions from now on, as in `add_data_field`; None for any.
-            new_content: What is known of the image from now on, as in `add_data_field`.
+            new_content: Known properties of the image from now on, as in `add_data_field`.
 
         Raises:
             FieldNotFoundError: If there is no such field.

@@ -146,9 +146,9 @@ def dealt(shares: Int64Array) -> Int64Array:
 class MixedSampler(PlannedSampler):
     """Takes what other samplers deliver, in turn and at given rates.
 
-    The components must be of the same kind, samples or streams. The rates count what they deal to the slots:
-    samples, or for streams whole sequences (not their frames). After any number of them, each
-    component's count is near that number times its rate (`MixtureSchedule`).
+    The components must be of the same kind, samples or streams. The rates count samples, or for streams whole
+    sequences (not their frames). After any number of them, each component's count is near that number times its
+    rate (`MixtureSchedule`).
 
     Each component goes through its own epochs: it starts its next one when it is used up, so within one epoch
     of the mixture a small component can be delivered several times, and of a large one only a part.

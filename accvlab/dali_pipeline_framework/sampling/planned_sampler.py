@@ -47,7 +47,7 @@ class EpochPlanSampler(RandomAccessSampler):
         return self._num_samples
 
     def describe(self) -> Description:
-        """Describe what the order depends on, as short values by name."""
+        """Settings on which the order depends, as short values by name."""
         return dict(self._settings)
 
     @property
@@ -71,7 +71,7 @@ class EpochPlanSampler(RandomAccessSampler):
         return plan.batch(number)
 
     def sample_counts(self, epoch: int) -> SampleCounts:
-        """Sample counts of an epoch, with those of batches that were delivered with other settings."""
+        """Sample counts of an epoch, including batches that were delivered with other settings."""
         own = self._plan(epoch).sample_counts
         segments = self._segments(epoch)
         if not segments:

@@ -44,7 +44,7 @@ class SamplerBase(ABC):
     @property
     @abstractmethod
     def length(self) -> int | None:
-        """Length of one epoch, or None where it is not known."""
+        """Length of one epoch; None if it is not known."""
 
 
 Description: TypeAlias = dict[str, int | float | str | bool | None]
@@ -163,7 +163,7 @@ class RandomAccessSampler(SamplerBase):
 
     @property
     def num_samples(self) -> int | None:
-        """Number of samples that the data set must have, or None where it is not known."""
+        """Number of samples that the data set must have; None if it is not known."""
         return None
 
     def sample_counts(self, epoch: int) -> SampleCounts | None:
@@ -171,7 +171,7 @@ class RandomAccessSampler(SamplerBase):
         return None
 
     def describe(self) -> Description:
-        """Describe what the order depends on, as short values by name; other values mean another order.
+        """Settings on which the order depends, as short values by name; other values mean another order.
 
         By default, the name of the class, and the first samples of two epochs.
         """
@@ -221,7 +221,7 @@ class RandomAccessSampler(SamplerBase):
         epochs are not affected, and nothing changes where all segments have the settings of this sampler.
 
         Raises:
-            SettingError: The sampler cannot continue with another batch size than that of the segments.
+            SettingError: The sampler cannot continue with another batch size than the segments have.
         """
         changed = copy.copy(self)
         changed._history = (epoch, tuple(segments))

@@ -120,7 +120,7 @@ class SequenceSampler(RandomAccessSampler):
         return super().with_settings(**settings)
 
     def describe(self) -> Description:
-        """Describe what the order depends on."""
+        """Settings on which the order depends."""
         return {
             "sampler": type(self).__name__,
             "num_sequences": len(self._lengths),
@@ -445,7 +445,7 @@ class ShuffledSampler(PlannedSampler):
             num_samples: Number of samples of the data set, from 1 to 2**62.
             total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
             seed: Seed of the orders, at least 0.
-            shuffle: Whether to shuffle; otherwise each epoch has the order ``0, 1, 2, ...``, as that of
+            shuffle: Whether to shuffle; otherwise each epoch has the order ``0, 1, 2, ...``, as with
                 `SequentialSampler`, which delivers the last samples too.
             last_batch: Handling of a last batch that is not full.
 

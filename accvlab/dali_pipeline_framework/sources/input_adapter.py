@@ -45,14 +45,14 @@ class InputAdapter:
     # --- epochs -------------------------------------------------------------------------------------
 
     def num_batches(self, epoch: int) -> int | None:
-        """Number of batches of an epoch, of the shard that has most; None where it is not known."""
+        """Number of batches of an epoch, of the shard that has most; None if it is not known."""
         if self.planned is not None:
             return self.planned.num_batches_of_all_shards(epoch)
         num_batches: int | None = getattr(self.source, "num_batches_per_epoch", None)
         return num_batches
 
     def num_batches_here(self, epoch: int) -> int | None:
-        """Number of batches of an epoch on this shard; None where it is not known."""
+        """Number of batches of an epoch on this shard; None if it is not known."""
         if self.planned is not None:
             return self.planned.num_batches_in_epoch(epoch)
         num_batches = self.num_batches(epoch)
@@ -61,23 +61,23 @@ class InputAdapter:
         return num_batches
 
     def sample_counts(self, epoch: int) -> SampleCounts | None:
-        """Sample counts of an epoch, over all shards; None where they are not known."""
+        """Sample counts of an epoch, over all shards; None if they are not known."""
         return None if self.planned is None else self.planned.sample_counts(epoch)
 
     # --- samples ------------------------------------------------------------------------------------
 
     def place(self, info: types.SampleInfo) -> SamplePlace | None:
-        """Get the place of the sample at a position; None where it is not known."""
+        """Get the place of the sample at a position; None if it is not known."""
         place: SamplePlace | None = self._answer("get_place", None, info)
         return place
 
     def sample_index(self, info: types.SampleInfo) -> int | None:
-        """Get the index in the data set of the sample at a position; None where it is not known."""
+        """Get the index in the data set of the sample at a position; None if it is not known."""
         index: int | None = self._answer("get_sample_index", None, info)
         return index
 
     def describe_sample(self, sample_index: int) -> str:
-        """Describe the origin of a sample; empty where it is not known."""
+        """Describe the origin of a sample; empty if it is not known."""
         return str(self._answer("describe_sample", "", sample_index))
 
     def describe(self) -> Description:

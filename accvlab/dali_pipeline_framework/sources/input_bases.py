@@ -24,11 +24,11 @@ class InputBase(ABC):
     The attributes are optional knowledge of an input; a subclass sets them, or overrides them with a property.
 
     Attributes:
-        num_batches_per_epoch: Number of batches that one epoch delivers, or None where it is not known.
+        num_batches_per_epoch: Number of batches that one epoch delivers, or None if it is not known.
         batch_size: Number of samples per batch that this input is set up for, or None where any will do.
         has_epochs: Whether the samples come in epochs; False for an endless stream, which is never restarted.
         shard: Shard id and number of shards (a pair or a `Shard`) of an input that delivers one part of the data,
-            or None where they are not known. Random draws differ between shards only where this is set.
+            or None if they are not known. Random draws differ between shards only where this is set.
         delivers_partial_batches: Whether a batch may be smaller than the batch size: where an epoch ends within
             a batch, its samples are delivered. Otherwise they are dropped.
     """
@@ -47,7 +47,7 @@ class InputBase(ABC):
     @property
     @abstractmethod
     def length(self) -> int | None:
-        """Length of one epoch, in the unit that the input documents, or None where it is not known."""
+        """Length of one epoch, in the unit that the input documents, or None if it is not known."""
 
 
 class CallableBase(InputBase):
@@ -70,14 +70,14 @@ class CallableBase(InputBase):
         """
 
     def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        """Index in the data set of the sample at a position, or None where it is not known.
+        """Index in the data set of the sample at a position; None if it is not known.
 
         It names samples in error messages, and may be called in another process than the one that loads.
         """
         return None
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
-        """Place of the sample at a position, or None where it is not known (or the epoch has ended).
+        """Place of the sample at a position; None if it is not known, or the epoch has ended.
 
         It names samples, gives them their context, and is the key of their random draws.
         """
@@ -92,7 +92,7 @@ class IterableBase(InputBase):
     be pickled is made on the first call of ``__next__``.
 
     Attributes:
-        current_sample_indices: Indices in the data set of the batch last requested, or None where they are not
+        current_sample_indices: Indices in the data set of the batch last requested, or None if they are not
             known. They name samples in error messages.
     """
 

@@ -55,7 +55,7 @@ class NativeRun(ABC):
     """Position of a native input in a pipeline.
 
     Attributes:
-        num_batches: Number of batches of an epoch, or None where it is not known before the end.
+        num_batches: Number of batches of an epoch; None if it is not known before the end.
         is_awaited: Whether batches may take long to arrive, so that batches that are ready must not wait until the
             next one is begun.
     """

@@ -193,7 +193,7 @@ class PlannedInput(CallableBase, ABC):
         return changed
 
     def describe(self) -> Description:
-        """Describe what the order depends on, by name."""
+        """Settings on which the order depends, by name."""
         last_batch = {"last_batch": self._sampler.last_batch} if self._sampler.is_epoch_based else {}
         return {**self._sampler.describe(), "data_set_size": self._num_samples, **last_batch}
 
@@ -245,7 +245,7 @@ class PlannedInput(CallableBase, ABC):
     def load_in_place(self, place: SamplePlace, sample_index: int) -> FlatSample:
         """Load another sample in the place of one, as a flat tuple.
 
-        The context is that of the place, with the index of the sample that is loaded.
+        The context has the place, with the index of the sample that is loaded.
         """
         return self._with_context(self._loader.load(sample_index), place._replace(sample_index=sample_index))
 
@@ -339,9 +339,9 @@ class PlannedInput(CallableBase, ABC):
         return self._sampler.last_batch == "partial"
 
     def num_batches_in_epoch(self, epoch: int) -> int | None:
-        """Number of batches of an epoch, or None where there is no end.
+        """Number of batches of an epoch, or None if there is no end.
 
-        With the policy ``"partial"`` it is that of this shard; others may have more or fewer.
+        With the policy ``"partial"``, it is the number of this shard; others may have more or fewer.
         """
         num_batches = self.num_batches_of_all_shards(epoch)
         if num_batches is None or not self.delivers_partial_batches or self._num_shards == 1:
@@ -357,11 +357,11 @@ class PlannedInput(CallableBase, ABC):
         return low
 
     def num_batches_of_all_shards(self, epoch: int) -> int | None:
-        """Largest number of batches of an epoch on any shard, or None where there is no end."""
+        """Largest number of batches of an epoch on any shard, or None if there is no end."""
         return self._sampler.num_batches(epoch)
 
     def sample_counts(self, epoch: int) -> SampleCounts | None:
-        """Sample counts of an epoch over all shards, or None where they are not known."""
+        """Sample counts of an epoch over all shards, or None if they are not known."""
         return self._sampler.sample_counts(epoch)
 
     @property
@@ -376,7 +376,7 @@ class PlannedInput(CallableBase, ABC):
 
     @property
     def batch_size(self) -> int | None:  # type: ignore[override]
-        """Samples per batch on this shard, or None where it is not set yet."""
+        """Samples per batch on this shard; None if it is not set yet."""
         return self._sampler.total_batch_size // self._num_shards if self._sampler.has_batch_size else None
 
     @property

@@ -55,7 +55,7 @@ class Shard:
 
 
 def shard_of_input(data_input: object) -> Shard | None:
-    """Get the shard that an input delivers, or None where it is not known.
+    """Get the shard that an input delivers, or None if it is not known.
 
     Raises:
         SettingError: Its attribute ``shard`` is not a shard.
@@ -72,7 +72,7 @@ def shard_of_input(data_input: object) -> Shard | None:
 def detect_shard(source: ShardSource = "auto") -> Shard:
     """Detect which part of the data this process loads, and the number of parts.
 
-    ``"auto"`` takes the first of these that is there, the others named in ``source`` only that one:
+    ``"auto"`` takes the first of these sources that is present; each can also be named by ``source``:
 
     ================  ==================================================================================
     ``"accelerate"``  Accelerate, where the program has made an ``Accelerator``; ``"auto"`` leaves a single
@@ -84,9 +84,9 @@ def detect_shard(source: ShardSource = "auto") -> Shard:
     ``"jax"``         ``jax.distributed``, where the program has imported and initialised it
     ================  ==================================================================================
 
-    What is closer to the program comes first: ``torchrun`` and ``mpirun`` may be started by SLURM, whose
-    variables then count the launchers and not the ranks. SLURM is there for tasks that ``srun`` started; a
-    batch script, which has the variables too, is a single process. Neither torch nor JAX is imported.
+    Sources closer to the program come first: SLURM may start ``torchrun`` and ``mpirun``, and its variables then
+    count launchers, not ranks. SLURM counts only for tasks that ``srun`` started; a batch script, which has the
+    variables too, is a single process. Neither torch nor JAX is imported.
 
     With tensor, pipeline or context parallelism, ranks are not shards: peers need the same samples. Take the shard
     from the mesh then, ``shard=(mesh.get_local_rank("dp"), mesh["dp"].size())``.
@@ -98,8 +98,8 @@ def detect_shard(source: ShardSource = "auto") -> Shard:
         source: Where to look.
 
     Returns:
-        The shard, with the name of what was found as its source; ``Shard(0, 1)`` with the source
-        ``"single process"`` where ``"auto"`` finds nothing.
+        The shard, with the name of its source; ``Shard(0, 1)`` with the source ``"single process"`` if ``"auto"``
+        finds nothing.
 
     Raises:
         SettingError: The requested source is unknown or not there; or only one of two variables is set, one
@@ -127,7 +127,7 @@ def find_shard(source: object, argument: str) -> Shard:
 
 
 def detected_rank() -> int:
-    """Detect the rank of this process; 0 where it is not known."""
+    """Detect the rank of this process; 0 if it is not known."""
     for find, _ in _SOURCES.values():
         with contextlib.suppress(SettingError):
             found = find()
@@ -137,7 +137,7 @@ def detected_rank() -> int:
 
 
 def detected_local_rank() -> int | None:
-    """Detect the number of this process among the ranks on this machine; None where its launcher does not set it.
+    """Detect the number of this process among the ranks on this machine; None if its launcher does not set it.
 
     Accelerate, torchrun and Lightning set ``LOCAL_RANK``, Open MPI ``OMPI_COMM_WORLD_LOCAL_RANK``, SLURM
     ``SLURM_LOCALID``.

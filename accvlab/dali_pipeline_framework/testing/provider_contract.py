@@ -45,7 +45,7 @@ def check_provider(
     *   `DataProvider.load_batch` and `DataProvider.load_fields` deliver what `DataProvider.get_data` delivers.
     *   The provider can be pickled, and the copy delivers the same; also in worker processes.
 
-    *   What the provider itself has to check (`DataProvider.contract_findings`), e.g. of driving data.
+    * Rules of the provider itself (`DataProvider.contract_findings`), e.g. about driving data.
 
     Args:
         provider: The provider.
@@ -55,10 +55,10 @@ def check_provider(
         seed: Seed for the choice of the samples.
 
     Returns:
-        What the provider's own rules have measured, a line each; "" where it has none.
+        The figures of the provider's own rules, a line each; "" without such rules.
 
     Raises:
-        ContractError: Also an AssertionError; lists each rule that is broken, and what was got.
+        ContractError: Also an AssertionError; lists each broken rule with its cause.
     """
     check = _ProviderCheck(provider)
     with check.reporting("the number of samples must be known"):

@@ -86,7 +86,7 @@ def check_step(
         enable_conditionals: Whether the step uses ``if`` on data, which needs DALI's conditionals in all runs.
 
     Raises:
-        ContractError: Also an AssertionError; lists each rule that is broken, and what was got.
+        ContractError: Also an AssertionError; lists each broken rule with its cause.
         SettingError: If there is no sample, or the samples differ in format.
     """
     several = [samples] if isinstance(samples, SampleDataGroup) else [*samples]

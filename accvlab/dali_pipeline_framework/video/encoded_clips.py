@@ -51,7 +51,7 @@ class FileOfClip(np.ndarray[Any, np.dtype[np.uint8]]):
     Attributes:
         colors: How colors are converted on that way. ``"bt601"`` is what ``"stream"`` means for the file.
         decoded: Gets the frames of the clip, ``(F, H, W, 3)``, from the decoders that this process keeps open;
-            None where the file is decoded.
+            None if the file is decoded.
     """
 
     colors: Colors

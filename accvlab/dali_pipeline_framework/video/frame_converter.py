@@ -52,18 +52,18 @@ class FrameConverter:
     With ``colors="stream"`` each frame is converted by the color matrix and the range of values that its stream
     states: BT.601, BT.709, BT.2020 (not of constant luminance), FCC or SMPTE 240M; limited or full. Without a
     matrix, that is BT.709 from a width of 1280 or a height of 577 pixels on, else BT.601; without a range, that
-    is limited (of gray and RGB: full). The pixels are those of ``ffmpeg -pix_fmt rgb24``, except that
-    FFmpeg takes BT.601 where the stream states no matrix, and always a full range for gray.
+    is limited (of gray and RGB: full). The pixels equal ``ffmpeg -pix_fmt rgb24``, except that FFmpeg takes BT.601
+    if the stream states no matrix, and always a full range for gray.
 
     ``colors="bt601"`` is the same but for streams without a matrix: these are converted by BT.601 whatever their
     size, as PyAV, OpenCV and FFmpeg write and read them. Recordings of robots and vehicles are such videos.
 
-    With ``colors="dali"`` the pixels are those of DALI's decoding on the CPU: BT.601 coefficients, the value range
-    of the stream, and chroma samples in the middle of their pixels, whatever else the stream says. RGB frames are
-    bit-equal to those of ``fn.experimental.readers.video``, which can make no other type on the CPU. To convert
-    takes more than ten times as long.
+    With ``colors="dali"`` the pixels equal DALI's decoding on the CPU: BT.601 coefficients, the value range of the
+    stream, and chroma samples in the middle of their pixels, whatever else the stream says. RGB frames are
+    bit-equal to ``fn.experimental.readers.video``, which has no other type on the CPU. The conversion takes more
+    than ten times as long.
 
-    Gray videos of more than 8 bits, such as depth, are refused: as 8 bits they would lose what they were made for.
+    Gray videos of more than 8 bits, such as depth, are refused: as 8 bits they would lose their precision.
     ``as_codes`` gives the values of gray videos as they are coded.
 
     Attributes:
@@ -78,7 +78,7 @@ class FrameConverter:
         *,
         as_codes: bool = False,
     ) -> None:
-        """Choose what frames become.
+        """Choose type and colors of the converted frames.
 
         Args:
             image_type: ``RGB``, ``BGR``, or ``GRAY`` (the luma, in [0, 255]).
@@ -232,7 +232,7 @@ def _assumed(matrix: int, width: int, height: int, colors: Colors) -> int:
 
 
 def _matrix_of(frame: av.VideoFrame, colors: Colors) -> int | None:
-    """Get libswscale's number of a frame's color matrix; None where its pixels are RGB."""
+    """Get libswscale's number of a frame's color matrix; None if its pixels are RGB."""
     matrix, color_range = frame.colorspace, frame.color_range
     advice = 'Correct what the stream states, or pass colors="dali", which converts all by BT.601.'
     if color_range not in _RANGES:

@@ -91,8 +91,8 @@ class FrameReader:
             image_type: ``RGB``, ``BGR`` or ``GRAY``.
             colors: How colors are converted, see `FrameConverter`.
             as_codes: In place of colors, the values of gray videos, such as depth, as they are coded: uint16.
-            kept: Which frames are kept: for clips that overlap or are repeated.
-            name: What messages call the video; None for its path.
+            kept: Decoded frames that are kept, for clips that overlap or are repeated.
+            name: Name of the video in messages; None for its path.
             upright: Whether frames are turned as players do.
         """
         source = located(source)
@@ -180,7 +180,7 @@ class FrameReader:
         return wanted
 
     def cut(self, numbers: npt.ArrayLike) -> EncodedClip:
-        """Cut frames out as a file, without decoding; arguments and errors are those of `frames`."""
+        """Cut frames out as a file, without decoding; for arguments and errors, see `frames`."""
         wanted = self._checked(numbers)
         first, last = int(wanted.min()), int(wanted.max())
         self._until = last
@@ -248,7 +248,7 @@ class FrameReader:
         self.next_frame = self._valid_from = int(index.pts.searchsorted(index.key_pts[key]))
 
     def _decode_up_to(self, number: int) -> av.VideoFrame | None:
-        """Decode up to a frame; None where it does not come."""
+        """Decode up to a frame; None if it does not come."""
         index = self._index
         while (frame := self._decoder.next_frame()) is not None:
             place = index.num_frames if frame.pts is None else int(index.pts.searchsorted(frame.pts))
@@ -281,7 +281,7 @@ class FrameReader:
 
 @attrs.frozen
 class DecodingStatistics:
-    """What a process has decoded.
+    """Numbers of frames that a process has decoded.
 
     Attributes:
         num_delivered: Frames that samples requested; repeated ones in one sample count once.
@@ -579,7 +579,7 @@ class IndexedVideos:
         self.cutters = FrameReaderPool(self._open, settings.max_open_decoders)
 
     def name(self, video: int) -> str:
-        """Path of a video, or its URL, as messages tell it."""
+        """Path of a video, or its URL, for messages."""
         return without_secrets(self.paths[video])
 
     def is_remote(self, video: int) -> bool:

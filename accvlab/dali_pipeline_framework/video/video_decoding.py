@@ -121,19 +121,19 @@ class VideoStreamDecoder:
         extradata: Settings of the codec as the container has them, or None.
         pixel_format: FFmpeg's name for the format of the pixels, as the container or a decoded frame states it.
         width: Width of the frames in pixels, as coded: rotations for display are not applied. Until a frame was
-            decoded, what the container or the caller states.
+            decoded, the value that the container or the caller states.
         height: Height of the frames in pixels.
         time_base: Seconds per unit of a frame's ``pts``.
         average_rate: Frames per second as the container states it, or None.
-        stated_num_frames: Number of frames as the container states it; 0 where it does not.
+        stated_num_frames: Number of frames as the container states it; 0 if it does not.
         num_decoded: Number of frames that were decoded, over all seeks.
         stored_file: The open file in remote storage or in an archive; None of others.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
         is_interlaced: Whether the first decoded frame is of two fields.
-        is_size_known: Whether width and height are those of a decoded frame, or were given.
+        is_size_known: Whether width and height come from a decoded frame, or were given.
         rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360); 0 until one was decoded.
         is_mirrored: Whether they mirror them left to right before.
-        other_streams: Which video streams there are and which one was chosen; empty where there is one, or the
+        other_streams: Which video streams there are and which one was chosen; empty if there is one, or the
             caller has chosen.
         num_candidates: Between how many streams the choice was.
     """
@@ -157,8 +157,8 @@ class VideoStreamDecoder:
                 first. Cover pictures do not count.
             num_threads: Number of threads that decode this stream, at least 1. With more than one the codec
                 works on several frames at once: more throughput, and as many frames more in memory.
-            name: What messages call the video; None for its path.
-            size: Width and height that all frames must have; None for those of the first decoded one.
+            name: Name of the video in messages; None for its path.
+            size: Width and height that all frames must have; None for the size of the first decoded frame.
 
         Raises:
             SettingError: PyAV is missing, or there is no such video stream.

@@ -71,9 +71,9 @@ class VideoIndex:
 
     Attributes:
         pts: ``(N,)`` int64, time of each frame in units of ``time_base``, strictly increasing.
-        key_pts: ``(K,)`` int64, times of the key frames, increasing. One at or before a frame is where decoding
-            can start to get it. Also those that are decoded and not shown, before the start of an edit list.
-        seek_points: ``(K,)`` int64, the time to ask the container for, to get to each key frame.
+        key_pts: ``(K,)`` int64, times of the key frames, increasing, also of key frames before the start of an
+            edit list, which are decoded but not shown. Decoding of a frame starts at a key frame at or before it.
+        seek_points: ``(K,)`` int64, for each key frame the time to which the container must seek.
         time_base: Seconds per unit of ``pts``.
         width: Width of the decoded frames in pixels, whatever the container states.
         height: Height of the decoded frames in pixels.
@@ -82,9 +82,9 @@ class VideoIndex:
         num_reordered: How many frames later than it is shown a frame is decoded at most; 0 without B-frames.
         saved: Folder that the index was read from, and the checksum there; or None. Such an index is pickled as
             these.
-        file_state: Size and time of change, or version, of the video file that was indexed; None where it was no
+        file_state: Size and time of change, or version, of the video file that was indexed; None if it was no
             file.
-        pixel_format: FFmpeg's name for the format of the pixels, e.g. ``"yuv420p"``; empty where it is not known.
+        pixel_format: FFmpeg's name for the format of the pixels, e.g. ``"yuv420p"``; empty if it is not known.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
         hides_frames: Whether some pictures have no packet of their own that shows them (VP8, VP9, AV1): they are
             only referred to, or shown again by a later packet; or frames are interlaced. DALI would count other
@@ -92,10 +92,10 @@ class VideoIndex:
         rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360). They are delivered as
             stored.
         is_mirrored: Whether players mirror them left to right before.
-        other_streams: Which video streams the file has and which one is read; empty where it has one, or the
+        other_streams: Which video streams the file has and which one is read; empty if it has one, or the
             stream was named.
         num_candidates: Between how many streams the choice was, cover pictures aside.
-        own_file: What was found about a remote file, where the index was not read from a folder.
+        own_file: Size and version of a remote file, if the index was not read from a folder.
     """
 
     pts: Int64Array = attrs.field(eq=_ARRAY)
@@ -120,7 +120,7 @@ class VideoIndex:
 
     @property
     def known_file(self) -> KnownFile | None:
-        """What was found about a remote file when it was indexed; None of other files."""
+        """Size and version of a remote file when it was indexed; None for local files."""
         if self.saved is None:
             return self.own_file
         try:
@@ -139,7 +139,7 @@ class VideoIndex:
 
     @property
     def kind(self) -> str:
-        """What decides where the video can be decoded, see `ImageContent.codecs`.
+        """Properties that decide where the video can be decoded, see `ImageContent.codecs`.
 
         Codec and format of pixels; the color matrix if it is not BT.601; ``hidden`` if it `hides_frames`.
         """
@@ -179,7 +179,7 @@ class VideoIndex:
         return float(1 / self.average_rate) if self.average_rate else 0.0
 
     def key_before(self, frame: int) -> int | None:
-        """Time of the last key frame at or before a frame; None where there is none."""
+        """Time of the last key frame at or before a frame; None if there is none."""
         position = int(self.key_pts.searchsorted(self.pts[frame], side="right")) - 1
         return int(self.key_pts[position]) if position >= 0 else None
 
@@ -187,8 +187,8 @@ class VideoIndex:
         """Warn that frames are to be turned, or that there are other streams.
 
         Args:
-            name: What the messages call the video.
-            advice_on: What to do about ``"rotation"`` and ``"streams"``; no warning where it is not there.
+            name: Name of the video in messages.
+            advice_on: Remedies for ``"rotation"`` and ``"streams"``; no warning about missing ones.
         """
         if self.num_candidates > 1 and "streams" in advice_on:
             warn_user(
@@ -268,8 +268,8 @@ def index_video(
     Of a remote MP4 of H.264, HEVC or AV1 without fragments, the tables and few packets are read: 1 to 2 MB.
     Other remote videos are read once.
 
-    The frames are those that decoding from the first key frame on gives: not those that an edit list cuts off,
-    nor those that a codec keeps to itself. Files in which FFmpeg cannot find frames by their times are refused,
+    The index has the frames that decoding from the first key frame on gives, without frames that an edit list cuts
+    off or that the codec hides. Files in which FFmpeg cannot find frames by their times are refused,
     with the command that repairs them: AVI with B-frames, raw streams, MPEG-PS, field pictures with packets of
     their own, and packets without times, or with the same.
 
@@ -278,7 +278,7 @@ def index_video(
         stream: Number of the video stream among the video streams of the container. None for the one with the
             largest frames: of several, the default one of the container, else the first. Cover pictures do not
             count. Where there are several, a warning names them.
-        name: What messages call the video; None for its path.
+        name: Name of the video in messages; None for its path.
         storage_options: Arguments of a remote file system, see `FileDataProvider`.
 
     Raises:
@@ -346,7 +346,7 @@ def _packets(decoder: VideoStreamDecoder, file: RemoteFile | None) -> _Packets |
         file: Its remote file, if the tables in that and the first packets will do.
 
     Returns:
-        What they state; None where the tables do not do.
+        What they state; None if the tables do not do.
     """
     rows: list[tuple[int, int, bool, bool, bool]] = []
     hides_frames, is_h264, end_pts = False, decoder.codec_name == "h264", 0
@@ -469,8 +469,8 @@ def cached_video_index(
 ) -> VideoIndex:
     """Get the index of a video from a cache; its arrays are read-only.
 
-    It counts if the video still has the size and time of change that it was made for; if it is remote, the size,
-    and what its store says of its version. Else, and if it is damaged, one of several processes builds it again.
+    It is valid if the video still has the same size and time of change, or in a remote store the same size and
+    version. Otherwise, or if it is damaged, one of several processes builds it again.
 
     Args:
         cache: The folder; it is made if it is not there.

@@ -183,12 +183,12 @@ _Cut: TypeAlias = Callable[[int, int, int], tuple[FileOfClip, npt.NDArray[np.int
 class VideoFrameDataProvider(rigs.RigProviderBase):
     """Sample ``i`` is frame ``i`` of a list of videos, or all cameras of a rig at a point in time.
 
-    The frames of all videos lie one after the other, and `sequence_lengths` is what samplers of sequences need.
+    The frames of all videos lie one after the other; samplers of sequences take `sequence_lengths`.
     `Windows` makes samples of several frames of it: clips of eight frames that do not overlap are
-    ``Windows(provider, {"image": range(8)}, unit="frames", step=8)``. The colors are those that the streams state,
-    or with ``colors="dali"`` of `Videos` those of DALI's reader.
+    ``Windows(provider, {"image": range(8)}, unit="frames", step=8)``. Each stream states its colors; with
+    ``colors="dali"`` of `Videos`, pixels equal DALI's reader.
 
-    Fields of a sample, those in brackets only where they are given a name (the label: where the videos have any)::
+    Fields of a sample, in brackets if they are requested by name (the label: if the videos have labels)::
 
         one camera                            cameras={"front": [...], "left": [...]}
           image: UINT8       (H, W, C)          front
@@ -203,8 +203,8 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
     decoder whose position is before it.
 
     **Streaming.** With `StreamingSequenceSampler` over `sequence_lengths`, each slot plays its video, or the
-    windows of it, in its own decoder, and each frame is decoded once. That holds in one worker: with several, each
-    batch is loaded by any of them, so that each has to decode what the others got.
+    windows of it, in its own decoder, and each frame is decoded once. That holds for one worker: with several, any
+    of them loads the next batch, and decodes again the frames that another one has decoded.
 
     Example::
 
@@ -230,7 +230,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         """Index the videos.
 
         Args:
-            videos: The videos; paths, a folder or a pattern alone for those of one camera.
+            videos: The videos; for one camera also paths, a folder or a pattern.
             images: ``"decoded"``: frames are decoded here. ``"encoded"``: instead of the frame, the sample has the
                 bytes of a small video file, ``(num_bytes,)``, and next to it the number of the frame in it,
                 ``<image_name>_to_decode``, for `VideoDecoder`.
@@ -311,7 +311,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         return sample
 
     def load_fields(self, wanted: WantedFields) -> FieldColumns:
-        """Load some fields of some frames; pixels only where they are wanted, those of a video in one pass."""
+        """Load some fields of some frames; pixels only if they are wanted, each video in one pass."""
 
         @functools.cache  # for the file and the number of its frame
         def cut(track: int, camera: int, position: int) -> tuple[FileOfClip, npt.NDArray[np.int32]]:
@@ -323,7 +323,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         }
 
     def load_clips(self, path: FieldPath, samples: Int64Array) -> Sequence[EncodedClipValue] | None:
-        """Cut frames of the videos of a camera out, those of each row as one file."""
+        """Cut frames of the videos of a camera out, each row as one file."""
         if not self._is_encoded:
             return None
         tracks = self._tracks_of(samples[:, 0]).tolist()

@@ -289,7 +289,7 @@ class _BatchHandover:
 
     Attributes:
         frames: See `SequenceBatch`.
-        places: Columns of numbers that tell where the sequences stand.
+        places: Columns of numbers with the places of the sequences.
     """
 
     frames: Any = None
@@ -339,7 +339,7 @@ class _DecodedBatches:
             return feed.waiting.popleft() if self._is_decoding else None
 
     def _put(self, batch: SequenceBatch) -> bool:
-        """Wait for room and add a batch; False where no more are wanted."""
+        """Wait for room and add a batch; False if no more are wanted."""
         with self.feed.changed:
             self.feed.changed.wait_for(lambda: len(self._batches) < self._num_ahead or self.decoder.is_stopped)
             self._batches.append(batch)
@@ -520,14 +520,14 @@ class VideoStreamInput(NativeInput):
             last_sequence_policy: The last sequence of a video that has not ``sequence_length`` frames is shorter
                 (``"partial"``, which needs ``ragged="list"`` of the iterator, unless batches hold one sequence),
                 or is filled with black frames (``"pad"``).
-            blocking: What happens where a batch is requested and all that was fed is used up: wait for `feed` or
-                `close`, or with False a `NothingFedError`, after which the loop can be begun again.
+            blocking: Whether a request for a batch waits for `feed` or `close` when all fed videos are used up;
+                with False, it raises a `NothingFedError`, after which the loop can be started again.
             image_type: ``RGB``, ``BGR`` or ``GRAY``. Others than ``RGB`` are decoded on the CPU in any case.
             colors: How PyAV's frames are converted on the CPU, see `FrameConverter`.
             stream: Number of the video stream; None for the one with the largest frames, see `index_video`. Of
                 files with several, and others than 0, are decoded on the CPU in any case.
             upright: Whether frames are turned by the angle that their video states, as players do; these are
-                decoded on the CPU in any case. None: no, with a warning where there is one.
+                decoded on the CPU in any case. None: no, with a warning if there is one.
             num_threads: Threads that decode a video on the CPU.
             num_batches_ahead: Batches that are decoded ahead of those in the pipeline, at least 1.
 
@@ -556,7 +556,7 @@ class VideoStreamInput(NativeInput):
         Args:
             video: Path of a file, which is opened when its turn comes, or the encoded bytes: ``bytes``, which are
                 not copied, or another buffer or ``(N,)`` uint8 array, which is.
-            name: What messages call the video; None for its path.
+            name: Name of the video in messages; None for its path.
 
         Returns:
             Number of the video, which is how many were fed before it.
@@ -663,7 +663,7 @@ class VideoStreamInput(NativeInput):
         raise errors.SourcePicklingError(f"A VideoStreamInput cannot be pickled or copied: {why}")
 
     def __repr__(self) -> str:
-        """Return the settings that tell it from others."""
+        """Return the settings by which it differs from others."""
         settings = self._settings
         return (
             f"{type(self).__name__}(sequence_length={settings.sequence_length}, "

@@ -123,8 +123,8 @@ class Videos(CameraRig):
     ``missing_frames``.
 
     Attributes:
-        filenames: Paths or URLs of videos; of a folder, all videos in it, and of a pattern such as
-            ``"train/*.mp4"`` all files that match, in the order of the bytes of their names. A URL may name a
+        filenames: Paths or URLs of videos. A folder stands for all its videos, a pattern such as ``"train/*.mp4"``
+            for all files that match, in the order of the bytes of their names. A URL may name a
             folder if ``file_filters`` does not match its last part. ZIP files are folders, here and in all that
             follows: ``"train.zip"``, ``"train.zip/monday.mp4"``, ``"s3://bucket/train.zip/*.mp4"``. Their videos
             must be stored without compression.
@@ -140,13 +140,13 @@ class Videos(CameraRig):
         tolerance_s: How far a frame may be from its point in time, at most, in seconds; None for half the usual
             interval of the reference camera. Times are compared exactly, in the units of the videos; this and
             ``time_offsets_s`` are taken as written in decimals.
-        time_offsets_s: By camera, what is added to the times of its container; one number, or one per recording.
+        time_offsets_s: By camera, seconds to add to the times of its container; one number, or one per recording.
         missing: At points in time at which a camera has no frame, ``"drop"`` ends a sequence, and the next one
             begins after it; ``"bridge"`` continues; ``"raise"`` refuses the data set.
         stream: Number of the video stream in the containers. None for the one with the largest frames, see
-            `index_video`; where there are several, a warning names them.
+            `index_video`; if there are several, a warning names them.
         upright: Whether frames are turned by the angle that their video states, as players do. None: no, with a
-            warning where there is one. Not with ``images="encoded"``.
+            warning if there is one. Not with ``images="encoded"``.
         image_type: ``RGB``, ``BGR`` or ``GRAY``.
         colors: ``"stream"`` for the colors that each stream states, or players assume; ``"bt601"`` for BT.601
             where a stream states none; ``"dali"`` for the pixels of DALI's readers on the CPU, which is slower.
@@ -303,7 +303,7 @@ def expanded(paths: Iterable[str], videos: Videos) -> list[str]:
 
 
 def _matching(path: str, storage: Storage, videos: Videos) -> list[str] | None:
-    """The files that match a pattern; None where it is none."""
+    """The files that match a pattern; None if it is none."""
     if storage.is_remote:
         parts = split_pattern(path)
         if parts is None:
@@ -325,7 +325,7 @@ def _in_folder(storage: Storage, accepted: NameFilter) -> list[str]:
 
 
 def checked_labels(videos: Videos, count: int, argument: str) -> tuple[int | None, ...]:
-    """Return one label for each recording; None for each where there are none."""
+    """Return one label for each recording; None for each if there are none."""
     if videos.labels is not None and len(videos.labels) != count:
         got = f"{len(videos.labels)} label(s) for {count}"
         raise SettingError(f"There must be as many `labels` as `{argument}`, got {got}.")

@@ -464,7 +464,7 @@ class BatchLoader:
     # --- reports ----------------------------------------------------------------------------------
 
     def _index(self, task: Task, number: int) -> int | None:
-        """Index in the data set of the sample with a number in the batch; None where it is not known."""
+        """Index in the data set of the sample with a number in the batch; None if it is not known."""
         known, indices = task.sample_index(number), self._indices
         if known is not None or not self._is_callable:
             return indices[number] if indices is not None and number < len(indices) else known
@@ -503,7 +503,7 @@ class BatchLoader:
 
 
 def description_of(source: Any, sample_index: int | None) -> str:
-    """Get the description of a sample by its data provider; empty where it has none."""
+    """Get the description of a sample by its data provider; empty if it has none."""
     if sample_index is not None:
         with decorating():
             return InputAdapter(source).describe_sample(sample_index)

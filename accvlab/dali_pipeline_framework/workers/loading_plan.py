@@ -34,7 +34,7 @@ class LoadingPlan:
         blueprint: Format of its samples.
         pickler: How it is pickled.
         seeds: Of the global generators.
-        draws: Random draws that travel with the samples; None where there are none.
+        draws: Random draws that travel with the samples; None if there are none.
         setup: What makes workers different from each other.
         steps: Steps that are applied to each sample; None for none.
         layout: Which outputs are made of a batch; set once the graph is defined.

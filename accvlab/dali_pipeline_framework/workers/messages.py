@@ -28,7 +28,7 @@ class Task:
         position: Which one.
         places: Places of its samples; None where only the input knows them.
         instead: Samples that take the place of planned ones, by number in the batch: the index in the data set, or
-            None where the sample is left out.
+            None if the sample is left out.
         number: Distinguishes tasks for the same batch; answers carry it.
     """
 
@@ -38,7 +38,7 @@ class Task:
     number: int = attrs.field(factory=_next_number)
 
     def sample_index(self, number: int) -> int | None:
-        """Index in the data set of the sample with a number in the batch; None where it is not known."""
+        """Index in the data set of the sample with a number in the batch; None if it is not known."""
         if self.instead.get(number) is not None:
             return self.instead[number]
         if self.places is None or not 0 <= number < len(self.places):
@@ -109,7 +109,7 @@ class Failed:
     Attributes:
         number: Of the task.
         report: What has failed, for people.
-        sample: Number in the batch of the sample that has failed; None where it was none.
+        sample: Number in the batch of the sample that has failed; None if it was none.
         stage: Where it has failed.
         reason: Why, in a line.
         file: Where the sample comes from, as far as the provider knows.

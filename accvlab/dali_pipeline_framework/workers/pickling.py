@@ -39,7 +39,7 @@ def main_script() -> str | None:
 
 
 def guard_around(name: str, script: str) -> int | None:
-    """Line of the main guard of a script that a name is defined below; None where it is defined elsewhere, too."""
+    """Line of the main guard of a script that a name is defined below; None if it is defined elsewhere, too."""
     try:
         statements = ast.parse(Path(script).read_bytes()).body
     except (OSError, SyntaxError, ValueError):  # the worker will say what it is
@@ -161,7 +161,7 @@ def _dumps(value: Any) -> bytes:
 
 
 def _require_reachable(name: str) -> None:
-    """Raise an error where a worker does not have a name of the main module."""
+    """Raise an error if a worker does not have a name of the main module."""
     script = main_script()
     if script is None or ("<locals>" not in name and not _is_in_main(name)):  # the script of a profiler
         raise _OfSessionError

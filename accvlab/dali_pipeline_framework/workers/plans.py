@@ -36,7 +36,7 @@ class BatchPlan:
         self._num_batches.clear()
 
     def task(self, position: Position) -> Task | None:
-        """Make the task for a batch, with the places of its samples; None where the epoch has no such batch."""
+        """Make the task for a batch, with the places of its samples; None if the epoch has no such batch."""
         planned, (epoch, batch) = self.planned, position
         size = self._num_batches[epoch] if epoch in self._num_batches else self._size(epoch)
         if size is not None and batch >= size:
@@ -44,7 +44,7 @@ class BatchPlan:
         return Task(position, None if planned is None else planned.get_places(epoch, batch))
 
     def following(self, position: Position) -> Position | None:
-        """Get what comes after a batch; None where that is not known yet."""
+        """Get what comes after a batch; None if that is not known yet."""
         epoch, batch = position
         size = self._size(epoch)
         if size is None or batch + 1 < size:

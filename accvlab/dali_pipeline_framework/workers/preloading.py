@@ -60,7 +60,7 @@ def end_fork_server() -> None:
 
 
 def server_pid() -> int | None:
-    """The process of the fork server; None where it does not run, or is not known."""
+    """The process of the fork server; None if it does not run, or is not known."""
     pid: int | None = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
     return pid
 

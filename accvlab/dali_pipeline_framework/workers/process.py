@@ -96,7 +96,7 @@ class Free:
 
 
 def start_error(error: Exception) -> WorkerStartError:
-    """Make the error where the system refuses what it takes to start a worker, or to hand over batches."""
+    """Make the error if the system refuses what it takes to start a worker, or to hand over batches."""
     advice = "Load in this process with num_workers=0, or choose another `start_method`."
     if getattr(error, "errno", None) == errno.EMFILE:
         advice = "Allow more open files (`ulimit -n`): about ten per worker are needed. Or use fewer workers."
@@ -191,7 +191,7 @@ def _answer(loader: BatchLoader, buffers: Buffers, task: Task) -> Answer:
 
 
 def say_ready(connection: Connection) -> None:
-    """Tell the main process that this one is set up."""
+    """Report to the main process that this one is set up."""
     connection.send(Ready(os.getpid()))
 
 

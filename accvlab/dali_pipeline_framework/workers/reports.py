@@ -202,7 +202,7 @@ def _readable(lines: Iterable[str]) -> str:
 
 
 def _group_that_refused(error: BaseException) -> str:
-    """Path of the group that has refused a value, in its sample, ``cameras[1]``; empty where it is not known.
+    """Path of the group that has refused a value, in its sample, ``cameras[1]``; empty if it is not known.
 
     A group does not know what it is in, so its error names only the field. The sample is a variable of the code
     that has set the field.

@@ -144,7 +144,7 @@ class SampleChecker:
         """Find a sample whose fields have other numbers of dimensions than in most samples of the batch.
 
         Returns:
-            The slots of the odd sample and of one that it differs from; None where there is none.
+            The slots of the odd sample and of one that it differs from; None if there is none.
         """
         ranks: list[list[int]] = [list(map(_ndim_of, sample)) for sample in samples]
         counts = collections.Counter(tuple(sample_ranks) for sample_ranks in ranks)

@@ -38,7 +38,7 @@ def answer_requests(path: str) -> None:
 
 
 def stack_of(pid: int, path: str) -> str:
-    """Get the stacks of a worker process, which writes them to a file; empty where it does not answer."""
+    """Get the stacks of a worker process, which writes them to a file; empty if it does not answer."""
     if not _answers(pid):
         return ""
     try:

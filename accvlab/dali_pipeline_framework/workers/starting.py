@@ -59,7 +59,7 @@ class WorkerProcess:
         files: That one, and the file of the words; none once they were closed.
         exit: What waits for its end.
         maps: The files that it has sent.
-        killed_for: Why it was killed here; empty where it was not.
+        killed_for: Why it was killed here; empty if it was not.
         is_half_way: Whether an exception has come in the middle of a message to it or from it.
     """
 

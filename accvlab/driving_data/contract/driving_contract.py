@@ -199,7 +199,7 @@ def _of_delay(path: str, time: Array, time_of_frame: Array) -> Iterator[str]:
     delay = abs(float(time) - float(time_of_frame))
     if not delay <= _LONGEST_DELAY_S:
         yield (
-            f"{path}.timestamp: must be within {_LONGEST_DELAY_S:g} s of that of the frame, got {float(time)} and "
+            f"{path}.timestamp: must be within {_LONGEST_DELAY_S:g} s of the frame's, got {float(time)} and "
             f"{float(time_of_frame)}. Give both in seconds (of microseconds: times 1e-6), of one clock."
         )
 

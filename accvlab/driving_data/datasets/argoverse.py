@@ -257,7 +257,7 @@ def _boxes(times: Int64, columns: Mapping[str, Array]) -> dict[str, Array]:
 class ArgoverseProvider(DrivingProvider):
     """Sensor logs of Argoverse 2, as published (extra ``arrow``).
 
-    The files of each log, below the root or a split in it; of the sensors, those that are there::
+    The files of each log, below the root or a split in it; sensors may be missing::
 
         <log>/city_SE3_egovehicle.feather, annotations.feather
         <log>/calibration/intrinsics.feather, egovehicle_SE3_sensor.feather
@@ -289,12 +289,12 @@ class ArgoverseProvider(DrivingProvider):
             root: A log, a folder of logs, or one of splits.
             tolerance_s: How far the image of a camera may be from its frame; None for half the usual interval of
                 that camera.
-            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+            **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
                 `DrivingProvider`.
 
         Raises:
-            FileError: There are no logs, or a file cannot be read or is not as it should be.
-            SettingError: pyarrow is missing, or the logs lack what is requested.
+            FileError: There are no logs, or a file cannot be read or is damaged.
+            SettingError: pyarrow is missing, or the logs lack a requested part.
         """
         top = Path(file_path(root, "root")).absolute()
         tolerance = None if tolerance_s is None else number(tolerance_s, "tolerance_s", at_least=0)

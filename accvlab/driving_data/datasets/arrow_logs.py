@@ -572,17 +572,17 @@ def _boxes(log: LogFiles, settings: ArrowLogSettings, number_of: dict[str, int])
 class ArrowLogProvider(DrivingProvider):
     """Logs of py123d, which converts nuScenes, nuPlan, Argoverse 2, Waymo, KITTI-360, PandaSet and others.
 
-    One sample per row of ``sync.arrow``; samples are as `DrivingProvider` has them. Names of scenes are
-    ``<split>/<log>``, tokens the ``uuid`` of the frame, names of cameras those of py123d (``pcam_f0``), names of
-    categories those of the labels, in lower case. The files are read as version 0.7 of py123d writes them.
+    One sample per row of ``sync.arrow``; samples are as `DrivingProvider` has them. Scenes are named
+    ``<split>/<log>``, cameras as in py123d (``pcam_f0``), categories as their labels in lower case; tokens are the
+    ``uuid`` of the frame. The files are read as version 0.7 of py123d writes them.
 
     - The vehicle is the IMU, as py123d places it (mostly the rear axle); it is the base, also of the lidar, whose
       points py123d stores so. Its pose at a frame lies between the two that are nearest in time.
     - Images are stored as JPEG or PNG files in a cell (delivered as they are, from the mapped file), as paths (in
       ``sensor_root``) or as an MP4 file of the log (delivered decoded). Cameras of a sample must be all encoded,
       or all videos.
-    - ``intrinsics`` of fisheye cameras are those around the optical axis, and distortion is in none;
-      ``origin["camera_models"]`` has what the files say.
+    - ``intrinsics`` of fisheye cameras are accurate around the optical axis, and no matrix has distortion;
+      ``origin["camera_models"]`` has the models of the files.
     - Boxes are in the world, at their own time; they are moved into the base at the frame's time.
     - Lidar points must be stored as Arrow streams (``lidar_codec="ipc"``, ``"ipc_lz4"``, ``"ipc_zstd"``). Their
       ``timestamps`` are left out.
@@ -612,15 +612,15 @@ class ArrowLogProvider(DrivingProvider):
             sensor_root: Where images lie that are stored as paths: a folder or a URL; for several data sets a
                 mapping of their names.
             lidar_sensor: Name of the lidar, e.g. ``"lidar_top"``; None for the merged one, or else the first.
-            label_names: Names of the labels of boxes, in the order of their numbers, for classes of labels that
-                are not those of py123d, by name of the class.
+            label_names: For label classes that py123d does not have: by name of the class, the names of its labels
+                in the order of their numbers.
             storage_options: Arguments of the remote file system of ``sensor_root``.
-            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+            **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
                 `DrivingProvider`.
 
         Raises:
-            FileError: There are no logs, or a file cannot be read or is not as it should be.
-            SettingError: pyarrow is missing, or the logs lack what is requested.
+            FileError: There are no logs, or a file cannot be read or is damaged.
+            SettingError: pyarrow is missing, or the logs lack a requested part.
         """
         given = [logs] if isinstance(logs, str | os.PathLike) else list(logs)
         folders = [folder for each in given for folder in find_logs(file_path(each, "logs"))]

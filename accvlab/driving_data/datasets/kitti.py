@@ -215,7 +215,7 @@ class SequenceFiles:
             ego_from_base: ``(3, 4)``, the base on the vehicle.
             rectified_from_base: ``(3, 4)``, the base in coordinates of the rectified cameras.
             base_from_lidar: ``(3, 4)``; None where it is not known.
-            parts: What is requested.
+            parts: The requested parts.
         """
         images, numbers = {}, np.arange(len(time))
         is_there = {name: np.isin(numbers, [*files]) for name, files in self.files.items()}
@@ -262,19 +262,18 @@ _ODOMETRY_CAMERAS = ("image_0", "image_1", "image_2", "image_3")
 class KittiOdometryProvider(DrivingProvider):
     """KITTI odometry: cameras, lidar and the poses of the vehicle, without boxes.
 
-    The files, relative to the root; of the cameras and the points, those that are there::
+    The files, relative to the root; cameras and points may be missing::
 
         sequences/00/calib.txt, times.txt
         sequences/00/image_2/000000.png, image_3/..., velodyne/000000.bin
         poses/00.txt
 
     Sequences without poses (11 to 21) are left out. Samples are as `DrivingProvider` has them; the lidar is the
-    base, and the vehicle too: its axes point as those of a vehicle do. The world is the place of the lidar at the
-    start of the sequence. (The poses of KITTI are those of camera 0.) Where ``calib.txt`` has no ``Tr``, as that
-    of the downloads of images, there is no lidar: the base is the vehicle, which is at camera 0 then.
+    base, and the vehicle too: its axes point as the axes of a vehicle. The world is the place of the lidar at the
+    start of the sequence. (KITTI has the poses of camera 0.) If ``calib.txt`` has no ``Tr``, as in the downloads
+    of images, there is no lidar: the base is the vehicle, which is at camera 0 then.
 
-    A sequence has as many frames as ``times.txt`` and the poses have lines. What is requested must be there for
-    each of them.
+    A sequence has as many frames as ``times.txt`` and the poses have lines. Each must have all requested files.
 
     Example::
 
@@ -287,12 +286,12 @@ class KittiOdometryProvider(DrivingProvider):
 
         Args:
             root: The folder with ``sequences`` and ``poses``.
-            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+            **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
                 `DrivingProvider`.
 
         Raises:
-            FileError: There are no sequences with poses, or a file cannot be read or is not as it should be.
-            SettingError: The data set lacks what is requested, or frames do.
+            FileError: There are no sequences with poses, or a file cannot be read or is damaged.
+            SettingError: The data set, or a frame, lacks a requested part.
         """
         top = Path(file_path(root, "root")).absolute()
         names = sorted(path.stem for path in (top / "poses").glob("[!.]*.txt"))
@@ -481,8 +480,7 @@ _EARTH_RADIUS_M = 6378137.0
 class KittiTrackingProvider(DrivingProvider):
     """KITTI tracking: cameras, lidar, the poses of the vehicle, and boxes with tracks.
 
-    The files, relative to the root (the folder ``training``); of the cameras and the points, those that are
-    there::
+    The files, relative to the root (the folder ``training``); cameras and points may be missing::
 
         calib/0000.txt, label_02/0000.txt, oxts/0000.txt
         image_02/0000/000000.png, image_03/0000/..., velodyne/0000/000000.bin
@@ -494,8 +492,8 @@ class KittiTrackingProvider(DrivingProvider):
     of the sequence as its origin.
 
     - ``location`` of KITTI is the center of the lower face, in coordinates of the rectified camera 0, and
-      ``rotation_y`` turns about its y, which points down: here, ``centers`` are those of the box, ``yaws`` are
-      about z. Velocities are not known.
+      ``rotation_y`` turns about its y, which points down: here, ``centers`` are in the middle of the box, ``yaws``
+      are about z. Velocities are not known.
     - ``visibilities``: 4, 3, 1 for KITTI's fully visible, partly and largely occluded; 0 for unknown.
     - ``attributes``: whether the image cuts the object off (``truncated`` of KITTI), see `attribute_names`.
     - ``boxes_2d`` are of ``image_02``; areas that are ``DontCare`` are only there, with category and row -1,
@@ -521,12 +519,12 @@ class KittiTrackingProvider(DrivingProvider):
             root: The folder with ``calib``.
             with_poses: Whether there are poses of the vehicle (``oxts``). If not, the vehicle stays at the origin:
                 futures and earlier points are then of no use.
-            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+            **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
                 `DrivingProvider`.
 
         Raises:
-            FileError: There are no sequences, or a file cannot be read or is not as it should be.
-            SettingError: The data set lacks what is requested.
+            FileError: There are no sequences, or a file cannot be read or is damaged.
+            SettingError: The data set lacks a requested part.
         """
         top = Path(file_path(root, "root")).absolute()
         with_poses = flag(with_poses, "with_poses")

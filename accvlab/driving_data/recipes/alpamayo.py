@@ -59,7 +59,7 @@ class AlpamayoSettings(parts.RecipeSettings):
         num_future_steps: Places of the vehicle after it.
         time_step: Seconds between them.
         image_times: Times of the images, seconds from t0, ascending.
-        camera_numbers: Numbers of the cameras, by name; samples have those of the provider.
+        camera_numbers: Numbers of the cameras, by name; samples have the cameras of the provider.
         output_hw: Height and width to which images are resized, each axis separately; None: not at all.
         calibration: Whether there are calibrations.
     """
@@ -76,7 +76,7 @@ class AlpamayoSettings(parts.RecipeSettings):
     calibration: bool = parts.setting(False, checks.flag)
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
+        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
         first = 1 - self.num_history_steps
         fields: DrivingFieldSettings = {
             "boxes": False,

@@ -40,7 +40,7 @@ def batch_view(
 ) -> SceneView:
     """Take what can be shown out of a batch of a recipe; give it to `show` or `save_recording`.
 
-    Boxes are those that the model learns, and they are drawn with the projection matrices that it is given.
+    Boxes are the labels of the model, drawn with the projection matrices of its input.
 
     Args:
         batch: A batch of the recipe's loader.
@@ -49,10 +49,10 @@ def batch_view(
         frame: Number of the frame of a queue. Where the model learns the boxes of the last one only, the others
             have none.
         camera_names: Names of the cameras.
-        ahead: Where the vehicle looks, along x and y of the lidar; that of nuScenes looks along y.
+        ahead: Direction of the vehicle in x and y of the lidar; for nuScenes, it is along y.
 
     Raises:
-        SettingError: The batch is that of another recipe, or has no such sample.
+        SettingError: The batch is from another recipe, or has no such sample.
     """
     if not isinstance(settings, Settings):
         raise SettingError(f"`settings` must be those of a recipe, got {type(settings).__name__}.")

@@ -190,7 +190,7 @@ class QueueSampler(RandomAccessSampler):
         return attrs.evolve(planned, indices=planned.indices * self._queue_length + left_out.astype(np.int64))
 
     def describe(self) -> Description:
-        """What the order depends on."""
+        """Settings on which the order depends."""
         own: Description = {"sampler": type(self).__name__, "queue_length": self._queue_length}
         return {**self._frames.describe(), **own, "queue_seed": self._frames.seed, "num_samples": self.num_samples}
 
@@ -200,7 +200,7 @@ _OF_IMAGES = ("lidar2img", "lidar2cam")
 
 @attrs.frozen(kw_only=True)
 class BEVFormerSettings(parts.DetectorSettings):
-    """The configuration of BEVFormer's data. The defaults are those of ``bevformer_tiny``.
+    """The configuration of BEVFormer's data, by default of ``bevformer_tiny``.
 
     Batches in training, of B queues of Q frames and C cameras::
 
@@ -243,7 +243,7 @@ class BEVFormerSettings(parts.DetectorSettings):
             - where a frame is repeated, at the beginning of the data set, its entries are one array, which is
               changed once for each of them.
 
-            Otherwise, queues stay in their scene, and repeat its first frame where it is too short; a repeated
+            Otherwise, queues stay in their scene, and repeat its first frame if it is too short; a repeated
             frame restarts the memory (``prev_bev_exists`` is False), so nothing is seen twice;
             ``can_bus[3:7]`` is the orientation, w first and not negative; differences of headings are in
             [-180, 180).
@@ -289,7 +289,7 @@ class BEVFormerQueues(FrameQueues):
     """Sample ``frame * queue_length + left_out`` is the queue that leads to a frame.
 
     ``left_out``, from 0 for the oldest, is the one of the ``queue_length`` frames before that is not in it.
-    Each frame of a queue is loaded once. Images of all frames are one array, those of the oldest frame first.
+    Each frame of a queue is loaded once. Images of all frames are one array, the oldest frame first.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ class BEVFormerQueues(FrameQueues):
         is_training: bool = True,
         extra_fields: Sequence[str] = (),
     ) -> None:
-        """Wrap a `DrivingProvider`; ``extra_fields`` are those of the last frame that the queue has as well.
+        """Wrap a `DrivingProvider`; the queue also has the ``extra_fields`` of its last frame.
 
         Raises:
             SettingError: It lacks something.

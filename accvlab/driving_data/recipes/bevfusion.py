@@ -61,7 +61,7 @@ class BEVMasks:
 
 @attrs.frozen(kw_only=True)
 class BEVFusionSettings(parts.AugmentedSettings):
-    """The configuration of BEVFusion; the defaults are those of its camera and lidar detector.
+    """The configuration of BEVFusion, by default of its camera and lidar detector.
 
     Batches, of B frames and C cameras; all matrices float32::
 
@@ -82,7 +82,7 @@ class BEVFusionSettings(parts.AugmentedSettings):
 
     Attributes:
         images: ``augment2d``, drawn for each image; in evaluation the mean of each range.
-        output_hw: Another height and width than those of ``images``, see `ImageAugmentation.with_output`.
+        output_hw: Height and width in place of the ones of ``images``, see `ImageAugmentation.with_output`.
         num_sweeps: ``sweeps_num``.
         num_loaded_sweeps: In training, ``num_sweeps`` are drawn among so many; the newest ones in evaluation.
         age_column: Which column of the points becomes the age of the sweep; None for a new one.
@@ -95,15 +95,15 @@ class BEVFusionSettings(parts.AugmentedSettings):
             the scaling, meters.
         flip_prob: Probability that the scene is mirrored in x, and in y.
         point_cloud_range: Points, and centers of boxes in x and y, on it or beyond are left out.
-        masks: What is drawn as masks; None for none.
+        masks: Map lines, areas and boxes that are drawn as masks; None for none.
         classes: ``object_classes``: the order of ``gt_labels_3d``.
         box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (as there) or "l,w,h,yaw".
         mean: Of red, green, blue.
         std_dev: Of red, green, blue.
-        emulates_reference: Whether z of boxes is that of the center, although the boxes of the published code have
+        emulates_reference: Whether z of boxes is at the center, although the boxes of the published code have
             it at the bottom: its converter and its data set disagree, so boxes are half their height too high.
-            Otherwise z is that of the bottom.
-        key: What the draws are held constant over.
+            Otherwise z is at the bottom.
+        key: Scope in which the draws are constant.
     """
 
     model = "BEVFusion"
@@ -127,7 +127,7 @@ class BEVFusionSettings(parts.AugmentedSettings):
     key: DrawKey = "sample"
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
+        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
         num_sweeps = max(self.num_sweeps, self.num_loaded_sweeps) if is_training else self.num_sweeps
         fields: DrivingFieldSettings = {"lidar": True, "reference": "lidar"}
         if self.num_sweeps:
@@ -143,8 +143,8 @@ class BEVFusionSettings(parts.AugmentedSettings):
 class BEVFusionFormatter(parts.AugmentedFrameFormatter):
     """Makes what BEVFusion takes of a frame of a `DrivingProvider`: all but the images, which stay files.
 
-    In training it draws the augmentation of each image, and that of the scene, which moves points, boxes, and
-    lines: turned, shifted, scaled, mirrored.
+    In training it draws the augmentation of each image, and the augmentation of the scene, which rotates, shifts,
+    scales and mirrors points, boxes, and lines.
     """
 
     draws_for_each_camera = True

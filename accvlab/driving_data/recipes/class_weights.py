@@ -39,8 +39,8 @@ def class_balanced_weights(
             sequence of lists, tuples, sets or arrays ``(num_labels,)`` of labels: a label that is in a list
             twice counts once.
         power: From 0 on.
-        weight_without_label: Weight of a sample that has no label (an empty list, or None), relative to the
-            mean weight of those that have one: 0 to never draw it, 1 to draw it as often as others.
+        weight_without_label: Weight of a sample without a label (an empty list, or None), relative to the mean
+            weight of samples with labels: 0 to never draw it, 1 to draw it as often as others.
 
     Returns:
         ``(N,)`` float64, the sum is 1.

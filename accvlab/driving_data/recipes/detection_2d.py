@@ -41,7 +41,7 @@ _OF_OBJECTS = ("center", "offset", "height_width", "is_active")
 class Detection2DSettings(parts.AugmentedSettings):
     """How images and training targets are made.
 
-    The images of all cameras are samples of their own: those of frame b are at ``b * C ... b * C + C - 1``.
+    The image of each camera is its own sample: frame b has the samples ``b * C ... b * C + C - 1``.
     Batches, of B frames, C cameras, M objects at most, as of CenterNet::
 
         input              (B * C, 3, H, W) float32
@@ -59,7 +59,7 @@ class Detection2DSettings(parts.AugmentedSettings):
 
     Attributes:
         images: How images are augmented in training; without rotation and ``crop_x_range``.
-        output_hw: Another height and width than those of ``images``; multiples of ``stride``.
+        output_hw: Height and width in place of the ones of ``images``; multiples of ``stride``.
         stride: Pixels of the image per pixel of the heatmap.
         classes: The order of the heatmaps.
         max_objects: Objects of an image, at most; the first ones, in the order of the data set. Shape of what is
@@ -69,7 +69,7 @@ class Detection2DSettings(parts.AugmentedSettings):
         distorts_colors: Whether colors are distorted in training (`PhotoMetricDistorter`).
         mean: Of red, green, blue.
         std_dev: Of red, green, blue.
-        key: What the draws are held constant over; ``"rig"``: all cameras of a frame are changed alike.
+        key: Scope in which the draws are constant; ``"rig"``: all cameras of a frame are changed alike.
     """
 
     model = "2D detection"
@@ -96,14 +96,14 @@ class Detection2DSettings(parts.AugmentedSettings):
         return height // self.stride, width // self.stride
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
+        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
         if not is_training:
             return {"boxes": False}
         return {"boxes_2d": True, "classes": tuple(self.classes)}
 
 
 class Detection2DFormatter(parts.FrameFormatter):
-    """Keeps of a frame of a `DrivingProvider` what a detector in images takes: images, and their objects.
+    """Turns a frame of a `DrivingProvider` into the inputs of a detector in images: images, and their objects.
 
     Each camera has ``image``, ``output_from_image`` ``(3, 3)``, an identity that later steps change, and in
     training ``objects`` with ``boxes``, ``depths`` and ``labels``, -1 for objects of no class.

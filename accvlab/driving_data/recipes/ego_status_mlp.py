@@ -47,7 +47,7 @@ class EgoStatusSettings(parts.RecipeSettings):
 
 
 class EgoStatusSamples(FrameQueues):
-    """States and trajectories of the scenes of a `NavsimProvider`; those of a batch are computed at once."""
+    """States and trajectories of the scenes of a `NavsimProvider`, computed for a batch at once."""
 
     _provider: NavsimProvider
 

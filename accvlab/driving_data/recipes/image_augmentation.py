@@ -68,14 +68,14 @@ def _hw(value: object) -> tuple[int, int]:
 
 @attrs.frozen
 class ImagePlan:
-    """What is done to the images of a camera.
+    """Changes of the images of a camera.
 
     Attributes:
         scaled_hw: Height and width that the whole image is resized to, whole pixels.
         corner: Row and column of it where the output begins; beyond the image, the output is black.
         is_flipped: Whether the crop is mirrored.
         rotation_deg: By how much it is rotated then, counter-clockwise, about its middle.
-        scale: The factor that was drawn: that of the matrix.
+        scale: The drawn factor, as in the matrix.
         output_hw: Height and width of the output.
     """
 
@@ -116,9 +116,9 @@ class ImageAugmentation:
     Attributes:
         output_hw: ``final_dim``: height and width of the output.
         scale_range: ``resize_lim``: least and greatest factor, pixels of the output per pixel of the file. None:
-            what fills the output, as in evaluation. The defaults of recipes (StreamPETR, SparseDrive, Sparse4D,
-            BEVFusion) are those of the published configurations, for images of 1600 x 900: for 800 x 450, they
-            must be doubled. Images that leave more than 15 % of the output black on average are refused.
+            the factor that fills the output, as in evaluation. The defaults of recipes (StreamPETR, SparseDrive,
+            Sparse4D, BEVFusion) come from the published configurations, for images of 1600 x 900: for 800 x 450,
+            double them. Images that leave more than 15 % of the output black on average are refused.
         bottom_crop_range: ``bot_pct_lim``: least and greatest part of the height that is left out at the bottom.
         crop_x_range: Least and greatest place of the crop in x; 0 is the left end, 1 the right end.
         flip_prob: Probability that an image is mirrored.
@@ -146,7 +146,7 @@ class ImageAugmentation:
         return tuple(self.rotation_range_deg) != (0.0, 0.0)
 
     def for_evaluation(self) -> ImageAugmentation:
-        """Get the same without chance: what fills the output, the middle, not mirrored, not rotated."""
+        """Get the same without randomness: scaled to fill the output, from the middle, not mirrored or rotated."""
         mean = sum(self.bottom_crop_range) / 2
         return ImageAugmentation(
             output_hw=self.output_hw,
@@ -565,7 +565,7 @@ class UnclippedPhotometricDistorter(PixelStep):
             contrast_range: Least and greatest factor.
             saturation_range: Least and greatest factor of the saturation.
             hue_range_deg: Least and greatest angle of the hue, degrees.
-            key: What the draws are held constant over.
+            key: Scope in which the draws are constant.
 
         Raises:
             SettingError: A range is not of this form.

@@ -37,7 +37,7 @@ class MapSource(Protocol):
 
 @attrs.frozen
 class RasterClass:
-    """What is painted as one class.
+    """Map objects that are painted as one class.
 
     Attributes:
         kind: ``"polygon"`` or ``"line"``, of the map; or ``"box"``.

@@ -23,7 +23,7 @@ def _columns(columns: slice | int | list[int], doc: str) -> property:
 
 
 class LidarBoxes:
-    """3D boxes with what models use of ``LiDARInstance3DBoxes``; its numbers, in its order.
+    """3D boxes with the methods of ``LiDARInstance3DBoxes`` that models use; the same numbers, in the same order.
 
     Attributes:
         tensor: ``(n, 9)``: x, y, z of the bottom, length, width, height, yaw, velocity x, y.
@@ -33,7 +33,7 @@ class LidarBoxes:
     with_yaw = True
 
     def __init__(self, tensor: torch.Tensor, box_dim: int = 9, with_yaw: bool = True, **_: object) -> None:
-        """Hold boxes; other arguments are those of the class that it replaces."""
+        """Hold boxes; other arguments of the replaced class are ignored."""
         self.tensor = tensor.reshape(-1, box_dim)
         self.box_dim = box_dim
 
@@ -124,8 +124,8 @@ def as_mmdet(batch: Batch, device: torch.device | str | None = None) -> Batch:
     """Make the arguments of ``forward`` from a batch of a recipe, as mmcv's ``scatter`` passes them.
 
     Training: ``model(return_loss=True, **as_mmdet(batch))``; evaluation: ``return_loss=False``. Boxes of
-    StreamPETR and BEVFormer are `LidarBoxes`. ``img_metas`` hold what the models use, and ``sample_token`` and
-    ``is_padding``, to gather results; neither names of files nor the size of the files.
+    StreamPETR and BEVFormer are `LidarBoxes`. ``img_metas`` hold the entries that the models use, and
+    ``sample_token`` and ``is_padding``, to gather results; neither names of files nor the size of the files.
 
     A camera without labels has ``gt_bboxes`` of shape (0, 4); in the published code also (0,).
 

@@ -111,20 +111,21 @@ def _frames(frames: DrivingProvider, settings: RecipeSettings, **of_samples: Any
 
 @attrs.frozen(kw_only=True)
 class Recipe:
-    """What the loader of a model is made of; one builder for all models. Change one with ``attrs.evolve``.
+    """Parts of the loader of a model; one builder for all models. Change one with ``attrs.evolve``.
 
     Attributes:
         settings: Class of the settings.
         chain: Makes the steps.
         as_batch: Gives a batch, with stacked cameras, the names and axes of the model.
-        listed: Fields that come as lists, since samples differ in shape; those that are there.
+        listed: Names of fields whose shapes differ between samples; the batch has a list of arrays for each that
+            exists.
         unchecked: Settings among ``provider_fields`` that a provider may have otherwise.
         labels_any_boxes: Whether there are labels wherever the provider has boxes, also in evaluation.
         needs_cameras: Whether the provider must have cameras.
         can_reduce: Whether JPEGs can be decoded at less than their size (``reduced_decoding``).
-        source: Makes the provider of the samples, of that of the frames, the settings, ``is_training``,
-            ``extra_fields`` and ``seed``.
-        training_order: Makes the sampler for training, of the settings, the provider of the samples and the seed.
+        source: Function ``(frames, settings, is_training, extra_fields, seed)`` that returns the provider of
+            samples, e.g. of queues of frames.
+        training_order: Function ``(settings, provider of samples, seed)`` that returns the sampler for training.
         evaluation_order: Makes the sampler for evaluation.
     """
 
@@ -222,7 +223,7 @@ class Recipe:
             extra_steps: Steps of your own.
 
         Raises:
-            SettingError: The provider lacks what is needed; the message lists all of it.
+            SettingError: The provider lacks required fields; the message lists them.
         """
         settings, extra = self.checked_settings(settings), extra_steps or ExtraSteps()
         if reduced_decoding and not self.can_reduce:
@@ -259,7 +260,7 @@ class Recipe:
     ) -> SampleDataGroup:
         """Get the format of the samples that the model expects, before `as_batch` gives a batch its names.
 
-        Arguments and errors are those of `steps`.
+        For arguments and errors, see `steps`.
 
         Example::
 
@@ -310,11 +311,11 @@ class Recipe:
             reduced_decoding: As for `steps`.
             extra_fields: As for `steps`.
             extra_steps: As for `steps`.
-            ragged: As for `DataLoader`; a dict is about further fields than those of the recipe.
+            ragged: As for `DataLoader`; a dict is for fields that the recipe does not have.
             **arguments: Other arguments of `DataLoader`.
 
         Raises:
-            SettingError: The provider lacks what is needed, or an argument is out of its range, or is a setting.
+            SettingError: The provider lacks required fields, or an argument is out of its range, or is a setting.
         """
         settings = self.checked_settings(settings)
         for name in arguments.keys() & attrs.fields_dict(type(settings)).keys():

@@ -20,7 +20,7 @@ from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
     checks,
 )
-from accvlab.dali_pipeline_framework.checks import instance, number_list, valid
+from accvlab.dali_pipeline_framework.checks import instance, number_list, shown, valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, SettingError
 from accvlab.dali_pipeline_framework.extension import get_numpy_type_for_dali_type, image_size
@@ -28,7 +28,7 @@ from accvlab.dali_pipeline_framework.sample_data import GroupFormat, LeafFormat
 
 from ..datasets import DrivingProvider
 from ..datasets.driving.array_types import Array, Bool, Float32, Float64, Int64, UInt8
-from ..datasets.driving.driving_fields import DrivingFieldSettings
+from ..datasets.driving.driving_fields import DrivingFieldSettings, checked_classes
 from ..datasets.infos.info_forms import CATEGORIES
 from ..datasets.nuscenes.splits import DETECTION_CLASSES
 from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
@@ -70,6 +70,18 @@ def mapping_setting(default: Mapping[str, Any]) -> Any:
     return attrs.field(default=default, converter=_without_proxy, validator=valid(instance, cls=Mapping))
 
 
+def class_list(classes: Sequence[str], name: str = "classes") -> tuple[str, ...]:
+    """Get names of classes, whose order is that of the labels; ``name`` is that of the setting.
+
+    Raises:
+        SettingError: They are no list of names, or one is there twice.
+    """
+    names = checked_classes(classes, name)
+    if not isinstance(names, tuple) or not names:
+        raise SettingError(f"`{name}` must be a list of names, got {shown(classes)}.")
+    return names
+
+
 def point_cloud_range(value: object, name: str) -> None:
     """Refuse what are not least and greatest x, y, z."""
     number_list(value, name, "least and greatest x, y, z: 6 numbers", count=6)
@@ -84,7 +96,7 @@ class RecipeSettings(ABC):
 
     @abstractmethod
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
+        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
 
 
 @attrs.frozen(kw_only=True)
@@ -97,7 +109,7 @@ class DetectorSettings(RecipeSettings):
         std_dev: Of red, green, blue.
     """
 
-    classes: Sequence[str] = CLASSES
+    classes: Sequence[str] = attrs.field(default=CLASSES, converter=class_list)
     mean: Sequence[float] = MEAN
     std_dev: Sequence[float] = STD_DEV
 
@@ -112,7 +124,7 @@ class AugmentedSettings(DetectorSettings):
 
     Attributes:
         images: How images are augmented in training.
-        output_hw: Another height and width of the output than that of ``images``, see
+        output_hw: Height and width of the output, in place of the size in ``images``, see
             `ImageAugmentation.with_output`.
     """
 
@@ -235,7 +247,7 @@ def text_of(value: str | UInt8) -> str:
 
 @attrs.frozen
 class Request:
-    """What steps are made for.
+    """Conditions for which steps are made.
 
     Attributes:
         settings: The settings of the recipe.
@@ -255,7 +267,7 @@ class Request:
 
 
 class Chain(NamedTuple):
-    """The steps of a recipe: on each frame; what decodes and augments images; and what follows."""
+    """The steps of a recipe: on each frame; to decode and augment images; and after that."""
 
     frames: Sequence[PipelineStepBase]
     images: Sequence[PipelineStepBase]

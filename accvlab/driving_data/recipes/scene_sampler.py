@@ -22,7 +22,7 @@ Lengths: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
 def split_lengths(sequence_lengths: Lengths, split: int | str) -> list[int]:
     """Lengths of the pieces of sequences that are cut, as by ``seq_split_num``.
 
-    A sequence of ``n`` frames is cut into pieces of ``ceil(n / split)``; the last one is what is left. A short
+    A sequence of ``n`` frames is cut into pieces of ``ceil(n / split)``; the last one has the rest. A short
     sequence may give fewer pieces than ``split``.
 
     Args:
@@ -45,9 +45,9 @@ def split_lengths(sequence_lengths: Lengths, split: int | str) -> list[int]:
 class SceneSampler(RandomAccessSampler):
     """Slots play scenes in the order of time, and no scene is cut, whatever the number of slots.
 
-    Scenes are assigned in their order, each to the slot that is ready first. What fills a slot without a scene, or
-    after its last one, is marked as padding: it repeats the slot's last frame, or the first of the data set.
-    `StreamingSequenceSampler` does the same, but cuts scenes where there are more slots than scenes.
+    Scenes are assigned in their order, each to the slot that is ready first. A slot without a scene, or after its
+    last one, repeats its last frame, or the first of the data set, marked as padding. `StreamingSequenceSampler`
+    does the same, but cuts scenes if there are more slots than scenes.
     """
 
     has_slots = True
@@ -87,7 +87,7 @@ class SceneSampler(RandomAccessSampler):
         return PlannedBatch(samples, is_over, scenes, frames, is_first=frames == 0, is_last=is_last)
 
     def describe(self) -> Description:
-        """What the order depends on."""
+        """Settings on which the order depends."""
         return {**RandomAccessSampler.describe(self), "sequence_lengths": self._lengths.tolist()}
 
     def _dealt(self) -> list[Int64]:

@@ -36,14 +36,14 @@ _IMAGES = ImageAugmentation(scale_range=(0.40, 0.47), rotation_range_deg=(-5.4, 
 
 @attrs.frozen(kw_only=True)
 class SparseDriveSettings(parts.StreamedSettings):
-    """The configuration of SparseDrive; the defaults are those of ``sparsedrive_small_stage2``.
+    """The configuration of SparseDrive, by default of ``sparsedrive_small_stage2``.
 
-    Batches in training have the keys that ``forward_train`` takes, and those of its ``img_metas`` (``T_global``,
-    ``T_global_inv``, ``instance_id``). `as_mmdet` makes its arguments of them.
+    Batches in training have the keys that ``forward_train`` takes, and the keys of its ``img_metas``
+    (``T_global``, ``T_global_inv``, ``instance_id``). `as_mmdet` turns them into its arguments.
 
     Attributes:
         images: ``data_aug_conf``, of images.
-        output_hw: Another height and width than those of ``images``, see `ImageAugmentation.with_output`.
+        output_hw: Height and width in place of the ones of ``images``, see `ImageAugmentation.with_output`.
         rotation_3d_range: ``rot3d_range`` of it, radians.
         has_planning: Whether there are map lines, futures and the state of the vehicle; Sparse4D has none.
         has_map: Whether the data set has map lines; without, samples have none of them.
@@ -58,7 +58,7 @@ class SparseDriveSettings(parts.StreamedSettings):
         distorts: Whether the colors of images are changed at random.
         mean: ``img_norm_cfg``, of RGB.
         std_dev: ``img_norm_cfg``, of RGB.
-        key: What the draws are held constant over but those of the colors; ``"sequence"`` as there
+        key: Scope in which all draws but the colors are constant; ``"sequence"`` as in the published code
             (``keep_consistent_seq_aug``).
         split: ``sequences_split_num``: in training, into how many pieces each scene is cut, or ``"all"``.
     """
@@ -90,7 +90,7 @@ class SparseDriveSettings(parts.StreamedSettings):
         return "SparseDrive" if self.has_planning else "Sparse4D"
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
+        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
         fields: DrivingFieldSettings = {"boxes": is_training}
         if self.has_planning:
             fields |= {"ego_status": not self.zero_ego_status, "num_ego_future_frames": self.num_ego_future_frames}

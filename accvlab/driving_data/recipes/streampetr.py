@@ -47,7 +47,7 @@ def visible_boxes(
         boxes: ``(M, 4)``, x1, y1, x2, y2, pixels of the file.
         centers: ``(M, 2)``, pixels of the file; limited to the output, too.
         depths: ``(M,)``.
-        plan: What is done to the image.
+        plan: Changes of the image.
         min_size: Least width and height, pixels of the output.
 
     Returns:
@@ -94,10 +94,10 @@ class QueueProvider(FrameQueues):
 
     A window has ``length`` of the last ``length + num_random_frames`` frames: always the last one, and the others
     without ``num_random_frames`` that are chosen at random. Windows go over the borders of scenes; ``is_first`` of
-    a frame says whether its scene differs from that of the frame before. Before the first frame of the data set,
-    this one is repeated.
+    a frame says whether its scene differs from the scene of the frame before. Before the first frame of the data
+    set, this one is repeated.
 
-    The choice for window ``i`` is that of Python's generator with the seed ``seed + i``, in each epoch the same.
+    Python's generator with the seed ``seed + i`` chooses for window ``i``, in each epoch the same.
     """
 
     def __init__(
@@ -162,26 +162,30 @@ class QueueProvider(FrameQueues):
 _IMAGES = ImageAugmentation(scale_range=(0.38, 0.55))
 
 
+def _image_classes(classes: Sequence[str]) -> tuple[str, ...]:
+    return parts.class_list(classes, "image_classes")
+
+
 @attrs.frozen(kw_only=True)
 class StreamPETRSettings(parts.StreamedSettings):
-    """The configuration of StreamPETR; the defaults are those of ``stream_petr_r50_flash_704``.
+    """The configuration of StreamPETR, by default of ``stream_petr_r50_flash_704``.
 
     Batches in training have the keys that ``forward_train`` takes, with an axis of frames after the axis of
     samples. `as_mmdet` makes its arguments of them.
 
     Attributes:
         images: ``ida_aug_conf``.
-        output_hw: Another height and width than those of ``images``, see `ImageAugmentation.with_output`.
+        output_hw: Height and width in place of the ones of ``images``, see `ImageAugmentation.with_output`.
         bev_rotation_range: ``rot_range`` of ``GlobalRotScaleTransImage``, radians.
         bev_scale_range: ``scale_ratio_range``.
         bev_translation_std: ``translation_std``, meters, along x, y, z.
         point_cloud_range: ``point_cloud_range``; boxes whose center is beyond it in x or y are left out.
         classes: ``class_names``: the order of ``gt_labels_3d``.
-        image_classes: The order of ``gt_labels``, the labels in the images: that of the converter.
+        image_classes: The order of ``gt_labels``, the labels in the images, as in the converter.
         min_box_size_px: Least width and height of a box in an image.
         mean: ``img_norm_cfg``, of RGB.
         std_dev: ``img_norm_cfg``, of RGB.
-        key: What the draws are held constant over; ``"sample"`` as there: each frame has its own.
+        key: Scope in which the draws are constant; ``"sample"`` as in the published code: each frame has its own.
         queue_length: In training, None: one frame per slot and step, in the order of time (``seq_mode``). A
             number: windows of so many frames that end at each frame (``queue_length``), shuffled and not cut.
         num_random_frames: ``random_length``: so many frames are left out of a longer window at random.
@@ -198,7 +202,7 @@ class StreamPETRSettings(parts.StreamedSettings):
     point_cloud_range: Sequence[float] = parts.setting(
         (-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), parts.point_cloud_range
     )
-    image_classes: Sequence[str] = parts.CLASSES_OF_CONVERTERS
+    image_classes: Sequence[str] = attrs.field(default=parts.CLASSES_OF_CONVERTERS, converter=_image_classes)
     min_box_size_px: float = parts.setting(2.0, checks.number, at_least=0)
     key: DrawKey = "sample"
     queue_length: int | None = None
@@ -216,7 +220,7 @@ class StreamPETRSettings(parts.StreamedSettings):
             )
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` that make it deliver what is needed, but its ``cameras``."""
+        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
         fields: DrivingFieldSettings = {"boxes": is_training}
         if is_training:
             fields |= {"boxes_2d": True, "classes": tuple(self.classes), "min_points": 1}
@@ -226,8 +230,8 @@ class StreamPETRSettings(parts.StreamedSettings):
 class StreamPETRFormatter(parts.AugmentedFrameFormatter):
     """Makes what StreamPETR takes of a frame of a `DrivingProvider`: all but the images, which stay files.
 
-    In training it draws the augmentation of the images, and that of the scene: boxes, matrices and poses are
-    turned, scaled and moved.
+    In training it draws the augmentation of the images, and the augmentation of the scene, which rotates, scales
+    and moves boxes, matrices and poses.
     """
 
     _settings: StreamPETRSettings

@@ -69,8 +69,8 @@ class TransFuserSettings(parts.RecipeSettings):
         token, scene            B texts
         place                   position of the sample
 
-    In evaluation, targets are those that the provider has: the trajectory, where scenes have as many frames;
-    agents and map, where it has boxes.
+    In evaluation, targets depend on the provider: the trajectory, if scenes have as many frames; agents and map,
+    if it has boxes.
 
     Attributes:
         crops: See `CROPS`; which cameras are in the panorama, and which part of each.
@@ -118,7 +118,7 @@ class TransFuserSettings(parts.RecipeSettings):
         return round(2 * self.range_m * self.cells_per_meter)
 
     def sensors(self, scene_filter: SceneFilter | None = None) -> dict[str, list[int]]:
-        """``sensors`` of a `NavsimProvider` that make it load what is needed, for scenes of a filter."""
+        """``sensors`` of a `NavsimProvider` with the inputs of the model, for scenes of a filter."""
         current = (scene_filter or SceneFilter()).num_history_frames - 1
         return {name: [current] for name in (*self.crops, "LIDAR_PC")}
 

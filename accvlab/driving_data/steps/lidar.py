@@ -39,19 +39,19 @@ _FloatArray = npt.NDArray[np.float32]
 
 
 class LidarSweepAggregator(ArrayStep):
-    """Joins the points of earlier lidar sweeps to those of the frame, with a column of their age.
+    """Joins the points of earlier lidar sweeps to the points of the frame, with a column of their age.
 
     Sweeps as `DrivingProvider` delivers them: a group for the frame and an array of groups, the newest first, each
     with points ``(P, K)`` float32, a matrix ``(4, 4)`` float64 from the coordinates of its sensor to the reference
     frame, and a time, float64, seconds. As ``LoadPointsFromMultiSweeps`` of MMDetection3D and BEVFusion:
 
-    - Points of the frame come first, with an age of 0, then those of the sweeps, in their order; each with the
-      time of the frame minus that of the sweep. A sweep without points is one that is not there.
+    - Points of the frame come first, with an age of 0, then the points of the sweeps, in their order; their age is
+      the time of the frame minus the time of the sweep. A sweep without points counts as missing.
     - ``num_sweeps`` are used: the newest ones, or as drawn, without repetition and in drawn order.
-    - ``close_distance``: points of sweeps near their sensor, less far than this in x and y both, are left out:
-      those of the vehicle itself. All points of the frame stay.
-    - ``fills_up``: where there are no sweeps at all, the points of the frame serve as all of them, with an age
-      of 0, and without the close ones.
+    - ``close_distance``: points of sweeps near their sensor, less far than this in x and y both, are left out,
+      since they are on the vehicle itself. All points of the frame stay.
+    - ``fills_up``: if there are no sweeps at all, the points of the frame replace each of them, with an age of 0,
+      and without the close ones.
 
     The points of the frame are replaced by all of them, ``(P, K)``, or ``(P, K + 1)`` where ``age_column`` is
     None; the sweeps are removed. Computed in float64, and rounded to float32. The step works on arrays only.
@@ -85,15 +85,15 @@ class LidarSweepAggregator(ArrayStep):
             num_sweeps: Most sweeps that are used; None for all.
             age_column: Number of the column, from 0, that the age replaces; None for a new, last column.
             close_distance: Points of sweeps nearer than this in x and in y are left out, meters.
-            fills_up: Whether the points of the frame serve for sweeps where there are none.
-            selection: ``"newest"``, or ``"drawn"``: at random among those that are there, if there are more than
+            fills_up: Whether the points of the frame replace sweeps if there are none.
+            selection: ``"newest"``, or ``"drawn"``: at random among the existing sweeps, if there are more than
                 ``num_sweeps``.
-            frame: Where the points are then: ``"lidar"``, the coordinates of the sensor in the frame, or
+            frame: Coordinates of the joined points: ``"lidar"``, the coordinates of the sensor in the frame, or
                 ``"reference"``; the matrix of the frame is an identity then.
             point_name: Name of the points in each group.
             matrix_name: Name of the matrix in each group.
             timestamp_name: Name of the time in each group.
-            key: What the draw is held constant over.
+            key: Scope in which the draw is constant.
 
         Raises:
             SettingError: A setting is not of this form.

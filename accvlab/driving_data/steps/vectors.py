@@ -83,7 +83,7 @@ class MapLineVectorizer(ArrayStep):
             num_points: Number of points of each line, at least 2.
             has_orders: Whether all orders are added, or only the given one.
             fill_value: Value of orders that an open line does not have.
-            closing_distance: A line is closed if no coordinate of its last point differs from that of the first by
+            closing_distance: A line is closed if no coordinate of its last point differs from the first by
                 more than this.
 
         Raises:
@@ -165,7 +165,7 @@ Classes: TypeAlias = Sequence[int | Sequence[int]]
 
 
 class BEVMaskAdder(ArrayStep):
-    """Adds masks of what is on the ground, seen from above: one for each class of lines, areas, and boxes.
+    """Adds masks of the ground, seen from above: one for each class of lines, areas, and boxes.
 
     Lines and boxes as `DrivingProvider` delivers them, see there. Added, as ``(masks, cells in x, cells in y)``
     UINT8, 1 where a cell belongs to a class and 0 elsewhere, as BEVFusion has them. Cell ``[i, j]`` is the square
@@ -407,8 +407,8 @@ class FutureTrajectoryAdder(ArrayStep):
             mask_name: Name of the flags of which steps are known.
             present_name: Name of the present places, next to them; None for the vehicle, which is at 0.
             command_name: Name of the command, of the vehicle only; None for no command.
-            right: Where right is: "x" in the frame of nuScenes' lidar, "-y" in that of a vehicle whose x is
-                ahead; or "-x", "y".
+            right: Direction to the right: "x" in the frame of nuScenes' lidar, "-y" in the frame of a vehicle
+                whose x is ahead; or "-x", "y".
             command_distance: How far to the right or left the last known place is for a turn, meters.
 
         Raises:

@@ -50,7 +50,7 @@ class FThetaLens:
         return np.where(is_seen[..., np.newaxis], self.center + radius[..., np.newaxis] * direction, np.nan)
 
     def rays(self, pixels: npt.ArrayLike) -> Array:
-        """Directions ``(..., 3)`` of length 1, in the camera's frame, of what pixels ``(..., 2)`` show."""
+        """Directions ``(..., 3)`` of length 1, in the camera's frame, of pixels ``(..., 2)``."""
         offset = np.asarray(pixels, np.float64) - self.center
         radius = np.hypot(offset[..., 0], offset[..., 1])
         angle = np.polynomial.polynomial.polyval(radius, self.backward)

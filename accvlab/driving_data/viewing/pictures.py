@@ -158,11 +158,12 @@ def show(
         frame: Number of the only frame to show of a clip; negative ones count from the end.
         fields: Names of the fields.
         class_names: Names of the categories of boxes.
-        image_mean: What was subtracted from the channels of a normalized image.
-        image_std: What they were divided by then. Without the two, such images are stretched to their extremes.
-        windows: What the sample is of, if it has windows: boxes are drawn in the frame of their time alone, and
-            that is known by their offsets, or by times of the frames.
-        range_m: How far to see from above; None for what holds all boxes.
+        image_mean: Mean that was subtracted from the channels of a normalized image.
+        image_std: Standard deviation by which they were divided. Without mean and deviation, images are stretched
+            to their extremes.
+        windows: The `Windows` of the sample, if it has some: boxes are drawn in the frame of their time alone,
+            which is known by the offsets, or by times of the frames.
+        range_m: Range of the view from above; None to show all boxes.
 
     Raises:
         SettingError: There is nothing that can be shown, a field cannot be shown, or Matplotlib is missing.

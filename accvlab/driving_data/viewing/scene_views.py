@@ -58,7 +58,7 @@ class CameraView:
     note: str = ""
 
 
-# Whether a camera shows another time than that of the boxes: why it has none.
+# Why a camera has no boxes: it shows another time.
 _WITHOUT_BOXES = {
     True: "(boxes: other time)",
     None: "(no boxes: time of the image unknown, give `windows`)",
@@ -81,7 +81,7 @@ class EgoPath:
 
 @attrs.frozen(eq=False, kw_only=True)
 class SceneView:
-    """What there is to see in a sample. Arrays are in the reference frame, meters.
+    """View of one sample for drawing, in meters in the reference frame.
 
     Attributes:
         title: Where the sample comes from.
@@ -127,7 +127,7 @@ class ViewFields:
     Of clips without ``cameras``, each group with an ``image`` or ``frames`` is a camera, or the sample is one. So
     is each field ``observation.images.<name>`` of LeRobot; its states and actions are numbers.
 
-    The defaults are those of `DrivingProvider`, and of batches that the recipes make of it.
+    The defaults fit `DrivingProvider`, and batches that recipes make of it.
 
     Attributes:
         cameras: Array of groups, one for each camera.
@@ -137,7 +137,7 @@ class ViewFields:
         intrinsics: ``(3, 3)`` or ``(4, 4)`` of a camera.
         camera_from_reference: ``(4, 4)`` of a camera.
         projection: ``(3, 4)`` or ``(4, 4)`` of a camera, reference frame to pixels times depth; used in place of
-            the two where it is there.
+            the two if it exists.
         boxes_2d: Group or field of a camera with ``boxes``.
         heatmap: ``(K, h, w)`` of a camera.
         boxes: Group of the 3D boxes.
@@ -201,14 +201,15 @@ def scene_view(
     Args:
         data: A sample of a provider, or a batch of a loader.
         sample: Number of the sample in a batch.
-        frame: Number of the frame in a clip; negative ones count from the end, that of each camera. Cameras that
-            have fewer frames are left out.
+        frame: Number of the frame in a clip; negative ones count from the end of each camera. Cameras that have
+            fewer frames are left out.
         fields: Names of the fields.
         class_names: Names of the categories of boxes.
-        image_mean: What was subtracted from the channels of a normalized image.
-        image_std: What they were divided by then. Without the two, such images are stretched to their extremes.
-        windows: What the sample is of: says which frame of each camera is at the moment of its boxes. Without it,
-            their times do, the field ``timestamp`` of a camera with one for each frame.
+        image_mean: Mean that was subtracted from the channels of a normalized image.
+        image_std: Standard deviation by which they were divided. Without mean and deviation, images are stretched
+            to their extremes.
+        windows: The `Windows` of the sample, which say which frame of each camera is at the moment of its boxes.
+            Without it, the field ``timestamp`` of a camera does, with a time for each frame.
 
     Raises:
         SettingError: There is nothing that can be shown, or a field cannot be shown.

@@ -717,7 +717,7 @@ def test_help_shows_the_arguments_first() -> None:
     lines = [line.strip(" |") for line in pydoc.plain(pydoc.render_doc(DataLoader)).splitlines()]
     at = lines.index("Args:")
     assert lines[at - 2] == (inspect.getdoc(DataLoader) or "").splitlines()[0]
-    assert lines[at + 1].startswith("source: What to load")
+    assert lines[at + 1].startswith("source: Data provider")
     named = [
         name for name in inspect.signature(DataLoader).parameters if f"    {name}: " in (DataLoader.__doc__ or "")
     ]

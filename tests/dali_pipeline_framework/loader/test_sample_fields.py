@@ -80,12 +80,21 @@ def test_many_differences_are_cut() -> None:
 
 def test_fields_are_plain_values_in_the_state() -> None:
     state = state_of(item(2, more={"y": 1.5}))
-    assert [*state["fields"].items()] == [
-        ("cameras[0].image", "UINT8"),
-        ("cameras[1].image", "UINT8"),
-        ("name", "UINT8"),
-        ("y", "FLOAT64"),
+    assert state["fields"] == [
+        ["cameras[0].image", "UINT8"],
+        ["cameras[1].image", "UINT8"],
+        ["name", "UINT8"],
+        ["y", "FLOAT64"],
     ]
+
+
+def test_a_state_whose_keys_were_sorted_is_the_same() -> None:
+    sample = {"z": 1, **item(2), "a": 2.5}
+    text = json.dumps(state_of(sample), sort_keys=True)
+    assert json.loads(text) == state_of(sample)
+    with loader_of(sample) as loader:
+        loader.load_state_dict(text)
+        assert loader.state_dict() == state_of(sample)
 
 
 @pytest.mark.parametrize("num_values", [16, 4_000, 40_000])

@@ -154,7 +154,9 @@ CASES = {
         ("hw", BOXES, "annotation.pixels"),
     ),
     "sizes": Case(lambda: ImageResizer(None, output_hw=[20, 30], hw_names="hw"), ("hw",)),
-    "sizes of images": Case(lambda: HorizontalFlipper("image", hw_names="hw"), ("image", "hw")),
+    "sizes of images": Case(
+        lambda: HorizontalFlipper("image", hw_names="hw", projection_names=()), ("image", "hw")
+    ),
     "area": Case(
         lambda: BoxAreaFilter("boxes", area_range=(100, 1000), further_names=["categories", "is_kept"]),
         (BOXES, "annotation.categories", "annotation.is_kept"),

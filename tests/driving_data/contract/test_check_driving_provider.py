@@ -136,9 +136,9 @@ CASES = {
     ),
     "microseconds": (
         ("cameras", 1, "timestamp", times(1e6)),
-        r"cameras\[1\].timestamp: must be within 10 s of that of the frame, got .*Give both in seconds",
+        r"cameras\[1\].timestamp: must be within 10 s of the frame's, got .*Give both in seconds",
     ),
-    "time of points": (("lidar", "timestamp", times(1e3)), r"lidar.timestamp: must be within 10 s of that of the"),
+    "time of points": (("lidar", "timestamp", times(1e3)), r"lidar.timestamp: must be within 10 s of the frame's"),
     "first": (("is_first", lambda array: np.array(True)), "is_first: must be whether `frame` is 0"),
 }
 

@@ -214,6 +214,7 @@ class TestImages:
 
         log = ArrowLog()
         log.images["pcam_f0"] = [0, 3, 5, 8]
+        log.camera_metadata["pcam_f0"] |= {"width": 96, "height": 64}
         folder = log.write(tmp_path)
         make_video(folder / "camera.pcam_f0.mp4", 10, "libx264")
         provider = ArrowLogProvider(tmp_path, cameras=["pcam_f0"])

@@ -571,6 +571,7 @@ class TestRefused:
             ),
             ({"metainfo": {"dataset": "waymo", "categories": {}}, "data_list": [{}]}, "is one of Waymo"),
             ({"metainfo": {"dataset": "kitti", "CLASSES": ["Car"]}, "data_list": [{}]}, "KittiTrackingProvider"),
+            ({"metainfo": {"dataset": "Waymo_Open", "CLASSES": ["Car"]}, "data_list": [{}]}, "one of Waymo"),
             ({"Car": [{"name": "Car", "box3d_lidar": [0] * 7}]}, "a database of objects"),
         ],
     )
@@ -590,11 +591,12 @@ class TestRefused:
         with pytest.raises(FileError, match=f"metainfo.*{message}"):
             opened({**pickle_content(SCENES, "mmdet3d_v2"), "metainfo": metainfo})
 
-    @pytest.mark.parametrize("key", ["categories", "classes", "CLASSES"])
+    @pytest.mark.parametrize("key", ["categories", "classes", "CLASSES", "array"])
     def test_categories_in_each_spelling(self, opened, key):
         content = pickle_content(SCENES, "mmdet3d_v2")
         names = content["metainfo"].pop("categories")
-        content["metainfo"][key] = names if key == "categories" else list(names)
+        as_list = np.array([*names]) if key == "array" else [*names]
+        content["metainfo"]["CLASSES" if key == "array" else key] = names if key == "categories" else as_list
         provider = opened(content)
         assert index_of(provider).categories == CATEGORIES
         np.testing.assert_array_equal(index_of(provider).boxes.category, SCENES.boxes.category)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from driving_support.clip_data import write_parquet
 from driving_support.lerobot import FEATURE, FPS, LENGTHS, REAR, TASKS, pack, statistics_of, write_lerobot
+from PIL import Image
 from support.file_server import FileServer
 from support.laws import spread
 from support.optional_packages import has
@@ -830,6 +831,16 @@ def test_gray_of_12_bits_that_is_not_declared_is_refused(tmp_path: Path) -> None
     assert provider.depth_cameras == {}
     with pytest.raises(VideoError, match=rf"'{REAR}' of episode 0, frame 0, .* its pixels are gray of 12 bits"):
         provider.get_data(0)
+
+
+def test_gray_pictures_of_16_bits_are_refused(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    Image.fromarray(np.full((64, 96), 1500, np.uint16)).save(file, "PNG")
+    root = write_lerobot(tmp_path, cameras=(), images=[file.getvalue()] * sum(LENGTHS))
+    message = "images of 'observation.images.top' are gray of 16 bits, as those of depth, and `ImageDecoder` would"
+    with pytest.raises(FileError, match=message):
+        LeRobotProvider(root)
+    assert len(LeRobotProvider(root, fields=["action"])) == 12
 
 
 def test_depth_in_files_of_pictures_is_refused(tmp_path: Path) -> None:

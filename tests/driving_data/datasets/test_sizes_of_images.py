@@ -92,6 +92,15 @@ def test_of_another_size_than_the_calibration(
     assert len(of_product(caught)) == 1
 
 
+def test_of_16_bits(tmp_path: Path) -> None:
+    root = made_drive(tmp_path / "drive", "index")
+    for path in sorted(root.glob("FRONT/*.jpg")):
+        Image.fromarray(np.full((90, 160), 1500, np.uint16)).save(path, "PNG")
+    provider = DrivingProvider(root / "index", root)
+    with pytest.warns(UserWarning, match="images of 'FRONT' are gray of 16 bits, as those of depth: "):
+        provider.get_data(0)
+
+
 def test_that_is_turned_on_decoding(tmp_path: Path) -> None:
     root = made_drive(tmp_path / "drive", "index")
     for path in sorted(root.glob("FRONT/*.jpg")):

@@ -283,6 +283,17 @@ def test_images_of_different_sizes(data: Any, tmp_path: Path) -> None:
         (lambda: ImageAugmentation(output_hw=(0, 5)), "`output_hw`"),
         (lambda: StreamPETRSettings(bev_scale_range=(0, 1)), "`bev_scale_range`"),
         (lambda: SparseDriveSettings(depth_strides=(0,)), "`depth_strides`"),
+        (lambda: SparseDriveSettings(classes="car"), "`classes` must be a list of names, got one: write ['car']"),
+        (
+            lambda: SparseDriveSettings(classes={"car"}),
+            "`classes` must be a list of names, or a mapping of them, got",
+        ),
+        (lambda: SparseDriveSettings(classes=()), "`classes` must be a list of names, got ()"),
+        (
+            lambda: StreamPETRSettings(classes=("car", "car")),
+            "`classes` may name a class once only, got several times",
+        ),
+        (lambda: StreamPETRSettings(image_classes=("car", "car")), "`image_classes` may name a class once only"),
         (lambda: SparseDriveSettings(circle_range=0), "`circle_range`"),
     ],
 )

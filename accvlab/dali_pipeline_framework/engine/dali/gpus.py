@@ -123,7 +123,7 @@ def why_gpu_is_unusable(device_id: int, *, uses_torch: bool = False, decodes_vid
 
 
 def require_usable_gpu(device_id: int | None, *, uses_torch: bool = False) -> None:
-    """Refuse a GPU that is there and cannot be used; one that is not there is another matter.
+    """Refuse an existing GPU that cannot be used; a missing one is not refused here.
 
     Raises:
         DeviceError: DALI, or PyTorch where it is to be used, is not made for this GPU or its driver.

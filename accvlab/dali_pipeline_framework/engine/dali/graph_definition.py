@@ -406,7 +406,7 @@ class GraphInspection:
                 self.to_cpu_users.setdefault(step, {})[_function_name(operator)] = None
 
     def describe_python(self, step: str) -> str:
-        """Describe that a step has Python compute in the graph, to be appended; empty where it has not."""
+        """Describe that a step has Python compute in the graph, to be appended; empty if it has not."""
         if step not in self.python_users:
             return ""
         is_copied = _TRANSFER_TO_CPU in self.to_cpu_users.get(step, ())

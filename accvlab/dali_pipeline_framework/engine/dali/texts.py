@@ -117,7 +117,7 @@ def is_about_lost_gpu(error: BaseException | None) -> bool:
 
 
 def number_in_batch(error: BaseException) -> int | None:
-    """The number of the sample in its operator's batch, from 0, that a report names; None where it names none."""
+    """The number of the sample in its operator's batch, from 0, that a report names; None if it names none."""
     found = re.search(rf"{SAMPLE_NUMBER}(\d+)", dali_cause(error))
     return None if found is None else int(found[1])
 

@@ -99,7 +99,7 @@ def _write_batch(name: str, text_of: Callable[[Array], str], samples: Sequence[A
 
 
 def get_mapped(val: object, mapping: Mapping[Any, Any], encapsulate: bool = False) -> Any:
-    """Replace labels by what they map to.
+    """Replace labels by the numbers of a mapping.
 
     Args:
         val: One label, or a list or tuple of labels of any depth.

@@ -148,7 +148,7 @@ class VisibleBboxSelector(ArrayStep):
         depths_field_name: Name | None = None,
         minimum_bbox_size: float | None = None,
     ) -> None:
-        """Create the step; each name must occur exactly once in what it is applied to.
+        """Create the step; each name must occur exactly once in the group that it is applied to.
 
         Args:
             bboxes_field_name: Name of the boxes.
@@ -162,7 +162,7 @@ class VisibleBboxSelector(ArrayStep):
             minimum_bbox_size: Least length of both sides, in pixels; needed for small boxes.
 
         Raises:
-            SettingError: Not exactly one image size, nothing to check, or what a check needs is missing.
+            SettingError: Not exactly one image size, nothing to check, or a field for a check is missing.
         """
         self._bboxes_field_name = field_name(bboxes_field_name, "bboxes_field_name")
         self._resulting_mask_field_path = normalized_path(resulting_mask_field_path)
@@ -362,8 +362,8 @@ class PointCloudRangeFilter(FieldStep):
             further_names: Name or names of further fields to filter, next to the points.
 
         Raises:
-            SettingError: The range is not two lists of numbers of one length, or a number of the first is above
-                that of the second.
+            SettingError: The range is not two lists of numbers of one length, or a lower limit is above its upper
+                limit.
         """
         self._point_names = required_names(point_names, "point_names")
         self._limits = PointLimits.checked_range(point_range, "point_range")

@@ -630,12 +630,12 @@ class AffineTransformer(ResamplingStep):
                 images are transformed.
             projection_matrix_field_names: Name or names of projection matrices, or intrinsics.
             point_field_names: Name or names of points.
-            transformation_steps: What is done to the viewport, in this order.
+            transformation_steps: Transformations of the viewport, in this order.
             transform_image_on_gpu: Whether images are transformed on the GPU, in a pipeline that has one.
                 Otherwise they stay on their device.
             box_names: Name or names of boxes with edges along the axes, ``x1 <= x2`` and ``y1 <= y2``.
             mask_names: Name or names of masks.
-            fill_value: Value of what the images do not show.
+            fill_value: Value of pixels beyond the image.
             key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:

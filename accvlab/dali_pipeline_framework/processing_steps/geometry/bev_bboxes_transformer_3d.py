@@ -120,8 +120,8 @@ class EgoMotionStep(ArrayStep):
 class BEVBBoxesTransformer3D(EgoMotionStep):
     """Turns, scales, shifts and mirrors 3D boxes, and all that belongs to them, at random, in ego coordinates.
 
-    One transformation ``A = translation scale rotation mirror``, ``(4, 4)``, is drawn for what the step is applied
-    to. Every field that is named, anywhere in the sample, follows it, float32 or float64, any ``N``::
+    One transformation ``A = translation scale rotation mirror``, ``(4, 4)``, is drawn for each group that the step
+    is applied to. Every named field, anywhere in the sample, follows it, float32 or float64, any ``N``::
 
         points          (..., 3)              p' = A p
         velocities      (..., 3)              v' = scale rotation mirror v
@@ -132,9 +132,9 @@ class BEVBBoxesTransformer3D(EgoMotionStep):
         world to ego              (4, 4)      W' = A W
 
     So points fall on the same pixels as before, ``P' p' = P p``, and keep their place in the world,
-    ``E' p' = E p``; images do not change. (What changes is where the vehicle seems to be.) ``orientations`` are
+    ``E' p' = E p``; images do not change, but the vehicle seems to be elsewhere. ``orientations`` are
     angles about the rotation axis. After mirroring, the matrices contain a reflection: they are no rigid motions.
-    What is not finite stays so, and does not affect other rows.
+    NaN and infinite values stay, and do not affect other rows.
 
     The order of random numbers: angle, scale, translation x, y, z, mirror x, mirror y.
 

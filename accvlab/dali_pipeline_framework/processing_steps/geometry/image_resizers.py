@@ -400,8 +400,8 @@ class ImageResizeCropFlipper(ResamplingStep):
         crop_x = share * max(scale * W - w, 0)             at a random place; 0.5: in the middle
         x_out = scale * x - crop_x, mirrored: w - x_out    y_out = scale * y - crop_y
 
-    Nothing is rounded to whole pixels, so that matrices are exact (the originals round the crop down). What lies
-    beyond the image is ``fill_value``. With ``is_kept_inside``, ``scale`` is at least what fills the output, and
+    Nothing is rounded to whole pixels, so that matrices are exact (the originals round the crop down). Pixels
+    beyond the image are ``fill_value``. With ``is_kept_inside``, ``scale`` is large enough to fill the output, and
     ``crop_y`` at least 0, so that nothing beyond the image is shown.
 
     For evaluation, `for_evaluation` gives the step without chance that these detectors use: the scale that fills
@@ -449,7 +449,7 @@ class ImageResizeCropFlipper(ResamplingStep):
                 image, 1 the right end. (0.5, 0.5) crops the middle.
             flip_prob: Probability that a sample is mirrored, in [0, 1].
             is_kept_inside: Whether nothing beyond the image may be shown.
-            fill_value: Value of what the images do not show.
+            fill_value: Value of pixels beyond the image.
             is_encoded: As for `ImageResizer`.
             reduced_decoding: As for `ImageResizer`.
             key: Scope in which the draws are constant, see `UniformDraw`.
@@ -477,7 +477,7 @@ class ImageResizeCropFlipper(ResamplingStep):
     def for_evaluation(self) -> ImageResizeCropFlipper:
         """Get the same step without chance, as StreamPETR and BEVDet evaluate.
 
-        ``scale`` is what fills the output, ``bottom`` the mean of its range, ``crop_x`` the middle; not mirrored.
+        ``scale`` fills the output, ``bottom`` is the mean of its range, ``crop_x`` the middle; not mirrored.
         """
         step = copy.copy(self)
         bottom = self._draws["bottom"]
@@ -524,7 +524,7 @@ class ImageResizer(ResamplingStep):
     accordingly.
 
     ========  =========================================================================================
-    mode      what is shown
+    mode      shown part
     ========  =========================================================================================
     stretch   all of the image; each axis is scaled separately
     pad       all of the image at its aspect ratio; the rest is ``fill_value``
@@ -537,8 +537,8 @@ class ImageResizer(ResamplingStep):
     Pixels are interpolated bilinearly, without antialiasing, by ``fn.resize`` of the region that is shown. With
     ``is_encoded``, a graph decodes only this region of a file (the pixels are the same to 1 grey level): where a
     third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`. Images that
-    are known to be decoded are refused with ``is_encoded``, and without it those that are known to be encoded, or
-    to have a layout other than ``HWC`` and ``FHWC``.
+    are known to be decoded are refused with ``is_encoded``; without it, images that are known to be encoded, or to
+    have a layout other than ``HWC`` and ``FHWC``.
 
     Example:
         >>> step = ImageResizer("image", output_hw=[256, 704], mode="crop", projection_names="intrinsics")
@@ -563,16 +563,17 @@ class ImageResizer(ResamplingStep):
             image_names: Name or names of the images; None where there are only size fields.
             output_hw: Height and width of the output.
             mode: "stretch", "pad" or "crop".
-            anchor: What stays in place with "pad" and "crop": "center", "top_or_left" or "bottom_or_right".
-            fill_value: Value of what the images do not show.
+            anchor: Part of the image that stays in place with "pad" and "crop": "center", "top_or_left" or
+                "bottom_or_right".
+            fill_value: Value of pixels beyond the image.
             is_encoded: Whether the fields hold image files, ``(num_bytes,)`` uint8, as for `ImageDecoder`. Only
                 the part that is shown is decoded, to RGB.
             reduced_decoding: Whether JPEG files may be decoded at a half, a quarter or an eighth of their size, as
                 long as each pixel of the output has one of the decoded image: cheaper, and smoother where images
                 are made much smaller. Such a step runs on arrays only, not in a graph.
             **fields: `PixelFields`: ``hw_names``, ``projection_names`` (left out: ``intrinsics``, where the
-                sample has some; others beside the images are a warning), ``point_names``, ``box_names`` and
-                ``mask_names``, name or names of what else is changed; ``on_gpu``, whether images are changed on
+                sample has some; others next to the images are a warning), ``point_names``, ``box_names`` and
+                ``mask_names``, name or names of other fields to change; ``on_gpu``, whether images are changed on
                 the GPU, in a pipeline that has one (by default; otherwise they stay on their device).
 
         Raises:
@@ -622,8 +623,8 @@ class HorizontalFlipper(ImageTransformStep):
             prob: Probability that a sample is mirrored, in [0, 1].
             key: Scope in which the draws are constant, see `UniformDraw`.
             **fields: `PixelFields`: ``hw_names``, ``projection_names`` (left out: ``intrinsics``, where the
-                sample has some; others beside the images are a warning), ``point_names``, ``box_names`` and
-                ``mask_names``, name or names of what else is changed; ``on_gpu``, whether images are changed on
+                sample has some; others next to the images are a warning), ``point_names``, ``box_names`` and
+                ``mask_names``, name or names of other fields to change; ``on_gpu``, whether images are changed on
                 the GPU, in a pipeline that has one (by default; otherwise they stay on their device).
 
         Raises:
@@ -665,8 +666,8 @@ class ImageToTileSizePadder(PixelStep):
     Input: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, of any numbers,
     on the CPU or the GPU. Where the format knows another layout, as ``CHW`` after a normalizer with this
     ``output_layout``, its height and width are padded. Output, in the same field: the same with ``ceil(height /
-    tile_height) * tile_height`` rows and ``ceil(width / tile_width) * tile_width`` columns. Content stays where it
-    is, so points, boxes and projection matrices stay valid. Images of a batch may differ in size.
+    tile_height) * tile_height`` rows and ``ceil(width / tile_width) * tile_width`` columns. Content does not move,
+    so points, boxes and projection matrices stay valid. Images of a batch may differ in size.
 
     Fields that hold the size of an image are adjusted if they are named (``hw_names``).
 

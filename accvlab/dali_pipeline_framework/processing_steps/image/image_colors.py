@@ -67,8 +67,9 @@ class PhotoMetricDistorter(PixelStep):
 
     Cost on the CPU for 1600 x 900 uint8: 2 ms for brightness or contrast alone, 4 ms for both, 30 ms as soon as
     saturation, hue or swap may occur (``fn.coord_transform``; about the same as one ``fn.hsv``). float32 images
-    take up to twice as long. On arrays: at most 4 ms for uint8, and only for what is decided on; with saturation,
-    hue or swap a level may differ by 1. Distort before images are normalized, and after they are made smaller.
+    take up to twice as long. On arrays: at most 4 ms for uint8, and only for the parts that are drawn; with
+    saturation, hue or swap a level may differ by 1. Distort before images are normalized, and after they are made
+    smaller.
 
     Example:
         >>> step = PhotoMetricDistorter("image", [-32, 32], [-18, 18], [0.5, 1.5], [0.5, 1.5], key="rig")

@@ -94,7 +94,7 @@ class ImageLibraryStep(ArrayStep):
         """Create the step.
 
         Args:
-            transform: What is run. For `AlbumentationsStep` a ``Compose``, or a single transform where there are
+            transform: The transform. For `AlbumentationsStep` a ``Compose``, or a single transform where there are
                 no boxes and points; for `TorchvisionStep` one of ``torchvision.transforms.v2``, or a function of
                 such a dict.
             image_names: Name or names of images.
@@ -303,10 +303,10 @@ class AlbumentationsStep(ImageLibraryStep):
 
     Images are ``(H, W, C)`` or clips ``(F, H, W, C)`` before and after, masks ``(H, W)`` or ``(H, W, C)``, boxes
     ``(N, 4)`` and points ``(..., 2)`` as ``bbox_params`` and ``keypoint_params`` of the ``Compose`` say (e.g.
-    ``"pascal_voc"``: corners in pixels; ``"yolo"``: shares of the image), all found by name anywhere in what the
-    step is applied to. The transform is called once with all of them. So all get the same parameters, and images
-    and masks must have one size. For cameras that shall get parameters of their own, apply the step to each camera
-    by a wrapper.
+    ``"pascal_voc"``: corners in pixels; ``"yolo"``: shares of the image), all found by name anywhere in the group
+    that the step is applied to. The transform is called once with all of them. So all get the same parameters, and
+    images and masks must have one size. For cameras that shall get parameters of their own, apply the step to each
+    camera by a wrapper.
 
     Boxes and points that the library drops (too small, outside) are dropped, and the same rows of the fields
     ``box_row_names`` and ``point_row_names`` next to them. Fields that ``label_fields`` of ``bbox_params`` names
@@ -415,11 +415,11 @@ class TorchvisionStep(ImageLibraryStep):
     """Runs a transform of ``torchvision.transforms.v2``, on the CPU, where the samples are loaded.
 
     Images are ``(H, W, C)`` or clips ``(F, H, W, C)`` before and after, masks ``(H, W)`` or ``(H, W, C)``, boxes
-    ``(N, 4)``, points ``(..., 2)``, all found by name anywhere in what the step is applied to. The transform is
-    called once with all of them, as a dict of tensors of ``torchvision.tv_tensors``: "images", "masks", "boxes",
-    "labels" (the numbers of the boxes, so that ``SanitizeBoundingBoxes`` works as it is), "points". So all get the
-    same parameters, and images and masks must have one size. For cameras that shall get parameters of their own,
-    apply the step to each camera by a wrapper.
+    ``(N, 4)``, points ``(..., 2)``, all found by name anywhere in the group that the step is applied to. The
+    transform is called once with all of them, as a dict of tensors of ``torchvision.tv_tensors``: "images",
+    "masks", "boxes", "labels" (the numbers of the boxes, so that ``SanitizeBoundingBoxes`` works as it is),
+    "points". So all get the same parameters, and images and masks must have one size. For cameras that shall get
+    parameters of their own, apply the step to each camera by a wrapper.
 
     Boxes that the transform drops are dropped, and the same rows of the fields ``box_row_names`` next to them. All
     else that depends on the geometry of an image, e.g. a projection matrix, stays as it is: use the steps of this

@@ -76,7 +76,7 @@ class GridMasker(PixelStep):
             tile_range: Least and greatest distance from a square to the next one, whole pixels, at least 1; both
                 may be drawn.
             ratio_range: Least and greatest side of a square as a fraction of that distance, in [0, 1]. (The
-                paper's ``r`` is what is left, 1 - ratio.)
+                paper's ``r`` is 1 - ratio.)
             angle_range: Least and greatest angle of the grid, radians.
             key: Scope in which the draws are constant, see `UniformDraw`.
 

@@ -36,7 +36,7 @@ _INT32 = types.DALIDataType.INT32
 class VideoDecoder(PixelStep):
     """Decodes every encoded video of a name, anywhere in the sample.
 
-    Input: what providers of videos deliver with ``images="encoded"``: the bytes of a video file, ``(num_bytes,)``
+    Input, from providers of videos with ``images="encoded"``: the bytes of a video file, ``(num_bytes,)``
     uint8, and next to it ``<name>_to_decode``, int32: numbers of frames in it, ``(F,)``, or ``()`` for a single
     one. Output, in the same field: ``(F, height, width, 3)`` uint8 in [0, 255], RGB, layout ``FHWC``; of a single
     frame ``(height, width, 3)``. The numbers are removed.
@@ -44,8 +44,8 @@ class VideoDecoder(PixelStep):
     In the workers, PyAV decodes on arrays, each codec of FFmpeg, with the pixels of the provider's own decoding.
     In the graph, one ``fn.decoders.video`` decodes the videos of all samples and elements of an array: on a GPU,
     which has decoders for the usual codecs; without one, VP8, VP9 and MJPEG. DALI converts colors by BT.601. Where
-    the streams state another matrix, the RGB is multiplied by what corrects that: within 2 levels, but for
-    saturated colors, which BT.601 has clipped.
+    the streams state another matrix, the RGB is corrected by a matrix: within 2 levels, except for saturated
+    colors, which BT.601 has clipped.
     """
 
     treats_elements_alike = True

@@ -228,8 +228,8 @@ class MapStep(FunctionStep, ArrayStep):
 
     Fields are named by their name in the group that the step is applied to, or by their path in it; to do the same
     in many groups, wrap the step, e.g. by `for_each`. As every `ArrayStep`, it cannot follow a step that has a
-    form for the graph only. To spawned workers functions of modules go by name, lambdas and local functions with
-    what they hold, which must be picklable.
+    form for the graph only. Functions of modules are sent to spawned workers by name, lambdas and local functions
+    with their variables, which must be picklable.
 
     Example::
 
@@ -260,9 +260,9 @@ class MapStep(FunctionStep, ArrayStep):
                 path is a tuple of names, e.g. ``("cameras", 0, "image")``; a tuple that is not in a list is one of
                 names.
             output_types: Name or path of each result -> its type, in order. None: the results replace the inputs;
-                types, numbers of dimensions, and what is known of images, stay.
-            output_contents: Name or path of a result that is an image -> what is known of it, for steps that
-                follow. Of other results that ``output_types`` names nothing is known.
+                types, numbers of dimensions, and declared contents of images stay.
+            output_contents: Name or path of a result that is an image -> its content, for later steps. The
+                contents of other results in ``output_types`` are unknown.
             draws: Random draws of the step; the function gets the numbers of each as a keyword argument of its
                 name.
 

@@ -45,10 +45,10 @@ class Columns:
 
     Attributes:
         kind: Name of their kind: ``"index of a video"``. Columns of another kind are refused.
-        arrays: The columns by name; those of a folder are read-only.
+        arrays: The columns by name; read-only if they are mapped from a folder.
         notes: Further values for JSON.
         folder: The folder from which they were opened, or None.
-        checksum: Checksum of the header, which has those of the arrays; empty where they were not opened.
+        checksum: Checksum of the header, which has the checksums of the arrays; empty if they were not opened.
 
     Example:
         >>> import tempfile

@@ -44,7 +44,7 @@ def _archive_of(file_system: FileSystem) -> tuple[FileSystem, str] | None:
 def version_of(file_system: FileSystem, path: str) -> tuple[int | None, str]:
     """Request the size of a file, and marks that change with its content; of a member, also of its archive.
 
-    The size is None where the store does not say.
+    The size is None if the store does not say.
     """
     archive = _archive_of(file_system)
     if archive is None:

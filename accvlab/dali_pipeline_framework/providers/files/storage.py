@@ -74,8 +74,8 @@ class Storage:
             root: Local path or URL; ``""`` for the current folder. A leading ``~`` is the home folder.
             storage_options: Arguments of the remote file system (credentials, endpoint, ...), as
                 ``fsspec.core.url_to_fs`` takes them; ``"reading"``, a `RemoteReading`, says how often and how long
-                reading is tried. They do not concern local files. Of a chain of URLs, those that are not given by
-                protocol are of the last link, the store.
+                reading is tried. They do not concern local files. In a chain of URLs, options that are not given
+                by protocol are for the last link, the store.
         """
         self.root = members_url(checked_path(root))
         if not isinstance(storage_options, Mapping | None):
@@ -149,7 +149,7 @@ class Storage:
                     yield FolderEntry(entry.name, _is_folder(entry, follows_links))
 
     def open_binary(self, name: str) -> BinaryIO:
-        """Open a file, a remote one after it was read. Errors are those of `read_bytes`; it may be empty."""
+        """Open a file, a remote one after it was read, with the errors of `read_bytes`; it may be empty."""
         with self._refusing("The file", name):
             if self._is_url(name):
                 return io.BytesIO(read_file(*self._located(name), self._reading))
@@ -159,7 +159,7 @@ class Storage:
         return self.is_remote or is_url(self.path(name))
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file of a name. Other errors are those of `open_binary`."""
+        """Whether there is a file of a name; otherwise raises the errors of `open_binary`."""
         try:
             self.state(name)
         except FileNotFoundError:
@@ -167,9 +167,9 @@ class Storage:
         return True
 
     def state(self, name: str) -> tuple[int | None, int | str]:
-        """Size of a file, and what changes with its content: time in nanoseconds, or marks of its store.
+        """Size of a file, and its version: time of change in nanoseconds, or marks of its store.
 
-        Errors are those of `open_binary`.
+        For errors, see `open_binary`.
         """
         with self._refusing("The file", name):
             if self._is_url(name):
@@ -179,9 +179,9 @@ class Storage:
             return status.st_size, status.st_mtime_ns
 
     def open_blocks(self, name: str, known: KnownFile | None = None) -> RemoteFile:
-        """Open a file at a URL or in an archive for random access. Errors are those of `open_binary`.
+        """Open a file at a URL or in an archive for random access, with the errors of `open_binary`.
 
-        Where it is known from before, only its version is requested.
+        If it is known from before, only its version is requested.
         """
         with self._refusing("The file", name):
             return RemoteFile(*self._located(name), self._reading, known)
@@ -199,7 +199,7 @@ class Storage:
         return [path.removeprefix(start) for path, info in found.items() if info["type"] != "directory"]
 
     def is_folder(self, name: str) -> bool:
-        """Whether a name is that of a folder. Errors are those of `list_folder`."""
+        """Whether a name is a folder, with the errors of `list_folder`."""
         with self._refusing("The folder", name):
             if not self._is_url(name):
                 return os.path.isdir(self.path(name))
@@ -336,7 +336,7 @@ class StoredFile(os.PathLike[str]):
 
 
 def split_pattern(path: str) -> tuple[str, str] | None:
-    """Split a URL with a pattern into the folder and the pattern; None where it has none."""
+    """Split a URL with a pattern into the folder and the pattern; None if it has none."""
     before, link, after = _link_of_names(path)
     # The parts of a query of HTTP are not names of files.
     names, query, rest = link.partition("?") if link.startswith("http") else (link, "", "")

@@ -50,9 +50,8 @@ def _cameras(cameras: Mapping[str, str] | Sequence[str] | None) -> dict[str, str
 class FrameFolders(rigs.CameraRig):
     r"""Folders of frames, one for each recording, or one for each recording and camera.
 
-    Frames are files in these folders, in the order of the bytes of their names; those that DALI's
-    ``fn.readers.sequence`` finds, in its order. Files without the extension of an image, and names that begin
-    with a dot, are left out::
+    Frames are files in these folders, in the order of the bytes of their names, as DALI's ``fn.readers.sequence``
+    finds them. Files without the extension of an image, and names that begin with a dot, are left out::
 
         one camera                cameras={"front": "F", "rear": "R"}
         root/<recording>/1.jpg    root/<recording>/F/1.jpg
@@ -65,10 +64,10 @@ class FrameFolders(rigs.CameraRig):
 
     Attributes:
         file_root: Folder of the recordings, a local path or a URL (see `FileDataProvider`).
-        cameras: Name and folder of each camera, or the folders alone; their order is that of the groups. None: the
-            frames lie directly in the folders of the recordings.
-        align: By what frames of different cameras belong together. By time, frames are also in the order of their
-            time stamps.
+        cameras: Name and folder of each camera, or the folders alone, in the order of the groups. None: the frames
+            lie directly in the folders of the recordings.
+        align: How frames of different cameras are matched. By time, frames are also in the order of their time
+            stamps.
         timestamp: How to read a time stamp off a file name: a regular expression with one group, a function of the
             file name, or None where the name without its extension is the number.
         timestamp_unit_s: Seconds per unit of the time stamps, e.g. ``1e-6`` for microseconds.

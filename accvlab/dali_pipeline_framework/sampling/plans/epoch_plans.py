@@ -39,8 +39,8 @@ class EpochPlan(ABC):
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
         """Plan the rest after the first ``num_delivered`` batches, for another batch size or number of shards.
 
-        No sample is lost or repeated: this plan up to there and the new one deliver what this plan alone would
-        have delivered, up to what ``last_batch`` drops, repeats or pads at the end.
+        No sample is lost or repeated: this plan up to there and the new one together deliver the samples of this
+        plan, except those that ``last_batch`` drops, repeats or pads at the end.
         """
 
     @property

@@ -44,7 +44,7 @@ class ReaderField:
     Attributes:
         name: Name of the data field; None for an output that is left out.
         dtype: Its type.
-        content: What is known of the image that it holds.
+        content: Known properties of the image that it holds.
     """
 
     name: Name | None
@@ -57,8 +57,8 @@ class ReaderInput(NativeInput, ABC):
 
     All arguments of DALI's operator can be given by name, and reach it unchanged. A reader has no end: an epoch is
     as many batches as the largest shard fills, each of them full. With ``pad_last_batch`` the last sample of the
-    shard is repeated at the end; without it, samples are one stream, and the last batch has the first samples of
-    what comes next. The position is in DALI's checkpoints.
+    shard is repeated at the end; without it, samples are one stream, and the last batch is filled with the first
+    samples of the next epoch. The position is in DALI's checkpoints.
 
     Readers shuffle as DALI does (``random_shuffle`` with a buffer of ``initial_fill`` samples, or
     ``shuffle_after_epoch``); with no ``seed`` given, it is derived from the seed of the pipeline, and is the same

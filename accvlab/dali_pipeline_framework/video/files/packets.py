@@ -42,7 +42,7 @@ def _nal_units(packet: bytes) -> list[bytes]:
 
 
 def _recovery_point(unit: bytes) -> bytes:
-    """Payload of the recovery point message in an SEI NAL unit; empty where there is none."""
+    """Payload of the recovery point message in an SEI NAL unit; empty if there is none."""
     position = 1
     while position + 2 < len(unit):
         numbers = []  # payloadType and payloadSize, each coded as 0xFF bytes and a last byte

@@ -19,14 +19,14 @@ from .video_file import FileState
 
 @attrs.frozen
 class StoredVideo:
-    """A video that is opened by what stores it.
+    """A video in a store.
 
     Attributes:
         url: Its URL.
-        storage: What opens it.
+        storage: The store.
         path: Its name there.
         indexed: The version that was indexed; None for whatever is there.
-        known: What was found about its file then; None to request it.
+        known: Size and version of its file then; None to request them.
     """
 
     url: str = attrs.field(repr=repr_without_secrets)

@@ -46,7 +46,7 @@ def is_file_or_missing(path: str | os.PathLike[str]) -> bool:
 
 
 def pointer_error(source: Any) -> LfsPointerError | None:
-    """Return the error where a path, bytes, or an open binary file is only a pointer of Git LFS; else None."""
+    """Return the error if a path, bytes, or an open binary file is only a pointer of Git LFS; else None."""
     try:
         with opened(source) as file:
             require_no_pointer(file.read(_MOST_LOOKED_AT))
@@ -58,7 +58,7 @@ def pointer_error(source: Any) -> LfsPointerError | None:
 
 
 def path_advice(path: Any) -> str:
-    """Advice on a path that cannot be opened, with a leading space; empty where there is none."""
+    """Advice on a path that cannot be opened, with a leading space; empty if there is none."""
     if not isinstance(path, (str, os.PathLike)):
         return ""
     if "://" in str(path):
@@ -75,7 +75,7 @@ class FileState(NamedTuple):
     """What changes when a file is rewritten.
 
     Attributes:
-        size: Its size in bytes; None where its store does not say.
+        size: Its size in bytes; None if its store does not say.
         version: When its content was last changed, in nanoseconds since 1970; of a remote file, what its store
             says (ETag, ...).
     """
@@ -120,7 +120,7 @@ _EBML_MAGIC = b"\x1a\x45\xdf\xa3"
 def missing_bytes(source: object) -> int:
     """Count the bytes that an MP4, MOV, Matroska, WebM or AVI file lacks at its end, see `opened`.
 
-    0 where the file is complete or does not tell.
+    0 if the file is complete or does not say.
     """
     try:
         with opened(source) as file:

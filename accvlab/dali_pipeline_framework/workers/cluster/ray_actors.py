@@ -66,7 +66,7 @@ class _Actor:
         polled_at: When it was asked last for a report.
         awaits_report: Whether it has not answered that.
         lost_at: When it was lost.
-        how: Why; empty where it was not.
+        how: Why; empty if it was not.
     """
 
     number: int
@@ -281,7 +281,7 @@ class RayActors:
         actor.report, actor.awaits_report = report, False
 
     def _refuse_if_late(self, now: float) -> None:
-        """Raise an error where no actor starts."""
+        """Raise an error if no actor starts."""
         self._waits_since = self._waits_since or now
         waited, limit = now - self._waits_since, self._settings.start_within_s
         if waited <= min(_ROOM_AGAIN_S, limit):  # also after an error, which the pool takes first

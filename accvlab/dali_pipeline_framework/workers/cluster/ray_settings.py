@@ -32,17 +32,17 @@ def _check_runtime_env(settings: object, field: object, value: Any) -> None:
 class RayWorkers:
     """Actors of a Ray cluster that load, in place of worker processes: ``DataLoader(..., workers=RayWorkers())``.
 
-    What is delivered is the same, bit for bit, for any number of actors, and as with worker processes. A state
-    that was saved with one of them is continued with the other.
+    The batches are the same, bit for bit, for any number of actors, and with worker processes. A state that was
+    saved with the ones resumes with the others.
 
     Attributes:
         num_actors: How many actors. Those for which the cluster has no room yet join when it has.
         num_cpus: CPUs of the cluster that each of them takes.
-        address: Address of the cluster, ``HOST:PORT``. None: the one to which this process is connected; else that
-            of ``RAY_ADDRESS``, or the one that runs on this machine.
+        address: Address of the cluster, ``HOST:PORT``. None: the cluster to which this process is connected, else
+            the address in ``RAY_ADDRESS``, else the cluster on this machine.
         batches_ahead: How many batches are requested ahead at most; fewer where they would take more than half of
             the object store. None: four per actor, or more where batches have few samples.
-        runtime_env: What the actors need, as a runtime environment of Ray, e.g.
+        runtime_env: Packages and variables of the actors, as a runtime environment of Ray, e.g.
             ``{"env_vars": {"NAME": "value"}}``, or ``{"py_modules": ["path/of/my_package"]}``: files are sent only
             when this process connects.
         start_within_s: How many seconds to wait for the first actor.

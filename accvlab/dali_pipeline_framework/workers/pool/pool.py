@@ -284,7 +284,7 @@ class Pool:
         return entry
 
     def _added(self, position: Position) -> Entry | None:
-        """Add a batch to the window; None where the epoch has no such batch."""
+        """Add a batch to the window; None if the epoch has no such batch."""
         try:
             task = self._plan.task(position)
             if task is None:

@@ -186,7 +186,7 @@ class Supervisor:
         self.start_error, self.may_start = None, True
 
     def free_member(self) -> Member | None:
-        """Get the worker that has least to do; None where all have as much as they may have."""
+        """Get the worker that has least to do; None if all have as much as they may have."""
         is_late, most = self._workers.starts_late, self._workers.most_tasks
         members = [each for each in self.members.values() if each.is_ready or not is_late]
         member = min(members, key=_load, default=None)
@@ -328,7 +328,7 @@ class Supervisor:
         return "\n".join(lines)
 
     def _at_stage(self, stage: int) -> str:
-        """Say what a worker is at in its set-up; empty where it is set up."""
+        """Say what a worker is at in its set-up; empty if it is set up."""
         if stage == STARTING:
             return "starting, or importing the main script"
         source = self._plan.source if self._plan.planned is None else self._plan.planned.provider

@@ -56,14 +56,22 @@ def _as_tuple(times: Any) -> Any:
     return tuple(times) if isinstance(times, Sequence | np.ndarray) and not isinstance(times, str) else times
 
 
-def _as_names(names: Sequence[str] | None) -> Any:
+def _as_names(names: Sequence[str] | Mapping[str, str] | None) -> Any:
     """Names as a tuple; what is no list of them, as it is."""
     found = checks.elements(names) if isinstance(names, Sized) else None
     return names if found is None else tuple(found)
 
 
-def checked_classes(classes: Sequence[str] | Mapping[str, str] | None) -> Any:
+def _camera_names(cameras: Sequence[str] | None) -> Any:
+    return _as_names(cameras)
+
+
+def checked_classes(classes: Sequence[str] | Mapping[str, str] | None, name: str = "classes") -> Any:
     """Get names of classes as a tuple, or as a mapping of categories; None as it is.
+
+    Args:
+        classes: The names.
+        name: Name of the setting, for messages.
 
     Raises:
         SettingError: They are no names in an order, or a class is named twice: others would have other numbers.
@@ -71,14 +79,14 @@ def checked_classes(classes: Sequence[str] | Mapping[str, str] | None) -> Any:
     given: Any = classes
     names = _as_names(given)
     if isinstance(names, str):
-        raise SettingError(f"`classes` must be a list of names, got one: write [{names!r}].")
+        raise SettingError(f"`{name}` must be a list of names, got one: write [{names!r}].")
     if names is not None and not isinstance(names, tuple | Mapping):
-        raise SettingError(f"`classes` must be a list of names, or a mapping of them, got {shown(names)}.")
-    for name in [*(names or ()), *(names.values() if isinstance(names, Mapping) else ())]:
-        checks.text(name, "classes")
+        raise SettingError(f"`{name}` must be a list of names, or a mapping of them, got {shown(names)}.")
+    for each in [*(names or ()), *(names.values() if isinstance(names, Mapping) else ())]:
+        checks.text(each, name)
     if isinstance(names, tuple) and len(set(names)) < len(names):
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        raise SettingError(f"`classes` may name a class once only, got several times: {listed(repeated)}.")
+        repeated = sorted({each for each in names if names.count(each) > 1})
+        raise SettingError(f"`{name}` may name a class once only, got several times: {listed(repeated)}.")
     return names
 
 
@@ -92,7 +100,7 @@ _REMEDIES = {
 
 @attrs.frozen(kw_only=True)
 class DrivingFields:
-    """What the samples of a `DrivingProvider` hold.
+    """Fields of the samples of a `DrivingProvider`.
 
     Attributes:
         cameras: Names of the cameras, in the order wanted; None for all, () for none.
@@ -106,8 +114,8 @@ class DrivingFields:
         boxes: Whether there are 3D boxes; None: where the data set has them.
         boxes_2d: Whether there are 2D boxes of each image.
         classes: Names of the classes, in the order of their numbers; boxes of other categories are left out. Or a
-            mapping of the names of the data set to those of the classes, numbered as they first appear. None: all
-            categories of the data set, in its order.
+            mapping of the names of the data set to the names of the classes, numbered as they first appear. None:
+            all categories of the data set, in its order.
         min_points: Boxes with fewer lidar and radar points together are left out, unless their number is unknown.
         min_lidar_points: Boxes with fewer lidar points are left out, unless their number is unknown.
         num_future_frames: Over how many following frames the places of boxes are given.
@@ -115,9 +123,9 @@ class DrivingFields:
         can_bus: Whether there is what BEVFormer calls ``can_bus``.
         ego_status: Whether there is what SparseDrive calls ``ego_status``.
         map_lines: Whether there are lines of a map.
-        image_times: At which times relative to the frame there are images of each camera: seconds, ascending; of
-            each time the last image at or before it. They are stacked. Empty: one image, that of the frame. Of
-            videos whose times are known; of others, `Windows` takes the images of other frames.
+        image_times: Offsets in seconds from the frame, ascending. For each, the last image at or before it is
+            loaded; the images are stacked along a first axis. Empty: the image of the frame. For videos whose
+            times are known; for others, `Windows` takes the images of other frames.
         ego_history: At which times before the frame the places of the vehicle are given: seconds, ascending, at
             most 0, such as ``(-1, -0.5, 0)``. From the motion of the vehicle, at any time, not of frames.
         ego_future: At which times after the frame: seconds, ascending, above 0.
@@ -127,7 +135,7 @@ class DrivingFields:
             lidar where there is one. Data sets that are mixed must have the same.
     """
 
-    cameras: Sequence[str] | None = attrs.field(default=None, converter=_as_names)
+    cameras: Sequence[str] | None = attrs.field(default=None, converter=_camera_names)
     images: Literal["decoded", "encoded"] = attrs.field(
         default="decoded", validator=valid(checks.choice, allowed=("decoded", "encoded"))
     )
@@ -180,10 +188,10 @@ class DrivingFields:
     # --- of an index ------------------------------------------------------------------------------------
 
     def completed(self, index: DrivingIndex) -> DrivingFields:
-        """Fill in what was left open, for an index.
+        """Fill in open settings, for an index.
 
         Raises:
-            SettingError: The index lacks what is requested; the message lists all of it.
+            SettingError: The index lacks requested parts; the message lists them.
         """
         cameras = index.camera_names if self.cameras is None else self.cameras
         has_boxes, has_lidar = index.boxes is not None, index.lidar is not None
@@ -250,7 +258,7 @@ class DrivingFields:
 
     @property
     def motion_offsets_s(self) -> dict[str, Sequence[float]]:
-        """Times of the places of the vehicle that are there, by name of their group, seconds from the frame."""
+        """Offsets of the requested places of the vehicle, by name of their group, seconds from the frame."""
         given = {"ego_history": self.ego_history, "ego_future": self.ego_future}
         return {name: times for name, times in given.items() if times}
 

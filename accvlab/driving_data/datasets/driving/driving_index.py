@@ -48,10 +48,11 @@ class FrameColumns:
         time: When the frame was taken.
         world_from_ego: Pose of the vehicle at that time.
         ego_from_base: The base, on the vehicle.
-        can_bus: What BEVFormer calls so: position, orientation, acceleration, rotation rate, velocity, heading.
-        ego_status: What SparseDrive calls so: acceleration, rotation rate, velocity, steering angle.
+        can_bus: BEVFormer's 18 CAN-bus values: position, orientation, acceleration, rotation rate, velocity,
+            heading.
+        ego_status: SparseDrive's 10 values: acceleration, rotation rate, velocity, steering angle.
         motion: Velocity and acceleration of the vehicle, each along its x and y.
-        driving_command: Where to go: 1 for one of left, straight, right, unknown.
+        driving_command: Direction to go, one-hot: left, straight, right, unknown.
         has_route: Whether the data set has a route for the frame.
         vehicle_size: Of the vehicle of each scene: length, width, height, rear axle to center, wheelbase, track.
     """
@@ -81,8 +82,8 @@ class CameraColumns:
         camera_from_base: The base at the frame's time in coordinates of the camera at the image's time: the motion
             of the vehicle between the two is contained.
         ego_from_camera: The camera, on the vehicle.
-        video_frame: Number of the image in ``file``, where that is a video; -1 where it is not.
-        row: Row of the image in ``file``, where that is a table; -1 where it is not.
+        video_frame: Number of the image in ``file``, if that is a video; else -1.
+        row: Row of the image in ``file``, if that is a table; else -1.
         distortion: Coefficients of OpenCV's model: k1, k2, p1, p2, k3.
         lens: F-theta model of each camera in each scene, see `LENS`.
         first_time: First entry in ``frame_time`` of each video, scene by scene, camera by camera.
@@ -247,8 +248,8 @@ class DrivingIndex:
         attributes: Names of the attributes of boxes, by number.
         box2d_categories: Names of the categories of 2D boxes, by number; the order may be another one.
         line_categories: Names of the categories of map lines, by number.
-        point_columns: What the columns of lidar points are: ``"x", "y", "z", "intensity", ...``.
-        origin: What the index was made of, and how: anything that JSON holds.
+        point_columns: Names of the columns of lidar points: ``"x", "y", "z", "intensity", ...``.
+        origin: Source of the index, and how it was made: anything that JSON holds.
     """
 
     base: str
@@ -337,7 +338,7 @@ class DrivingIndex:
         self.columns().save(folder)
 
     def columns(self) -> Columns:
-        """Get what is saved."""
+        """Get the columns that `save` writes."""
         tables = {name: getattr(self, name) for name in _TABLES}
         arrays = {
             f"{name}.{column}": values
@@ -350,7 +351,7 @@ class DrivingIndex:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> DrivingIndex:
-        """Map an index that `save` has written: only what is used is read, and processes share it.
+        """Map an index that `save` has written: only used parts are read, and processes share them.
 
         Raises:
             FileError: There is no index of this version, or it is damaged.

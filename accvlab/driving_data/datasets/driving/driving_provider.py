@@ -22,6 +22,7 @@ from accvlab.dali_pipeline_framework.extension import (
     StoragePath,
     image_orientation,
     image_size,
+    is_gray_of_16_bits,
     is_url,
     numbers_name,
 )
@@ -70,7 +71,7 @@ _OTHERS: FieldPath = ()
 class DrivingProvider(DataProvider):
     """Frames of driving data: cameras, lidar, the vehicle, boxes. One format for data sets of any origin.
 
-    One sample per frame. The settings, see `DrivingFields`, say what is there. C cameras, N boxes, P points::
+    One sample per frame. The settings, see `DrivingFields`, choose the fields. C cameras, N boxes, P points::
 
         token                        STRING    name of the frame in its data set
         scene                        STRING
@@ -108,10 +109,10 @@ class DrivingProvider(DataProvider):
                 boxes                FLOAT (M, 4)      x1, y1, x2, y2, pixels
                 centers              FLOAT (M, 2)      projections of the centers, pixels
                 depths               FLOAT (M,)        meters
-                categories           INT32 (M,)        as those of the boxes
+                categories           INT32 (M,)        as for the boxes
                 box_rows             INT32 (M,)        row in `boxes`; -1 where unknown or left out
         lidar, sweeps[0..S-1]                          sweeps: before the frame, the newest first
-            points                   FLOAT (P, K)      x, y, z in coordinates of the sensor, and what it measures
+            points                   FLOAT (P, K)      x, y, z in coordinates of the sensor, and its measurements
             reference_from_lidar     FLOAT64 (4, 4)    with the motion between the two times
             timestamp                FLOAT64           seconds
         boxes
@@ -132,10 +133,10 @@ class DrivingProvider(DataProvider):
             num_points               INT32 (L,)        of each line
             categories               INT32 (L,)        index into `line_category_names`
 
-    Lengths are meters, angles radians. All but what is said to be in another frame is in the *reference frame*:
-    the lidar's, or the vehicle's (x ahead, y to the left, z up). Matrices are named by what they make of what.
+    Lengths are meters, angles radians. Unless stated otherwise, fields are in the *reference frame*: the lidar's,
+    or the vehicle's (x ahead, y to the left, z up). Matrices are named ``target_from_source``.
 
-    Frames of a scene follow each other, by time; `sequence_lengths` is what samplers need. A pickle holds the
+    Frames of a scene follow each other, by time; samplers take `sequence_lengths`. A pickle holds the
     folder of the index: each process maps it, and files are read in the workers.
     """
 
@@ -157,14 +158,14 @@ class DrivingProvider(DataProvider):
             index: The index, or the folder where it was saved.
             data_root: What names of files are relative to: a folder or a URL.
             scenes: Names of the scenes, in the order wanted; None for all.
-            index_cache: Folder where indices are kept, also those of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
+            index_cache: Folder where indices are kept, also of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
                 else ``accvlab/driving`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
             storage_options: Arguments of the remote file system of ``data_root``, also for videos there.
-            **fields: What the samples hold: settings of `DrivingFields`.
+            **fields: Fields of the samples: settings of `DrivingFields`.
 
         Raises:
             FileError: The index cannot be opened.
-            SettingError: The data set lacks what is requested, or there are no frames.
+            SettingError: The data set lacks requested parts, or there are no frames.
         """
         self._given_index = index if isinstance(index, DrivingIndex) else os.path.abspath(index)
         self._storage = Storage(data_root, storage_options)
@@ -203,7 +204,7 @@ class DrivingProvider(DataProvider):
 
     @property
     def fields(self) -> DrivingFields:
-        """What the samples hold."""
+        """Fields of the samples."""
         return self._fields
 
     @property
@@ -233,12 +234,12 @@ class DrivingProvider(DataProvider):
 
     @property
     def point_columns(self) -> tuple[str, ...]:
-        """What the columns of lidar points are."""
+        """Names of the columns of lidar points."""
         return self._index.point_columns
 
     @property
     def origin(self) -> Mapping[str, Any]:
-        """What the data set was read from, and how."""
+        """Source of the data set, and how it was read."""
         return self._index.origin
 
     @property
@@ -257,7 +258,7 @@ class DrivingProvider(DataProvider):
         return np.asarray(self._index.frames.time)[self._frames]
 
     def frame_times_s(self, path: FieldPath = ()) -> Float64 | None:
-        """Get the times of the frames; those of a camera for its fields, of the lidar's points for theirs."""
+        """Get the times of the frames; for fields of a camera or of the lidar, its own times."""
         cameras, lidar, frames = self._index.cameras, self._index.lidar, self._frames
         if path[:1] == ("cameras",) and cameras is not None:
             camera, back = self._views[int(path[1])]
@@ -335,7 +336,7 @@ class DrivingProvider(DataProvider):
         )
 
     def describe(self) -> str:
-        """Describe what was found, and what it was made of (`DrivingProvider.origin`), in lines."""
+        """Describe the data set and its source (`DrivingProvider.origin`), in lines."""
         return "\n".join([repr(self), *self._window_lines(), *self._origin_lines()])
 
     def _window_lines(self) -> list[str]:
@@ -544,7 +545,7 @@ class DrivingProvider(DataProvider):
         return columns
 
     def load_clips(self, path: FieldPath, samples: Int64) -> Sequence[EncodedClipValue] | None:
-        """Cut frames of a camera out, those of each row, which are of one scene, as one file."""
+        """Cut frames of a camera out, each row, which is of one scene, as one file."""
         cameras, fields = self._index.cameras, self._fields
         is_single = self._is_video and fields.images == "encoded" and not fields.image_times
         if cameras is None or path[2:] != ("image",) or not is_single:
@@ -577,12 +578,14 @@ class DrivingProvider(DataProvider):
 
         *   Times ascend in each scene, and are seconds: frames of a scene are at most 1000 s apart, most of them
             at most 15 s, images and points at most 10 s from their frame.
-        *   Matrices are rigid motions, those of cameras have focal lengths above 0.
-        *   Cameras are where they are mounted: ``camera_from_reference`` is ``inverse(ego_from_camera) @
-            ego_from_reference``, but for 20 degrees and 10 m, and what the vehicle drives between the two times.
-        *   ``ego_history`` and ``ego_future`` are poses; at the time of the frame the vehicle is where it is.
+        *   Matrices are rigid motions; focal lengths are above 0.
+        *   Cameras are at the place where they are mounted: ``camera_from_reference`` is
+            ``inverse(ego_from_camera) @ ego_from_reference``, except for 20 degrees, 10 m, and the motion of the
+            vehicle between the two times.
+        *   ``ego_history`` and ``ego_future`` are poses; at the time of the frame they agree with the pose of the
+            vehicle.
         *   Boxes have as many elements in each field, sizes above 0, yaws in [-pi, pi], and categories that have a
-            name; no object is there twice in a frame. The boxes that 2D boxes belong to are in front of the
+            name; no object occurs twice in a frame. The boxes that 2D boxes belong to are in front of the
             camera.
 
         Of up to 4 scenes with 6 consecutive frames each, whether they are plausible. Each rule has a figure in the
@@ -591,9 +594,9 @@ class DrivingProvider(DataProvider):
 
 
 
-        *   Cameras are within 30 m of the vehicle's origin, and do not move as the vehicle does; those that do not
-            look down have their y axis within 60 degrees of down; those named left, right, front or back do not
-            look to the opposite (``left`` may look ahead, as one of a pair).
+        *   Cameras are within 30 m of the vehicle's origin, and do not move as the vehicle does; unless they look
+            down, their y axis is within 60 degrees of down; cameras named left, right, front or back do not look
+            to the opposite (``left`` may look ahead, as one of a pair).
         *   Principal points are in the middle of images, or, of parts of images, inside. Of the boxes in the
             direction of a camera, 8 to 60 m away, the camera sees at least a fifth.
         *   Boxes are less than 400 m away (median). Vehicles (a class with a word such as ``car``, ``truck``,
@@ -601,8 +604,8 @@ class DrivingProvider(DataProvider):
             long.
         *   The vehicle drives along its heading, within 45 degrees, when faster than 3 m/s; backward only slower.
         *   Objects that stand stay where they are in the world: a quarter of the moves is near zero where that is
-            so with another pose of the vehicle (its inverse, or that of another frame) or other axes of the boxes.
-        *   Velocities are those by which tracked objects move over ground, and vehicles move along their heading.
+            so with another pose of the vehicle (inverse, or of another frame) or other axes of the boxes.
+        *   Velocities agree with the motion of tracked objects over ground, and vehicles move along their heading.
         """
         from ...contract.driving_contract import contract_findings
 
@@ -726,6 +729,12 @@ class DrivingProvider(DataProvider):
             with suppress(FieldValueError):  # what is no image fails when it is decoded
                 height, width = image_size(image) if image.ndim == 1 else image.shape[-3:-1]
                 problem = f"is {width} x {height} pixels (width, height)" * ((width, height) != stated)
+        if image.ndim == 1 and is_gray_of_16_bits(image) and camera not in self._warned_cameras:
+            self._warned_cameras.add(camera)
+            warn_user(
+                f"The images of {self._index.camera_names[camera]!r} are gray of 16 bits, as those of depth: "
+                f"`ImageDecoder` makes 8 bits of them. Decode them in a step of your own, or leave the camera out."
+            )
         if problem and camera not in self._warned_cameras:
             self._warned_cameras.add(camera)
             name, token = self._index.camera_names[camera], _text(self._index.frames.token[frame])

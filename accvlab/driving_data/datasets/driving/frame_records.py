@@ -67,7 +67,7 @@ class ObjectBox:
 
 @attrs.frozen(kw_only=True)
 class DrivingFrame:
-    """A frame: what becomes a sample of a `DrivingProvider`.
+    """Record of a frame, for a sample of a `DrivingProvider`.
 
     Attributes:
         scene: Name of the drive that the frame is part of.
@@ -96,7 +96,7 @@ def index_of_frames(
     """Make an index of records of frames; frames of several scenes may come in any order of scenes.
 
     Args:
-        frames: The frames, those of each scene by time.
+        frames: The frames, by time in each scene.
         categories: Names of the categories of boxes, in the order of their numbers; None: sorted by name.
         ego_from_lidar: Pose of a lidar on the vehicle, ``(3, 4)``: then the geometry of samples is in its
             coordinates, ``reference="lidar"``, as of models that were trained so. The lidar may be a virtual one.

@@ -24,7 +24,11 @@ _RIGID = "a rotation and a finite translation"
 
 
 def require_usable(
-    index: DrivingIndex, wants: Callable[[str], bool], scenes: Iterable[object] | None = None
+    index: DrivingIndex,
+    wants: Callable[[str], bool],
+    scenes: Iterable[object] | None = None,
+    *,
+    has_own_times: bool = True,
 ) -> None:
     """Refuse what is requested of an index, and cannot be used.
 
@@ -35,12 +39,13 @@ def require_usable(
         index: The index.
         wants: Whether a part is requested, see `RequestedParts.wants`.
         scenes: Names of the scenes that are requested; None for all.
+        has_own_times: Whether times of frames are those of the data set, in its unit.
 
     Raises:
         FileError: There are such values; the message names the frame.
     """
     checks = _Checks(index, _is_of_wanted_scene(index, scenes))
-    checks.require_order()
+    checks.require_order(has_own_times=has_own_times)
     frames, cameras, lidar, boxes = index.frames, index.cameras, index.lidar, index.boxes
     checks.refuse(~_is_rigid(frames.world_from_ego), "the pose of the vehicle", _RIGID, frames.world_from_ego)
     checks.refuse(~_is_rigid(frames.ego_from_base), "the pose of the lidar", _RIGID, frames.ego_from_base)
@@ -114,7 +119,7 @@ class _Checks:
             more = f" (and {len(wrong) - 1} more frames like it)" * (len(wrong) > 1)
             raise FileError(f"{self._name(wrong[0])}: {what} must be {rule}, got {got}{more}.")
 
-    def require_order(self) -> None:
+    def require_order(self, *, has_own_times: bool) -> None:
         """Refuse tokens and times that are there twice, and times in another unit."""
         frames, wanted = self.index.frames, np.flatnonzero(self.is_wanted)
         tokens, time = np.asarray(frames.token)[wanted], np.asarray(frames.time)[wanted]
@@ -133,7 +138,7 @@ class _Checks:
             name = self._name(wanted[late[0]])
             raise FileError(f"{name}: times must ascend in its scene, got {before!r} and then {after!r} seconds.")
         least_s, most_s = _USUAL_STEP_S
-        if len(step_s) and not least_s <= np.median(step_s) <= most_s:
+        if has_own_times and len(step_s) and not least_s <= np.median(step_s) <= most_s:
             raise FileError(
                 f"{self._name(wanted[0])}: frames must be {least_s:g} to {most_s:g} seconds apart, the usual "
                 f"distance is {np.median(step_s):g} seconds. Times are in another unit than the format has: "

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rigid motions, also over time: ``(..., 3, 4)`` float64 ``[rotation | translation]``; quaternions, w first.
 
-A pose is named by what it makes of what, ``target_from_source``: ``p_target = rotation @ p_source + translation``.
+A pose is named ``target_from_source``: ``p_target = rotation @ p_source + translation``.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class SceneRecords:
         time: ``(r,)``.
         world_from_lidar: ``(r, 3, 4)``.
         of_frame: ``(n,)``, numbers in the scene; -1 for none.
-        num_before: How many records are earlier than that of each frame, ``(n,)``.
+        num_before: Number of records before each frame's own, ``(n,)``.
         row: ``(r,)``; None where files are no tables.
     """
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
+import numpy as np
 
 from accvlab.dali_pipeline_framework.checks import listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError
@@ -85,8 +86,9 @@ def _refuse_other_kinds(content: Any, path: str) -> None:
     kind, meta = None, content.get("metainfo", content.get("metadata")) if isinstance(content, dict) else None
     frames = content.get("infos", content.get("data_list")) if isinstance(content, dict) else content
     first = frames[0] if isinstance(frames, list | tuple) and frames else None
-    if isinstance(meta, dict) and str(meta.get("dataset", "")).lower() in ("kitti", "waymo"):
-        kind = str(meta["dataset"]).lower()
+    stated = str(meta.get("dataset", "")).lower() if isinstance(meta, dict) else ""
+    if "kitti" in stated or "waymo" in stated:
+        kind = "kitti" if "kitti" in stated else "waymo"
     elif isinstance(first, dict) and {"image", "point_cloud"} <= first.keys() and "cams" not in first:
         points, name = first["point_cloud"], path.rpartition("/")[2].lower()
         has_six = isinstance(points, dict) and points.get("num_features") == 6
@@ -114,7 +116,7 @@ def _category_names(metainfo: Any, path: str) -> Sequence[str]:
             rule = f"{path!r}: metainfo['categories'] must number its {len(values)} names from 0"
             raise FileError(f"{rule}, got {shown(values)}.")
         return [by_label[label] for label in range(len(by_label))]
-    if isinstance(values, list | tuple):
+    if isinstance(values, list | tuple | np.ndarray):
         names = [str(name) for name in values]
         if len(set(names)) < len(names):
             raise FileError(f"{path!r}: metainfo must name each category once, got {shown(values)}.")

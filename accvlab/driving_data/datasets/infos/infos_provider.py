@@ -33,14 +33,15 @@ _LIDAR = "LIDAR_TOP"
 class InfosProvider(DrivingProvider):
     """Frames of info pickles; samples as `DrivingProvider` describes them.
 
-    Pickles are what the converters of StreamPETR, SparseDrive, Sparse4D, BEVFormer, VAD, UniAD, DETR3D,
-    BEVFusion and mmdetection3d write. Both forms are read: ``infos`` with ``metadata`` (mmdetection3d before
-    1.1 and what was built on it), and ``data_list`` with ``metainfo`` (from 1.1). A pickle is read once, and once
+    Pickles are written by the converters of StreamPETR, SparseDrive, Sparse4D, BEVFormer, VAD, UniAD, DETR3D,
+    BEVFusion and mmdetection3d. Both forms are read: ``infos`` with ``metadata`` (mmdetection3d before 1.1 and
+    projects built on it), and ``data_list`` with ``metainfo`` (from 1.1). A pickle is read once, and once
     more when lidar, 2D boxes or map lines are first requested; its index is kept and mapped by all processes.
 
     - **Boxes.** Pickles do not say what columns 3 to 6 of boxes are: state it as ``boxes_convention``. It may be
-      left out where only ``"l,w,h,yaw"`` is in use: of a ``data_list``, and if vehicles are longer in column 3
-      than in column 4. What contradicts sizes, directions of moving objects, or the ground is an error.
+      left out if only ``"l,w,h,yaw"`` is possible: for a ``data_list``, and if vehicles are longer in column 3
+      than in column 4. A convention that contradicts sizes, directions of moving objects, or the ground is an
+      error.
     - **Order.** ``infos`` are sorted by time, ``data_list`` stays as it is stored, as in the reference data
       sets.
     - **Scenes** are found by ``scene_token``; or else by the tokens of the frames before (``prev``,
@@ -82,20 +83,20 @@ class InfosProvider(DrivingProvider):
             data_root: Where the files are: a folder or a URL.
             boxes_convention: What columns 3 to 6 of boxes are: ``"l,w,h,yaw"``, ``"w,l,h,-yaw-pi/2"``, or
                 ``"w,l,h,yaw"``; None: ``"l,w,h,yaw"``, if the form of the file says so.
-            z: Whether z of boxes is that of the ``"center"`` or ``"bottom"``; None: the center.
+            z: Point of the boxes that has their z, ``"center"`` or ``"bottom"``; None: the center.
             order: ``"time"``: all frames by time; ``"stored"``: as they are stored; ``"scene"``: scenes by the
                 time of their first frame, each by time, for scenes that were recorded at the same time. None:
                 ``"time"`` for ``infos``, ``"stored"`` for ``data_list``.
             storage_options: Arguments of the remote file system of ``data_root``.
-            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+            **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
                 `DrivingProvider`. With ``boxes=False``, boxes of the pickle are not looked at.
 
         Raises:
             FileError: The pickle cannot be read, is damaged, holds anything but plain values, lacks something,
                 has scenes that are interleaved or times that go backwards; or files that it names are not
                 there.
-            SettingError: The boxes contradict their convention, or it must be stated; the data set
-                lacks what is requested, frames have no image of a camera, or there are no frames.
+            SettingError: The boxes contradict their convention, or it must be stated; the data set lacks requested
+                parts, frames have no image of a camera, or there are no frames.
         """
         _check_places(file_path(path, "path"), data_root)
         self._pickle = os.path.abspath(path)

@@ -249,7 +249,7 @@ class LeRobotFiles:
         )
 
     def require_ranges(self, found: Episodes, places: Int64) -> None:
-        """Refuse episodes whose number of rows is another one than that of the numbers that their rows have."""
+        """Refuse episodes whose number of rows differs from the numbers in their rows."""
         if found.span is None:
             return
         wrong = places[found.span[places] != found.length[places]]
@@ -433,7 +433,7 @@ class LeRobotFiles:
 
 
 def _joined(parts: Sequence[Mapping[str, Mapping[str, Float64]]]) -> dict[str, dict[str, Float64]]:
-    """Statistics of all episodes of those of each: as of all rows, where each is of its own rows."""
+    """Join the statistics of single episodes, as if computed from all of their rows."""
     joined: dict[str, dict[str, Float64]] = {}
     for name in parts[0] if parts else ():
         of_parts = [part[name] for part in parts if name in part]

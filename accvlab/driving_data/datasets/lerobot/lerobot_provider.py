@@ -37,6 +37,7 @@ from accvlab.dali_pipeline_framework.extension import (
     Colors,
     StoragePath,
     get_dali_type_for_numpy_type,
+    is_gray_of_16_bits,
     nearest,
     numbers_name,
 )
@@ -67,8 +68,8 @@ _LEAVE_OUT = "Copy the file again, or leave the episode (`episodes`) or the came
 class LeRobotProvider(BlueprintProvider):
     """Rows of the episodes of a data set of LeRobot, v3.0 or v2.1 (extras ``arrow``, ``video``).
 
-    The root is a folder, a ZIP file (videos stored without compression) or a URL. One sample per row; the fields
-    are those of ``LeRobotDataset``, by their names in ``info.json``, in its order::
+    The root is a folder, a ZIP file (videos stored without compression) or a URL. One sample per row, with the
+    fields of ``LeRobotDataset``, by their names in ``info.json``, in its order::
 
         observation.images.front     UINT8 (H, W, 3)     of dtype "video": RGB
         observation.images.rear      UINT8 (num_bytes,)  of dtype "image": a file; `ImageDecoder` decodes it
@@ -82,17 +83,17 @@ class LeRobotProvider(BlueprintProvider):
     Windows in seconds (``delta_timestamps``) are `Windows`, for which numbers are read without pictures, and
     the frames of a camera in one pass. Each episode is a sequence for samplers.
 
-    **What is read.** Tables are read once, and the fields that are wanted kept in ``index_cache``: all processes
+    **Index.** Tables are read once, and the wanted fields kept in ``index_cache``: all processes
     map them. They are rebuilt if the tables have changed. A frame of a video is found by its exact time: the start
     of the episode in the video, and the ``timestamp`` of the row. Each video is indexed when one of its frames is
     first needed; one that changes afterwards is an error.
 
-    **What is compared.** When all episodes are wanted, the totals of ``info.json`` with the tables; of each
-    episode that is wanted its rows, and whether its videos exist (at a URL, when they are needed). A row whose
-    frame is more than ``tolerance_s`` away is an error, and so is each row of an episode of which the video has
+    **Checks.** If all episodes are wanted, the tables are compared with the totals of ``info.json``; each wanted
+    episode must have its rows and its videos (at a URL, when they are needed). A row whose frame is more than
+    ``tolerance_s`` away is an error, and so is each row of an episode of which the video has
     fewer frames than rows: which ones are missing cannot be known. More frames are a warning.
 
-    **Depth.** ``depth_cameras`` has what the data set says of the codes of its depth maps, such as their limits.
+    **Depth.** ``depth_cameras`` has the settings of the codes of depth maps, such as their limits.
 
     Example::
 
@@ -129,14 +130,14 @@ class LeRobotProvider(BlueprintProvider):
             tolerance_s: How far the frame of a row may be from its time, in seconds. For data sets whose rows and
                 videos are known to drift apart: with half the time between rows or more, the nearest frame is
                 taken, however many there are.
-            index_cache: Folder where indices are kept, also those of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
+            index_cache: Folder where indices are kept, also of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
                 else ``accvlab/driving`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
             storage_options: Arguments of the remote file system, see `FileDataProvider`.
 
         Raises:
             FileError: A file is missing, cannot be read, or is not as it should be; or there are fewer episodes or
                 rows than ``info.json`` says.
-            SettingError: pyarrow is missing, or the data set lacks what is requested.
+            SettingError: pyarrow is missing, or the data set lacks requested parts.
         """
         self._files = files = LeRobotFiles(root, storage_options)
         self._storage_options, self._cache = storage_options, cache_folder(index_cache)
@@ -397,7 +398,7 @@ class LeRobotProvider(BlueprintProvider):
         return {numbers_name(name): name for name in cameras if self._features[name].depth is None}
 
     def load_clips(self, path: Any, samples: Int64) -> Sequence[tuple[UInt8, Int32]] | None:
-        """Cut frames of a camera out, those of each row, which are of one episode, as one file."""
+        """Cut frames of a camera out, each row, which is of one episode, as one file."""
         if path[0] not in self._encoded.values():
             return None
         num = self.get_number_of_samples()
@@ -690,6 +691,13 @@ def _made(
         elif feature.name in parts:
             contents = [content for part in parts[feature.name] for content in part]
             UNPACKED_BYTES.require(sum(map(len, contents)), f"the values of {feature.name!r} have {{}} bytes")
+            if feature.dtype == "image" and any(
+                is_gray_of_16_bits(np.frombuffer(each, np.uint8)) for each in contents
+            ):
+                raise FileError(
+                    f"The images of {feature.name!r} are gray of 16 bits, as those of depth, and `ImageDecoder` "
+                    f"would make 8 bits of them. Name the other fields by `fields`."
+                )
             arrays[f"rows.{place}"] = np.frombuffer(b"".join(contents) or b"\0", np.uint8)
             arrays[f"ends.{place}"] = first_column([*map(len, contents)])
     videos: dict[str, None] = {}

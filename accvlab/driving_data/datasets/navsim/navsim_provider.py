@@ -50,8 +50,8 @@ class NavsimSettings(TypedDict, total=False):
 class NavsimProvider(DrivingProvider):
     """Scenes of NAVSIM, one per sample: what an agent gets at its current frame, and where the vehicle went next.
 
-    Samples are those of `DrivingProvider` at the current frame, where the scene is the log, and (H frames of
-    history, the last one is the current frame; F future ones)::
+    Samples have the fields of `DrivingProvider` at the current frame, with the log as their scene, and (H frames
+    of history, the last one is the current frame; F future ones)::
 
         cameras[...]
             distortion               FLOAT64 (5,)      k1, k2, p1, p2, k3; images are as the camera took them
@@ -76,9 +76,9 @@ class NavsimProvider(DrivingProvider):
         sensor_blobs/SPLIT/LOG/CAM_F0/TOKEN.jpg
         sensor_blobs/SPLIT/LOG/MergedPointCloud/TOKEN.pcd
 
-    Headings are those of NAVSIM's ``ego_pose``: ``atan2(2(wz - xy), 1 - 2(y^2 + z^2))``, which is not where the x
-    axis points where the road is inclined. Logs come by name, scenes by time. A log is read once, without running
-    anything in it; its index is kept and mapped by all processes.
+    Headings are computed as in NAVSIM's ``ego_pose``, ``atan2(2(wz - xy), 1 - 2(y^2 + z^2))``, which differs from
+    the direction of the x axis on an inclined road. Logs come by name, scenes by time. A log is read once, without
+    running anything in it; its index is kept and mapped by all processes.
 
     Example::
 

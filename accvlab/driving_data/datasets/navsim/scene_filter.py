@@ -32,7 +32,7 @@ def _names(value: Sequence[str] | None) -> tuple[str, ...] | None:
 
 @attrs.frozen(kw_only=True)
 class SceneFilter:
-    """Chooses scenes of logs; names, defaults and meaning are those of NAVSIM's ``SceneFilter``.
+    """Chooses scenes of logs, with the names, defaults and meaning of NAVSIM's ``SceneFilter``.
 
     A scene has ``num_history_frames + num_future_frames`` consecutive frames of one log. It begins at every
     ``frame_interval``-th frame of the log; one that the log ends in is left out. The last frame of the history is
@@ -41,7 +41,7 @@ class SceneFilter:
     Attributes:
         num_history_frames: Frames up to the current one, which counts.
         num_future_frames: Frames after it.
-        frame_interval: From the begin of one scene to that of the next, in frames; None: scenes do not overlap.
+        frame_interval: Frames from the begin of one scene to the begin of the next; None: scenes do not overlap.
         has_route: Whether scenes are left out whose current frame has no ``roadblock_ids``.
         max_scenes: How many scenes at most: the first ones.
         log_names: Names of the logs; None for all.
@@ -71,13 +71,13 @@ class SceneFilter:
 
     @classmethod
     def from_yaml(cls, *paths: str | os.PathLike[str]) -> SceneFilter:
-        """Read files of NAVSIM's configuration: those of ``scene_filter``, e.g. ``navtrain.yaml``.
+        """Read files of ``scene_filter`` in NAVSIM's configuration, e.g. ``navtrain.yaml``.
 
-        What a later file has replaces what an earlier one has. ``train_logs``, ``val_logs`` and ``test_logs`` of
-        ``default_train_val_test_log_split.yaml`` are no part of a filter: read them with `log_split`.
+        Entries of a later file replace entries of an earlier one. ``train_logs``, ``val_logs`` and ``test_logs``
+        of ``default_train_val_test_log_split.yaml`` are no part of a filter: read them with `log_split`.
 
         Raises:
-            FileError: A file cannot be read, or has what is no part of a filter.
+            FileError: A file cannot be read, or has an entry that is no part of a filter.
             MissingPackageError: PyYAML is not installed.
         """
         settings: dict[str, Any] = {}
@@ -106,7 +106,7 @@ class SceneFilter:
         """Numbers in an index of the current frames of the scenes, log by log.
 
         Raises:
-            SettingError: A token is that of no frame, or no scene is left.
+            SettingError: No frame has a token, or no scene is left.
         """
         first = np.asarray(index.frames.first_of_scene)
         lengths, interval = np.diff(first), self.frame_interval or self.num_frames

@@ -203,19 +203,19 @@ def _image_sizes(
 class NuScenesProvider(DrivingProvider):
     """Frames of nuScenes: its published tables and files, or others of the same format, full or mini.
 
-    Samples are those of `DrivingProvider`. The first time, the tables are turned into an index, which takes a
+    Samples are as `DrivingProvider` has them. The first time, the tables are turned into an index, which takes a
     minute or two for all of nuScenes; the index is kept (see ``index_cache``), and opened by all processes in a
     fraction of a second. The devkit is not needed.
 
-    - The reference frame is LIDAR_TOP's at the time of its record; the pose of the vehicle is that of the same
-      record. Where the tables have no LIDAR_TOP, it is the vehicle's at the time of the first camera.
-    - Categories are those of the data set, or classes of the detection task: ``classes="detection"`` for all ten
-      in the order ``car, truck, construction_vehicle, bus, trailer, barrier, motorcycle, bicycle, pedestrian,
+    - The reference frame is LIDAR_TOP's at the time of its record, which also has the pose of the vehicle. If the
+      tables have no LIDAR_TOP, it is the vehicle's at the time of the first camera.
+    - Categories are the names of the data set, or classes of the detection task: ``classes="detection"`` for all
+      ten in the order ``car, truck, construction_vehicle, bus, trailer, barrier, motorcycle, bicycle, pedestrian,
       traffic_cone``, a list with some of their names, or a mapping of them to names of your own.
     - Velocities are the devkit's: from the annotation before to the one after; NaN where there is neither, or
       where they are more than 1.5 s (3 s with both) apart.
     - 2D boxes are around the hulls of the projected corners of 3D boxes, cut with the images.
-    - ``can_bus`` and ``ego_status`` are what the info files of BEVFormer and SparseDrive hold; zeros in scenes
+    - ``can_bus`` and ``ego_status`` are the values in the info files of BEVFormer and SparseDrive; zeros in scenes
       without messages.
 
     .. code-block:: python
@@ -246,20 +246,19 @@ class NuScenesProvider(DrivingProvider):
                 ``"train_track"``: the scenes of it that the tables have (a warning is logged where some are
                 missing). Or a file with names of scenes: a list in JSON, or text. None for all scenes.
             frames: ``"keyframes"``, or a sensor, such as ``"LIDAR_TOP"`` or ``"CAM_FRONT"``, each record of which
-                is a frame. Between keyframes, images and points are those nearest in time, and boxes are moved
-                along as the devkit does; all else of them is that of the keyframe that follows. The pose of a
-                frame is that of the sensor's record.
-            data_root: What the names of images and points are relative to, where that is not ``root``: a folder or
-                URL.
+                is a frame. Between keyframes, images and points are the nearest in time, and boxes are moved along
+                as the devkit does, with the other values of the following keyframe. The sensor's record has the
+                pose of a frame.
+            data_root: Folder or URL to which the names of images and points are relative; None: ``root``.
             can_bus_root: Folder of the CAN bus expansion; None for ``can_bus`` in ``root``, where that exists.
             storage_options: Arguments of the remote file system of ``data_root``.
-            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+            **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
                 `DrivingProvider`.
 
         Raises:
             FileError: Tables are missing or damaged; the message names file, record and field.
-            SettingError: An argument breaks its rule, the data set lacks what is requested, or frames have no
-                image of a camera.
+            SettingError: An argument breaks its rule, the data set lacks requested parts, or frames have no image
+                of a camera.
         """
         folder = Path(file_path(root, "root")).expanduser().absolute()
         has_boxes = settings.get("boxes") is not False or bool(settings.get("boxes_2d"))

@@ -287,7 +287,7 @@ def _check_times(data: SensorRecords, frames: Frames) -> None:
     is_wrong = np.zeros(len(data.table), bool)
     is_wrong[after[goes_back]] = True
     data.table.refuse(
-        is_wrong, "must be later than that of the keyframe before: times go backwards in its scene", "timestamp"
+        is_wrong, "must be later than in the keyframe before: times go backwards in its scene", "timestamp"
     )
 
 

@@ -91,7 +91,7 @@ def class_mapping(
     Of ``"detection"``, classes that the data set does not have are left out, with a warning.
 
     Raises:
-        SettingError: The data set has no category for a class, or none for any of those of detection; or two
+        SettingError: The data set has no category for a class, or none for any class of detection; or two
             classes have the same category.
     """
     is_all = isinstance(classes, str)

@@ -20,11 +20,11 @@ FEATURES = "features.csv"
 
 @attrs.frozen(kw_only=True)
 class ClipLayout:
-    """Names of the files of PhysicalAI-AV, relative to the root. Change what lies elsewhere.
+    """Names of the files of PhysicalAI-AV, relative to the root. Change names that differ.
 
-    ``{clip}`` is the name of the clip, ``{camera}`` that of the camera, ``{chunk}`` the number of the chunk that
-    the clip is in, of four digits. ZIP files are folders. The defaults are those of archives that were unpacked,
-    each in its folder; published archives are named by ``features.csv``.
+    ``{clip}`` is the name of the clip, ``{camera}`` the name of the camera, ``{chunk}`` the number of the clip's
+    chunk, of four digits. ZIP files are folders. The defaults are for archives that were unpacked, each in its
+    folder; published archives are named by ``features.csv``.
 
     Attributes:
         video: Videos.

@@ -54,7 +54,7 @@ class PhysicalAiProvider(DrivingProvider):
     """Clips of NVIDIA's PhysicalAI-AV: a video per camera and clip (extras ``arrow`` and ``video``).
 
     The data set is read as it is published, chunks (ZIP) as they are, from a folder or a URL; or unpacked, each
-    archive in its folder. What lies elsewhere is named by ``layout``. The vehicle (the rear axle) is the base;
+    archive in its folder. ``layout`` has the names of other files. The vehicle (the rear axle) is the base;
     each clip is a scene.
 
     - Without ``moments``: one sample per frame of the reference camera, or every ``stride``-th. To each belongs
@@ -71,7 +71,7 @@ class PhysicalAiProvider(DrivingProvider):
       is not stated by the data set; here, it is that at the time of the box.)
     - Lidar and radar are not read.
 
-    Clips are those that the list of clips calls valid, of its split ``"train"``, where it has these columns. A
+    Clips are the valid ones of the split ``"train"``, if the list of clips has these columns. A
     file that is missing is an error, or its clip is left out (``missing="drop"``); so is a video with another
     number of frames than it has time stamps, when one of its frames is needed.
 
@@ -102,9 +102,8 @@ class PhysicalAiProvider(DrivingProvider):
             root: The folder of the data set, or its URL.
             chunks: Numbers of the chunks to use, or text such as ``"0-7"``, which is 0 to 6. None: those for
                 which the motion of the vehicle exists.
-            split: Which clips are wanted, by the column ``split`` of the list of clips, where it has one; None for
-                those of all splits.
-            valid_only: Whether clips are left out that the list calls not valid (``clip_is_valid``).
+            split: Wanted split, by the column ``split`` of the list of clips, if it has one; None for all splits.
+            valid_only: Whether invalid clips of the list (``clip_is_valid``) are left out.
             missing: Whether a clip that lacks a file that is needed, such as a video, is an error, or left out.
             moments: When there are samples; None for the frames of the reference camera.
             reference_camera: The camera whose frames are the samples; None for the wide front camera, or else the
@@ -112,12 +111,12 @@ class PhysicalAiProvider(DrivingProvider):
             stride: Every how many-th frame is a sample.
             layout: Where the files lie; None for where they were published, packed or unpacked.
             storage_options: Arguments of the remote file system.
-            **settings: What the samples hold, see `DrivingFields`; ``scenes`` and ``index_cache``, see
+            **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
                 `DrivingProvider`.
 
         Raises:
-            FileError: There are no clips, or a file is missing, cannot be read or is not as it should be.
-            SettingError: pyarrow is missing, or the clips lack what is requested.
+            FileError: There are no clips, or a file is missing, cannot be read or is damaged.
+            SettingError: pyarrow is missing, or the clips lack requested parts.
         """
         storage = Storage(root, storage_options)
         stride = whole_number(stride, "stride", at_least=1)
@@ -163,7 +162,9 @@ class PhysicalAiProvider(DrivingProvider):
             for file, clip, camera in sources.values():
                 clip.require(file, camera)
             raise
-        require_usable(DrivingIndex.open(index), RequestedParts(settings).wants, scenes)
+        require_usable(
+            DrivingIndex.open(index), RequestedParts(settings).wants, scenes, has_own_times=moments is None
+        )
         super().__init__(index, root, storage_options=storage_options, **settings)
         self._refuse_missing_files(repr(storage.root), also_images=False)
 
