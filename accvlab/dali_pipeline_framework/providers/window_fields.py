@@ -65,6 +65,9 @@ def listed_paths(names: Collection[Path], offsets: Offsets, format: GroupFormat)
 
 def _checked_offsets(key: Path, given: Sequence[float], unit: Unit) -> tuple[float, ...]:
     offsets = number_list(given, f"windows[{key!r}]", _RULES[unit])
+    if len({*offsets}) < len(offsets):
+        twice = next(offset for offset in offsets if offsets.count(offset) > 1)
+        raise setting_error(f"windows[{key!r}]", "offsets that differ", given, f"{twice:g} is there twice.")
     if unit == "s":
         return offsets
     if not all(offset.is_integer() for offset in offsets):

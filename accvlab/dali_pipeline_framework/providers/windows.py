@@ -329,11 +329,11 @@ class Windows(BlueprintProvider):
     def _require_other_frames(self, window: _Window, rows: Int64Array) -> None:
         """Refuse a window that would have no frame but that of the moment, at each moment."""
         others, own = window.at(window.offsets[window.offsets != 0]), window.at(np.zeros(1))
-        has_several, are_beyond = len({*window.offsets.tolist()}) > 1, True
+        are_beyond = True
         for part in _parts(rows) * bool(len(others.offsets)):
             frames = self._frames(others, rows[part])
             is_other, are_beyond = ~frames.is_pad, are_beyond and bool(frames.is_pad.all())
-            if has_several:  # one alone may correct a delay
+            if len(window.offsets) > 1:  # one alone may correct a delay
                 is_other &= frames.rows != self._frames(own, rows[part]).rows
             if (is_other | frames.is_missing).any():
                 return

@@ -143,7 +143,16 @@ class ArgoverseLog:
                 f"{len(missing)} have no file in 'sensors/lidar', e.g. {missing[0]}.feather. Download the log "
                 f"again, or leave the scene (`scenes`) or the boxes (`boxes=False`) out."
             )
-        return {**columns, "size": size, "pose": poses_of_columns(columns, path, [*_POSE])}
+        names, pose = columns["category"], poses_of_columns(columns, path, [*_POSE])
+        return {  # of all logs at once: names of tracks would take most of the memory
+            "timestamp_ns": columns["timestamp_ns"],
+            "center": pose[..., 3],
+            "size": size,
+            "rotation": poses.quaternion_of_rotation(pose[..., :3]),
+            "category": names,
+            "instance": np.unique(columns["track_uuid"], return_inverse=True)[1].reshape(-1),
+            "num_lidar_points": columns.get("num_interior_pts", np.full(len(names), -1)).astype(np.int32),
+        }
 
     @cached_property
     def frame_times(self) -> Int64:
@@ -241,16 +250,8 @@ def _boxes(times: Int64, columns: Mapping[str, Array]) -> dict[str, Array]:
     """Boxes at the times of frames; those at other times are left out."""
     frame = nearest(times, columns["timestamp_ns"], 0)
     rows = np.flatnonzero(frame >= 0)
-    num_points = columns.get("num_interior_pts", np.full(len(frame), -1))
-    return {
-        "frame": frame[rows],
-        "center": columns["pose"][rows][..., 3],
-        "size": columns["size"][rows],
-        "rotation": poses.quaternion_of_rotation(columns["pose"][rows][..., :3]),
-        "category": columns["category"][rows],
-        "instance": np.unique(columns["track_uuid"], return_inverse=True)[1].reshape(-1)[rows],
-        "num_lidar_points": num_points[rows].astype(np.int32),
-    }
+    kept = {name: column[rows] for name, column in columns.items() if name != "timestamp_ns"}
+    return {"frame": frame[rows], **kept}
 
 
 class ArgoverseProvider(DrivingProvider):

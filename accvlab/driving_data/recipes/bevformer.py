@@ -45,9 +45,8 @@ from ..datasets.driving.array_types import Bool, Float64
 from ..datasets.driving.driving_fields import DrivingFieldSettings
 from . import recipe_parts as parts
 from .image_augmentation import UnclippedPhotometricDistorter, on_gpu_if_any
-from .recipe import FrameQueues, Recipe
+from .recipe import FrameQueues, Recipe, scene_order
 from .recipe_parts import DT, NAMES, PLACE
-from .scene_sampler import SceneSampler
 
 
 def queue_frames(frame: int, left_out: int, queue_length: int, first_frame: int) -> list[int]:
@@ -540,10 +539,6 @@ def _training_order(settings: BEVFormerSettings, queues: BEVFormerQueues, seed: 
     return QueueSampler(queues.num_frames, queue_length=queues.settings.queue_length, seed=seed)
 
 
-def _evaluation_order(settings: BEVFormerSettings, queues: BEVFormerQueues, seed: int) -> RandomAccessSampler:
-    return SceneSampler(queues.sequence_lengths)
-
-
 BEVFORMER = Recipe(
     settings=BEVFormerSettings,
     chain=_chain,
@@ -553,6 +548,6 @@ BEVFORMER = Recipe(
     can_reduce=False,
     source=_queues,
     training_order=_training_order,
-    evaluation_order=_evaluation_order,
+    evaluation_order=scene_order,
 )
 """The recipe of BEVFormer."""

@@ -114,7 +114,7 @@ class BEVFusionSettings(parts.AugmentedSettings):
     close_distance: float = parts.setting(1.0, checks.number, at_least=0)
     fills_up: bool = parts.setting(True, checks.flag)
     shuffles_points: bool = parts.setting(True, checks.flag)
-    rotation_range: tuple[float, float] = parts.setting((-0.78539816, 0.78539816), checks.number_range)
+    rotation_range: tuple[float, float] = parts.angle_range(-0.78539816, 0.78539816)
     scale_range: tuple[float, float] = parts.setting((0.9, 1.1), checks.number_range, above=0)
     translation_std: float = parts.setting(0.5, checks.number, at_least=0)
     flip_prob: float = parts.setting(0.5, checks.probability)

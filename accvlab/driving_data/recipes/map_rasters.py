@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework.extension import needed_package
 
-_Array = npt.NDArray[np.float64]
 _LINE_WIDTH_PX = 2
 
 
@@ -86,12 +85,3 @@ class RasterGrid:
 
 # OpenCV takes no coordinates beyond 16 bits, and some.
 _FAR_PX = 1 << 24
-
-
-def box_corners(centers: _Array, sizes: _Array, headings: _Array) -> _Array:
-    """Corners of boxes seen from above, ``(n, 4, 2)``: of centers, of lengths and widths, and of headings."""
-    offsets = sizes[:, np.newaxis] / 2 * np.array([[1, 1], [1, -1], [-1, -1], [-1, 1]])
-    cos, sin = np.cos(headings)[:, np.newaxis], np.sin(headings)[:, np.newaxis]
-    x, y = offsets[..., 0], offsets[..., 1]
-    turned = np.stack([cos * x - sin * y, sin * x + cos * y], axis=-1)
-    return np.asarray(centers[:, np.newaxis] + turned)

@@ -100,7 +100,7 @@ def streaming_order(settings: StreamedSettings, source: DrivingProvider, seed: i
     return StreamingSequenceSampler(split_lengths(source.sequence_lengths, settings.split), seed=seed)
 
 
-def scene_order(settings: StreamedSettings, source: DrivingProvider, seed: int) -> RandomAccessSampler:
+def scene_order(settings: RecipeSettings, source: Any, seed: int) -> RandomAccessSampler:
     """Each frame once, scene by scene."""
     return SceneSampler(source.sequence_lengths)
 

@@ -13,7 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework import ArrayStep, ImageMeanStdDevNormalizer, PipelineStepBase, SampleDataGroup
+from accvlab.dali_pipeline_framework import (
+    ArrayStep,
+    ImageMeanStdDevNormalizer,
+    PipelineStepBase,
+    SampleDataGroup,
+    checks,
+)
 from accvlab.dali_pipeline_framework.checks import instance, number_list, shown, valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, SettingError
@@ -48,6 +54,11 @@ NAMES = ("token", "scene")
 def setting(default: Any, check: Callable[..., object], **limits: Any) -> Any:
     """A field of settings, with its default and the check of its values."""
     return attrs.field(default=default, validator=valid(check, **limits))
+
+
+def angle_range(least: float, greatest: float) -> Any:
+    """A field of settings that is a range of angles in radians: degrees are beyond a turn."""
+    return setting((least, greatest), checks.number_range, at_least=-2 * np.pi, at_most=2 * np.pi)
 
 
 def _without_proxy(given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -64,7 +64,7 @@ class SparseDriveSettings(parts.StreamedSettings):
     """
 
     images: ImageAugmentation = _IMAGES
-    rotation_3d_range: Sequence[float] = parts.setting((0.0, 0.0), checks.number_range)
+    rotation_3d_range: Sequence[float] = parts.angle_range(0.0, 0.0)
     has_planning: bool = parts.setting(True, checks.flag)
     has_map: bool = parts.setting(True, checks.flag)
     zero_ego_status: bool = parts.setting(False, checks.flag)

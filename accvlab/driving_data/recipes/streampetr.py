@@ -194,7 +194,7 @@ class StreamPETRSettings(parts.StreamedSettings):
 
     model = "StreamPETR"
     images: ImageAugmentation = _IMAGES
-    bev_rotation_range: Sequence[float] = parts.setting((-0.3925, 0.3925), checks.number_range)
+    bev_rotation_range: Sequence[float] = parts.angle_range(-0.3925, 0.3925)
     bev_scale_range: Sequence[float] = parts.setting((0.95, 1.05), checks.number_range, above=0)
     bev_translation_std: Sequence[float] = parts.setting(
         (0.0, 0.0, 0.0), checks.number_list, what="three numbers", count=3

@@ -27,8 +27,9 @@ from ..datasets.driving.array_types import Bool, Float32, UInt8
 from ..datasets.driving.driving_fields import DrivingFieldSettings
 from ..datasets.navsim.navsim_provider import NavsimProvider, planar_poses, seen_from
 from ..datasets.navsim.scene_filter import SceneFilter
+from ..viewing.pictures import box_corners
 from . import recipe_parts as parts
-from .map_rasters import MapSource, RasterClass, RasterGrid, box_corners
+from .map_rasters import MapSource, RasterClass, RasterGrid
 from .recipe import Recipe
 from .recipe_parts import DT
 
@@ -36,6 +37,8 @@ CROPS: Mapping[str, tuple[int, int, int, int]] = MappingProxyType(
     {"CAM_L0": (28, 28, 416, 416), "CAM_F0": (28, 28, 0, 0), "CAM_R0": (28, 28, 416, 416)}
 )
 """Cameras of the panorama, from left to right: rows and columns left out at top, bottom, left and right."""
+
+_SEEN_FROM_ABOVE = [0, 1, 5, 4]  # of eight corners, the upper ones, one after the other
 
 RASTER_CLASSES = (
     RasterClass("polygon", ("LANE", "INTERSECTION")),
@@ -309,8 +312,7 @@ class TransFuserFormatter(ArrayStep):
         settings, raster, boxes = self._settings, self._grid.empty(), data["boxes"]
         origin = planar_poses(data["ego"]["world_from_ego"])
         map_name, center = self._map_of_log[parts.text_of(data["scene"])], (float(origin[0]), float(origin[1]))
-        centers, sizes, headings = (boxes[name].astype(np.float64) for name in ("centers", "sizes", "yaws"))
-        corners = box_corners(centers[:, :2], sizes[:, :2], headings)
+        corners = box_corners(boxes["centers"], boxes["sizes"], boxes["yaws"])[:, _SEEN_FROM_ABOVE, :2]
         for number, one in enumerate(settings.raster_classes, start=1):
             if one.kind == "box":
                 self._grid.paint(raster, corners[self._of_category(boxes, one.names)], number)

@@ -18,7 +18,8 @@ from accvlab.dali_pipeline_framework import Windows
 from accvlab.dali_pipeline_framework.checks import file_path, number
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
 
-from .scene_views import Array, CameraView, SceneView, Shown, ViewFields, frames_of, scene_view
+from .lenses import Array
+from .scene_views import CameraView, SceneView, Shown, ViewFields, frames_of, scene_view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,8 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from itertools import chain
+from typing import Any, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -17,10 +18,8 @@ from accvlab.dali_pipeline_framework.checks import did_you_mean, index_in, insta
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import ENCODED_NAME, decoded, format_paths
 
-from .lenses import FThetaLens
+from .lenses import Array, FThetaLens
 
-Array = npt.NDArray[Any]
-UInt8Array = npt.NDArray[np.uint8]
 Shown: TypeAlias = SampleDataGroup | Mapping[Any, Any]
 """A sample of a provider, or a batch of a loader."""
 
@@ -48,7 +47,7 @@ class CameraView:
     """
 
     name: str
-    image: UInt8Array
+    image: npt.NDArray[np.uint8]
     image_from_reference: Array | None = None
     boxes_2d: Array | None = None
     heatmap: Array | None = None
@@ -218,16 +217,17 @@ def scene_view(
     fields = fields or ViewFields()
     if windows is not None:
         instance(windows, "windows", Windows)
-    is_of_moment = functools.partial(_is_of_moment, _offsets(windows))
-    whole = _Tree.of(data, sample)
+    offsets = _offsets(windows)
+    is_of_moment = functools.partial(_is_of_moment, offsets)
+    whole = _plain(data, sample)
     num_frames = _count_frames(whole, fields)
     if num_frames or frame != -1:
         index_in(frame + num_frames if frame < 0 else frame, "frame", max(num_frames, 1))
-    frames = whole.groups(fields.frames)
+    frames = _groups(whole, fields.frames)
     tree = frames[frame] if frames else whole
     mean, std = _channels(image_mean, "image_mean"), _channels(image_std, "image_std")
     picture_of = functools.partial(_picture, mean=mean, std=std)
-    ego_from_reference = tree.array(fields.ego, "ego_from_reference")
+    ego_from_reference = _array(tree, fields.ego, "ego_from_reference")
     ahead = np.array([1.0, 0.0])
     if ego_from_reference is not None:
         ahead = ego_from_reference[0, :2] / np.linalg.norm(ego_from_reference[0, :2])
@@ -239,13 +239,15 @@ def scene_view(
             fields,
             picture_of,
             ahead,
-            tree.scalar("timestamp"),
+            _scalar(tree, "timestamp"),
             is_of_moment,
         )
         for label, camera in _cameras(tree, fields).items()
         if -(count := _frames_of_camera(camera, fields)) <= frame < count or not count
     ]
-    boxes, points = _boxes(tree, fields), tree.array(fields.lidar, fields.points)
+    (boxes, why_none), points = _boxes(tree, fields, offsets), _array(tree, fields.lidar, fields.points)
+    if why_none:
+        cameras = [attrs.evolve(camera, note=why_none) for camera in cameras]
     if len(boxes.get("centers", ())):
         cameras = [
             camera
@@ -255,7 +257,7 @@ def scene_view(
         ]
     history = _path(tree, fields.ego_history, ego_from_reference)
     future = _path(tree, fields.ego_future, ego_from_reference)
-    if not cameras and not boxes and points is None and history is None and future is None:
+    if not cameras and not boxes and not why_none and points is None and history is None and future is None:
         raise _nothing_to_show(tree, fields)
     return SceneView(
         title=_title(tree) or _title(whole),
@@ -264,7 +266,7 @@ def scene_view(
         points=np.zeros((0, 3)) if points is None else points[:, :3],
         lines=_lines(tree, fields),
         ahead=ahead,
-        timestamp=tree.scalar("timestamp"),
+        timestamp=_scalar(tree, "timestamp"),
         motion=_motion(tree, fields),
         history=history,
         future=future,
@@ -274,24 +276,25 @@ def scene_view(
 
 
 def _nothing_to_show(tree: _Tree, fields: ViewFields) -> SettingError:
-    if "img" in tree.names() or "input" in tree.names():
+    names = [*map(str, tree)]
+    if "img" in names or "input" in names:
         return SettingError(
             "Batches of recipes have names of their own: `show(batch_view(batch, settings))` draws them, with "
             "`batch_view` of `recipes` and the settings of the recipe."
         )
     return SettingError(
         f"There is nothing to show: no field {shown(fields.cameras)}, {shown(fields.boxes)} or "
-        f"{shown(fields.lidar)}. There are: {', '.join(map(shown, tree.names()))}."
-        f"{did_you_mean(fields.cameras, tree.names())} Give their names: `fields=ViewFields(cameras=...)`."
+        f"{shown(fields.lidar)}. There are: {', '.join(map(shown, names))}."
+        f"{did_you_mean(fields.cameras, names)} Give their names: `fields=ViewFields(cameras=...)`."
     )
 
 
 def _numbers(tree: _Tree) -> dict[str, Array]:
     """States and actions of LeRobot, ``(T, D)``; those of a window that are padded are NaN."""
     found = {}
-    for name in tree.names():
+    for name in map(str, tree):
         if (name == _ACTION or name.startswith(_OBSERVED)) and not name.startswith(_IMAGES):
-            values, is_pad = tree.array(name), tree.array(name + _MASK)
+            values, is_pad = _array(tree, name), _array(tree, name + _MASK)
             if values is not None and values.dtype.kind in "fiu" and values.ndim in (1, 2):
                 found[name] = np.array(np.atleast_2d(values), np.float64)
                 found[name][False if is_pad is None else is_pad] = np.nan
@@ -300,7 +303,7 @@ def _numbers(tree: _Tree) -> dict[str, Array]:
 
 def _path(tree: _Tree, name: str, ego_from_reference: Array | None) -> EgoPath | None:
     """Places of the vehicle that are known, in the reference frame; None where there are none."""
-    positions, times, is_known = (tree.array(name, field) for field in ("positions", "times", "is_known"))
+    positions, times, is_known = (_array(tree, name, field) for field in ("positions", "times", "is_known"))
     if positions is None:
         return None
     kept = np.ones(len(positions), bool) if is_known is None else is_known.astype(bool)
@@ -313,12 +316,12 @@ def _path(tree: _Tree, name: str, ego_from_reference: Array | None) -> EgoPath |
 
 def _motion(tree: _Tree, fields: ViewFields) -> str:
     """Speed and command, as far as they are known; of a history, the last ones."""
-    velocity, command = tree.array(fields.ego, "velocity"), tree.array(fields.ego, "command")
+    velocity, command = _array(tree, fields.ego, "velocity"), _array(tree, fields.ego, "command")
     if velocity is None:
-        velocities = tree.array(fields.ego_history, "velocities")
+        velocities = _array(tree, fields.ego_history, "velocities")
         velocity = None if velocities is None else velocities[-1]
     if command is None:
-        commands = tree.array(fields.ego_history, "commands")
+        commands = _array(tree, fields.ego_history, "commands")
         command = None if commands is None else commands[-1]
     speed = "" if velocity is None else f"{np.linalg.norm(velocity):.1f} m/s"
     return "   ".join(part for part in (speed, "" if command is None else _command(command)) if part)
@@ -333,13 +336,28 @@ def _command(command: Array) -> str:
     return f"command {int(command.argmax() if command.size > 1 else command.item())}"
 
 
-def _boxes(tree: _Tree, fields: ViewFields) -> dict[str, Array]:
-    """The existing box fields for a `SceneView`; none without centers."""
-    names = ("centers", "sizes", "yaws", "velocities", "categories")
-    given = {name: tree.array(fields.boxes, getattr(fields, name)) for name in names}
-    boxes = {name: values for name, values in given.items() if values is not None}
+def _boxes(
+    tree: _Tree, fields: ViewFields, offsets: Mapping[str, Sequence[float]]
+) -> tuple[dict[str, Array], str]:
+    """The fields of a `SceneView` about boxes that are there, none without centers; and why there are none.
+
+    Of windows that are listed, those of the moment.
+    """
+    names, boxes = ("centers", "sizes", "yaws", "velocities", "categories"), dict[str, Array]()
+    for name in names:
+        place: tuple[Any, ...] = (fields.boxes, getattr(fields, name))
+        frames = _groups(tree.get(fields.boxes) or {}, place[1])
+        if frames:
+            known = [*offsets.get(format_paths([place]), ())]
+            if 0 not in known:
+                rule = "none of them at the moment" if known else "give `windows`"
+                return {}, f"(no boxes: {format_paths([place])} has {len(frames)} frames, {rule})"
+            place = (*place, known.index(0))
+        values = _array(tree, *place)
+        if values is not None:
+            boxes[name] = values
     if "centers" not in boxes:
-        return {}
+        return {}, ""
     rows = {f"{fields.boxes}.{getattr(fields, name)}": len(values) for name, values in boxes.items()}
     if len({*rows.values()}) > 1:
         counts = ", ".join(f"{count} in {name}" for name, count in rows.items())
@@ -356,109 +374,117 @@ def _boxes(tree: _Tree, fields: ViewFields) -> dict[str, Array]:
         boxes["velocities"] = boxes["velocities"][:, :2]
     if "categories" in boxes:
         boxes["categories"] = boxes["categories"].astype(np.int64)
-    return boxes
+    return boxes, ""
 
 
 def frames_of(data: Shown, sample: int = 0, fields: ViewFields | None = None) -> list[int]:
     """Get the numbers of the frames of a clip to show, at most 16 of them; of what is no clip, only -1."""
-    number = _count_frames(_Tree.of(data, sample), fields or ViewFields())
+    number = _count_frames(_plain(data, sample), fields or ViewFields())
     return np.unique(np.linspace(0, number - 1, min(number, _MOST_FRAMES)).astype(int)).tolist() or [-1]
 
 
 # --- fields ---------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class _Tree:
-    """A sample, or one of a batch, as nested values, any of which may be missing.
+_Tree: TypeAlias = dict[Any, Any]
 
-    Attributes:
-        group: The group of values.
-        index: What is taken of each value, in this order: the name of an index for messages, and the index.
-    """
 
-    group: Any
-    index: tuple[tuple[str, int], ...] = ()
+def _plain(data: Shown, sample: int) -> _Tree:
+    """A sample, or one of a batch, as nested dicts."""
+    if isinstance(data, SampleDataGroup):
+        return cast(_Tree, _taken(data, None))
+    if isinstance(data, Mapping):
+        index_in(sample, "sample", max(_lengths(data), default=0))
+        return cast(_Tree, _taken(data, sample))
+    rule = "A sample (`provider.get_data(0)`) or a batch (`next(iter(loader))`) is needed"
+    raise SettingError(f"{rule}, got {type(data).__name__}.")
 
-    @classmethod
-    def of(cls, data: Shown, sample: int) -> _Tree:
-        if isinstance(data, SampleDataGroup):
-            return cls(data)
-        if isinstance(data, Mapping):
-            return cls(data, (("sample", sample),))
-        rule = "A sample (`provider.get_data(0)`) or a batch (`next(iter(loader))`) is needed"
-        raise SettingError(f"{rule}, got {type(data).__name__}.")
 
-    def names(self) -> list[str]:
-        return [str(name) for name in _names(self.group)]
-
-    def below(self, name: str | int) -> _Tree:
-        return _Tree(self.group[name] if name in _names(self.group) else None, self.index)
-
-    def _value(self, *path: str | int) -> Any:
-        tree = self
-        for name in path:
-            tree = tree.below(name)
-        value: Any = tree.group
-        if value is None or _names(value):
-            return None
-        for name, number in self.index:
-            value = value[index_in(number, name, len(value))]
+def _taken(value: Any, number: int | None) -> Any:
+    """Groups as dicts, and of each value in them one element; None where there are fewer."""
+    if isinstance(value, SampleDataGroup):
+        return {name: _taken(value[name], number) for name in value.format.names}
+    if isinstance(value, Mapping):
+        return {name: _taken(one, number) for name, one in value.items()}
+    if number is None or not _is_sequence(value):
         return value
-
-    def array(self, *path: str) -> Array | None:
-        """A field as an array, or None; encoded frames of a window or sequence as their pixels."""
-        files = self
-        for name in (*path, ENCODED_NAME):
-            files = files.below(name)
-        if _names(files.group):
-            frames = [_decoded(np.asarray(files._value(number)), ".".join(path)) for number in _names(files.group)]
-            return np.stack(frames)
-        value = self._value(*path)
-        return value if value is None else np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-
-    def scalar(self, name: str) -> float | None:
-        value = self.array(name)
-        return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
-
-    def text(self, name: str) -> str | None:
-        value = self._value(name)
-        if value is None or isinstance(value, str):
-            return value
-        value = np.asarray(value)
-        return str(decoded(value)) if value.dtype == np.uint8 else str(value)
-
-    def groups(self, name: str) -> list[_Tree]:
-        """The elements of an array of groups."""
-        array = self.below(name).group
-        is_array = all(isinstance(number, int) for number in _names(array))
-        return [_Tree(array[number], self.index) for number in _names(array)] if is_array else []
-
-    def elements(self, name: str) -> list[_Tree]:
-        """The elements of an array of groups, also where each of its fields is stacked."""
-        stacked = self.below(name)
-        fields = [stacked.array(field) for field in stacked.names()]
-        count = max((len(field) for field in fields if field is not None and field.ndim), default=0)
-        return self.groups(name) or [_Tree(stacked.group, (*self.index, (name, each))) for each in range(count)]
+    return value[number] if number < len(value) else None
 
 
-def _names(group: Any) -> Sequence[Any]:
-    if isinstance(group, SampleDataGroup):
-        return group.format.names
-    return list(group) if isinstance(group, Mapping) else ()
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, list | tuple) or getattr(value, "ndim", 0) > 0
+
+
+def _lengths(group: Mapping[Any, Any]) -> list[int]:
+    """Numbers of elements of the values in a group, and in the groups in it."""
+    nested = [_lengths(value) for value in group.values() if isinstance(value, Mapping)]
+    return [*(len(value) for value in group.values() if _is_sequence(value)), *chain.from_iterable(nested)]
+
+
+def _value(tree: _Tree, *path: Any) -> Any:
+    """A field; None where there is none, or a group."""
+    value: Any = tree
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return None if isinstance(value, dict) else value
+
+
+def _array(tree: _Tree, *path: Any) -> Array | None:
+    """A field as an array, or None; encoded frames of a window or sequence as their pixels."""
+    files: Any = tree
+    for name in (*path, ENCODED_NAME):
+        files = files.get(name) if isinstance(files, dict) else None
+    if isinstance(files, dict):
+        frames = [_decoded(np.asarray(_pulled(file)), ".".join(map(str, path))) for file in files.values()]
+        return np.stack(frames)
+    value = _value(tree, *path)
+    return None if value is None else np.asarray(_pulled(value))
+
+
+def _pulled(value: Any) -> Any:
+    return value.detach().cpu() if hasattr(value, "detach") else value
+
+
+def _scalar(tree: _Tree, name: str) -> float | None:
+    value = _array(tree, name)
+    return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
+
+
+def _text(tree: _Tree, name: str) -> str | None:
+    value = _value(tree, name)
+    if value is None or isinstance(value, str):
+        return value
+    value = np.asarray(value)
+    return str(decoded(value)) if value.dtype == np.uint8 else str(value)
+
+
+def _groups(tree: _Tree, name: str) -> list[_Tree]:
+    """The elements of an array of groups."""
+    array = tree.get(name)
+    if not isinstance(array, dict) or not all(isinstance(number, int) for number in array):
+        return []
+    return [one if isinstance(one, dict) else {} for one in array.values()]
+
+
+def _elements(tree: _Tree, name: str) -> list[_Tree]:
+    """The elements of an array of groups, also where each of its fields is stacked."""
+    stacked = tree.get(name)
+    if _groups(tree, name) or not isinstance(stacked, dict):
+        return _groups(tree, name)
+    return [_taken(stacked, each) for each in range(max(_lengths(stacked), default=0))]
 
 
 def _title(tree: _Tree) -> str:
-    scene, frame, token = tree.text("scene"), tree.scalar("frame"), tree.text("token")
-    episode, task = tree.scalar("episode_index"), tree.text("task")
-    frame = tree.scalar("frame_index") if frame is None else frame
+    scene, frame, token = _text(tree, "scene"), _scalar(tree, "frame"), _text(tree, "token")
+    episode, task = _scalar(tree, "episode_index"), _text(tree, "task")
+    frame = _scalar(tree, "frame_index") if frame is None else frame
     parts = [scene, None if episode is None else f"episode {int(episode)}"]
     parts += [None if frame is None else f"frame {int(frame)}", None if token is None else f"token {token}", task]
     return "   ".join(part for part in parts if part)
 
 
 def _lines(tree: _Tree, fields: ViewFields) -> list[Array]:
-    points, counts = tree.array(fields.map_lines, "points"), tree.array(fields.map_lines, "num_points")
+    points, counts = _array(tree, fields.map_lines, "points"), _array(tree, fields.map_lines, "num_points")
     if points is None or counts is None:
         return []
     return np.split(points, np.cumsum(counts)[:-1]) if len(counts) else []
@@ -469,32 +495,33 @@ def _lines(tree: _Tree, fields: ViewFields) -> list[Array]:
 
 def _cameras(tree: _Tree, fields: ViewFields) -> dict[str, _Tree]:
     """The cameras by their labels: the elements of their array, or groups with an image, or the sample itself."""
-    cameras = tree.elements(fields.cameras)
+    cameras = _elements(tree, fields.cameras)
     if cameras:
         return {f"{fields.cameras}[{number}]": camera for number, camera in enumerate(cameras)}
     found = {}
-    for name, camera in [*((name, tree.below(name)) for name in tree.names()), ("", tree)]:
-        images = [camera.array(field) for field in (fields.image, fields.frames)]
-        if any(image is not None for image in images) or (name and camera.groups(fields.frames)):
+    for name, camera in [*((str(name), one) for name, one in tree.items()), ("", tree)]:
+        images = [_array(camera, field) for field in (fields.image, fields.frames)]
+        is_group = isinstance(camera, dict)
+        if any(image is not None for image in images) or (name and is_group and _groups(camera, fields.frames)):
             found[name] = camera
         elif name.startswith(_IMAGES) and not name.endswith(_MASK):
-            image = {fields.image: camera.group, fields.image + _MASK: tree.below(name + _MASK).group}
-            found[name.removeprefix(f"{_IMAGES}s.")] = _Tree(image, tree.index)
+            image = {fields.image: camera, fields.image + _MASK: tree.get(name + _MASK)}
+            found[name.removeprefix(f"{_IMAGES}s.")] = image
     return found
 
 
 def _count_frames(tree: _Tree, fields: ViewFields) -> int:
     """Number of frames of a clip; 0 of a single frame."""
-    own = len(tree.groups(fields.frames))
+    own = len(_groups(tree, fields.frames))
     return own or max([_frames_of_camera(each, fields) for each in _cameras(tree, fields).values()], default=0)
 
 
 def _frames_of_camera(camera: _Tree, fields: ViewFields) -> int:
     """Number of frames of a camera of a clip; 0 of a single image."""
-    image = camera.array(fields.image)
-    image = camera.array(fields.frames) if image is None else image
+    image = _array(camera, fields.image)
+    image = _array(camera, fields.frames) if image is None else image
     if image is None:
-        return len(camera.groups(fields.frames))
+        return len(_groups(camera, fields.frames))
     return len(image) if image.ndim == 4 else 0
 
 
@@ -509,16 +536,16 @@ def _camera(
     camera: _Tree,
     frame: int,
     fields: ViewFields,
-    picture_of: Callable[[Array, str], UInt8Array],
+    picture_of: Callable[[Array, str], Array],
     ahead: Array,
     sample_time: float | None,
     is_of_moment: Callable[..., bool | None],
 ) -> CameraView:
-    frames = camera.groups(fields.frames)
+    frames = _groups(camera, fields.frames)
 
     def array(*path: str) -> Array | None:
-        of_frame = frames[frame].array(*path) if frames else None
-        return camera.array(*path) if of_frame is None else of_frame
+        of_frame = _array(frames[frame], *path) if frames else None
+        return _array(camera, *path) if of_frame is None else of_frame
 
     def matrix(name: str) -> Array | None:
         value = array(name)
@@ -532,14 +559,14 @@ def _camera(
     path = f"{label}.{fields.image}".lstrip(".")
     is_now: bool | None = True
     if image.ndim == 4:
-        is_now = bool(frames) or is_of_moment(path, frame, len(image), sample_time, camera.array("timestamp"))
+        is_now = bool(frames) or is_of_moment(path, frame, len(image), sample_time, _array(camera, "timestamp"))
         image = image[frame]
     names = (fields.projection, fields.intrinsics, fields.camera_from_reference)
     projection, intrinsics, extrinsics = map(matrix, names)
     if projection is None and intrinsics is not None and extrinsics is not None:
         projection = intrinsics[:3, :3].astype(np.float64) @ extrinsics[:3].astype(np.float64)
     # Matrices are those of all frames of a window, or of the moment of the sample alone, as boxes are.
-    matrices = (camera.array(fields.projection), camera.array(fields.camera_from_reference))
+    matrices = (_array(camera, fields.projection), _array(camera, fields.camera_from_reference))
     if any(each is not None and each.ndim == 3 for each in matrices):
         is_now = True
     if not is_now:
@@ -547,10 +574,10 @@ def _camera(
     lens = {name: array(fields.lens, name) for name in ("image_wh", "center", "forward", "backward")}
     boxes_2d, heatmap = array(fields.boxes_2d, "boxes"), array(fields.heatmap)
     picture = picture_of(image, path)
-    is_pad = camera.array(fields.image + _MASK)
+    is_pad = _array(camera, fields.image + _MASK)
     padded = "  padded" * bool(is_pad is not None and is_pad[frame])
     return CameraView(
-        name=(camera.text(fields.name) or label) + padded,
+        name=(_text(camera, fields.name) or label) + padded,
         image=picture,
         lens=_lens(lens, picture) if extrinsics is not None else None,
         camera_from_reference=None if extrinsics is None else extrinsics[:3].astype(np.float64),
@@ -588,7 +615,7 @@ def _is_of_moment(
     return bool(off[frame] <= min(off.min(), (intervals.min() if len(intervals) else 0) / 2) + _SAME_S)
 
 
-def _lens(values: Mapping[str, Array | None], picture: UInt8Array) -> FThetaLens | None:
+def _lens(values: Mapping[str, Array | None], picture: Array) -> FThetaLens | None:
     """The lens of a camera as it is for its picture; None where it is not known."""
     known = {name: value for name, value in values.items() if value is not None and np.isfinite(value).all()}
     return FThetaLens(**known).resized(picture.shape[1::-1]) if len(known) == len(values) else None
@@ -599,7 +626,7 @@ def _channels(value: Sequence[float] | float | None, name: str) -> Array | None:
     return None if value is None else np.array(number_list(value, name, what, may_be_one=True), np.float64)
 
 
-def _picture(image: Array, path: str, mean: Array | None, std: Array | None) -> UInt8Array:
+def _picture(image: Array, path: str, mean: Array | None, std: Array | None) -> Array:
     """Make an ``(H, W, 3)`` uint8 picture of a file, or of pixels."""
     if image.ndim == 1 and image.dtype == np.uint8:
         return _decoded(image, path)
@@ -620,7 +647,7 @@ def _picture(image: Array, path: str, mean: Array | None, std: Array | None) -> 
     return np.ascontiguousarray(np.broadcast_to(image, (*image.shape[:2], 3)))
 
 
-def _decoded(content: UInt8Array, path: str) -> UInt8Array:
+def _decoded(content: Array, path: str) -> Array:
     try:
         from PIL import Image
     except ImportError as error:

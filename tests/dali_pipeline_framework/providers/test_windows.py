@@ -280,7 +280,7 @@ def drives(draw: Any) -> tuple[list[int], np.ndarray]:
     return lengths, np.concatenate(times)
 
 
-OFFSETS_MS = st.lists(st.integers(-8, 8).map(lambda step: 25 * step), min_size=1, max_size=4)
+OFFSETS_MS = st.lists(st.integers(-8, 8).map(lambda step: 25 * step), min_size=1, max_size=4, unique=True)
 
 
 def expected_frames(times: np.ndarray, t0: int, offset: int, tolerance: int, take: str) -> tuple[int, bool, bool]:
@@ -384,7 +384,7 @@ def test_each_frame_is_the_one_that_the_rule_says_and_of_the_same_sequence(drive
 @settings(max_examples=examples(60, 1000), deadline=None)
 @given(
     st.lists(st.integers(1, 9), min_size=1, max_size=5),
-    st.lists(st.integers(-5, 5), min_size=1, max_size=4),
+    st.lists(st.integers(-5, 5), min_size=1, max_size=4, unique=True),
     st.integers(1, 6),
 )
 def test_windows_in_frames_never_leave_their_sequence(lengths, offsets, step):
@@ -661,6 +661,10 @@ class Plain(IndexProvider):
         (
             {"windows": {"number": []}},
             ("`windows['number']` must be a list of offsets in seconds, finite numbers, got []."),
+        ),
+        (
+            {"windows": {"number": [-0.1, 0, -0.1]}},
+            ("`windows['number']` must be offsets that differ, got [-0.1, 0, -0.1]. -0.1 is there twice."),
         ),
         (
             {"windows": {"number": 0.1}},

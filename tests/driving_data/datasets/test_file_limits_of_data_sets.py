@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import struct
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driving_support.lerobot import write_lerobot
 from support.optional_packages import has
 from support.refusals import assert_too_large_a_file_is_refused, refusal
 
@@ -76,14 +74,6 @@ class TestArrow:
             message = refusal(lambda path=path: read_columns(path, columns))
             assert repr(str(path)) in message
             assert f"unpacked it has {count} bytes, more than the limit of {small}" in message
-
-    def test_a_text_that_is_as_long_as_the_table(self, tmp_path: Path, small: int) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.table({"name": ["n" * 10_000, *["n"] * 1000]}), tmp_path / "a.parquet")
-        message = refusal(lambda: read_columns(tmp_path / "a.parquet", {"name": "text"}))
-        assert f"as an array it needs {1001 * 40_000} bytes, more than the limit of {small}" in message
 
     def test_a_log_that_unpacks_to_more(self, tmp_path: Path, small: int) -> None:
         import pyarrow.feather as feather
@@ -159,28 +149,3 @@ def test_values_of_json_without_end(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     for name in ("table of nuScenes", "CAN messages", "split", "LeRobot"):
         assert repr(str(path)) in refusal(lambda name=name: READERS[name](path))
-
-
-def test_a_record_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "_PIECE", 1 << 10)
-    monkeypatch.setattr(tables, "_LONGEST_RECORD", 1 << 12)
-    (tmp_path / "a.json").write_text('[{"token": "' + "a" * 10_000 + '"}, {"token": "b"}]')
-    message = refusal(lambda: READERS["table of nuScenes"](tmp_path / "a.json"))
-    assert "no record ends within 5119 characters" in message
-
-
-def test_a_token_that_is_as_long_as_the_table(tmp_path: Path, small: int) -> None:
-    records = [{"token": "a" * 10_000}, *({"token": f"b{number}"} for number in range(1000))]
-    (tmp_path / "a.json").write_text(json.dumps(records))
-    message = refusal(lambda: READERS["table of nuScenes"](tmp_path / "a.json"))
-    assert f"1001 texts, one of 10000 bytes, need 10010000 bytes, more than the limit of {small}" in message
-
-
-@pytest.mark.parametrize(
-    "pattern", ["{chunk_index:999999999999d}", "{video_key.__class__}", "{0}", "{chunk_index!r:>9}"]
-)
-def test_names_of_files_with_formats_of_their_own(tmp_path: Path, pattern: str) -> None:
-    files = LeRobotFiles(write_lerobot(tmp_path / "data", data_path=pattern))
-    assert "must be a name with {video_key}" in refusal(
-        lambda: files.named("data_path", chunk_index=1, file_index=2)
-    )

@@ -204,11 +204,35 @@ PLACE = r"the frame at 100\.5 s of the scene 'monday'"
         (with_camera(video_frame=0.5), r"cameras\['front'\]\.video_frame.* must be a whole number .*, got 0"),
         ([{"scene": "monday"}], "must be of the class DrivingFrame, got"),
         (with_camera(video_frame=3), r"`video_frame` must be given for all images of a camera or none"),
+        (changed(time=100_500.0), r"`time` must be in seconds .* got 100500\.0, which seems to be milliseconds\."),
+        (with_camera(time=100_490_000), r"cameras\['front'\]\.time must be .* seems to be microseconds\."),
+        (with_box(yaw=-90), PLACE + r": a box \('car'\): `yaw` must be in radians, got -90, more than two turns"),
+        (
+            [attrs.evolve(frame, token="a") for frame in records()[1:3]],
+            r"token` of its own, but the frame at 100\.5 s .* and the frame at 101\.0 s .* have 'a'",
+        ),
     ],
 )
 def test_wrong_records_are_named(frames: list[DrivingFrame], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         index_of_frames(frames)
+
+
+def test_it_is_printed_in_a_line() -> None:
+    index = index_of_frames(records())
+    assert repr(index) == "DrivingIndex(5 frames in 2 scene(s), 2 camera(s), boxes, base: ego)"
+
+
+def test_times_that_are_no_mistakes() -> None:
+    """From the start of a drive, with a pause of minutes, and headings that are counted on."""
+    first, second, third, *_ = records()
+    (box,) = second.boxes or ()
+    frames = [
+        attrs.evolve(first, time=0.0),
+        attrs.evolve(second, time=0.5, boxes=[attrs.evolve(box, yaw=7.0)]),
+        attrs.evolve(third, time=300.0),
+    ]
+    assert index_of_frames(frames).frames.time.tolist() == [0.0, 0.5, 300.0]
 
 
 def test_a_category_that_has_no_number() -> None:

@@ -274,3 +274,19 @@ def test_another_number_of_sweeps(data: Any) -> None:
     )
     counts = [[len(batch["points"][0]) for _, batch in sorted(batches.items())] for batches in (few, more)]
     assert all(own > one for one, own in zip(*counts, strict=True)), counts
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        (StreamPETRSettings, "bev_rotation_range"),
+        (SparseDriveSettings, "rotation_3d_range"),
+        (BEVFusionSettings, "rotation_range"),
+    ],
+)
+def test_angles_in_degrees_are_refused(settings: Any, name: str) -> None:
+    settings(**{name: (-6.28, 6.28)})
+    with pytest.raises(
+        SettingError, match=rf"`{name}` must be two numbers, -6\.28319 <= .*, got \(-22\.5, 22\.5\)"
+    ):
+        settings(**{name: (-22.5, 22.5)})

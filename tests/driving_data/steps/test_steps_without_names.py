@@ -155,6 +155,26 @@ def test_a_matrix_to_pixels_that_was_not_given_is_a_warning(name: str) -> None:
         published.check_input_data_format_and_set_output_data_format(with_matrix(name))
 
 
+def test_each_matrix_that_stays_is_named_once() -> None:
+    """Also next to matrices that are moved, given or by default: the advice names those, too."""
+
+    def given() -> SampleDataGroup:
+        sample = with_matrix("intrinsics")
+        for camera in sample["cameras"].values():
+            camera.add_data_field("lidar2img", DT.FLOAT, ndim=2)
+        return sample
+
+    advice = re.escape("Pass `projection_names=['intrinsics', 'lidar2img']`")
+    for settings in ({}, {"projection_names": "intrinsics"}):
+        step = ImageResizer("image", output_hw=[4, 6], **settings)
+        with pytest.warns(UserWarning, match=rf"but not 'lidar2img' beside them.*{advice}"):
+            step.check_input_data_format_and_set_output_data_format(given())
+        step.check_input_data_format_and_set_output_data_format(given())  # a second warning would be an error
+    ImageResizer(
+        "image", output_hw=[4, 6], projection_names=()
+    ).check_input_data_format_and_set_output_data_format(given())
+
+
 RESIZER = {"output_hw": [45, 80], "scale_range": (0.45, 0.6), "is_kept_inside": True}
 
 

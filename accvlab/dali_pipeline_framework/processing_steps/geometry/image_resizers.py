@@ -143,6 +143,7 @@ class ImageTransformStep(ArrayStep):
             raise SettingError("`reduced_decoding` is for encoded images: it needs `is_encoded=True`.")
         self._fields = {kind: as_names(names, self._argument_of[kind]) for kind, names in fields.items()}
         self._are_projections_left_out = projection_names is None
+        self._matrices_told: set[str] = set()  # of which was warned: formats are asked for several times
         self._fill_value = number(fill_value, "fill_value")
         self._on_gpu = flag(on_gpu, self._argument_of["on_gpu"])
         images, sizes, masks = (f"`{self._argument_of[kind]}`" for kind in ("image", "hw", "mask"))
@@ -310,8 +311,9 @@ class ImageTransformStep(ArrayStep):
 
     def _warn_of_forgotten_matrices(self, data_empty: SampleDataGroup) -> None:
         """Warn of matrices beside images that seem to map to their pixels, and are not named."""
-        if not self._are_projections_left_out:
-            return
+        given = self._fields["projection"]
+        if not (given or self._are_projections_left_out):
+            return  # they are to stay
         known, forgotten = {name for names in self._fields.values() for name in names}, dict[str, None]()
         for path in find_paths(data_empty, self._fields["image"]):
             beside = data_empty.get_parent_of_path(path).format
@@ -320,13 +322,15 @@ class ImageTransformStep(ArrayStep):
                 is_matrix = isinstance(leaf, LeafFormat) and leaf.dtype in _REALS and leaf.ndim in (None, 2)
                 if is_matrix and name not in known and _TO_PIXELS.search(str(name)):
                     forgotten[str(name)] = None
-        if forgotten:
+        if not forgotten.keys() <= self._matrices_told:
+            self._matrices_told |= forgotten.keys()
             argument = self._argument_of["projection"]
+            wanted = [*(name for name in given if data_empty.format.find(name)), *forgotten]
+            stay = f", or `{argument}=()` if they are to stay" * self._are_projections_left_out
             warn_user(
                 f"{type(self).__name__} moves the pixels of {shown(list(self._fields['image']))}, but not "
                 f"{listed(map(repr, forgotten))} beside them, which seem to map to these pixels: boxes that are "
-                f"projected with them would no longer lie on their objects. Pass "
-                f"`{argument}={list(forgotten)!r}`, or `{argument}=()` if they are to stay."
+                f"projected with them would no longer lie on their objects. Pass `{argument}={wanted!r}`{stay}."
             )
 
     @staticmethod

@@ -79,14 +79,14 @@ def read_columns(
     or_none: Sequence[str] = (),
     also_called: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Array]:
-    """Read columns of a Feather or Parquet file, ``(num_rows,)`` each; lists ``(num_rows, length)``.
+    """Read columns of a Feather or Parquet file, ``(num_rows,)`` each.
 
     Args:
         path: The file, a path or a `StoredFile`, which is read as a whole; ``.parquet`` at the end of its name
             says what it is.
         kinds: What each column must hold: ``"number"`` (as float64), ``"whole"`` (as int64), ``"flag"`` (as
-            bool), ``"text"`` (as str), ``"text or whole"``, ``"numbers"`` (lists of one length, as float64) or
-            ``"whole lists"`` (an array of arrays of int64; empty where there is none).
+            bool), ``"text"`` (as str), ``"text or whole"``, or ``"whole lists"`` (an array of arrays of int64,
+            empty where there is none).
         or_none: Which of them may be missing; these are then not among the results.
         also_called: Other names of columns in some files.
 
@@ -159,7 +159,7 @@ def _tensors(
     while not (arrow.types.is_primitive(values.type) or has_empty):
         if isinstance(values.type, arrow.BaseExtensionType):  # of matrices, once `datasets` is imported
             values = values.cast(values.type.storage_type)
-        if not any(is_one(values.type) for is_one in _list_types(arrow)):
+        if not _is_list(arrow, values.type):
             break
         is_ragged |= len(arrow.compute.list_value_length(values).unique()) > 1
         values = arrow.compute.list_flatten(values)
@@ -173,8 +173,9 @@ def _tensors(
     return np.asarray(values.to_numpy(), dtype).reshape(num_rows, *shape)
 
 
-def _list_types(arrow: ModuleType) -> list[Any]:
-    return [arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list]
+def _is_list(arrow: ModuleType, type_of_values: Any) -> bool:
+    kinds = (arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list)
+    return any(is_one(type_of_values) for is_one in kinds)
 
 
 def _source(arrow: ModuleType, path: str | os.PathLike[str]) -> Any:
@@ -266,8 +267,8 @@ def sizes_of_columns(columns: Mapping[str, Array], path: str | os.PathLike[str],
 
 def _as_numpy(arrow: ModuleType, path: str | os.PathLike[str], name: str, kind: str, column: Any) -> Array:
     types = arrow.types
-    if kind in ("numbers", "whole lists"):
-        return _lists_as_numpy(arrow, path, name, column, is_ragged=kind == "whole lists")
+    if kind == "whole lists":
+        return _lists_as_numpy(arrow, path, name, column)
     stored = column.type.value_type if types.is_dictionary(column.type) else column.type
     is_text = types.is_string(stored) or types.is_large_string(stored)
     if not (is_text and "text" in kind):
@@ -294,31 +295,19 @@ def _texts_as_numpy(arrow: ModuleType, column: Any) -> npt.NDArray[np.str_]:
     for chunk in column.chunks:
         of_dictionary = arrow.types.is_dictionary(chunk.type)
         texts = np.array((chunk.dictionary if of_dictionary else chunk).to_pylist(), np.str_).reshape(-1)
-        require_memory(texts.itemsize * len(column), "as an array it needs {} bytes")
         parts.append(texts[chunk.indices.to_numpy()] if of_dictionary else texts)
     return np.concatenate(parts) if parts else np.zeros(0, "U1")
 
 
-def _lists_as_numpy(
-    arrow: ModuleType, path: str | os.PathLike[str], name: str, column: Any, is_ragged: bool
-) -> Array:
-    types = arrow.types
-    is_list = any(is_one(column.type) for is_one in _list_types(arrow))
-    is_whole = is_list and types.is_integer(column.type.value_type)
-    if is_whole or (is_list and not is_ragged and types.is_floating(column.type.value_type)):
-        counts = arrow.compute.list_value_length(column)  # None of what is no list
-        values = arrow.compute.list_flatten(column)
-        if is_ragged and not values.null_count:
-            ends = np.cumsum(counts.fill_null(0).to_numpy())
-            lists = np.empty(len(column), object)
-            lists[:] = np.split(np.asarray(values.to_numpy(), np.int64), ends)[:-1]
-            return lists
-        lengths = counts.unique().to_pylist()
-        if not is_ragged and None not in lengths and len(lengths) <= 1 and not values.null_count:
-            return np.asarray(values.to_numpy(), np.float64).reshape(len(column), *lengths)
-    where = f"The column {name!r} of {os.fspath(path)!r}"
-    rule = "lists of whole numbers" if is_ragged else "lists of numbers of one length"
-    raise FileError(f"{where} must hold {rule}, got {column.type}.")
+def _lists_as_numpy(arrow: ModuleType, path: str | os.PathLike[str], name: str, column: Any) -> Array:
+    values = arrow.compute.list_flatten(column) if _is_list(arrow, column.type) else None
+    if values is None or not arrow.types.is_integer(values.type) or values.null_count:
+        where = f"The column {name!r} of {os.fspath(path)!r}"
+        raise FileError(f"{where} must hold lists of whole numbers, got {column.type}.")
+    ends = np.cumsum(arrow.compute.list_value_length(column).fill_null(0).to_numpy())  # None of what is no list
+    lists = np.empty(len(column), object)
+    lists[:] = np.split(np.asarray(values.to_numpy(), np.int64), ends)[:-1]
+    return lists
 
 
 class ArrowFile:

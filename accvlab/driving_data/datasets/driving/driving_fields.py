@@ -76,7 +76,8 @@ def checked_classes(classes: Sequence[str] | Mapping[str, str] | None, name: str
     Raises:
         SettingError: They are no names in an order, or a class is named twice: others would have other numbers.
     """
-    names = _as_names(classes)
+    given: Any = classes
+    names = _as_names(given)
     if isinstance(names, str):
         raise SettingError(f"`{name}` must be a list of names, got one: write [{names!r}].")
     if names is not None and not isinstance(names, tuple | Mapping):

@@ -26,8 +26,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path, shown
-from accvlab.dali_pipeline_framework.errors import FileError, SettingError, file_error
+from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path
+from accvlab.dali_pipeline_framework.errors import SettingError, file_error
 from accvlab.dali_pipeline_framework.extension import StoredFile
 from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
 
@@ -35,7 +35,6 @@ from .array_types import Array, Bool, Float64, Int32, Int64, Names
 from .ego_motion import SmoothTrajectory
 
 _KIND = "index of driving data"
-_LONGEST_NAME = 4096  # bytes: PATH_MAX
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -231,7 +230,7 @@ def _as_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-@attrs.frozen(eq=False, kw_only=True)
+@attrs.frozen(eq=False, kw_only=True, repr=False)
 class DrivingIndex:
     """Frames, cameras, lidar and boxes of a data set. None: not in the data set.
 
@@ -310,6 +309,14 @@ class DrivingIndex:
                     f"{category[wrong[0]]} in row {wrong[0]}"
                 )
         return problems
+
+    def __repr__(self) -> str:
+        """Summarise what there is."""
+        there = [name for name in _TABLES if name not in ("frames", "cameras") and getattr(self, name) is not None]
+        return (
+            f"DrivingIndex({self.num_frames} frames in {len(self.frames.scene)} scene(s), "
+            f"{len(self.camera_names)} camera(s), {', '.join(there) or 'no boxes'}, base: {self.base})"
+        )
 
     @property
     def num_frames(self) -> int:
@@ -402,16 +409,8 @@ def _columns(table: type[object]) -> dict[str, _Column]:
 
 
 def names_column(values: Sequence[str | bytes]) -> Names:
-    """Make a column of names, ``(n,)`` bytes.
-
-    Raises:
-        FileError: One is longer than any path: all of them would take as much room.
-    """
+    """Make a column of names, ``(n,)`` bytes."""
     names = [os.fsencode(value) for value in values]
-    longest = max(names, key=len, default=b"")
-    if len(longest) > _LONGEST_NAME:
-        rule = f"Names must have at most {_LONGEST_NAME} bytes"
-        raise FileError(f"{rule}, got {len(longest)}: {shown(longest[:80])}.")
     return np.array(names, np.bytes_) if names else np.zeros(0, "S1")
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ from . import poses
 from .array_types import Array, Float64
 from .driving_index import DrivingIndex
 from .scene_parts import Scene, SceneImages, index_of_scenes
+
+_LARGEST_YAW = 4 * np.pi  # of headings that are counted on from turn to turn
+_FARTHEST_S = 10.0  # of an image from its frame
 
 
 @attrs.frozen(kw_only=True)
@@ -99,7 +103,8 @@ def index_of_frames(
             None: samples are in the coordinates of the vehicle.
 
     Raises:
-        SettingError: Something is not of its form, with the frame and field; or there are no frames.
+        SettingError: Something is not of its form, or not in its unit, with the frame and field; two frames have
+            one token; or there are no frames.
     """
     scenes: dict[str, list[DrivingFrame]] = {}
     for frame in frames:
@@ -108,6 +113,14 @@ def index_of_frames(
     every = [frame for of_scene in scenes.values() for frame in of_scene]
     if not every:
         raise SettingError("There must be at least one frame.")
+    tokens = Counter(frame.token for frame in every if frame.token is not None)
+    repeated = [token for token, count in tokens.items() if count > 1]
+    if repeated:
+        first, second, *_ = (frame for frame in every if frame.token == repeated[0])
+        raise SettingError(
+            f"Each frame must have a `token` of its own, but {_place(first)} and {_place(second)} have "
+            f"{repeated[0]!r}. Leave `token` out for names by scene and number."
+        )
     labelled = [frame for frame in every if frame.boxes is not None]
     if labelled and len(labelled) < len(every):
         raise SettingError(
@@ -144,12 +157,29 @@ def _check(frame: DrivingFrame) -> None:
             raise SettingError(f"{place} must be a CameraImage, got {shown(image)}.")
         if image.time is not None:
             _array(image.time, (), f"{place}.time")
+            _refuse_unit(image.time, [frame.time - _FARTHEST_S, frame.time + _FARTHEST_S], f"{place}.time")
         if image.video_frame is not None:
             whole_number(image.video_frame, f"{place}.video_frame", at_least=0)
 
 
+def _refuse_unit(time: float, span: Sequence[float], what: str) -> None:
+    """Refuse a time that is in a span only if it is in another unit than seconds."""
+    units = {1e3: "milliseconds", 1e6: "microseconds", 1e9: "nanoseconds"}
+    for factor, unit in units.items():
+        if span[0] <= time / factor <= span[1] and not span[0] <= time <= span[1]:
+            rule = f"{what} must be in seconds as the others, here from {span[0]:.6g} to {span[1]:.6g} s"
+            raise SettingError(f"{rule}, got {time!r}, which seems to be {unit}. Divide it by {factor:g}.")
+
+
 def _scene(name: str, frames: Sequence[DrivingFrame], ego_from_base: Float64, *, has_boxes: bool) -> Scene:
     time = np.array([frame.time for frame in frames], np.float64)
+    is_other = np.abs(time) > 100 * np.abs(np.median(time))
+    for number in np.flatnonzero(is_other).tolist() if (~is_other).sum() > 1 else ():
+        slack_s = 2 * float(np.median(np.diff(time[~is_other])))
+        before, after = time[:number][~is_other[:number]], time[number:][~is_other[number:]]
+        low = before[-1] if len(before) else after[0] - slack_s
+        span = [float(low), float(after[0] if len(after) else low + slack_s)]
+        _refuse_unit(float(time[number]), span, f"{_place(frames[number])}: `time`")
     late = np.flatnonzero(np.diff(time) <= 0)
     if len(late):
         before, after = frames[late[0]], frames[late[0] + 1]
@@ -230,7 +260,13 @@ def _boxes(frames: Sequence[DrivingFrame], ego_from_base: Float64) -> dict[str, 
         ]
         return np.array(rows, np.float64).reshape(-1, *shape)
 
-    base_from_ego = poses.inverse(ego_from_base)
+    yaw, base_from_ego = column("yaw"), poses.inverse(ego_from_base)
+    wrong = np.flatnonzero(np.abs(yaw) > _LARGEST_YAW)
+    if len(wrong):
+        raise SettingError(
+            f"{places[wrong[0]]}: `yaw` must be in radians, got {yaw[wrong[0]]:g}, more than two turns: it seems "
+            f"to be in degrees. Convert it by `math.radians`."
+        )
     turn = poses.quaternion_of_rotation(base_from_ego[:, :3])
     velocity = np.full((len(boxes), 3), np.nan)
     for row, (_, box) in enumerate(boxes):
@@ -245,7 +281,7 @@ def _boxes(frames: Sequence[DrivingFrame], ego_from_base: Float64) -> dict[str, 
         "frame": np.array([number for number, _ in boxes], np.int64),
         "center": poses.moved(base_from_ego, column("center", 3)),
         "size": column("size", 3),
-        "rotation": poses.product_of_quaternions(turn, poses.quaternion_of_yaw(column("yaw"))),
+        "rotation": poses.product_of_quaternions(turn, poses.quaternion_of_yaw(yaw)),
         "velocity": poses.turned(base_from_ego, velocity),
         "category": np.array([box.category for _, box in boxes], np.str_),
         "instance": np.array(tracks, np.int64),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -14,18 +14,19 @@ from accvlab.dali_pipeline_framework.errors import FileError
 
 from ..driving import driving_index as tables
 from ..driving import poses
-from ..driving.array_types import Float64, Int32, Int64
+from ..driving.array_types import Float64, Int64
 from ..driving.driving_index import DrivingIndex
 from ..driving.requested_parts import RequestedParts
 from ..driving.scene_parts import Scene, SceneImages, camera_columns
+from . import info_boxes
 from .box_convention import RawBoxColumns, checked_layout, decoded, is_name_of_vehicle
+from .info_boxes import RawBoxes, RawBoxes2d
 from .info_files import load_plain_pickle, no_garbage_collected
-from .info_forms import ATTRIBUTES, LINE_CATEGORIES, raw_infos_of
-from .raw_info import RawBoxes, RawBoxes2d, RawInfo, RawSweep, Sequences, pose_column, sequences_of
+from .info_forms import InfoPickle, info_pickle
+from .info_rows import Rows
+from .info_sequences import StoredFrames, sequences_of
 
 _POINT_COLUMNS = ("x", "y", "z", "intensity", "ring")
-# Centers of the same object as 2D and as 3D box; float32 at 100 m is exact to 0.01 mm.
-_SAME_PLACE_M = 0.01
 
 
 @attrs.frozen(kw_only=True)
@@ -37,12 +38,79 @@ class IndexSettings:
         z: See `box_convention`.
         order: See `sequences_of`; None for that of the reference data sets.
         boxes: Whether there are boxes, where the pickle has them.
+        boxes_2d: Whether 2D boxes are read; without, only what they say of the objects.
+        lidar: Whether lidar records are read.
+        map_lines: Whether map lines are read.
     """
 
     boxes_convention: str | None
     z: str
     order: str | None
     boxes: bool
+    boxes_2d: bool
+    lidar: bool
+    map_lines: bool
+
+
+@attrs.frozen(kw_only=True)
+class _Form:
+    """Where a form of pickles has what both have.
+
+    Attributes:
+        cameras: Key of the images.
+        sweeps: Key of the lidar records before the frame.
+        per_second: Unit of times.
+        has_matrices: Whether poses are matrices (4, 4); else a rotation and a translation.
+        image: Key of the file of an image.
+        mounted: Key of the pose of a camera on the vehicle.
+        mounted_lidar: Key of the pose of the lidar on the vehicle, of records before the frame.
+        pose: Key of the pose between the lidar and the camera.
+        is_base_from_camera: Whether ``pose`` is that of the camera in the coordinates of the lidar.
+        boxes: Reads the boxes.
+        boxes_2d: Reads the 2D boxes.
+    """
+
+    cameras: str
+    sweeps: str
+    per_second: float
+    has_matrices: bool
+    image: str
+    mounted: str
+    mounted_lidar: str
+    pose: str
+    is_base_from_camera: bool
+    boxes: Callable[[Rows, Sequence[str]], RawBoxes | None]
+    boxes_2d: Callable[..., RawBoxes2d | None]
+
+
+_FORMS = {
+    "infos": _Form(
+        cameras="cams",
+        sweeps="sweeps",
+        per_second=1e6,
+        has_matrices=False,
+        image="data_path",
+        mounted="sensor2ego",
+        mounted_lidar="sensor2ego",
+        pose="sensor2lidar",
+        is_base_from_camera=True,
+        boxes=info_boxes.boxes_of_infos,
+        boxes_2d=info_boxes.boxes_2d_of_infos,
+    ),
+    "data_list": _Form(
+        cameras="images",
+        sweeps="lidar_sweeps",
+        per_second=1.0,
+        has_matrices=True,
+        image="img_path",
+        mounted="cam2ego",
+        mounted_lidar="lidar2ego",
+        pose="lidar2cam",
+        is_base_from_camera=False,
+        boxes=info_boxes.boxes_of_data_list,
+        boxes_2d=info_boxes.boxes_2d_of_data_list,
+    ),
+}
 
 
 @no_garbage_collected()
@@ -53,92 +121,94 @@ def index_of_pickle(path: str, settings: IndexSettings, parts: RequestedParts) -
         FileError: It cannot be read, or something in it is missing or wrong.
         SettingError: The boxes contradict what was stated of them, or nothing says what their columns are.
     """
-    form, names, stored = raw_infos_of(load_plain_pickle(path), path, parts)
-    places = [info.place for info in stored]
-    world_from_ego = pose_column([info.world_from_ego for info in stored], places, "the pose of the vehicle")
-    order = settings.order or ("time" if form == "infos" else "stored")
-    sequences = sequences_of(stored, world_from_ego[..., 3], order, path)
-    infos = [stored[number] for number in sequences.order]
-    maker = _Maker(path, form, names, infos, world_from_ego[sequences.order], sequences, parts)
-    return maker.index(settings)
+    return _Maker(info_pickle(load_plain_pickle(path), path), settings, parts).index()
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, eq=False)
 class _Maker:
-    """Makes the columns, of frames in order."""
+    """Makes the columns of the frames of a pickle."""
 
-    _path: str
-    _form: str
-    _names: Sequence[str]
-    _infos: Sequence[RawInfo]
-    _world_from_ego: Float64
-    _sequences: Sequences
+    _pickle: InfoPickle
+    _settings: IndexSettings
     _parts: RequestedParts
 
     def __attrs_post_init__(self) -> None:
-        self._places = [info.place for info in self._infos]
-        self._time = np.array([info.time for info in self._infos], np.float64)
-        in_ego = [info.ego_from_base for info in self._infos]
-        self._ego_from_base = pose_column(in_ego, self._places, "the pose of the lidar")
+        """Order the frames."""
+        pickle, self._form = self._pickle, _FORMS[self._pickle.form]
+        stored = pickle.frames
+        time = stored.times() / self._form.per_second
+        world_from_ego = self._poses(stored, "ego2global", "the pose of the vehicle")
+        numbers = stored.find("frame_idx")
+        self._sequences = sequences_of(
+            StoredFrames(
+                path=pickle.path,
+                token=pickle.tokens,
+                time=time,
+                position=world_from_ego[..., 3],
+                scene=[None if one is None else str(one) for one in stored.find(*_SCENE)],
+                number=stored.each(numbers, lambda one: None if one is None else int(one)),
+                previous=[one if isinstance(one, str) else None for one in stored.find("prev_token", "prev")],
+                has_sweeps=np.array([bool(one) for one in stored.find(self._form.sweeps)]),
+            ),
+            self._settings.order or ("time" if pickle.form == "infos" else "stored"),
+        )
+        order = self._sequences.order
+        self._frames, self._tokens = stored.taken(order), [pickle.tokens[number] for number in order]
+        self._time, self._world_from_ego = time[order], world_from_ego[order]
+        # Of a data_list, the lidar has a dict of its own; its pose may also be in that of the frame.
+        self._points = self._frames.dicts("lidar_points", may_lack=True)
+        frames = self._frames
+        if self._form.has_matrices:
+            own = zip(self._points.find("lidar2ego"), frames.values, strict=True)
+            values = [row if pose is None else {"lidar2ego": pose} for pose, row in own]
+            frames = Rows(values, frames.place)
+        self._ego_from_base = self._poses(frames, "lidar2ego", "the pose of the lidar")
         self._world_from_base = poses.joined(self._world_from_ego, self._ego_from_base)
-        self._cameras = list(dict.fromkeys(name for info in self._infos for name in info.cameras))
+        self._cams = self._frames.dicts(self._form.cameras, may_lack=True)
+        self._cameras = [str(name) for name in dict.fromkeys(name for cams in self._cams.values for name in cams)]
 
-    def index(self, settings: IndexSettings) -> DrivingIndex:
-        sequences = self._sequences
+    def _poses(self, rows: Rows, name: str, what: str) -> Float64:
+        return rows.poses(name, what, are_matrices=self._form.has_matrices)
+
+    def index(self) -> DrivingIndex:
+        """Make the index."""
+        sequences, settings, parts = self._sequences, self._settings, self._parts
         cameras = self._camera_columns() if self._cameras else None
-        boxes, categories, layout = self._box_columns(settings) if settings.boxes else (None, (), None)
-        boxes_2d = None
-        if settings.boxes and cameras is not None:
-            with self._parts.reading("boxes_2d"):
-                boxes_2d, boxes = self._box_2d_columns(cameras, boxes, categories)
-        lines_and_lidar = {**(self._parts.read("map_lines", self._lines) or {})}
-        lines_and_lidar |= self._parts.read("lidar", self._lidar) or {}
+        others = info_boxes.map_lines(self._frames) if settings.map_lines else {}
+        others |= self._lidar() if settings.lidar else {}
+        columns: dict[str, Any] = parts.read("boxes", self._boxes) or {} if settings.boxes else {}
         origin: dict[str, Any] = {
-            "pickle": self._path,
-            "form": self._form,
-            "order": self._sequences.kind,
+            "pickle": self._pickle.path,
+            "form": self._pickle.form,
+            "order": sequences.kind,
             "scenes": sequences.rule,
+            **columns.pop("origin", {}),
         }
-        if layout is not None:
-            origin |= {"boxes_convention": layout, "z": settings.z}
+        if settings.boxes and cameras is not None:
+            with parts.reading("boxes_2d"):
+                columns |= self._boxes_2d(cameras, columns.get("boxes"))
         return DrivingIndex(
             base="lidar",
             frames=tables.FrameColumns(
                 scene=tables.names_column(sequences.names),
                 first_of_scene=tables.first_column(sequences.lengths),
-                token=tables.names_column([info.token for info in self._infos]),
+                token=tables.names_column(self._tokens),
                 time=self._time,
                 world_from_ego=self._world_from_ego,
                 ego_from_base=self._ego_from_base,
-                can_bus=self._vectors("can_bus"),
-                ego_status=self._vectors("ego_status"),
+                can_bus=parts.read("can_bus", lambda: self._vectors("can_bus", 18)),
+                ego_status=parts.read("ego_status", lambda: self._vectors("ego_status", 10)),
             ),
             cameras=cameras,
-            boxes=boxes,
-            boxes_2d=boxes_2d,
             camera_names=self._cameras,
-            categories=categories,
-            attributes=ATTRIBUTES if boxes is not None and boxes.attribute is not None else (),
             origin=origin,
-            **lines_and_lidar,
+            **columns,
+            **others,
         )
 
-    def _vectors(self, name: str) -> Float64 | None:
-        values = self._parts.read(name, lambda: self._of_all(name, name))
-        return None if values is None else np.stack(values)
-
-    def _of_all(self, name: str, what: str) -> list[Any] | None:
-        """What all frames have; None where none of them has it, or where it was left out."""
-        if {"lines": "map_lines", "lidar_file": "lidar"}.get(name, name) in self._parts.left_out:
-            return None
-        values = [getattr(info, name) for info in self._infos]
-        lacking = [number for number, value in enumerate(values) if value is None]
-        if lacking and len(lacking) < len(values):
-            raise FileError(
-                f"{self._places[lacking[0]]} lacks {what}, as do {len(lacking)} of {len(values)} frames; the "
-                f"others have it. All frames or none must have it."
-            )
-        return None if lacking else values
+    def _vectors(self, name: str, size: int) -> Float64 | None:
+        values = self._frames.all_or_none(self._frames.find(name), name)
+        return None if values is None else self._frames.array(name, size, values=values)
 
     # --- cameras and lidar ------------------------------------------------------------------------------
 
@@ -151,168 +221,150 @@ class _Maker:
         return camera_columns([frames], self._time, self._cameras)
 
     def _images(self, name: str) -> SceneImages:
-        rows = [row for row, info in enumerate(self._infos) if name in info.cameras]
-        raw = [self._infos[row].cameras[name] for row in rows]
-        where = [f"{self._places[row]}, camera {name!r}" for row in rows]
-        intrinsics = _matrices([camera.intrinsics for camera in raw], where)
-        mounted = pose_column([camera.ego_from_camera for camera in raw], where, "the pose of the camera")
-        between = pose_column([camera.pose for camera in raw], where, "the pose between lidar and camera")
+        form, has = self._form, np.array([row for row, cams in enumerate(self._cams.values) if name in cams])
+        images = self._cams.taken(has.tolist()).dicts(name)
+        stamps = images.find("timestamp")
+        if form.has_matrices:  # where an image has no time, it is that of the frame
+            frames = self._frames.taken(has.tolist()).need("timestamp")
+            stamps = [frame if own is None else own for own, frame in zip(stamps, frames, strict=True)]
+        intrinsics = _matrices(images, "cam_intrinsic", "camera_intrinsics", "cam2img")
+        mounted = self._poses(images, form.mounted, "the pose of the camera")
+        between = self._poses(images, form.pose, "the pose between lidar and camera")
         # Frames without an image have the calibration of the next that has one.
-        near = np.minimum(np.searchsorted(rows, np.arange(len(self._infos))), len(rows) - 1)
+        near = np.minimum(np.searchsorted(has, np.arange(len(self._frames))), len(has) - 1)
+        prefix = self._pickle.prefixes.get(name, "")
         return SceneImages(
-            frames=np.array(rows),
-            file=[_name_of_file(camera.file) for camera in raw],
-            time=np.array([camera.time for camera in raw], np.float64),
+            frames=has,
+            file=[_name_of_file(prefix + file) for file in images.texts(form.image)],
+            time=images.times(stamps if form.has_matrices else None) / form.per_second,
             intrinsics=intrinsics[near],
-            camera_from_base=(poses.inverse(between) if self._form == "infos" else between)[near],
+            camera_from_base=(poses.inverse(between) if form.is_base_from_camera else between)[near],
             ego_from_camera=mounted[near],
         )
 
     def _lidar(self) -> dict[str, Any]:
         """One record per file: a keyframe is also a sweep of later frames."""
-        files = self._of_all("lidar_file", "the file of the lidar")
-        if files is None:
+        frames, form = self._frames, self._form
+        own = self._points if form.has_matrices else frames
+        prefix = self._pickle.prefixes.get("pts", "") if form.has_matrices else ""
+        sweeps, num_sweeps = frames.flattened(frames.find(form.sweeps), form.sweeps)
+        points = sweeps.dicts("lidar_points") if form.has_matrices else sweeps
+        sweep_files = points.texts("lidar_path" if form.has_matrices else "data_path")
+        given = frames.all_or_none(own.find("lidar_path"), "the file of the lidar")
+        if given is None:
             return {}
-        record_of = {str(file): number for number, file in enumerate(files)}
+        files = [prefix + str(file) for file in given]
+        record_of = {file: number for number, file in enumerate(files)}
         if len(record_of) < len(files):
-            again = next(number for number, file in enumerate(files) if record_of[str(file)] != number)
-            what = f"{self._places[again]}: the lidar file {files[again]!r}"
+            again = next(number for number, file in enumerate(files) if record_of[file] != number)
+            what = f"{frames.place(again)}: the lidar file {files[again]!r}"
             raise FileError(f"{what} is also that of another frame.")
-        names = {str(file).rpartition("/")[2]: number for number, file in enumerate(files)}
-        found: dict[str, tuple[RawSweep, str]] = {}
-        numbers: list[int] = []
-        for sweep, place in ((sweep, info.place) for info in self._infos for sweep in info.sweeps or ()):
-            number = names.get(sweep.file.rpartition("/")[2])
+        number_of = {file.rpartition("/")[2]: number for file, number in record_of.items()}
+        others: dict[str, int] = {}  # the first sweep of each further file
+        numbers = []
+        for sweep, file in enumerate(sweep_files):
+            number = number_of.get(file.rpartition("/")[2])
             if number is None:
-                number = record_of.setdefault(sweep.file, len(files) + len(found))
-                found.setdefault(sweep.file, (sweep, place))
+                number = record_of.setdefault(file, len(record_of))
+                others.setdefault(file, sweep)
             numbers.append(number)
-        sweeps, places = [sweep for sweep, _ in found.values()], [place for _, place in found.values()]
+        found = [*others.values()]
+        sweeps, points = sweeps.taken(found), points.taken(found)
         world_from_lidar = poses.joined(
-            pose_column([sweep.world_from_ego for sweep in sweeps], places, "the pose of the vehicle of a sweep"),
-            pose_column([sweep.ego_from_lidar for sweep in sweeps], places, "the pose of the lidar of a sweep"),
+            self._poses(sweeps, "ego2global", "the pose of the vehicle of a sweep"),
+            self._poses(points, form.mounted_lidar, "the pose of the lidar of a sweep"),
         )
         columns = tables.LidarColumns(
-            file=tables.names_column(
-                [_name_of_file(str(file)) for file in (*files, *(sweep.file for sweep in sweeps))]
-            ),
-            time=np.concatenate([self._time, np.array([sweep.time for sweep in sweeps], np.float64)]),
+            file=tables.names_column([*map(_name_of_file, record_of)]),
+            time=np.concatenate([self._time, sweeps.times() / form.per_second]),
             world_from_lidar=np.concatenate([self._world_from_base, world_from_lidar]),
             of_frame=np.arange(len(files)),
-            first_sweep=tables.first_column([len(info.sweeps or ()) for info in self._infos]),
+            first_sweep=tables.first_column(num_sweeps),
             sweep=np.array(numbers, np.int64),
         )
-        widths = {info.num_point_columns or len(_POINT_COLUMNS) for info in self._infos}
+        widths = {width or len(_POINT_COLUMNS) for width in self._points.find("num_pts_feats")}
         width = widths.pop()
         if widths or not 3 <= width <= len(_POINT_COLUMNS):
-            raise FileError(f"{self._path!r}: points must have 3 to 5 values, as many in all frames, got {width}.")
+            raise FileError(
+                f"{self._pickle.path!r}: points must have 3 to 5 values, as many in all frames, got {width}."
+            )
         return {"lidar": columns, "point_columns": _POINT_COLUMNS[:width]}
 
     # --- boxes ------------------------------------------------------------------------------------------
 
-    def _box_columns(
-        self, settings: IndexSettings
-    ) -> tuple[tables.BoxColumns | None, tuple[str, ...], str | None]:
-        given: list[RawBoxes] | None = self._of_all("boxes", "boxes")
-        if given is None:
-            return None, (), None
-        counts = [len(boxes.boxes) for boxes in given]
-        names = [name for boxes in given for name in boxes.names]
-        others = {name for name in names if name is not None} - set(self._names)
-        categories = (*self._names, *sorted(others))  # those of the converters come first, in their order
-        values = np.concatenate([boxes.boxes for boxes in given])
-        self._check_boxes(values, counts)
-        velocity = np.concatenate(
-            [np.full((len(b.boxes), 2), np.nan) if b.velocities is None else b.velocities for b in given]
-        )
-        instance = _instances_of(given)
-        is_vehicle = {name: is_name_of_vehicle(name) for name in set(names)}
-        raw = RawBoxColumns(
-            values=values,
-            frame=np.repeat(np.arange(len(counts)), counts),
-            is_vehicle=np.array([is_vehicle[name] for name in names], bool),
-            velocity=velocity,
+    def _boxes(self) -> dict[str, Any]:
+        raw, settings = self._form.boxes(self._frames, self._pickle.categories), self._settings
+        if raw is None:
+            return {}
+        self._check_boxes(raw)
+        is_vehicle = np.array([*map(is_name_of_vehicle, raw.categories), False])
+        columns = RawBoxColumns(
+            values=raw.values,
+            frame=np.repeat(np.arange(len(raw.counts)), raw.counts),
+            is_vehicle=is_vehicle[raw.category],
+            velocity=raw.velocity,
             ego_from_base=self._ego_from_base,
         )
-        layout = checked_layout(
-            raw,
-            settings.boxes_convention,
-            settings.z,
-            self._path,
-            is_data_list=self._form == "data_list" or not sum(counts),
-        )
-        center, size, yaw = decoded(values, layout, settings.z)
-        columns = tables.BoxColumns(
-            first=tables.first_column(counts),
+        is_stated = self._pickle.form == "data_list" or not len(raw.values)
+        convention, z = settings.boxes_convention, settings.z
+        layout = checked_layout(columns, convention, z, self._pickle.path, is_data_list=is_stated)
+        center, size, yaw = decoded(raw.values, layout, z)
+        boxes = tables.BoxColumns(
+            first=tables.first_column(raw.counts),
             center=center,
             size=size,
             rotation=poses.quaternion_of_yaw(yaw),
-            velocity=np.column_stack([velocity, np.where(np.isnan(velocity[:, 0]), np.nan, 0.0)]),
-            category=tables.numbers_column(names, categories),
-            instance=instance,
-            visibility=_joined_numbers(given, "visibilities", 0),
-            num_lidar_points=_joined_numbers(given, "num_lidar_points", -1),
-            num_radar_points=_joined_numbers(given, "num_radar_points", -1),
+            velocity=np.column_stack([raw.velocity, np.where(np.isnan(raw.velocity[:, 0]), np.nan, 0.0)]),
+            category=raw.category,
+            instance=raw.instance,
+            visibility=raw.visibility,
+            num_lidar_points=raw.num_lidar_points,
+            num_radar_points=raw.num_radar_points,
         )
-        return columns, categories, layout
+        return {
+            "boxes": boxes,
+            "categories": raw.categories,
+            "origin": {"boxes_convention": layout, "z": z},
+        }
 
-    def _check_boxes(self, values: Float64, counts: Sequence[int]) -> None:
-        is_off = ~np.isfinite(values).all(axis=-1) | (values[:, 3:6] < 0).any(axis=-1)
+    def _check_boxes(self, raw: RawBoxes) -> None:
+        is_off = ~np.isfinite(raw.values).all(axis=-1) | (raw.values[:, 3:6] < 0).any(axis=-1)
         if is_off.any():
             row = int(np.argmax(is_off))
-            first = tables.first_column(counts)
+            first = tables.first_column(raw.counts)
             frame = int(np.searchsorted(first, row, side="right")) - 1
             raise FileError(
-                f"{self._places[frame]}: box {row - first[frame]} must have finite numbers and sizes of at "
-                f"least 0, got {values[row].tolist()}."
+                f"{self._frames.place(frame)}: box {row - first[frame]} must have finite numbers and sizes of at "
+                f"least 0, got {raw.values[row].tolist()}."
             )
 
-    def _box_2d_columns(
-        self, cameras: tables.CameraColumns, boxes: tables.BoxColumns | None, categories: tuple[str, ...]
-    ) -> tuple[tables.Box2dColumns | None, tables.BoxColumns | None]:
+    def _boxes_2d(self, cameras: tables.CameraColumns, boxes: tables.BoxColumns | None) -> dict[str, Any]:
         """2D boxes; and the 3D boxes with what only the 2D boxes say of them."""
-        of_frames = self._of_all("boxes_2d", "2D boxes")
-        if of_frames is None:
-            return None, boxes
-        images = [of_frame.get(name, _NO_BOXES_2D) for of_frame in of_frames for name in self._cameras]
-        counts = [len(image.names) for image in images]
-        columns = tables.Box2dColumns(
-            first=tables.first_column(counts),
-            box=np.concatenate([image.boxes for image in images]),
-            center=np.concatenate([image.centers for image in images]),
-            depth=np.concatenate([image.depths for image in images]),
-            category=tables.numbers_column((name for image in images for name in image.names), categories),
-            box_row=np.full(sum(counts), -1, np.int64)
-            if boxes is None
-            else _rows_of_objects(images, cameras, boxes),
-        )
-        if boxes is None:
-            return columns, None
-        num_boxes = len(boxes.category)
-        visibility = _told_of_objects(images, columns.box_row, "visibilities", num_boxes, 0)
-        attribute = _told_of_objects(images, columns.box_row, "attributes", num_boxes, -1)
-        if attribute is not None:
-            attribute = np.where(attribute < len(ATTRIBUTES), attribute, -1).astype(np.int32)
-        return columns, attrs.evolve(
-            boxes, visibility=boxes.visibility if boxes.visibility is not None else visibility, attribute=attribute
-        )
-
-    def _lines(self) -> dict[str, Any]:
-        of_frames = self._of_all("lines", "map lines")
-        if of_frames is None:
+        known, only_objects = self._pickle.categories, not self._settings.boxes_2d
+        raw = self._form.boxes_2d(self._frames, self._cameras, known, only_objects=only_objects)
+        if raw is None:
             return {}
-        lines = [line for of_frame in of_frames for line in of_frame]
-        categories = (*LINE_CATEGORIES, *sorted({name for name, _ in lines} - {*LINE_CATEGORIES}))
-        columns = tables.LineColumns(
-            first=tables.first_column([len(of_frame) for of_frame in of_frames]),
-            category=tables.numbers_column((name for name, _ in lines), categories),
-            first_point=tables.first_column([len(points) for _, points in lines]),
-            point=np.concatenate([np.zeros((0, 2)), *(points for _, points in lines)]),
-        )
-        return {"lines": columns, "line_categories": categories}
+        box_row: Int64 = np.full(len(raw.place), -1, np.int64)
+        found: dict[str, Any] = {}
+        if boxes is not None:
+            camera_from_base = cameras.camera_from_base.reshape(-1, 3, 4)
+            box_row = info_boxes.rows_of_objects(raw, camera_from_base, boxes.first, boxes.center)
+            attributes, num_boxes = info_boxes.ATTRIBUTES, len(boxes.category)
+            visibility = info_boxes.told_of_objects(raw.visibility, box_row, num_boxes, 0)
+            attribute = info_boxes.told_of_objects(raw.attribute, box_row, num_boxes, -1)
+            if attribute is not None:
+                attribute = np.where(attribute < len(attributes), attribute, -1).astype(np.int32)
+                found["attributes"] = attributes
+            visibility = visibility if boxes.visibility is None else boxes.visibility
+            found["boxes"] = attrs.evolve(boxes, visibility=visibility, attribute=attribute)
+        if raw.columns is not None:
+            first = tables.first_column(raw.counts)
+            found["boxes_2d"] = tables.Box2dColumns(first=first, box_row=box_row, **raw.columns)
+        return found if boxes is not None else {**found, "categories": known}
 
 
-_NO_BOXES_2D = RawBoxes2d(np.zeros((0, 4)), np.zeros((0, 2)), np.zeros(0), ())
+_INTRINSICS = ": intrinsics must be a matrix (3, 3) of finite numbers"
+_SCENE = ("scene_token", "scene_name", "scene_id")
 
 
 def _name_of_file(path: str) -> str:
@@ -321,69 +373,15 @@ def _name_of_file(path: str) -> str:
     return "" if name.endswith("/") else name
 
 
-def _matrices(raw: Sequence[Any], places: Sequence[str]) -> Float64:
+def _matrices(images: Rows, *names: str) -> Float64:
     """Intrinsics ``(n, 3, 3)``; those of 4 x 4 are cut."""
-    matrices = np.zeros((len(raw), 3, 3))
-    for row, (value, place) in enumerate(zip(raw, places, strict=True)):
-        try:
-            matrix = np.asarray(value, np.float64)
-        except (ValueError, TypeError, OverflowError):
-            matrix = np.zeros(0)
-        if matrix.shape not in ((3, 3), (4, 4), (3, 4)) or not np.isfinite(matrix).all():
-            raise FileError(f"{place}: intrinsics must be a matrix (3, 3) of finite numbers, got {shown(value)}.")
-        matrices[row] = matrix[:3, :3]
+    values = images.need(*names)
+    given = images.each(values, np.shape)
+    for row, (value, shape) in enumerate(zip(values, given, strict=True)):
+        if shape not in ((3, 3), (4, 4), (3, 4)):
+            raise FileError(f"{images.place(row)}{_INTRINSICS}, got {shown(value)}.")
+    if len({*given}) > 1:
+        values = [np.asarray(value)[:3, :3] for value in values]
+    matrices = images.array(names[0], *np.shape(values[0]), values=values)[:, :3, :3]
+    images.refuse(np.asarray(~np.isfinite(matrices).all(axis=(1, 2))), _INTRINSICS, values)
     return matrices
-
-
-def _instances_of(given: Sequence[RawBoxes]) -> Int64 | None:
-    if any(boxes.instances is None and len(boxes.boxes) for boxes in given):
-        return None
-    instances = [one for boxes in given if boxes.instances is not None for one in boxes.instances]
-    number_of: dict[str, int] = {}
-    numbers = [
-        number_of.setdefault(one, len(number_of)) if isinstance(one, str) else int(one) for one in instances
-    ]
-    return np.array(numbers, np.int64)
-
-
-def _joined_numbers(given: Sequence[RawBoxes | RawBoxes2d], name: str, unknown: int) -> Int32 | None:
-    """What all boxes have of a name; None where those that there are have none."""
-    columns = [getattr(boxes, name) for boxes in given]
-    if all(column is None for column, boxes in zip(columns, given, strict=True) if boxes.names):
-        return None
-    parts = [
-        np.full(len(boxes.names), unknown) if column is None else column
-        for boxes, column in zip(given, columns, strict=True)
-    ]
-    return np.concatenate(parts).astype(np.int32)
-
-
-def _rows_of_objects(
-    images: Sequence[RawBoxes2d], cameras: tables.CameraColumns, boxes: tables.BoxColumns
-) -> Int64:
-    """Row of the box that has its center where the object of each 2D box has it; -1 for none, or more than one."""
-    num_cameras = cameras.file.shape[1]
-    rows = []
-    for number, image in enumerate(images):
-        found = np.full(len(image.names), -1, np.int64)
-        frame, camera = divmod(number, num_cameras)
-        first, end = (int(row) for row in boxes.first[frame : frame + 2])
-        if len(found) and image.places is not None and end > first:
-            centers = poses.moved(cameras.camera_from_base[frame, camera], boxes.center[first:end])
-            is_same = np.abs(image.places[:, np.newaxis] - centers).max(axis=-1) < _SAME_PLACE_M
-            found = np.where(is_same.sum(axis=1) == 1, first + is_same.argmax(axis=1), -1)
-        rows.append(found)
-    return np.concatenate(rows)
-
-
-def _told_of_objects(
-    images: Sequence[RawBoxes2d], box_row: Int64, name: str, num_boxes: int, unknown: int
-) -> Int32 | None:
-    """What 2D boxes say of the objects; None where they say nothing."""
-    numbers = _joined_numbers(images, name, unknown)
-    if numbers is None:
-        return None
-    column = np.full(num_boxes, unknown, np.int32)
-    is_known = box_row >= 0
-    column[box_row[is_known]] = numbers[is_known]
-    return column

@@ -25,7 +25,7 @@ from .infos_index import IndexSettings, index_of_pickle
 _logger = logging.getLogger(__name__)
 
 # Of what is made of a pickle: a change of it is another version.
-_VERSION = 3
+_VERSION = 4
 # The folder of the lidar in nuScenes.
 _LIDAR = "LIDAR_TOP"
 
@@ -35,8 +35,8 @@ class InfosProvider(DrivingProvider):
 
     Pickles are written by the converters of StreamPETR, SparseDrive, Sparse4D, BEVFormer, VAD, UniAD, DETR3D,
     BEVFusion and mmdetection3d. Both forms are read: ``infos`` with ``metadata`` (mmdetection3d before 1.1 and
-    projects built on it), and ``data_list`` with ``metainfo`` (from 1.1). A pickle is read once; its
-    index is kept and mapped by all processes.
+    projects built on it), and ``data_list`` with ``metainfo`` (from 1.1). A pickle is read once, and once
+    more when lidar, 2D boxes or map lines are first requested; its index is kept and mapped by all processes.
 
     - **Boxes.** Pickles do not say what columns 3 to 6 of boxes are: state it as ``boxes_convention``. It may be
       left out if only ``"l,w,h,yaw"`` is possible: for a ``data_list``, and if vehicles are longer in column 3
@@ -105,6 +105,9 @@ class InfosProvider(DrivingProvider):
             z=choice(z, "z", (None, *Z_PLACES)) or Z_PLACES[0],
             order=choice(order, "order", (None, "time", "stored", "scene")),
             boxes=settings.get("boxes") is not False,
+            boxes_2d=bool(settings.get("boxes_2d")),
+            lidar=bool(settings.get("lidar")),
+            map_lines=bool(settings.get("map_lines")),
         )
         made: list[DrivingIndex] = []
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
 
-from accvlab.dali_pipeline_framework.checks import did_you_mean, elements, listed, shown
+from accvlab.dali_pipeline_framework.checks import did_you_mean, elements, listed
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 
 from ..driving import poses
@@ -20,7 +21,7 @@ from ..driving.poses import require_ascending
 from ..driving.requested_parts import RequestedParts
 from ..driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes
 from ..infos.info_files import load_plain_pickle
-from ..infos.raw_info import Entry, as_entry, pose_column
+from ..infos.info_rows import Rows
 
 CAMERAS = ("CAM_F0", "CAM_L0", "CAM_L1", "CAM_L2", "CAM_R0", "CAM_R1", "CAM_R2", "CAM_B0")
 """Cameras, in the order of the published code."""
@@ -120,45 +121,35 @@ def _read(path: Path, parts: RequestedParts) -> Log:
     if not isinstance(stored, list) or not stored:
         kind = "an empty list" if stored == [] else f"a {type(stored).__name__}"
         raise FileError(f"The log {str(path)!r} must be a list of frames, got {kind}. {_ADVICE}.")
-    frames = [_frame(path, number, frame) for number, frame in enumerate(stored)]
+
+    def place(number: int) -> str:
+        token = stored[number].get("token") if isinstance(stored[number], dict) else None
+        return f"The frame {number} (token {token!r}) of {str(path)!r}"
+
     try:
-        return _log(path, frames, parts)
+        return _log(path, Rows.of(stored, place), parts)
     except FileError as error:
         raise FileError(f"{error} {_ADVICE}.") from error
 
 
-def _frame(path: Path, number: int, stored: Any) -> Entry:
-    token = stored.get("token") if isinstance(stored, dict) else None
-    return as_entry(stored, f"The frame {number} (token {token!r}) of {str(path)!r}")
-
-
-def _log(path: Path, frames: Sequence[Entry], parts: RequestedParts) -> Log:
-    places = [frame.place for frame in frames]
-    time = np.array([frame.array(frame.need("timestamp"), "timestamp") for frame in frames]) / 1e6
+def _log(path: Path, frames: Rows, parts: RequestedParts) -> Log:
+    time = frames.array("timestamp") / 1e6
     require_ascending(time, f"'timestamp' of {str(path)!r}", strictly=True)
     world_from_ego, ego_from_lidar = (
-        pose_column(
-            [(frame.need(f"{name}_rotation"), frame.need(f"{name}_translation")) for frame in frames],
-            places,
-            f"'{name}_rotation' with '{name}_translation'",
-        )
-        for name in ("ego2global", "lidar2ego")
+        frames.poses(name, f"'{name}_rotation' with '{name}_translation'") for name in ("ego2global", "lidar2ego")
     )
     if np.abs(ego_from_lidar - ego_from_lidar[0]).max() > 1e-9:
         raise FileError(f"'lidar2ego_rotation' and '_translation' of {str(path)!r} must be those of all frames.")
-    has_route = parts.read("has_route", lambda: [len(_elements(frame, "roadblock_ids")) > 0 for frame in frames])
-    commands = np.stack([frame.array(frame.need("driving_command"), "driving_command", 4) for frame in frames])
-    unknown = np.flatnonzero(~np.isfinite(commands).all(axis=1))
-    if len(unknown):
-        raise FileError(
-            f"{places[unknown[0]]}['driving_command'] must be finite, got {commands[unknown[0]].tolist()}."
-        )
-    images, distortion = _images(frames, places, time, ego_from_lidar[0], parts)
+    has_route = parts.read("has_route", lambda: [len(ids) > 0 for ids in _lists(frames, "roadblock_ids")])
+    commands = frames.array("driving_command", 4)
+    is_unknown = np.asarray(~np.isfinite(commands).all(axis=1))
+    frames.refuse(is_unknown, "['driving_command'] must be finite", commands.tolist())
+    images, distortion = _images(frames, time, ego_from_lidar[0], parts)
     world_from_lidar = poses.joined(world_from_ego, ego_from_lidar)
     return Log(
         scene=Scene(
             name=path.stem,
-            token=[str(frame.need("token")) for frame in frames],
+            token=[str(token) for token in frames.need("token")],
             time=time,
             world_from_ego=world_from_ego,
             ego_from_base=ego_from_lidar[0],
@@ -166,20 +157,18 @@ def _log(path: Path, frames: Sequence[Entry], parts: RequestedParts) -> Log:
             lidar=parts.read("lidar", lambda: _records(frames, time, world_from_lidar)),
             boxes=parts.read("boxes", lambda: _boxes(frames)),
         ),
-        motion=np.stack(
-            [frame.array(frame.need("ego_dynamic_state"), "ego_dynamic_state", 4) for frame in frames]
-        ),
+        motion=frames.array("ego_dynamic_state", 4),
         driving_command=commands.astype(np.int64),
         has_route=np.ones(len(frames), bool) if has_route is None else np.array(has_route),
         distortion=distortion,
-        map_name=str(frames[0].get("map_location") or ""),
+        map_name=str(frames.find("map_location")[0] or ""),
     )
 
 
-def _records(frames: Sequence[Entry], time: Float64, world_from_lidar: Float64) -> SceneRecords:
+def _records(frames: Rows, time: Float64, world_from_lidar: Float64) -> SceneRecords:
     numbers = np.arange(len(frames))
     return SceneRecords(
-        file=[str(frame.need("lidar_path")) for frame in frames],
+        file=[str(name) for name in frames.need("lidar_path")],
         time=time,
         world_from_lidar=world_from_lidar,
         of_frame=numbers,
@@ -187,34 +176,28 @@ def _records(frames: Sequence[Entry], time: Float64, world_from_lidar: Float64) 
     )
 
 
-def _elements(entry: Entry, name: str) -> list[Any]:
-    values = elements(entry.need(name))
-    if values is None:
-        raise FileError(f"{entry.place}[{name!r}] must be a list, got {shown(entry.need(name))}.")
-    return values
+def _lists(rows: Rows, name: str) -> list[list[Any]]:
+    values = rows.need(name)
+    found = [elements(value) for value in values]
+    rows.refuse(np.array([one is None for one in found]), f"[{name!r}] must be a list", values)
+    return [one or [] for one in found]
 
 
 def _images(
-    frames: Sequence[Entry],
-    places: Sequence[str],
-    time: Float64,
-    ego_from_lidar: Float64,
-    parts: RequestedParts,
+    frames: Rows, time: Float64, ego_from_lidar: Float64, parts: RequestedParts
 ) -> tuple[dict[str, SceneImages], dict[str, Float64]]:
     """Images of the cameras, and their distortion."""
     images, distortion = {}, {}
     for name in CAMERAS:
         with parts.reading(f"cameras/{name}"):
-            cameras = [frame.entry("cams").entry(name) for frame in frames]
-            pose = [(one.need("sensor2lidar_rotation"), one.need("sensor2lidar_translation")) for one in cameras]
-            lidar_from_camera = pose_column(pose, places, f"'sensor2lidar_rotation' of {name}")
-            matrices = [one.array(one.need("cam_intrinsic"), "cam_intrinsic", 3, 3) for one in cameras]
-            of_lens = np.stack([one.array(one.need("distortion"), "distortion", 5) for one in cameras])
+            cameras = frames.dicts("cams").dicts(name)
+            lidar_from_camera = cameras.poses("sensor2lidar", f"'sensor2lidar_rotation' of {name}")
+            of_lens = cameras.array("distortion", 5)
             images[name] = SceneImages(
                 frames=np.arange(len(frames)),
-                file=[str(camera.need("data_path")) for camera in cameras],
+                file=[str(path) for path in cameras.need("data_path")],
                 time=time,
-                intrinsics=np.stack(matrices),
+                intrinsics=cameras.array("cam_intrinsic", 3, 3),
                 camera_from_base=poses.inverse(lidar_from_camera),
                 ego_from_camera=poses.joined(ego_from_lidar, lidar_from_camera),
             )
@@ -222,28 +205,23 @@ def _images(
     return images, distortion
 
 
-def _boxes(frames: Sequence[Entry]) -> dict[str, Array]:
-    columns: dict[str, list[Array]] = {name: [] for name in ("frame", "box", "velocity", "category", "track")}
-    for number, frame in enumerate(frames):
-        annotations = frame.entry("anns")
-        box = annotations.array(annotations.need("gt_boxes"), "gt_boxes", -1, 7)
-        columns["box"].append(box)
-        velocity = annotations.array(annotations.need("gt_velocity_3d"), "gt_velocity_3d", len(box), 3)
-        columns["velocity"].append(velocity.reshape(-1, 3))
-        columns["frame"].append(np.full(len(box), number))
-        for name, key in (("category", "gt_names"), ("track", "track_tokens")):
-            values = _elements(annotations, key)
-            if len(values) != len(box):
-                rule = f"{annotations.place}[{key!r}] must have as many elements as 'gt_boxes', {len(box)}"
-                raise FileError(f"{rule}, got {shown(len(values))}.")
-            columns[name].append(np.array([str(value) for value in values], np.str_))
-    box = np.concatenate(columns["box"])
+def _boxes(frames: Rows) -> dict[str, Array]:
+    annotations = frames.dicts("anns")
+    given = annotations.need("gt_boxes")
+    box = annotations.joined("gt_boxes", given, None, 7)
+    counts = np.array([len(boxes) for boxes in given], np.int64)
+    names = {}
+    for key in ("gt_names", "track_tokens"):
+        values = _lists(annotations, key)
+        is_off = np.array([len(one) for one in values]) != counts
+        annotations.refuse(is_off, f"[{key!r}] must have as many elements as 'gt_boxes'", values)
+        names[key] = np.array([str(value) for value in chain.from_iterable(values)], np.str_)
     return {
-        "frame": np.concatenate(columns["frame"]),
+        "frame": np.repeat(np.arange(len(counts)), counts),
         "center": box[:, :3],
         "size": box[:, 3:6],
         "rotation": poses.quaternion_of_yaw(box[:, 6]),
-        "velocity": np.concatenate(columns["velocity"]),
-        "category": np.concatenate(columns["category"]),
-        "instance": np.unique(np.concatenate(columns["track"]), return_inverse=True)[1].reshape(-1),
+        "velocity": annotations.joined("gt_velocity_3d", annotations.need("gt_velocity_3d"), counts, 3),
+        "category": names["gt_names"],
+        "instance": np.unique(names["track_tokens"], return_inverse=True)[1].reshape(-1),
     }

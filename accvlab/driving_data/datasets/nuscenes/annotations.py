@@ -166,20 +166,7 @@ def _move_along(
     center, rotation = annotations.table["translation"], annotations.table["rotation"]
     boxes.center[moving] = center[earlier] + share * (center[row] - center[earlier])
     rotation = rotation / np.linalg.norm(rotation, axis=1, keepdims=True)
-    boxes.rotation[moving] = _slerp(rotation[earlier], rotation[row], share)
-
-
-def _slerp(first: Float64, second: Float64, share: Float64) -> Float64:
-    """Quaternions on the shorter way between two; of small angles by a straight line, as in the devkit."""
-    first, second = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (first, second))
-    cosine = (first * second).sum(axis=1, keepdims=True)
-    first, cosine = np.where(cosine < 0, -first, first), np.abs(cosine)
-    angle = np.arccos(np.minimum(cosine, 1))
-    is_near = cosine > 0.9995
-    sine = np.where(is_near, 1, np.sin(angle))
-    by_angle = np.sin((1 - share) * angle) / sine * first + np.sin(share * angle) / sine * second
-    mixed = np.where(is_near, first + share * (second - first), by_angle)
-    return np.asarray(mixed / np.linalg.norm(mixed, axis=1, keepdims=True))
+    boxes.rotation[moving] = poses.slerp(rotation[earlier], rotation[row], share)
 
 
 def box_columns(annotations: Annotations, boxes: WorldBoxes, world_from_base: Float64) -> BoxColumns:

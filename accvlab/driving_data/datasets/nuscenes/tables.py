@@ -16,7 +16,7 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework.checks import did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError, error_that_is_also, file_error
-from accvlab.dali_pipeline_framework.extension import UNPACKED_BYTES, open_table, parse_json
+from accvlab.dali_pipeline_framework.extension import open_table, parse_json
 
 from ..driving.array_types import Array, Bool, Int64
 
@@ -27,7 +27,6 @@ TABLES_OF_BOXES = ("attribute", "category", "instance", "sample_annotation", "vi
 TABLES = (*("calibrated_sensor", "ego_pose", "log", "sample", "sample_data", "scene", "sensor"), *TABLES_OF_BOXES)
 # Characters that are parsed at a time: the objects of JSON take some ten times as much memory as their text.
 _PIECE = 1 << 23
-_LONGEST_RECORD = 1 << 26
 # Up to the end of the last record but one, after its comma: what repeats is as long as can be.
 _RECORDS = re.compile(r".*\}\s*,(?=\s*\{)", re.DOTALL)
 
@@ -51,19 +50,16 @@ class Column:
     shape: tuple[int, ...] = ()
     of_value: Callable[[Any], Any] | None = None
 
-    def array(self, values: list[Any], where: str) -> Array:
-        """Make an array of the values; ``where`` names the field.
+    def array(self, values: list[Any]) -> Array:
+        """Make an array of the values.
 
         Raises:
             ValueError, TypeError, AttributeError: One of them does not fit.
-            FileError: They are texts, of which one is so long that the array would be too large.
         """
         if not values:
             return np.zeros((0, *self.shape), np.dtype(self.dtype) if self.dtype != "S" else "S1")
         if self.of_value is not None:
             values = [self.of_value(value) for value in values]
-        if self.dtype == "S":
-            _require_width(max(map(len, values)), len(values), where)
         array = np.array(values, self.dtype)
         if array.shape != (len(values), *self.shape):
             raise ValueError("another shape")
@@ -71,13 +67,6 @@ class Column:
 
 
 _UNFIT = (ValueError, TypeError, AttributeError, OverflowError, IndexError)  # what `Column.array` raises
-
-
-def _require_width(width: int, count: int, where: str) -> None:
-    """Refuse an array of so many texts, each with the room of the longest, that is too large."""
-    excess = UNPACKED_BYTES.excess(width * count, f"{count} texts, one of {width} bytes, need {{}} bytes")
-    if excess:
-        raise FileError(f"{where} cannot be used: {excess}.")
 
 
 _TEXT = Column("S", "text", of_value=str.encode)
@@ -267,19 +256,15 @@ def read_table(path: Path, *fields: str, is_kept: Callable[[Record], bool] | Non
         FileError: It is no table, or a field is missing or does not fit.
     """
     columns = {name: _COLUMNS.get(name, _TEXT) for name in fields}
-    where = {name: f"The field {name!r} of {str(path)!r}" for name in fields}
     parts: dict[str, list[Array]] = {name: [] for name in fields}
     for piece in _pieces(path):
         records = [record for record in piece if is_kept(record)] if is_kept else piece
         for name, values in _column_values(path, records, fields).items():
             try:
-                parts[name].append(columns[name].array(values, where[name]))
+                parts[name].append(columns[name].array(values))
             except _UNFIT as error:
                 raise _wrong_value(path, records, name, columns[name]) from error
-    for name, part in parts.items():
-        if part and part[0].dtype.kind == "S":
-            _require_width(max(each.itemsize for each in part), sum(map(len, part)), where[name])
-    empty = {name: column.array([], where[name]) for name, column in columns.items()}
+    empty = {name: column.array([]) for name, column in columns.items()}
     return Table(path, {name: np.concatenate(part) if part else empty[name] for name, part in parts.items()})
 
 
@@ -300,7 +285,7 @@ def _column_values(path: Path, records: Sequence[Record], names: Any) -> dict[st
 def _wrong_value(path: Path, records: Sequence[Record], name: str, column: Column) -> FileError:
     for record in records:
         try:
-            column.array([record.get(name, _NONE.get(name))], "")
+            column.array([record.get(name, _NONE.get(name))])
         except _UNFIT:
             break
     token = record.get("token")
@@ -324,21 +309,16 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
             while True:
                 more = file.read(_PIECE)
                 if not more:
-                    yield _parsed(f"[{text}", lines)
+                    yield _parsed(f"[{text}")
                     return
                 text += more
                 complete = _RECORDS.match(text)
                 if complete is None:
-                    if len(text) > _LONGEST_RECORD:
-                        reason = f"no record ends within {len(text)} characters"
-                        raise json.JSONDecodeError(reason, text, 0)
                     continue
                 cut = complete.end()
                 try:
-                    records = _parsed(f"[{text[: cut - 1]}]", lines)
+                    records = _parsed(f"[{text[: cut - 1]}]")
                 except json.JSONDecodeError:  # a bracket within text, or damaged: more of the text decides
-                    if len(text) > _LONGEST_RECORD:
-                        raise
                     continue
                 yield records
                 lines += text.count("\n", 0, cut)
@@ -352,7 +332,7 @@ def _pieces(path: Path) -> Iterator[list[Record]]:
         raise FileError(f"{where}: {error.msg}. {_AGAIN}") from error
 
 
-def _parsed(text: str, lines: int) -> list[Record]:
+def _parsed(text: str) -> list[Record]:
     try:
         records = parse_json(text)
     except json.JSONDecodeError:

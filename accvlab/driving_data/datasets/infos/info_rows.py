@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dicts of one kind in a pickle as columns, with the place of each for errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import attrs
+import numpy as np
+
+from accvlab.dali_pipeline_framework.checks import listed, shown
+from accvlab.dali_pipeline_framework.errors import FileError
+
+from ..driving import poses
+from ..driving.array_types import Bool, Float64, Int64
+from ..driving.driving_index import first_column
+
+_T = TypeVar("_T")
+_UNFIT = (ValueError, TypeError, OverflowError)
+_UNEXPECTED = (*_UNFIT, AttributeError, LookupError)
+
+
+@attrs.frozen(eq=False)
+class Rows:
+    """Dicts of one kind, such as all frames of a pickle. A missing key, or a value of another form, is an error.
+
+    Attributes:
+        values: The dicts.
+        place: Returns the place of a row in its file, for errors.
+    """
+
+    values: Sequence[dict[str, Any]]
+    place: Callable[[int], str]
+
+    @classmethod
+    def of(cls, values: Sequence[Any], place: Callable[[int], str]) -> Rows:
+        """Make rows of values that must be dicts.
+
+        Raises:
+            FileError: One is none.
+        """
+        rows = cls(values, place)
+        rows.refuse_others(values, dict, " must be a dict")
+        return rows
+
+    def __len__(self) -> int:
+        """Get the number of rows."""
+        return len(self.values)
+
+    def taken(self, rows: Sequence[int]) -> Rows:
+        """Some of the rows, in this order."""
+        return Rows([self.values[row] for row in rows], lambda row: self.place(rows[row]))
+
+    def find(self, *names: str) -> list[Any]:
+        """Get of each row the value of the first of some keys that it has; None where it has none of them."""
+        try:
+            found = [row[names[0]] for row in self.values]
+        except KeyError:
+            found = [row.get(names[0]) for row in self.values]
+        for name in names[1:]:
+            if type(None) not in map(type, found):
+                break
+            found = [
+                row.get(name) if value is None else value for row, value in zip(self.values, found, strict=True)
+            ]
+        return found
+
+    def need(self, *names: str) -> list[Any]:
+        """As `find`, where each row must have one of the keys."""
+        found = self.find(*names)
+        kinds = [*map(type, found)]
+        if type(None) in kinds:
+            row = kinds.index(type(None))
+            wanted, there = " or ".join(map(repr, names)), listed(sorted(map(str, self.values[row])))
+            raise FileError(f"{self.place(row)} has no key {wanted}; it has {there}.")
+        return found
+
+    def all_or_none(self, values: list[Any], what: str) -> list[Any] | None:
+        """The values of all rows; None where no row has one."""
+        lacking = [row for row, value in enumerate(values) if value is None]
+        if lacking and len(lacking) < len(values):
+            raise FileError(
+                f"{self.place(lacking[0])} lacks {what}, as do {len(lacking)} of {len(values)} frames; the others "
+                f"have it. All frames or none must have it."
+            )
+        return None if lacking else values
+
+    def dicts(self, name: str, *, may_lack: bool = False) -> Rows:
+        """The dict under a key of each row; an empty one where rows may lack it."""
+        found = [value or {} for value in self.find(name)] if may_lack else self.need(name)
+        return Rows.of(found, lambda row: f"{self.place(row)}[{name!r}]")
+
+    def flattened(self, lists: Sequence[Any], name: str | None = None) -> tuple[Rows, Int64]:
+        """The dicts in a list of each row, one after the other, and how many each row has; None has none.
+
+        ``name`` is the key of the list, where the row is not the list itself.
+        """
+        counts = self.each(lists, lambda given: 0 if given is None else len(given))
+        first = first_column(counts)
+
+        def place(number: int) -> str:
+            row = int(np.searchsorted(first, number, side="right")) - 1
+            key = "" if name is None else f"[{name!r}]"
+            return f"{self.place(row)}{key}[{number - first[row]}]"
+
+        return Rows.of([each for given in lists for each in given or ()], place), np.diff(first)
+
+    def each(self, values: Iterable[Any], function: Callable[[Any], _T]) -> list[_T]:
+        """Call a function on a value of each row; what it raises is an error of that row."""
+        results: list[_T] = []
+        try:
+            results.extend(map(function, values))
+        except _UNEXPECTED as error:
+            where = self.place(len(results))
+            raise FileError(
+                f"{where} is not as the converters write it: {type(error).__name__}: {error}."
+            ) from error
+        return results
+
+    def refuse_others(self, values: Sequence[Any], kind: type, rule: str) -> None:
+        """Raise an error for the first row whose value is of another class."""
+        if not {*map(type, values)} <= {kind}:
+            self.refuse(np.array([not isinstance(value, kind) for value in values]), rule, values)
+
+    def refuse(self, is_wrong: Bool, rule: str, values: Sequence[Any]) -> None:
+        """Raise an error for the first row that is wrong."""
+        if is_wrong.any():
+            row = int(np.argmax(is_wrong))
+            raise FileError(f"{self.place(row)}{rule}, got {shown(values[row])}.")
+
+    def texts(self, *names: str) -> list[str]:
+        """Get names of files."""
+        found = self.need(*names)
+        self.refuse_others(found, str, f"[{names[0]!r}] must be the name of a file")
+        return found
+
+    def times(self, values: list[Any] | None = None) -> Float64:
+        """Get ``timestamp``, ``(n,)``."""
+        values = self.need("timestamp") if values is None else values
+        try:
+            times = np.array(values)
+        except _UNFIT:
+            times = np.zeros(0, object)
+        if times.shape == (len(values),) and times.dtype.kind in "iuf" and np.isfinite(times).all():
+            return times.astype(np.float64)
+        for row, value in enumerate(values):
+            if not isinstance(value, int | float | np.number) or isinstance(value, bool) or not np.isfinite(value):
+                raise FileError(f"{self.place(row)}['timestamp'] must be a number, got {shown(value)}.")
+        return np.array(values, np.float64)
+
+    def array(self, name: str, *shape: int, values: list[Any] | None = None) -> Float64:
+        """Get an array of numbers, ``(n, *shape)``, of a key that each row has, or of values of it."""
+        values = self.need(name) if values is None else values
+        try:
+            array = stacked(values, shape)
+        except _UNFIT:
+            array = np.zeros(0)
+        if array.shape != (len(values), *shape):
+            for row, value in enumerate(values):
+                self._numbers(row, name, value, shape)
+        return array
+
+    def joined(self, name: str, values: Sequence[Any], counts: Int64 | None, *shape: int) -> Float64:
+        """Join arrays of all rows, ``(count, *shape)`` each, where empty ones are of any shape."""
+        numbers = [-1] * len(values) if counts is None else counts.tolist()
+        parts = [
+            value
+            if isinstance(value, np.ndarray) and value.shape == (count, *shape) and value.dtype.kind in "fiub"
+            else self._numbers(row, name, value, (count, *shape), counts)
+            for row, (value, count) in enumerate(zip(values, numbers, strict=True))
+        ]
+        return np.concatenate([np.zeros((0, *shape)), *parts])
+
+    def _numbers(
+        self, row: int, name: str, value: Any, shape: tuple[int, ...], counts: Int64 | None = None
+    ) -> Float64:
+        """An array of a shape; -1 is any length, and no elements are of any shape."""
+        try:
+            array = np.asarray(value, np.float64)
+        except _UNFIT as error:
+            raise FileError(f"{self.place(row)}[{name!r}] must hold numbers, got {shown(value)}.") from error
+        if not array.size and (-1 in shape or 0 in shape):
+            return np.zeros((0, *shape[1:]))
+        fits = [wanted in (-1, length) for wanted, length in zip(shape, array.shape, strict=False)]
+        if array.ndim != len(shape) or not all(fits):
+            written = ", ".join("n" if length == -1 else str(length) for length in shape)
+            there = "" if counts is None else f" There are {counts[row]} boxes."
+            raise FileError(
+                f"{self.place(row)}[{name!r}] must have the shape ({written}), got {array.shape}.{there}"
+            )
+        return array
+
+    def poses(self, name: str, what: str, *, are_matrices: bool = False) -> Float64:
+        """Poses ``(n, 3, 4)`` of ``<name>``, or of ``<name>_rotation`` and ``<name>_translation``."""
+        if are_matrices:
+            return poses_of(self.need(name), None, self.place, what)
+        return poses_of(self.need(f"{name}_rotation"), self.need(f"{name}_translation"), self.place, what)
+
+
+def stacked(values: Sequence[Any], shape: tuple[int, ...]) -> Float64:
+    """Stack values of one shape: as ``numpy.array``, which takes several times as long for arrays.
+
+    Raises:
+        ValueError, TypeError, OverflowError: They are not numbers, or not of one shape.
+    """
+    if values and all(isinstance(value, np.ndarray) and value.shape == shape for value in values):
+        return np.concatenate(values, axis=None).reshape(len(values), *shape).astype(np.float64)
+    return np.array(values, np.float64) if values else np.zeros((0, *shape))
+
+
+def poses_of(
+    rotations: Sequence[Any], translations: Sequence[Any] | None, place: Callable[[int], str], what: str
+) -> Float64:
+    """Make poses ``(n, 3, 4)`` of quaternions, w first, or matrices, with translations; or of matrices ``(4, 4)``.
+
+    Raises:
+        FileError: One is not a rigid motion.
+    """
+    given = rotations if translations is None else [*zip(rotations, translations, strict=True)]
+    if not given:
+        return np.zeros((0, 3, 4))
+    try:
+        column = _poses_of_form(rotations, translations)
+    except _UNFIT:
+        if len(given) == 1:
+            raise FileError(
+                f"{place(0)}: {what} must be a quaternion (w first) or a matrix (3, 3) with a translation, or a "
+                f"matrix (4, 4), got {shown(given[0])}."
+            ) from None
+        parts = []  # they differ in form, or one is wrong
+        for row in range(len(given)):
+            one, of_row = slice(row, row + 1), lambda _, row=row: place(row)
+            parts.append(poses_of(rotations[one], translations and translations[one], of_row, what))
+        return np.concatenate(parts)
+    gram = column[..., :3] @ np.swapaxes(column[..., :3], -1, -2)
+    is_off = ~(np.abs(gram - np.eye(3)).max(axis=(-1, -2), initial=0) < 1e-3)
+    is_off |= ~np.isfinite(column[..., 3]).all(axis=-1)
+    Rows((), place).refuse(is_off, f": {what} must be a rotation and a finite translation", given)
+    return column
+
+
+def _poses_of_form(rotations: Sequence[Any], translations: Sequence[Any] | None) -> Float64:
+    turns = stacked(rotations, np.shape(rotations[0]))
+    if turns.shape[1:] == (4, 4):
+        return turns[:, :3]
+    if translations is None:
+        raise ValueError("no matrices")
+    moves = stacked(translations, (3,))
+    if moves.shape != (len(turns), 3):
+        raise ValueError("no translations")
+    if turns.shape[1:] == (4,):
+        with np.errstate(invalid="ignore"):
+            return poses.pose_of_quaternion(turns, moves)
+    if turns.shape[1:] == (3, 3):
+        return poses.pose(turns, moves)
+    raise ValueError("no rotations")

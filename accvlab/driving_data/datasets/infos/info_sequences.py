@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of the frames of an info pickle, and its scenes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+
+from accvlab.dali_pipeline_framework.errors import FileError
+
+from ..driving.array_types import Bool, Float64
+
+# A pause of more than this many usual intervals ends a scene, where nothing else says where scenes end.
+_PAUSE = 5.0
+# No vehicle is that fast: such neighbours are not of one scene.
+_FASTEST_M_PER_S = 100.0
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class StoredFrames:
+    """What the n frames of a pickle say of their order, as they are stored.
+
+    Attributes:
+        path: The pickle.
+        token: Name of each.
+        time: ``(n,)``, seconds.
+        position: Of the vehicle in the world, ``(n, 3)``.
+        scene: Name of the scene of each; None where it is not known.
+        number: Place of each in its scene, or None.
+        previous: Token of the frame before each, empty for none; or None.
+        has_sweeps: Whether lidar records before each are known, ``(n,)``.
+    """
+
+    path: str
+    token: Sequence[str]
+    time: Float64
+    position: Float64
+    scene: Sequence[str | None]
+    number: Sequence[int | None]
+    previous: Sequence[str | None]
+    has_sweeps: Bool
+
+    def pair(self, one: int, two: int) -> str:
+        """Name two frames, for errors."""
+        return " and ".join(f"{self.token[each]!r} (time {self.time[each]:.6f})" for each in (one, two))
+
+
+@attrs.frozen
+class Sequences:
+    """Frames, scene by scene, by time.
+
+    Attributes:
+        kind: What they are ordered by.
+        order: Numbers of the frames as they are stored.
+        names: Name of each scene.
+        lengths: Number of frames of each scene.
+        rule: By what scenes were found.
+    """
+
+    kind: str
+    order: list[int]
+    names: list[str]
+    lengths: list[int]
+    rule: str
+
+
+def sequences_of(frames: StoredFrames, order: str) -> Sequences:
+    """Order frames and find the scenes.
+
+    Args:
+        frames: The frames.
+        order: ``"time"``: all by time; ``"stored"``: as they are; ``"scene"``: scenes by their first frame, frames
+            by time.
+
+    Raises:
+        FileError: A frame is there twice, scenes are interleaved, or times go backwards in one.
+    """
+    seen: dict[str, int] = {}
+    for number, token in enumerate(frames.token):
+        if seen.setdefault(token, number) != number:
+            raise FileError(
+                f"{frames.path!r}: the frames {seen[token]} and {number} have the same token {token!r}. Each "
+                f"frame may be there once: remove one."
+            )
+    numbers = list(range(len(seen)))
+    if order != "stored":
+        numbers.sort(key=frames.time.tolist().__getitem__)
+    rule, keys = _scene_keys(frames, numbers, seen)
+    pairs = list(zip(keys, numbers, strict=True))
+    if order == "scene":
+        rank = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+        pairs.sort(key=lambda pair: rank[pair[0]])
+    groups = itertools.groupby(pairs, key=lambda pair: pair[0])
+    scenes = [(key, [number for _, number in group]) for key, group in groups]
+    _check_interleaved(frames, scenes)
+    _check_times(frames, [of_scene for _, of_scene in scenes], checks_speed=rule.startswith("a scene begins"))
+    lengths = [len(of_scene) for _, of_scene in scenes]
+    return Sequences(order, [number for _, number in pairs], [key for key, _ in scenes], lengths, rule)
+
+
+def _scene_keys(frames: StoredFrames, numbers: Sequence[int], place_of: dict[str, int]) -> tuple[str, list[str]]:
+    """By what scenes are found, and the scene of each frame in order."""
+    scenes = [scene for number in numbers if (scene := frames.scene[number]) is not None]
+    if len(scenes) == len(numbers):
+        return "the scene token of each frame", scenes
+    if None not in frames.previous:
+        return "the token of the frame before each", _of_links(frames, numbers, place_of)
+    rule, is_first = _scene_starts(frames, numbers)
+    keys: list[str] = []
+    for number, starts in zip(numbers, is_first, strict=True):
+        keys.append(frames.token[number] if starts or not keys else keys[-1])
+    return rule, keys
+
+
+def _scene_starts(frames: StoredFrames, numbers: Sequence[int]) -> tuple[str, list[bool]]:
+    """By what scenes are found, and whether one begins with each frame."""
+    known = [place for number in numbers if (place := frames.number[number]) is not None]
+    if len(known) == len(numbers):
+        is_first = [True, *(after <= before for before, after in itertools.pairwise(known))]
+        return "a scene begins where the number of the frame in its scene does not grow", is_first
+    steps = np.diff(frames.time[numbers])
+    usual = float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
+    is_pause = np.append(True, np.abs(steps) > _PAUSE * usual)
+    pause = f"after a pause of more than {_PAUSE * usual:g} s"
+    if frames.has_sweeps.any():
+        is_first = (is_pause | ~frames.has_sweeps[numbers]).tolist()
+        return f"a scene begins where a frame has no sweeps before it, or {pause}", is_first
+    return f"a scene begins {pause}", is_pause.tolist()
+
+
+def _of_links(frames: StoredFrames, numbers: Sequence[int], place_of: dict[str, int]) -> list[str]:
+    """Token of the first frame that leads to each."""
+    first_of: dict[int, int] = {}
+    for number in numbers:
+        chain: dict[int, None] = {}
+        one = number
+        while one not in first_of:
+            chain[one] = None
+            before = place_of.get(frames.previous[one] or "")
+            if before is None or before in chain:
+                first_of[one] = one
+                break
+            one = before
+        first_of |= dict.fromkeys(chain, first_of[one])
+    return [frames.token[first_of[number]] for number in numbers]
+
+
+def _check_interleaved(frames: StoredFrames, scenes: Sequence[tuple[str, list[int]]]) -> None:
+    first_of = {scenes[0][0]: scenes[0][1][0]}
+    for (scene_before, numbers_before), (scene, numbers) in itertools.pairwise(scenes):
+        before, again = numbers_before[-1], numbers[0]
+        first = first_of.setdefault(scene, again)
+        if first != again:
+            raise FileError(
+                f"{frames.path!r}: scenes are interleaved: the frame {frames.token[again]!r} (time "
+                f"{frames.time[again]:.6f}) belongs to the scene {scene!r}, which began with "
+                f"{frames.token[first]!r}, but follows {frames.token[before]!r} (time {frames.time[before]:.6f}) "
+                f"of the scene {scene_before!r}. Models that go along sequences need the frames of a scene "
+                f'together: `order="scene"` puts them together.'
+            )
+
+
+def _check_times(frames: StoredFrames, scenes: Sequence[list[int]], *, checks_speed: bool) -> None:
+    pairs = [pair for numbers in scenes for pair in itertools.pairwise(numbers)]
+    before, after = np.array(pairs, np.int64).reshape(-1, 2).T
+    step_s = frames.time[after] - frames.time[before]
+    distance_m = np.linalg.norm(frames.position[after] - frames.position[before], axis=-1)
+    is_far = checks_speed & (distance_m > _FASTEST_M_PER_S * np.maximum(step_s, 0.1))
+    for place, (one, two) in enumerate(pairs):
+        pair, number, later = frames.pair, frames.number[one], frames.number[two]
+        if step_s[place] < 0:
+            raise FileError(
+                f"{frames.path!r}: times go backwards between the frames {pair(one, two)} of one scene. "
+                f'`order="time"` puts them in order of time.'
+            )
+        if step_s[place] == 0:
+            rule = f"the frames {pair(one, two)} of one scene have the same time"
+            raise FileError(f"{frames.path!r}: {rule}. Correct or remove one.")
+        is_back = number is not None and later is not None and later <= number
+        if is_back or frames.previous[one] == frames.token[two]:
+            what = "are linked the other way round (`prev`)"
+            if is_back:
+                what = f"are the numbers {number} and {later} of their scene"
+            raise FileError(
+                f"{frames.path!r}: times go backwards: the frames {pair(one, two)} {what}. Either is wrong: "
+                f"correct the times, or the numbers and links."
+            )
+        if is_far[place]:
+            raise FileError(
+                f"{frames.path!r}: the vehicle is at places {distance_m[place]:.0f} m apart in the frames "
+                f"{pair(one, two)}, which follow each other: scenes are interleaved, or one begins there "
+                f"unnoticed. The pickle does not say to which scene frames belong: add 'scene_token' to each, or "
+                f'store scenes one after the other and open it with `order="stored"`.'
+            )
