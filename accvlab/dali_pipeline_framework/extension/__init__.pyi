@@ -61,5 +61,3 @@ from ..video.files.stored_videos import is_remote_video as is_remote_video
 from ..video.files.stored_videos import located as located
 from ..video.frame_converter import Colors as Colors
 from ..video.frame_reader import FrameReaderPool as FrameReaderPool
-from ..video.frame_reader import KeptFrames as KeptFrames
-from ..video.frame_reader import SharedFrames as SharedFrames

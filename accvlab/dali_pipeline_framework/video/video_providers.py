@@ -25,7 +25,7 @@ from ..sample_data.formats import DECODED_IMAGE, numbers_name
 from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments
 from .encoded_clips import FileOfClip
-from .frame_reader import DecodingStatistics, IndexedVideos, KeptFrames
+from .frame_reader import DecodingStatistics, IndexedVideos
 from .video_index import VideoIndex
 from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_range, listed_videos
 
@@ -99,14 +99,14 @@ class VideoTracks:
         return np.concatenate(parts)
 
 
-def tracks_of(videos: Videos, kept: KeptFrames) -> VideoTracks:
+def tracks_of(videos: Videos, num_kept: int) -> VideoTracks:
     """Index videos, each file once, and find their contiguous frames."""
-    return _of_list(videos, kept) if videos.cameras is None else _of_rig(videos, kept)
+    return _of_list(videos, num_kept) if videos.cameras is None else _of_rig(videos, num_kept)
 
 
-def _of_list(settings: Videos, kept: KeptFrames) -> VideoTracks:
+def _of_list(settings: Videos, num_kept: int) -> VideoTracks:
     listed = listed_videos(settings)
-    videos = IndexedVideos([video.path for video in listed], settings, kept)
+    videos = IndexedVideos([video.path for video in listed], settings, num_kept)
     numbers = videos.numbers.tolist()
     ranges = [
         frame_range(video, videos.indices[number], settings) for video, number in zip(listed, numbers, strict=True)
@@ -118,7 +118,7 @@ def _of_list(settings: Videos, kept: KeptFrames) -> VideoTracks:
     return VideoTracks(videos, starts, ends, columns, columns, np.arange(len(listed)), labels)
 
 
-def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
+def _of_rig(settings: Videos, num_kept: int) -> VideoTracks:
     names = settings.camera_names
     paths = [expanded(files, settings) for files in (settings.cameras or {}).values()]
     counts = {camera: len(of_camera) for camera, of_camera in zip(names, paths, strict=True)}
@@ -128,7 +128,7 @@ def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
     num_recordings = len(paths[0])
     labels = checked_labels(settings, num_recordings, "cameras")
     offsets_s = _offsets_s(settings, num_recordings)
-    videos = IndexedVideos([path for of_camera in paths for path in of_camera], settings, kept)
+    videos = IndexedVideos([path for of_camera in paths for path in of_camera], settings, num_kept)
     columns = videos.numbers.reshape(len(names), num_recordings).T
     numbers: list[int] = []
     rows: list[Int64Array] = []
@@ -255,9 +255,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         """
         videos = as_videos(videos)
         num_kept = whole_number(num_kept_frames, "num_kept_frames", at_least=0)
-        # At least the last frame: padded slots repeat it.
-        kept = KeptFrames(max(num_kept, 1), passed=num_kept > 0, pixels=num_kept > 0)
-        self._tracks = tracks = tracks_of(videos, kept)
+        self._tracks = tracks = tracks_of(videos, num_kept)
         self._videos = tracks.indexed
         self.num_batch_threads = videos.num_batch_threads
         self._first = np.concatenate(([0], np.cumsum(tracks.ends - tracks.starts)))  # (S + 1,)
