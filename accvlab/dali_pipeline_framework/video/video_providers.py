@@ -27,7 +27,7 @@ from ..unknown_arguments import explains_unknown_arguments
 from .encoded_clips import FileOfClip
 from .frame_reader import DecodingStatistics, IndexedVideos
 from .video_index import VideoIndex
-from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_range, listed_videos
+from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_ranges, listed_videos
 
 
 @attrs.frozen
@@ -105,17 +105,13 @@ def tracks_of(videos: Videos, num_kept: int) -> VideoTracks:
 
 
 def _of_list(settings: Videos, num_kept: int) -> VideoTracks:
-    listed = listed_videos(settings)
-    videos = IndexedVideos([video.path for video in listed], settings, num_kept)
-    numbers = videos.numbers.tolist()
-    ranges = [
-        frame_range(video, videos.indices[number], settings) for video, number in zip(listed, numbers, strict=True)
-    ]
+    paths, labels = listed_videos(settings)
+    videos = IndexedVideos(paths, settings, num_kept)
+    ranges = frame_ranges(settings, paths, [videos.indices[number] for number in videos.numbers.tolist()])
     starts, ends = np.array(ranges, np.int64).T
-    given = [video.label for video in listed]
-    labels = None if given[0] is None else np.array(given, np.int32)
+    of_videos = None if labels[0] is None else np.array(labels, np.int32)
     columns = videos.numbers[:, None]
-    return VideoTracks(videos, starts, ends, columns, columns, np.arange(len(listed)), labels)
+    return VideoTracks(videos, starts, ends, columns, columns, np.arange(len(paths)), of_videos)
 
 
 def _of_rig(settings: Videos, num_kept: int) -> VideoTracks:
@@ -246,8 +242,8 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
                 padded slots: as many as from the first to the last frame of a window.
 
         Raises:
-            SettingError: PyAV is missing, or arguments are out of their range or do not fit the videos; or a line
-                of the list is wrong.
+            SettingError: PyAV is missing, or arguments are out of their range or do not fit the videos; or a
+                range has no frame.
             FileError: A folder, list or video cannot be opened. Also the builtin exception of the cause.
             VideoError: A file is not a video, or incomplete.
             DuplicateFieldError: Two fields have the same name.
@@ -396,7 +392,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
     def sequence_lengths(self) -> Int64Array:
         """Number of frames of each track, ``(S,)`` int64.
 
-        A track is a video, or its range in the list; with ``cameras``, contiguous points in time of a recording.
+        A track is a video, or its range; with ``cameras``, contiguous points in time of a recording.
         """
         return np.diff(self._first)
 

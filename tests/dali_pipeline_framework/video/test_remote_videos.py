@@ -123,7 +123,6 @@ def test_lists_folders_and_patterns(server: FileServer, video: Callable[[str], P
     memory = fsspec.filesystem("memory")
     for name in ("bus/10.mp4", "bus/9.mp4", "car/1.MKV", "car/notes.txt"):
         memory.pipe_file(f"/drives/{name}", content)
-    memory.pipe_file("/drives/list.txt", b"bus/9.mp4 4 8 12\nmemory://drives/car/1.MKV 5\n")
 
     def found(**settings: Any) -> list[tuple[str, Any]]:
         provider = video_clips(Videos(**settings, storage_options=FAST), 4, edges="repeat", path_name="path")
@@ -135,8 +134,6 @@ def test_lists_folders_and_patterns(server: FileServer, video: Callable[[str], P
 
     bus, car = "memory://drives/bus", "memory://drives/car"
     assert found(file_root="memory://drives") == [(f"{bus}/10.mp4", 0), (f"{bus}/9.mp4", 0), (f"{car}/1.MKV", 1)]
-    listed = {"file_list": "memory://drives/list.txt", "file_list_format": "frames"}
-    assert found(**listed) == [(f"{bus}/9.mp4", 4), (f"{car}/1.MKV", 5)]
     assert found(filenames=bus) == [(f"{bus}/10.mp4", 0), (f"{bus}/9.mp4", 0)]
     assert found(filenames="memory://drives/*/*.[mM]*") == [
         (f"{bus}/10.mp4", 0),
@@ -149,8 +146,6 @@ def test_lists_folders_and_patterns(server: FileServer, video: Callable[[str], P
         found(filenames="memory://drives")
     with pytest.raises(FileError, match=r"memory://drives/none.mp4' cannot be read: there is none"):
         found(filenames="memory://drives/none.mp4")
-    with pytest.raises(FileError, match=r"memory://drives/none.txt' cannot be read: there is none"):
-        found(file_list="memory://drives/none.txt")
     (server.folder / "bus").mkdir()
     (server.folder / "bus" / "9.mp4").write_bytes(content)
     over_http = f"{server.url}/bus"
