@@ -20,7 +20,7 @@ from ...errors import SettingError
 from ...sample_data.conversion import FieldValue, encoded
 from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import repr_without_secrets
-from ..files.file_scan import FileTable, FileTableBuilder
+from ..files.file_scan import FileTable
 from ..files.remote_reading import StorageOptions
 from ..files.storage import Storage, StoragePath, as_utf8
 from . import camera_rigs as rigs
@@ -215,7 +215,7 @@ class _Scan:
         self._cameras: list[str | None] = [*settings.camera_names] or [None]
         self._parser = rigs.TimestampParser(settings.timestamp)
         self._keeps_timestamps = keeps_timestamps
-        self._files = FileTableBuilder()
+        self._files = FileTable()
         self._edges = array("q", [0])
         self._recordings = array("i")
         self._names: list[str] = []
@@ -245,7 +245,7 @@ class _Scan:
         arrays = edges, np.array(self._recordings, np.int32), numbers, timestamps
         names, missing = tuple(self._names), tuple(self._account.missing)
         cameras = self._settings.camera_names
-        return FrameIndex(self._storage, cameras, names, *arrays, missing, self._unused, self._files.finish())
+        return FrameIndex(self._storage, cameras, names, *arrays, missing, self._unused, self._files)
 
     def _nothing_found(self, what: str, skipped: str) -> SettingError:
         camera = "" if self._settings.cameras is None else "<camera>/"
