@@ -25,7 +25,6 @@ from accvlab.dali_pipeline_framework.operators.conditions import (
 from accvlab.dali_pipeline_framework.providers import Columns
 from accvlab.dali_pipeline_framework.providers.files.file_scan import read_list_file
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
-from accvlab.dali_pipeline_framework.video.files.video_file import missing_bytes
 
 pytestmark = pytest.mark.wide
 
@@ -152,12 +151,6 @@ BOXES = st.lists(
     | st.binary(max_size=8),
     max_size=40,
 ).map(b"".join)
-STARTS = [b"", b"\0\0\0\x18ftypmp42" + bytes(12), b"\x1a\x45\xdf\xa3\x80", b"RIFF\xff\xff\xff\xffAVI "]
-
-
-@given(st.sampled_from(STARTS), BOXES)
-def test_containers_of_videos(start: bytes, boxes: bytes) -> None:
-    assert missing_bytes(start + boxes) >= 0
 
 
 @given(st.sampled_from([b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b""]), st.binary(max_size=200))

@@ -25,8 +25,7 @@ from ..providers.files.storage import Storage
 from ..providers.frame_counts import count_frames
 from ..url_secrets import without_secrets
 from .encoded_clips import EncodedClip, cut_clip
-from .files.stored_videos import StoredVideo, is_remote_video, located
-from .files.video_file import FileState
+from .files.stored_videos import FileState, StoredVideo, is_remote_video, located
 from .frame_converter import Colors, FrameConverter, PixelArray
 from .frame_memory import FrameMemory
 from .video_decoding import VideoSource, VideoStreamDecoder, import_av, source_name

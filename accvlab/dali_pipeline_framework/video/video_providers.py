@@ -24,7 +24,7 @@ from ..sample_data.conversion import encoded
 from ..sample_data.formats import DECODED_IMAGE, numbers_name
 from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments
-from .encoded_clips import FileOfClip
+from .decoded_clips import FileOfClip
 from .frame_reader import DecodingStatistics, IndexedVideos
 from .video_index import VideoIndex
 from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_ranges, listed_videos

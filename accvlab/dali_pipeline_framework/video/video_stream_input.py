@@ -33,7 +33,7 @@ from ..sample_data.formats import DECODED_CLIP
 from ..sample_data.names import Name
 from ..sources.native_input import OPERATOR, NativeInput, NativeRun
 from ..unknown_arguments import explains_unknown_arguments
-from .files.video_file import path_advice
+from .files.stored_videos import path_advice
 from .frame_converter import Colors, FrameConverter
 from .frame_reader import FrameReader
 from .video_decoding import UInt8Array, import_av

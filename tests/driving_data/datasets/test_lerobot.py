@@ -6,7 +6,6 @@ import io
 import itertools
 import json
 import pickle
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +26,7 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError, Vide
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageMeanStdDevNormalizer
 from accvlab.dali_pipeline_framework.providers import Storage, Windows
 from accvlab.dali_pipeline_framework.testing import check_provider
-from accvlab.dali_pipeline_framework.video.encoded_clips import decoded_clip
+from accvlab.dali_pipeline_framework.video.decoded_clips import decoded_clip
 from accvlab.driving_data.datasets import LeRobotProvider
 from accvlab.driving_data.viewing import scene_view, show
 
@@ -326,8 +325,8 @@ def test_an_encoded_video_that_is_bad_names_camera_episode_and_time(tmp_path: Pa
         Windows(provider, {REAR: [0, 0.04]}, unit="s", edges="repeat").get_data(4)
     assert str(failed.value) == (
         f"'{REAR}' of episode 1, frame 0, at 0.000 s: Cannot open '{bad}' as a video: Invalid data found when "
-        "processing input. Is it a video? Copy the file again, or leave the episode (`episodes`) or the camera "
-        "(`fields`) out."
+        "processing input. Is it a video, and complete? Copy the file again, or leave the episode (`episodes`) or "
+        "the camera (`fields`) out."
     )
     settings: dict[str, Any] = {"num_workers": 0, "faults": "skip", "output_type": "numpy"}
     steps = [VideoDecoder(name) for name in (FEATURE, REAR)]
@@ -1007,8 +1006,8 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
         _edited(VIDEO, lambda content: content[: len(content) // 2]),
         IN_FRONT.format(
             FIRST,
-            "Cannot open {video} as a video: Invalid data found when processing input. N bytes are missing at its "
-            "end",
+            "Cannot open {video} as a video: Invalid data found when processing input. Is it a video, and "
+            "complete?",
         ),
     ),
     "fewer frames than rows": (
@@ -1115,7 +1114,7 @@ def test_what_is_wrong_is_named(
 
     with pytest.raises((FileError, VideoError)) as failed:
         read()
-    assert re.sub(r"\d+ bytes are missing", "N bytes are missing", str(failed.value)) == expected.format(**names)
+    assert str(failed.value) == expected.format(**names).replace("?.", "?")
 
 
 @pytest.mark.parametrize("place", ["folder", "zip", "url"])
