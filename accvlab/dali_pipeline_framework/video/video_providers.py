@@ -29,6 +29,8 @@ from .frame_reader import DecodingStatistics, IndexedVideos
 from .video_index import VideoIndex
 from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_ranges, listed_videos
 
+_DIGITS = 9  # of offsets in seconds: 64 bits hold the times in nanoseconds
+
 
 @attrs.frozen
 class VideoTracks:
@@ -128,29 +130,33 @@ def _of_rig(settings: Videos, num_kept: int) -> VideoTracks:
     columns = videos.numbers.reshape(len(names), num_recordings).T
     numbers: list[int] = []
     rows: list[Int64Array] = []
-    account = rigs.RigAccount()
+    missing: list[rigs.MissingFrame] = []
+    num_times = 0
     for number in range(num_recordings):
         of_recording = [
             (videos.indices[place], offset_s)
             for place, offset_s in zip(columns[number].tolist(), offsets_s[number].tolist(), strict=True)
         ]
-        times = [(index.pts, index.time_base, rigs.exact(offset_s)) for index, offset_s in of_recording]
+        times = [
+            rigs.CameraTimes(index.pts, index.time_base, rigs.exact(round(offset_s, _DIGITS)))
+            for index, offset_s in of_recording
+        ]
         matched = rigs.align_times(times, settings.reference, settings.tolerance_s)
         reference_times_s = _times_s(*of_recording[settings.reference])
-        account.num_times += len(matched)
+        num_times += len(matched)
         for position, camera in np.argwhere(matched < 0).tolist():
             time_s = float(reference_times_s[position])
-            account.missing.append(rigs.MissingFrame(number, names[camera], position, time_s))
+            missing.append(rigs.MissingFrame(number, names[camera], position, time_s))
         runs = settings.runs(np.all(matched >= 0, axis=1))
         numbers += [number] * len(runs)
         rows += [matched[run] for run in runs]
     advice = (
         "\nDo the cameras' clocks begin at the same time (`time_offsets_s`), and is `tolerance_s` large enough?"
     )
-    account.report(settings, not rows, advice=advice)
+    rigs.report_missing(settings, missing, num_times, is_empty=not rows, advice=advice)
     ends, recordings = np.array([len(run) for run in rows], np.int64), np.array(numbers, np.int64)
     of_tracks = None if settings.labels is None else np.array(labels, np.int32)[numbers]
-    of_cameras = tuple(rows), names, offsets_s[numbers], tuple(account.missing), settings.reference
+    of_cameras = tuple(rows), names, offsets_s[numbers], tuple(missing), settings.reference
     starts = np.zeros_like(ends)
     return VideoTracks(videos, starts, ends, columns[numbers], columns, recordings, of_tracks, *of_cameras)
 

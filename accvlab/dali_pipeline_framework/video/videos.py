@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import glob
-import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex, TypeAlias
@@ -14,6 +13,7 @@ import numpy as np
 from nvidia.dali import types
 
 from ..checks import (
+    elements,
     file_path,
     file_paths,
     flag,
@@ -42,10 +42,11 @@ from .video_index import VideoIndex
 VideoPath: TypeAlias = "str | os.PathLike[str]"
 VideoPaths: TypeAlias = "VideoPath | Iterable[VideoPath]"
 
-VIDEO_FILTERS: tuple[str, ...] = (
-    "*.mp4", "*.m4v", "*.mov", "*.mkv", "*.webm", "*.avi", "*.ts", "*.m2ts", "*.mpg", "*.mpeg", "*.flv", "*.ogv",
-)  # fmt: skip
-"""Patterns of the files that are taken from folders if no others are given."""
+_VIDEO_FILES = NameFilter(
+    ["*.mp4", "*.m4v", "*.mov", "*.mkv", "*.webm", "*.avi", "*.ts", "*.m2ts", "*.mpg", "*.mpeg", "*.flv", "*.ogv"],
+    case_sensitive=False,
+    argument="videos",
+)  # of a folder
 
 MOST_LABEL = 2**31 - 1
 
@@ -97,15 +98,13 @@ def _labels(value: SupportsIndex | Iterable[SupportsIndex] | None) -> tuple[int,
 def _ranges(value: Iterable[tuple[int, int | None]] | None) -> tuple[tuple[int, int | None], ...] | None:
     if value is None:
         return None
-    try:
-        return tuple((operator.index(start), None if end is None else operator.index(end)) for start, end in value)
-    except (TypeError, ValueError) as error:
-        rule = "pairs of numbers of frames, (start, end) or (start, None)"
-        raise setting_error("ranges", rule, value) from error
-
-
-def _file_filters(value: str | Iterable[str]) -> tuple[str, ...]:
-    return NameFilter(value, case_sensitive=False, argument="file_filters").patterns
+    pairs = [elements(pair) or [] for pair in elements(value) or [()]]
+    if any(len(pair) != 2 for pair in pairs):
+        raise setting_error("ranges", "pairs of numbers of frames, (start, end) or (start, None)", value)
+    return tuple(
+        (whole_number(start, "ranges"), None if end is None else whole_number(end, "ranges"))
+        for start, end in pairs
+    )
 
 
 def _time_offsets_s(value: Mapping[str, float | Sequence[float]] | None) -> dict[str, float | tuple[float, ...]]:
@@ -141,14 +140,13 @@ class Videos(CameraRig):
     Attributes:
         filenames: Paths or URLs of videos; of a folder, all videos in it, and of a pattern such as
             ``"train/*.mp4"`` all files that match, in the order of the bytes of their names. A URL may name a
-            folder if ``file_filters`` does not match its last part. ZIP files are folders, here and in all that
+            folder if its last part has no extension of a video. ZIP files are folders, here and in all that
             follows: ``"train.zip"``, ``"train.zip/monday.mp4"``, ``"s3://bucket/train.zip/*.mp4"``. Their videos
             must be stored without compression.
         labels: One per video of ``filenames``, or per recording of ``cameras``.
         ranges: One ``(start, end)`` per video of ``filenames``: numbers of the first frame, and of the one behind
             the last. Negative ones count from the end; None for ``end`` is the end. None for whole videos.
         file_root: Folder of label folders, as in `FileDataProvider`.
-        file_filters: Patterns of the files that count as videos in folders.
         cameras: Videos by name of the camera, given as ``filenames`` are, each with one video per recording.
         reference_camera: The camera whose frames are the points in time; None for the first.
         tolerance_s: How far a frame may be from its point in time, at most, in seconds; None for half the usual
@@ -185,7 +183,6 @@ class Videos(CameraRig):
     labels: tuple[int, ...] | None = attrs.field(default=None, converter=_labels, kw_only=True)
     ranges: tuple[tuple[int, int | None], ...] | None = attrs.field(default=None, converter=_ranges, kw_only=True)
     file_root: str | None = _path_setting("file_root")
-    file_filters: tuple[str, ...] = attrs.field(default=VIDEO_FILTERS, converter=_file_filters, kw_only=True)
     cameras: dict[str, tuple[str, ...]] | None = attrs.field(
         default=None, converter=_cameras, kw_only=True, repr=repr_without_secrets
     )
@@ -238,7 +235,7 @@ def listed_videos(videos: Videos) -> tuple[list[str], Sequence[int | None]]:
         paths = expanded(videos.filenames or (), videos)
         return paths, checked_labels(videos, len(paths), "filenames")
     storage = Storage(videos.file_root, videos.storage_options)
-    table = scan_folders(storage, NameFilter(videos.file_filters, case_sensitive=False, argument="file_filters"))
+    table = scan_folders(storage, _VIDEO_FILES)
     return [storage.path(name) for name in table], [table.label(position) for position in range(len(table))]
 
 
@@ -259,7 +256,6 @@ def frame_ranges(videos: Videos, paths: Sequence[str], indices: Sequence[VideoIn
 
 def expanded(paths: Iterable[str], videos: Videos) -> list[str]:
     """List the videos of paths of videos, folders, and patterns; each of the last two must have some."""
-    accepted = NameFilter(videos.file_filters, case_sensitive=False, argument="file_filters")
     found: list[str] = []
     for path in map(members_url, paths):
         storage = Storage(path, videos.storage_options)
@@ -271,9 +267,9 @@ def expanded(paths: Iterable[str], videos: Videos) -> list[str]:
             found += sorted(matching, key=os.fsencode)
         # A server of HTTP would begin to send the file, to tell that it is no folder.
         elif not (
-            storage.is_remote and accepted.matches(parent_of(path)[1].partition("?")[0])
+            storage.is_remote and _VIDEO_FILES.matches(parent_of(path)[1].partition("?")[0])
         ) and storage.is_folder(""):
-            found += _in_folder(storage, accepted)
+            found += _in_folder(storage)
         else:
             found.append(path)
     return found
@@ -292,10 +288,10 @@ def _matching(path: str, storage: Storage, videos: Videos) -> list[str] | None:
     return [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
 
 
-def _in_folder(storage: Storage, accepted: NameFilter) -> list[str]:
-    names = [name for name, is_folder in storage.list_folder() if not is_folder and accepted.matches(name)]
+def _in_folder(storage: Storage) -> list[str]:
+    names = [name for name, is_folder in storage.list_folder() if not is_folder and _VIDEO_FILES.matches(name)]
     if not names:
-        why = "no name in it matches `file_filters`. Folders of labels, with the videos in them, are `file_root`."
+        why = "no name in it ends as one of a video. Folders of labels, with the videos in them, are `file_root`."
         raise SettingError(f"There is no video in the folder {storage.shown()}: {why}")
     return [storage.path(name) for name in sorted(names, key=os.fsencode)]
 

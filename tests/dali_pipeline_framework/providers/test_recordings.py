@@ -47,7 +47,6 @@ def test_values_are_frozen_equal_and_pickled() -> None:
             r"`reference_camera` must name one of `cameras` \(none\)",
         ),
         ({"filenames": "a", "num_batch_threads": 1.5}, "`num_batch_threads` must be a whole number of at least 1"),
-        ({"filenames": "a", "file_filters": []}, "`file_filters` must have at least one pattern"),
         ({"filenames": "a", "missing": "drops"}, "Did you mean 'drop'"),
         ({"file_root": "a", "labels": 1}, "`labels` go with `filenames` and `cameras`; with `file_root`, folders"),
     ],

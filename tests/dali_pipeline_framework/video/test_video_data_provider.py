@@ -319,8 +319,9 @@ class TestRefused:
             ({"filenames": [b"x"]}, "`filenames` must be the path of a file or folder .*, got b'x'"),
             ({"filenames": b"x"}, "`filenames` must be paths of videos, got b'x'"),
             ({"filenames": 3}, "`filenames` must be paths of videos, got 3"),
-            ({"ranges": [(1.5, 2)]}, r"`ranges` must be pairs of numbers of frames, .* got \[\(1.5, 2\)\]"),
-            ({"ranges": [(1,)]}, "`ranges` must be pairs"),
+            ({"ranges": [(1.5, 2)]}, "`ranges` must be a whole number, got 1.5"),
+            ({"ranges": [(1,)]}, r"`ranges` must be pairs of numbers of frames, .* got \[\(1,\)\]"),
+            ({"ranges": 3}, "`ranges` must be pairs"),
             ({"ranges": [(0, 2), (0, 3)]}, "as many `ranges` as videos, got 2 for 1"),
             ({"ranges": [(5, 2)]}, r"at least one frame, got \(5, 2\) of '.*a.webm', which has 10 frames"),
             ({"ranges": [(10, None)]}, "at least one frame"),
@@ -355,7 +356,7 @@ class TestRefused:
     def test_folders_and_patterns(self, tmp_path: Path) -> None:
         (tmp_path / "notes.txt").touch()
         with pytest.raises(
-            SettingError, match=r"no video in the folder '.*': no name in it matches `file_filters`"
+            SettingError, match=r"no video in the folder '.*': no name in it ends as one of a video"
         ):
             video_clips(tmp_path, 1)
         with pytest.raises(FileNotFoundError, match=r"No file matches the pattern '.*/\*.mp4'\."):

@@ -14,7 +14,7 @@ from typing import Any, Final, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from ...checks import index_in, setting_error, shown, whole_number
+from ...checks import elements, index_in, setting_error, shown, whole_number
 from ...errors import SettingError
 from .storage import Storage, StoragePath, checked_path
 
@@ -145,18 +145,18 @@ class NameFilter:
             case_sensitive: Whether the case of letters counts.
             argument: Name of the argument that they come from, for messages.
         """
-        given = [patterns] if isinstance(patterns, str) or not isinstance(patterns, Iterable) else [*patterns]
-        self._encoded: list[bytes] = []
-        for pattern in given:
-            try:
-                if "\0" in pattern:
-                    raise ValueError("no name has a zero in it")
-                self._encoded.append(os.fsencode(pattern))
-            except (TypeError, ValueError) as error:
-                raise setting_error(argument, "texts such as '*.jpg'", pattern) from error
-        if not given:
+        given = [patterns] if isinstance(patterns, str) else elements(patterns)
+        if given == []:
             raise SettingError(f"`{argument}` must have at least one pattern, such as '*', got none.")
-        self.patterns: Final[tuple[str, ...]] = tuple(given)
+        self._encoded: list[bytes] = []
+        for pattern in [patterns] if given is None else given:
+            try:
+                if not isinstance(pattern, str) or "\0" in pattern:
+                    raise TypeError("no name of a file")
+                self._encoded.append(os.fsencode(pattern))
+            except (TypeError, UnicodeEncodeError) as error:
+                raise setting_error(argument, "texts such as '*.jpg'", pattern) from error
+        self.patterns: Final[tuple[str, ...]] = tuple(given or ())
         self._flags = 0 if case_sensitive else _FNM_CASEFOLD
         # Most patterns are suffixes: `endswith` checks all of these at once.
         self._suffixes = tuple(self._folded(pattern[1:]) for pattern in self.patterns if _is_suffix(pattern))

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
@@ -157,11 +154,6 @@ class FrameDataProvider(RigProviderBase):
     def recording_names(self) -> tuple[str, ...]:
         """Folder names of the recordings that have frames."""
         return self._index.recording_names
-
-    @property
-    def num_unused_frames(self) -> Mapping[tuple[str, str], int]:
-        """Number of unmatched frames with ``align="time"``, by recording and camera."""
-        return MappingProxyType(self._index.unused)
 
     def __repr__(self) -> str:
         """Summarise the frames that were found."""
