@@ -350,7 +350,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("argument", ["filenames", "file_root"])
     def test_urls_of_unknown_stores(self, argument: str) -> None:
-        with pytest.raises(FileError, match=r"'none://drives/a?' cannot be opened: Protocol not known: none"):
+        with pytest.raises(FileError, match=r"'none://drives/a?' cannot be read: Protocol not known: none"):
             video_provider(**{argument: "none://drives/a", "sequence_length": 1})
 
     def test_folders_and_patterns(self, tmp_path: Path) -> None:
