@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -291,20 +291,20 @@ def make_index(source: VideoSource, stream: int | None = None, name: str | None 
     elif isinstance(source, StoredVideo):
         state = source.indexed or source.state()
         source = source.as_indexed(state)
-    with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
-        names, codec = decoder.container_name.split(","), decoder.codec_name
-        if _TIMED_CONTAINERS.isdisjoint(names) and codec not in _CODECS_WITHOUT_B_FRAMES:
-            raise _refusal(decoder, f"the container ({names[0]}) does not keep the times of frames of {codec}")
-        file = decoder.stored_file
-        is_told = codec in _TOLD_BY_TABLES and "mp4" in names and decoder.stream.frames > 0
-        if not is_told or decoder.stream.frames != decoder.stated_num_packets:  # e.g. in fragments
-            file = None
-        known = None if decoder.stored_file is None else decoder.stored_file.known()
-        packets = _packets(decoder, file)
-        if packets is not None:
-            return attrs.evolve(_index(decoder, packets, state), own_file=known)
-    with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
-        return attrs.evolve(_index(decoder, cast(_Packets, _packets(decoder, None)), state), own_file=known)
+    packets = None
+    for has_tables in (True, False):  # where the tables of the file do not do, it is read whole
+        with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
+            names, codec = decoder.container_name.split(","), decoder.codec_name
+            if _TIMED_CONTAINERS.isdisjoint(names) and codec not in _CODECS_WITHOUT_B_FRAMES:
+                why = f"the container ({names[0]}) does not keep the times of frames of {codec}"
+                raise _refusal(decoder, why)
+            file, num_frames = decoder.stored_file, decoder.stream.frames
+            known = None if file is None else file.known()
+            is_told = codec in _TOLD_BY_TABLES and num_frames == decoder.stated_num_packets > 0  # not in fragments
+            packets = _packets(decoder, file if has_tables and is_told and "mp4" in names else None)
+            if packets is not None:
+                return attrs.evolve(_index(decoder, packets, state), own_file=known)
+    raise AssertionError("a file that is read whole has packets, or an error")
 
 
 @attrs.frozen(eq=False)

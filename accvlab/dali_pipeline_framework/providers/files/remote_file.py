@@ -213,11 +213,17 @@ class RemoteFile(io.RawIOBase):
         """Request its size and version.
 
         Raises:
-            UnsupportedOperation: The store does not say how long it is.
+            UnsupportedOperation: The store does not say how long it is, or it is compressed in its archive.
             ChangedFileError: Its archive was written again after its list of members was read.
         """
         super().__init__()
         self._file, self._reading = (file_system, path), reading
+        archive = getattr(file_system, "zip", None)
+        if isinstance(archive, zipfile.ZipFile) and not _is_stored(archive.getinfo(path)):
+            raise io.UnsupportedOperation(
+                "it is compressed in its ZIP file, so that no part of it can be read by itself. Unpack it, or "
+                "pack it without compression (zip -0): that makes a video hardly larger"
+            )
         self.version: tuple[int | None, str]
         key = hash(file_system), path
         version, self._checked_s = _checked.get(key, (None, 0.0))
@@ -253,13 +259,6 @@ class RemoteFile(io.RawIOBase):
         blocks = dict(self._kept)
         is_little = sum(map(len, blocks.values())) <= self._size // 2
         return KnownFile(self.version, self._start, blocks if is_little else {})
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether it is a compressed member of a ZIP file."""
-        file_system, path = self._file
-        archive = getattr(file_system, "zip", None)
-        return isinstance(archive, zipfile.ZipFile) and not _is_stored(archive.getinfo(path))
 
     def readable(self) -> bool:
         """Return True."""

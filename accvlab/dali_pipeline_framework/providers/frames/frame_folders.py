@@ -149,43 +149,15 @@ class FrameIndex:
     missing: tuple[rigs.MissingFrame, ...]
     _files: FileTable  # the name of frame f of camera c is in row f * num_cameras + c
 
-    @property
-    def num_cameras(self) -> int:
-        """Number of files per frame."""
-        return max(1, len(self.camera_names))
-
-    @property
-    def num_frames(self) -> int:
-        """Number of frames."""
-        return int(self.edges[-1])
-
-    @property
-    def sequence_lengths(self) -> Int64Array:
-        """Number of frames of each sequence: ``(S,)`` int64."""
-        return np.diff(self.edges)
-
-    def path(self, frame: int, camera: int) -> str:
-        """Get the path or URL of a file."""
-        return self.storage.path(self._files.name(frame * self.num_cameras + camera))
-
-    def encoded_path(self, frame: int, camera: int) -> npt.NDArray[np.uint8]:
-        """Get the path or URL of a file as the value of a field."""
-        return encoded(as_utf8(self.path(frame, camera)))
+    def name(self, frame: int, camera: int) -> str:
+        """Get the name of a file in the root."""
+        return self._files.name(frame * max(1, len(self.camera_names)) + camera)
 
     def place(self, frame: int) -> tuple[FieldValue, FieldValue, FieldValue]:
         """Get name and number of the recording of a frame, and its number there."""
         recording = int(self.recordings[int(self.edges.searchsorted(frame, side="right")) - 1])
         name = encoded(as_utf8(self.recording_names[recording]))
         return name, np.int32(recording), self.numbers[frame].astype(np.int32)
-
-    def summary(self, samples: str) -> str:
-        """Summarise the index: ``'train': 9 frames of 2 cameras in 3 recording(s)``."""
-        cameras = f" of {len(self.camera_names)} cameras" if self.camera_names else ""
-        return f"{self.storage.shown()}: {samples}{cameras} in {len(self.recording_names)} recording(s)"
-
-    def read(self, frame: int, camera: int) -> npt.NDArray[np.uint8]:
-        """Read a file."""
-        return self.storage.read_bytes(self._files.name(frame * self.num_cameras + camera))
 
 
 def index_frames(folders: FrameFolders, has_timestamps: bool = False) -> FrameIndex:

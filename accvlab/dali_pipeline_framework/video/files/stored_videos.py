@@ -123,11 +123,6 @@ class StoredVideo:
             raise VideoError(f"The video {self.name!r} was changed after it was indexed: {error}") from error
         if self.indexed is not None:
             self.indexed.require_same(FileState(*file.version), repr(self.name))
-        if file.is_compressed:
-            raise VideoError(
-                f"The video {self.name!r} is compressed in its ZIP file, so that no part of it can be read by "
-                f"itself. Unpack it, or pack it without compression (zip -0): that makes a video hardly larger."
-            )
         return file
 
 
