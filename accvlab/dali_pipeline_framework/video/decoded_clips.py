@@ -61,8 +61,8 @@ def decoded_clip(file: UInt8Array, numbers: npt.ArrayLike, colors: Colors = "str
         return short_way()
     content, wanted = file.tobytes(), np.asarray(numbers, np.int64).reshape(-1)
     index = make_index(content, name=_NAME)
-    if index.num_before_key:
-        raise VideoError(f"{_NAME} does not begin with a key frame. Cut it from one on.")
+    if index.num_left_out:
+        raise VideoError(f"{_NAME} does not begin with a key frame on which all others rest. Cut it from one on.")
     if not len(wanted) or wanted.min() < 0 or wanted.max() >= index.num_frames:
         known = f"frames of {_NAME} are numbered 0 to {index.num_frames - 1}"
         raise FieldValueError(f"{known}, got {wanted.tolist()}")

@@ -315,14 +315,15 @@ class VideoStreamDecoder:
 
     @property
     def stated_num_packets(self) -> int:
-        """Number of packets as the container states it; 0 where it does not."""
-        if "mp4" in self.container_name:  # an edit list can leave some out
-            return sum(entry.size > 0 for entry in self.stream.index_entries)
-        return self.stream.frames
+        """Number of packets that the tables of an MP4 or MOV file have; 0 of others."""
+        entries = self.stream.index_entries if "mp4" in self.container_name else ()
+        return sum(entry.size > 0 for entry in entries)  # an edit list can leave some out
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether a Matroska file ends before its segment does; others do not state that."""
+        """Whether a Matroska or AVI file ends before it says that it does; False of others."""
+        if self.container_name == "avi":
+            return self._container.size < 8 + int.from_bytes(self._head[4:8], "little")
         if "matroska" not in self.container_name:
             return False
         end = is_unknown = 0

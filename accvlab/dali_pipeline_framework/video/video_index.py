@@ -93,7 +93,7 @@ class VideoIndex:
         other_streams: Which video streams the file has and which one is read; empty where it has one, or the
             stream was named.
         num_candidates: Between how many streams the choice was, cover pictures aside.
-        num_before_key: How many packets before the first key frame are left out.
+        num_left_out: How many frames are left out, since what they refer to is before the first key frame.
         own_file: What was found about a remote file, where the index was not read from a folder.
     """
 
@@ -115,7 +115,7 @@ class VideoIndex:
     is_mirrored: bool = False
     other_streams: str = ""
     num_candidates: int = 1
-    num_before_key: int = 0
+    num_left_out: int = 0
     own_file: KnownFile | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
@@ -406,7 +406,8 @@ def _index(decoder: VideoStreamDecoder, packets: _Packets, state: FileState | No
     num_reordered = int((order - np.arange(len(order))).max(initial=0))
     names = "pixel_format", "color_matrix", "rotation_deg", "is_mirrored", "other_streams", "num_candidates"
     seen: dict[str, Any] = {name: getattr(decoder, name) for name in names}
-    seen["hides_frames"], seen["num_before_key"] = packets.hides_frames or decoder.is_interlaced, first
+    seen["hides_frames"] = packets.hides_frames or decoder.is_interlaced
+    seen["num_left_out"] = int(np.count_nonzero(packets.is_shown & ~is_shown))
     return VideoIndex(pts, key_pts, seek_points, *frames, num_reordered, file_state=state, **seen)
 
 
@@ -428,10 +429,12 @@ def _check_complete(decoder: VideoStreamDecoder, packets: _Packets) -> None:
     stated, duration_s = decoder.stated_num_packets, decoder.stated_duration_s
     end_s = packets.end_pts * float(decoder.time_base)
     is_shorter = (duration_s or 0) > end_s + end_s / max(num_frames, 1) / 2
-    lacks_frames = num_frames < stated or (is_shorter and decoder.is_cut_short)
+    is_fewer = num_frames < decoder.stream.frames
+    lacks_frames = num_frames < stated or ((is_shorter or is_fewer) and decoder.is_cut_short)
     if not lacks_frames and not packets.is_corrupt[-1:].any():
         return
-    of_all = f" of {stated}" if stated else ""
+    most = stated or decoder.stream.frames
+    of_all = f" of {most}" if most else ""
     up_to = f", up to {packets.pts[:num_frames].max() * float(decoder.time_base):.3f} s" if num_frames else ""
     raise VideoError(
         f"The video {decoder.name} is incomplete: it breaks off after {num_frames}{of_all} frames{up_to}."
@@ -479,5 +482,5 @@ def cached_video_index(
             arrays["head"] = np.frombuffer(b"".join(blocks.values()), np.uint8)
         return Columns(INDEX_KIND, arrays, notes)
 
-    key = ["video of times and key frames", os.fsdecode(place), stream]
+    key = ["times and key frames of a video", os.fsdecode(place), stream]
     return load_or_make(cache, key, load_index, make, is_current=lambda index: index.file_state == state)

@@ -205,7 +205,7 @@ def bad_files(
         "empty": (good[:0], [0], "0 bytes"),
         "truncated": (good[: len(good) // 2], [0, 3], "as a video|are numbered|cannot be decoded"),
         "no key frame": (without_key, [0], "no packet of it is a key frame"),
-        "key frame later": (later_key, [0], "does not begin with a key frame. Cut it from one on"),
+        "key frame later": (later_key, [0], "does not begin with a key frame on which all others rest. Cut"),
         "outside": (good, [0, 40], r"are numbered 0 to 11, got \[0, 40\]"),
         "negative": (good, [-1], r"are numbered 0 to 11, got \[-1\]"),
         "damaged": (damaged, [11], "Frame 11 of the video the encoded video, .* cannot be decoded"),
