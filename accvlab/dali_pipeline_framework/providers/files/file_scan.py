@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import operator
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,8 @@ import numpy.typing as npt
 from ...checks import elements, index_in, setting_error, shown, whole_number
 from ...errors import SettingError
 from .storage import Storage, StoragePath, checked_path
+
+_LARGEST_LABEL = 2**31 - 1
 
 LabelArray = npt.NDArray[np.int32]
 FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -79,11 +80,8 @@ class FileTable:
             rule = f"Name {len(self)} must be a str, bytes or a path"
             raise SettingError(f"{rule}, got {name!r}: {error}.") from error
         if label is not None:
-            try:
-                self._labels.append(operator.index(label))
-            except (TypeError, OverflowError) as error:
-                rule = f"Label {len(self._labels)} must be a whole number of at most 32 bits"
-                raise SettingError(f"{rule}, got {label!r}.") from error
+            most = _LARGEST_LABEL
+            self._labels.append(whole_number(label, "labels", at_least=-most - 1, at_most=most))
         self._names += encoded
         self._offsets.append(len(self._names))
 
@@ -189,8 +187,6 @@ DEFAULT_FILE_FILTERS: tuple[str, ...] = (
     "*.flac", "*.ogg", "*.wav",
 )  # fmt: skip
 """Default patterns of the files that are listed, as in DALI 2.4."""
-
-_LARGEST_LABEL = 2**31 - 1
 
 
 def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameFilter | None = None) -> FileTable:
@@ -301,18 +297,10 @@ def list_given_files(
     if labels is None:
         table = FileTable.from_names(names, range(len(names)))
     else:
-        given = labels if isinstance(labels, Iterable) else [labels]
-        table = FileTable.from_names(names, map(_checked_label, given))
+        table = FileTable.from_names(names, labels if isinstance(labels, Iterable) else [labels])
     if not len(table):
         raise SettingError("`files` must name at least one file, got none.")
     return table
-
-
-def _checked_label(label: SupportsIndex) -> int:
-    try:
-        return whole_number(label, "labels", at_least=-_LARGEST_LABEL - 1, at_most=_LARGEST_LABEL)
-    except SettingError as error:
-        raise setting_error("labels", "whole numbers in [-2**31, 2**31 - 1]", label) from error
 
 
 def _shown(text: bytes) -> str:
