@@ -261,8 +261,8 @@ def index_video(
 
     The frames are those that decoding from the first key frame on gives: not those that an edit list cuts off,
     nor those that a codec keeps to itself. Files in which FFmpeg cannot find frames by their times are refused,
-    with the command that repairs them: AVI with B-frames, raw streams, MPEG-PS, field pictures with packets of
-    their own, and packets without times, or with the same.
+    with the command that repairs them: AVI with B-frames, raw streams, MPEG-PS, interlaced MPEG-TS, and packets
+    without times, or with the same.
 
     Args:
         source: Path, URL, bytes, or an open binary file.
