@@ -21,6 +21,7 @@ from nvidia.dali import types
 from ..checks import bullets, shown
 from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
 from ..forks import keep_forever
+from ..providers.files.remote_reading import ChangedFileError
 from ..providers.files.storage import Storage
 from ..providers.frame_counts import count_frames
 from ..url_secrets import without_secrets
@@ -86,7 +87,13 @@ class FrameReader:
         self._source, self._index, self._name = source, index, name
         self._require_unchanged()
         size = index.width, index.height
-        self._decoder = VideoStreamDecoder(source, stream=stream, num_threads=num_threads, name=name, size=size)
+        try:
+            self._decoder = VideoStreamDecoder(
+                source, stream=stream, num_threads=num_threads, name=name, size=size
+            )
+        except VideoError:
+            self._require_unchanged(has_failed=True)
+            raise
         self._converter = FrameConverter(image_type, colors, as_codes=as_codes)
         if upright:
             self._converter.quarter_turns = quarter_turns(index)
@@ -101,10 +108,13 @@ class FrameReader:
         self._valid_from = 0  # the first frame that can be decoded from the last key frame
         self._damaged: int | None = None  # a frame since the last key frame
 
-    def _require_unchanged(self) -> None:
-        if self._index.file_state is not None and isinstance(self._source, (str, os.PathLike)):
-            name = self._name or source_name(self._source)
-            self._index.file_state.require_same(FileState.of_video(self._source, name), name)
+    def _require_unchanged(self, *, has_failed: bool = False) -> None:
+        """Look whether the file was changed; of a stored one, which is a request, only after a failure."""
+        state, name = self._index.file_state, self._name or source_name(self._source)
+        if state is not None and isinstance(self._source, (str, os.PathLike)):
+            state.require_same(FileState.of_video(self._source, name), name)
+        elif state is not None and has_failed and isinstance(self._source, StoredVideo):
+            state.require_same(self._source.state(), name)
 
     @property
     def num_decoded(self) -> int:
@@ -181,6 +191,8 @@ class FrameReader:
             raise error_that_is_also(FileError, [error], f"{what} cannot be read: {error}") from error
         except VideoError as error:
             self.next_frame = self._index.num_frames  # the decoder has to seek again
+            if not isinstance(error.__cause__, ChangedFileError):
+                self._require_unchanged(has_failed=True)
             raise VideoError(f"{what} cannot be {action}: {error}") from error
 
     def _required(self, found: _T | None) -> _T:

@@ -273,6 +273,10 @@ def test_a_video_that_is_opened_again_is_checked_from_time_to_time(
     assert found == [0, 0, 0, 30, 30, 30, 60, 60, 60]
     # One each, but for the first frames, which are kept with the index; and one for the version of each video.
     assert (server.num_reads, len(server.requests)) == (6, 9)
+    # Another video in its place, of other tables: what fails is looked at.
+    served(server, long_videos / "a.mkv", "1.mp4")
+    with pytest.raises(VideoError, match=r"1.mp4' was changed after it was indexed"):
+        provider.get_data(6)
     monkeypatch.setattr(remote_file, "CHECK_EACH_S", 0.0)
     server.forget()
     provider.get_data(1)
