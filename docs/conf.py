@@ -63,7 +63,7 @@ nitpick_ignore_regex = [
         r"StorageOptions|FileSystem|Source|ReaderArguments|LastSequencePolicy|DecoderChoice|EncodedVideo|(.*\.)?FileState",
     ),
     (r"py:.*", r"PipelineInput|Cameras|RigLayout|Alignment|TimestampRule|MissingPolicy"),
-    (r"py:.*", r"VideoPath|VideoSource|PadMode|ListFormat|FrameNumbers|KeptFrames|Colors|(.*\.)?FrameMemory"),
+    (r"py:.*", r"VideoPath|VideoSource|PadMode|ListFormat|FrameNumbers|Colors|(.*\.)?FrameMemory"),
     (r"py:.*", r"Packet|VideoStream|av\..*"),
     (r"py:.*", r"Float64|Float64Array|Array|ArrayLike|Figure|Unpack|DrivingFieldSettings|DrawKey|Lengths"),
     (r"py:.*", r"Bool|Float32|Int32|Int64|UInt8|Batch"),

@@ -283,11 +283,9 @@ def _video(name: str, codec: str, **options: Any) -> Callable[[Path], Path]:
 
 
 def _read_video(path: Path) -> None:
-    from accvlab.dali_pipeline_framework.video.files.video_file import missing_bytes
     from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
     from accvlab.dali_pipeline_framework.video.video_index import index_video
 
-    missing_bytes(path)
     with VideoStreamDecoder(path) as decoder:
         for _ in itertools.islice(decoder, 20):
             pass

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.engine.transport import Block, Unpacker
-from accvlab.dali_pipeline_framework.errors import FileError, OutputError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.errors import FileError, OutputError, SettingError
 from accvlab.dali_pipeline_framework.limits.image_limits import claimed_size
 from accvlab.dali_pipeline_framework.operators.conditions import (
     Parser,
@@ -25,8 +25,6 @@ from accvlab.dali_pipeline_framework.operators.conditions import (
 from accvlab.dali_pipeline_framework.providers import Columns
 from accvlab.dali_pipeline_framework.providers.files.file_scan import read_list_file
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
-from accvlab.dali_pipeline_framework.video.files.video_file import missing_bytes
-from accvlab.dali_pipeline_framework.video.videos import Videos, listed_videos
 
 pytestmark = pytest.mark.wide
 
@@ -81,7 +79,7 @@ def test_conditions_may_be_long() -> None:
         evaluate("r = " + f" {word} ".join(["a"] * 250))
 
 
-# --- lists of files and videos -----------------------------------------------------------------------------
+# --- lists of files --------------------------------------------------------------------------------
 
 LINES = st.lists(
     st.sampled_from([b"a.jpg 1", b"a b.jpg  2", b"\n", b"\r\n", b"\xef\xbb\xbf", b"\0", b" ", b"\t", b"-1"])
@@ -101,15 +99,6 @@ def test_lists_of_files(tmp_path_factory: pytest.TempPathFactory, content: bytes
         table = read_list_file(Storage(folder), "list.txt")
         assert len(table) > 0
         assert all(0 <= table.label(position) < 2**31 for position in range(len(table)))
-
-
-@given(LINES | st.binary(max_size=100), st.sampled_from(["frames", "timestamps"]))
-def test_lists_of_videos(tmp_path_factory: pytest.TempPathFactory, content: bytes, form: Any) -> None:
-    path = tmp_path_factory.getbasetemp() / "videos.txt"
-    path.write_bytes(content)
-    with contextlib.suppress(SettingError, FileError, VideoError):
-        for video in listed_videos(Videos(file_list=str(path), file_list_format=form)):
-            assert video.label is None or 0 <= video.label < 2**31
 
 
 @given(st.data())
@@ -162,12 +151,6 @@ BOXES = st.lists(
     | st.binary(max_size=8),
     max_size=40,
 ).map(b"".join)
-STARTS = [b"", b"\0\0\0\x18ftypmp42" + bytes(12), b"\x1a\x45\xdf\xa3\x80", b"RIFF\xff\xff\xff\xffAVI "]
-
-
-@given(st.sampled_from(STARTS), BOXES)
-def test_containers_of_videos(start: bytes, boxes: bytes) -> None:
-    assert missing_bytes(start + boxes) >= 0
 
 
 @given(st.sampled_from([b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b""]), st.binary(max_size=200))

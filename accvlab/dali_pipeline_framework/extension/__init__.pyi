@@ -59,10 +59,8 @@ from ..sampling.arithmetic.last_batch import checked_lengths as checked_lengths
 from ..sampling.arithmetic.times import nearest as nearest
 from ..sampling.random_access_sampler import Description as Description
 from ..testing.rule_check import in_samples as in_samples
-from ..video.encoded_clips import FileOfClip as FileOfClip
+from ..video.decoded_clips import FileOfClip as FileOfClip
 from ..video.files.stored_videos import is_remote_video as is_remote_video
 from ..video.files.stored_videos import located as located
 from ..video.frame_converter import Colors as Colors
 from ..video.frame_reader import FrameReaderPool as FrameReaderPool
-from ..video.frame_reader import KeptFrames as KeptFrames
-from ..video.frame_reader import SharedFrames as SharedFrames

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import attrs
 import numpy as np
@@ -20,12 +21,12 @@ from nvidia.dali import types
 from ..checks import bullets, shown
 from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
 from ..forks import keep_forever
+from ..providers.files.remote_reading import ChangedFileError
 from ..providers.files.storage import Storage
 from ..providers.frame_counts import count_frames
 from ..url_secrets import without_secrets
 from .encoded_clips import EncodedClip, cut_clip
-from .files.stored_videos import StoredVideo, is_remote_video, located
-from .files.video_file import FileState
+from .files.stored_videos import FileState, StoredVideo, is_remote_video, located
 from .frame_converter import Colors, FrameConverter, PixelArray
 from .frame_memory import FrameMemory
 from .video_decoding import VideoSource, VideoStreamDecoder, import_av, source_name
@@ -36,22 +37,6 @@ if TYPE_CHECKING:
     import av
 
 _T = TypeVar("_T")
-
-
-@attrs.frozen
-class KeptFrames:
-    """Which decoded frames a reader caches.
-
-    Attributes:
-        number: How many: the last ones.
-        passed: Whether frames count that were decoded only to get to others.
-        pixels: Whether the pixels of delivered frames are kept. Otherwise they are converted again: slower, and
-            half the memory.
-    """
-
-    number: int = 0
-    passed: bool = True
-    pixels: bool = True
 
 
 class FrameReader:
@@ -77,7 +62,7 @@ class FrameReader:
         image_type: types.DALIImageType = types.DALIImageType.RGB,
         colors: Colors = "stream",
         as_codes: bool = False,
-        kept: KeptFrames = KeptFrames(),
+        num_kept: int = 0,
         name: str | None = None,
         upright: bool = False,
     ) -> None:
@@ -91,8 +76,9 @@ class FrameReader:
             image_type: ``RGB``, ``BGR`` or ``GRAY``.
             colors: How colors are converted, see `FrameConverter`.
             as_codes: In place of colors, the values of gray videos, such as depth, as they are coded: uint16.
-            kept: Decoded frames that are kept, for clips that overlap or are repeated.
-            name: Name of the video in messages; None for its path.
+            num_kept: How many of the last decoded frames are kept, at least the last one: for clips that overlap
+                or are repeated. Of several, those that were delivered are kept as pixels.
+            name: What messages call the video; None for its path.
             upright: Whether frames are turned as players do.
         """
         source = located(source)
@@ -101,15 +87,20 @@ class FrameReader:
         self._source, self._index, self._name = source, index, name
         self._require_unchanged()
         size = index.width, index.height
-        self._decoder = VideoStreamDecoder(source, stream=stream, num_threads=num_threads, name=name, size=size)
+        try:
+            self._decoder = VideoStreamDecoder(
+                source, stream=stream, num_threads=num_threads, name=name, size=size
+            )
+        except VideoError:
+            self._require_unchanged(has_failed=True)
+            raise
         self._converter = FrameConverter(image_type, colors, as_codes=as_codes)
         if upright:
             self._converter.quarter_turns = quarter_turns(index)
             self._converter.is_mirrored = index.is_mirrored
         self._hw = size if self._converter.quarter_turns % 2 else size[::-1]
-        self._keeps = kept
-        self._keeps_pixels = kept.pixels and kept.number > 0
-        self._kept: LRUCache[int, PixelArray | av.VideoFrame] = LRUCache(kept.number)
+        self._keeps_pixels = num_kept > 1
+        self._kept: LRUCache[int, PixelArray | av.VideoFrame] = LRUCache(max(num_kept, 1))
         # A seek flushes the frames in the decoder, so it pays only for more frames than these.
         self._worth_a_seek = index.num_reordered + num_threads - 1
         self.num_delivered = self.num_seeks = self.next_frame = 0
@@ -117,10 +108,13 @@ class FrameReader:
         self._valid_from = 0  # the first frame that can be decoded from the last key frame
         self._damaged: int | None = None  # a frame since the last key frame
 
-    def _require_unchanged(self) -> None:
-        if self._index.file_state is not None and isinstance(self._source, (str, os.PathLike)):
-            name = self._name or source_name(self._source)
-            self._index.file_state.require_same(FileState.of_video(self._source, name), name)
+    def _require_unchanged(self, *, has_failed: bool = False) -> None:
+        """Look whether the file was changed; of a stored one, which is a request, only after a failure."""
+        state, name = self._index.file_state, self._name or source_name(self._source)
+        if state is not None and isinstance(self._source, (str, os.PathLike)):
+            state.require_same(FileState.of_video(self._source, name), name)
+        elif state is not None and has_failed and isinstance(self._source, StoredVideo):
+            state.require_same(self._source.state(), name)
 
     @property
     def num_decoded(self) -> int:
@@ -150,21 +144,18 @@ class FrameReader:
             VideoError: A frame cannot be decoded or converted, or the file was changed.
         """
         wanted = self._checked(numbers)
-        distinct, places = np.unique(wanted, return_index=True)
+        distinct, places = np.unique(wanted, return_inverse=True)
         self._until = int(distinct[-1])
-        if len(wanted) == 1 and not self._keeps_pixels:
-            out = np.ascontiguousarray(self._get(int(wanted[0])))[None]  # a copy only if there is padding
-        else:
-            shape = (len(wanted), *self._hw, self._converter.num_channels)
-            in_memory = memory is not None and self._converter.dtype == np.uint8
-            out = memory.array(shape) if memory and in_memory else np.empty(shape, self._converter.dtype)
-            for frame, place in zip(distinct.tolist(), places.tolist(), strict=True):
-                out[place] = self._get(frame)
         self.num_delivered += len(distinct)
-        if len(distinct) < len(wanted):
-            source_places = places[distinct.searchsorted(wanted)]
-            for place in np.flatnonzero(source_places != np.arange(len(wanted))):
-                out[place] = out[source_places[place]]
+        if len(wanted) == 1 and not self._keeps_pixels:
+            return np.ascontiguousarray(self._get(int(wanted[0])))[None]  # a copy only if there is padding
+        shape = (len(wanted), *self._hw, self._converter.num_channels)
+        in_memory = memory is not None and self._converter.dtype == np.uint8
+        out = memory.array(shape) if memory and in_memory else np.empty(shape, self._converter.dtype)
+        for place, number in enumerate(distinct.tolist()):
+            pixels = self._get(number)
+            for target in np.flatnonzero(places == place):
+                out[target] = pixels
         return out
 
     def _checked(self, numbers: npt.ArrayLike) -> npt.NDArray[np.int64]:
@@ -184,56 +175,46 @@ class FrameReader:
         wanted = self._checked(numbers)
         first, last = int(wanted.min()), int(wanted.max())
         self._until = last
-        try:
+        with self._naming(last, "cut out"):
             self._go_to(first)
             self.next_frame = self._index.num_frames  # the decoder has to seek again
             clip = cut_clip(self._decoder, self._index.key_before(first), self._index.pts[wanted])
+            return self._required(clip)
+
+    @contextlib.contextmanager
+    def _naming(self, number: int, action: str) -> Iterator[None]:
+        """Name the frame in errors."""
+        what = f"Frame {number} of the video {self._decoder.name}, at {self._index.times_s[number]:.3f} s,"
+        try:
+            yield
         except FileError as error:
-            message = f"{self._frame_text(last)} cannot be read: {error}"
-            raise error_that_is_also(FileError, [error], message) from error
+            raise error_that_is_also(FileError, [error], f"{what} cannot be read: {error}") from error
         except VideoError as error:
-            raise VideoError(f"{self._frame_text(last)} cannot be cut out: {error}") from error
-        if clip is None:
-            why = "its packets are not there; the file is damaged, or was changed after it was indexed."
-            raise VideoError(f"{self._frame_text(last)} cannot be cut out: {why}")
-        return clip
+            self.next_frame = self._index.num_frames  # the decoder has to seek again
+            if not isinstance(error.__cause__, ChangedFileError):
+                self._require_unchanged(has_failed=True)
+            raise VideoError(f"{what} cannot be {action}: {error}") from error
+
+    def _required(self, found: _T | None) -> _T:
+        if found is None:
+            raise VideoError("it is not there; the file is damaged, or was changed after it was indexed.")
+        return found
 
     def _get(self, number: int) -> PixelArray:
         frame = self._kept.get(number)
         if isinstance(frame, np.ndarray):
             return frame
         if frame is None:
-            try:
-                frame = self._decode(number)
-            except FileError as error:
-                message = f"{self._frame_text(number)} cannot be read: {error}"
-                raise error_that_is_also(FileError, [error], message) from error
-        try:
+            with self._naming(number, "decoded"):
+                if not self.continues_to(number):
+                    self._go_to(number)
+                frame = self._required(self._decode_up_to(number))
+        with self._naming(number, "converted"):
             pixels = self._converter.convert(frame)
-        except VideoError as error:
-            raise VideoError(f"{self._frame_text(number)} cannot be converted: {error}") from error
-        self._keep(number, pixels if self._keeps_pixels else frame)
+        self._kept[number] = pixels if self._keeps_pixels else frame
         return pixels
 
-    def _keep(self, number: int, frame: PixelArray | av.VideoFrame) -> None:
-        if self._keeps.number:
-            self._kept[number] = frame
-
     # --- decoding up to a frame -------------------------------------------------------------------------
-
-    def _decode(self, number: int) -> av.VideoFrame:
-        try:
-            if not self.continues_to(number):
-                self._go_to(number)
-            frame = self._decode_up_to(number)
-        except VideoError as error:
-            self.next_frame = self._index.num_frames  # the decoder has to seek again
-            raise VideoError(f"{self._frame_text(number)} cannot be decoded: {error}") from error
-        if frame is None:
-            self.next_frame = self._index.num_frames
-            why = "the file is damaged, or was changed after it was indexed."
-            raise VideoError(f"{self._frame_text(number)} cannot be decoded: {why}")
-        return frame
 
     def _go_to(self, number: int) -> None:
         """Seek to the last key frame at or before a frame."""
@@ -261,8 +242,8 @@ class FrameReader:
                 continue
             # Frames up to the next key frame can refer to a damaged one.
             self._damaged = place if frame.is_corrupt else None if frame.key_frame else self._damaged
-            if self._damaged is None and self._keeps.passed:
-                self._keep(place, frame)
+            if self._damaged is None:
+                self._kept[place] = frame
             if place == number:
                 if self._damaged is not None:
                     other = f"frame {self._damaged}, which it can refer to, is damaged."
@@ -270,18 +251,14 @@ class FrameReader:
                 return frame
         return None
 
-    def _frame_text(self, number: int) -> str:
-        return f"Frame {number} of the video {self._decoder.name}, at {self._index.times_s[number]:.3f} s,"
-
     def close(self) -> None:
         """Close the file; may be called again."""
         self._kept.clear()
         self._decoder.close()
 
 
-@attrs.frozen
-class DecodingStatistics:
-    """Numbers of frames that a process has decoded.
+class DecodingStatistics(NamedTuple):
+    """What a process has decoded.
 
     Attributes:
         num_delivered: Frames that samples requested; repeated ones in one sample count once.
@@ -295,16 +272,19 @@ class DecodingStatistics:
     num_seeks: int = 0
     num_opened: int = 0
 
-    def _plus(self, reader: FrameReader) -> DecodingStatistics:
-        of_reader = reader.num_delivered, reader.num_decoded, reader.num_seeks, 1
-        return DecodingStatistics(*map(operator.add, attrs.astuple(self), of_reader))
-
 
 @attrs.define(eq=False)
 class _Entry:
     video: int
     reader: FrameReader
     has_continued: bool = False
+    counted: DecodingStatistics = attrs.field(factory=DecodingStatistics)
+
+    def not_counted(self) -> list[int]:
+        """Get what it has decoded since this was called last."""
+        reader, before = self.reader, self.counted
+        self.counted = DecodingStatistics(reader.num_delivered, reader.num_decoded, reader.num_seeks, 1)
+        return [now - then for now, then in zip(self.counted, before, strict=True)]
 
 
 class FrameReaderPool:
@@ -315,6 +295,9 @@ class FrameReaderPool:
     theirs. Otherwise a new one is opened; at the limit, the least recently used decoder is closed for it (LRU).
 
     Threads may ask at the same time: each gets another decoder. After a fork the child process begins with none.
+
+    Attributes:
+        num_open: Number of open decoders.
     """
 
     def __init__(self, open_reader: Callable[[int], FrameReader], max_open: int) -> None:
@@ -334,109 +317,80 @@ class FrameReaderPool:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[_Entry] = []  # least recently used first
-        self._num_busy = 0
-        self._closed = DecodingStatistics()
+        self.num_open = 0
+        self._statistics = DecodingStatistics()
         self._memory = FrameMemory()
         self._finalizer = weakref.finalize(self, _close_all, self._idle, self._pid)
 
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():
-            self._finalizer()
-            self._start()
-
     def read(self, video: int, numbers: npt.NDArray[np.int64]) -> PixelArray:
         """Get frames of a video, see `FrameReader.frames`."""
-        return self._lent(video, int(numbers.min()), lambda reader: reader.frames(numbers, self._memory))
+        with self._lent(video, int(numbers.min())) as reader:
+            return reader.frames(numbers, self._memory)
 
     def cut(self, video: int, numbers: npt.NDArray[np.int64]) -> EncodedClip:
         """Cut frames out of a video, see `FrameReader.cut`."""
-        return self._lent(video, None, lambda reader: reader.cut(numbers))
+        with self._lent(video, None) as reader:
+            return reader.cut(numbers)
 
-    def _lent(self, video: int, first: int | None, use: Callable[[FrameReader], _T]) -> _T:
+    @contextlib.contextmanager
+    def _lent(self, video: int, first: int | None) -> Iterator[FrameReader]:
         """Lend a reader of a video; one that continues to the first frame, if there is one."""
-        self._check_process()
-        entry = self._borrow(video, first)
-        before = entry.reader.num_delivered, entry.reader.num_decoded
+        if self._pid != os.getpid():
+            self._finalizer()
+            self._start()
+        with self._lock:
+            entry = self._taken(video, first)
+            self.num_open += entry is None
         try:
-            result = use(entry.reader)
+            if entry is None or entry.video != video:
+                if entry is not None:
+                    entry.reader.close()
+                entry = _Entry(video, self._open_reader(video))
+            yield entry.reader
         except BaseException:
             with self._lock:
-                self._num_busy -= 1
-                self._closed = self._closed._plus(entry.reader)
-            entry.reader.close()
-            raise
-        with self._lock:
-            self._num_busy -= 1
-            self._idle.append(entry)
-        count_frames(entry.reader.num_delivered - before[0], entry.reader.num_decoded - before[1])
-        return result
-
-    def _borrow(self, video: int, first: int | None) -> _Entry:
-        with self._lock:
-            entry = self._continuing(video, first)
-            if entry is None and len(self._idle) + self._num_busy >= self._max_open and self._idle:
-                entry = self._evicted(video)
+                self.num_open -= 1
+                self._count(entry)
             if entry is not None:
-                self._idle.remove(entry)
-                if entry.video != video:
-                    self._closed = self._closed._plus(entry.reader)
-            self._num_busy += 1
-        try:
-            if entry is not None and entry.video != video:
                 entry.reader.close()
-                entry = None
-            return _Entry(video, self._open_reader(video)) if entry is None else entry
-        except BaseException:
-            with self._lock:
-                self._num_busy -= 1
             raise
+        with self._lock:
+            self._count(entry)
+            self._idle.append(entry)
 
-    def _continuing(self, video: int, first: int | None) -> _Entry | None:
-        if first is None:
-            return next((entry for entry in self._idle if entry.video == video), None)
-        able = [entry for entry in self._idle if entry.video == video and entry.reader.continues_to(first)]
-        if not able:
+    def _count(self, entry: _Entry | None) -> None:
+        if entry is not None:
+            counts = entry.not_counted()
+            self._statistics = DecodingStatistics(*map(operator.add, self._statistics, counts))
+            count_frames(*counts[:2])
+
+    def _taken(self, video: int, first: int | None) -> _Entry | None:
+        """Take a decoder to go on with, or to be closed for a new one; None where there is room for that."""
+        of_video = [entry for entry in self._idle if entry.video == video]
+        able = [entry for entry in of_video if first is None or entry.reader.continues_to(first)]
+        if able:
+            entry = max(able, key=lambda entry: min(entry.reader.next_frame, first or 0))
+            entry.has_continued = True
+        elif not self._idle or self.num_open < self._max_open:
             return None
-        closest = max(able, key=lambda entry: min(entry.reader.next_frame, first))
-        closest.has_continued = True
-        return closest
-
-    def _evicted(self, video: int) -> _Entry:
-        """Choose the decoder to close or to reuse.
-
-        One of the same video needs no opening, unless it has continued before: then some slot will go on with it.
-        """
-        of_video = (entry for entry in self._idle if entry.video == video and not entry.has_continued)
-        entry = next(of_video, self._idle[0])
-        entry.has_continued = False
+        else:
+            # One of the same video needs no opening, unless it has continued: then some slot will go on with it.
+            entry = next((entry for entry in of_video if not entry.has_continued), self._idle[0])
+            entry.has_continued = False
+        self._idle.remove(entry)
         return entry
 
     @property
     def statistics(self) -> DecodingStatistics:
         """What was decoded in this process until now."""
-        self._check_process()
-        with self._lock:
-            total = self._closed
-            for entry in self._idle:
-                total = total._plus(entry.reader)
-            return total
-
-    @property
-    def num_open(self) -> int:
-        """Number of open decoders."""
-        self._check_process()
-        with self._lock:
-            return len(self._idle) + self._num_busy
+        return self._statistics if self._pid == os.getpid() else DecodingStatistics()
 
     def close(self) -> None:
         """Close the decoders; others are opened when they are needed."""
-        self._check_process()
         with self._lock:
-            idle, self._idle[:] = list(self._idle), []
-            for entry in idle:
-                self._closed = self._closed._plus(entry.reader)
-        for entry in idle:
-            entry.reader.close()
+            _close_all(self._idle, self._pid)
+            self.num_open -= len(self._idle)
+            self._idle.clear()
 
 
 def _close_all(entries: list[_Entry], pid: int) -> None:
@@ -445,86 +399,6 @@ def _close_all(entries: list[_Entry], pid: int) -> None:
             entry.reader.close()
         else:  # the threads of the decoder are in the parent process: closing it here would block forever
             keep_forever(entry.reader)
-
-
-class SharedFrames:
-    """Frames that several clips of a batch share, decoded once, in order, when the first of them is read."""
-
-    def __init__(
-        self,
-        pool: FrameReaderPool,
-        clips: Iterable[tuple[int, npt.NDArray[np.int64]]],
-        *,
-        keeps_order: bool = False,
-    ) -> None:
-        """Set up; nothing is decoded.
-
-        Args:
-            pool: The decoders.
-            clips: Number of the video, and numbers of frames, of each clip that will be read, once.
-            keeps_order: Whether all clips of a video that are not in its order are decoded together, too. (Where
-                each slot of a batch plays a part of a video, that would take its decoder away.)
-        """
-        self._pool = pool
-        self._groups = dict[int, list[_SharedGroup]]()
-        by_video = dict[int, list[npt.NDArray[np.int64]]]()
-        for video, numbers in clips:
-            by_video.setdefault(video, []).append(numbers)
-        for video, of_video in by_video.items():
-            groups = [*_overlapping(of_video)]
-            if keeps_order and (np.diff(np.concatenate(of_video)) <= 0).any():
-                groups = [_SharedGroup(np.unique(np.concatenate(of_video)), len(of_video))]
-            self._groups[video] = [group for group in groups if group.num_clips > 1]
-
-    def read(self, video: int, numbers: npt.NDArray[np.int64]) -> PixelArray:
-        """Get frames of a video, see `FrameReader.frames`."""
-        for group in self._groups.get(video, ()):
-            if np.isin(numbers, group.numbers).all():
-                frames = group.read(numbers, lambda distinct: self._pool.read(video, distinct))
-                if frames is not None:
-                    return frames
-        return self._pool.read(video, numbers)
-
-
-@attrs.define(eq=False)
-class _SharedGroup:
-    """Clips that have frames in common, directly or by others; the frames are kept until the last one is read."""
-
-    numbers: npt.NDArray[np.int64]  # sorted, each once
-    num_clips: int = 1
-    _frames: PixelArray | None = None
-    _has_failed: bool = False
-    _lock: threading.Lock = attrs.field(factory=threading.Lock)
-
-    def read(
-        self, numbers: npt.NDArray[np.int64], decode: Callable[[npt.NDArray[np.int64]], PixelArray]
-    ) -> PixelArray | None:
-        with self._lock:
-            if self._frames is None and not self._has_failed and self.num_clips > 1:
-                try:
-                    self._frames = decode(self.numbers)
-                except (FrameworkError, OSError):  # raised again for the clips that need the frame
-                    self._has_failed = True
-            frames = self._frames
-            self.num_clips -= 1
-            if self.num_clips <= 0:
-                self._frames = None
-        return None if frames is None else frames[self.numbers.searchsorted(numbers)]
-
-
-def _overlapping(clips: Iterable[npt.NDArray[np.int64]]) -> Iterator[_SharedGroup]:
-    """Join clips that have frames in common."""
-    group: _SharedGroup | None = None
-    for numbers in sorted(map(np.unique, clips), key=lambda numbers: int(numbers[0])):
-        if group is not None and np.isin(numbers, group.numbers).any():
-            group.numbers = np.union1d(group.numbers, numbers)
-            group.num_clips += 1
-            continue
-        if group is not None:
-            yield group
-        group = _SharedGroup(numbers)
-    if group is not None:
-        yield group
 
 
 _MOST_INDEXING_THREADS = 8  # indexing is bound by I/O
@@ -544,13 +418,13 @@ class IndexedVideos:
         cutters: Open videos that clips are cut out of; these seek each time, so they are no decoders of the pool.
     """
 
-    def __init__(self, paths: Sequence[str], settings: Videos, kept: KeptFrames) -> None:
+    def __init__(self, paths: Sequence[str], settings: Videos, num_kept: int) -> None:
         """Make the indices. Videos that cannot be used are all listed in one `VideoError`.
 
         Args:
             paths: Path or URL of each video; equal ones are one.
             settings: How they are decoded.
-            kept: Which frames each decoder keeps.
+            num_kept: How many frames each decoder keeps.
         """
         self._settings: dict[str, Any] = {
             "stream": settings.stream,
@@ -558,7 +432,7 @@ class IndexedVideos:
             "image_type": settings.image_type,
             "colors": settings.colors,
             "upright": bool(settings.upright),
-            "kept": kept,
+            "num_kept": num_kept,
         }
         self.paths = tuple(dict.fromkeys(paths))
         places = {path: place for place, path in enumerate(self.paths)}

@@ -6,14 +6,13 @@ from __future__ import annotations
 import collections
 import contextlib
 import io
-import itertools
 import math
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +25,12 @@ from ..errors import (
     SettingError,
     VideoError,
     error_that_is_also,
-    file_error,
+    reason_of,
 )
-from ..limits.file_limits import IMAGE_PIXELS
+from ..limits.file_limits import IMAGE_PIXELS, opened_file, require_no_pointer
 from ..limits.image_limits import too_many_pixels
 from ..providers.files.remote_reading import ChangedFileError
-from ..providers.files.storage import reason_of
-from .files import stored_videos, video_file
+from .files import stored_videos
 
 if TYPE_CHECKING:
     import av
@@ -43,7 +41,10 @@ if TYPE_CHECKING:
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 VideoSource: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO | stored_videos.StoredVideo"
 
+_T = TypeVar("_T")
+
 _OLDEST_PYAV, _NEWEST_PYAV = 17, 18
+_MOST_LOOKED_AT = 2048
 
 
 def import_av(source: VideoSource | None = None) -> ModuleType:
@@ -102,6 +103,43 @@ def source_name(source: VideoSource) -> str:
     return f"the video in {source!r}"
 
 
+class WatchedFile:
+    """An open file that FFmpeg reads, and the error that it met.
+
+    FFmpeg takes a file that cannot be read for damaged, for shorter than it is, or goes on looking for its parts.
+    So after an error there is nothing more to read, and who called FFmpeg looks at the error.
+
+    Attributes:
+        error: The first error; None where there was none.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        """Watch a file that can seek."""
+        self._file = file
+        self.error: BaseException | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        """Read the next bytes; none after an error."""
+        return self.tried(lambda: self._file.read(size), b"")
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to a byte; returns where that is."""
+        return self.tried(lambda: self._file.seek(offset, whence), 0)
+
+    def tell(self) -> int:
+        """Where the next byte is read."""
+        return self.tried(self._file.tell, 0)
+
+    def tried(self, action: Callable[[], _T], otherwise: _T) -> _T:
+        """Do something with the file; another value after an error."""
+        if self.error is None:
+            try:
+                return action()
+            except BaseException as error:  # also an interrupt: FFmpeg could not pass it on
+                self.error = error
+        return otherwise
+
+
 class VideoStreamDecoder:
     """One video stream of a container, decoded frame after frame in the order of presentation.
 
@@ -117,15 +155,13 @@ class VideoStreamDecoder:
 
     Attributes:
         codec_name: Name of the codec, as FFmpeg calls it: ``"h264"``, ``"hevc"``, ``"vp9"``, ``"mjpeg"``, ...
+        stream: The stream, as PyAV has it.
         container_name: FFmpeg's names for the format of the container: ``"matroska,webm"``, ``"avi"``, ...
-        extradata: Settings of the codec as the container has them, or None.
         pixel_format: FFmpeg's name for the format of the pixels, as the container or a decoded frame states it.
         width: Width of the frames in pixels, as coded: rotations for display are not applied. Until a frame was
             decoded, the value that the container or the caller states.
         height: Height of the frames in pixels.
         time_base: Seconds per unit of a frame's ``pts``.
-        average_rate: Frames per second as the container states it, or None.
-        stated_num_frames: Number of frames as the container states it; 0 if it does not.
         num_decoded: Number of frames that were decoded, over all seeks.
         stored_file: The open file in remote storage or in an archive; None of others.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
@@ -168,73 +204,71 @@ class VideoStreamDecoder:
         source = stored_videos.located(source)
         self.name = source_name(source) if name is None else name
         self.num_decoded = 0
-        self._stream_number = None if stream is None else whole_number(stream, "stream", at_least=0)
-        self.other_streams = ""
-        self.num_candidates = 1
-        self.rotation_deg, self.is_mirrored = 0, False
+        self.other_streams, self.num_candidates = "", 1
         num_threads = whole_number(num_threads, "num_threads", at_least=1)
         self._av = import_av(source)
         self.stored_file = source.open() if isinstance(source, stored_videos.StoredVideo) else None
-        self._source: Any = source if self.stored_file is None else self.stored_file
-        self._watched: video_file.WatchedFile | None = None
-        if not isinstance(self._source, (str, os.PathLike, bytes, bytearray, memoryview)):
-            self._watched = video_file.WatchedFile(cast(BinaryIO, self._source))
-            self._source = self._watched
         with contextlib.ExitStack() as closing:
             if self.stored_file is not None:
                 closing.callback(self.stored_file.close)
-            self._container = self._open()
+            self._container = self._open(source if self.stored_file is None else self.stored_file)
             closing.callback(self._container.close)
-            self._require_read()
-            self._stream = stream_ = self._choose_stream()
-            stream_.thread_type = "AUTO" if num_threads > 1 else "SLICE"
-            stream_.thread_count = num_threads
-            context = stream_.codec_context
-            excess = too_many_pixels(context.height, context.width)
-            if excess:
-                raise VideoError(f"The video {self.name} is not decoded: it claims frames of {excess}.")
-            context.options = {"max_pixels": str(IMAGE_PIXELS.most)}
-            self.codec_name: str = context.codec.canonical_name
-            if self.codec_name in ("hevc", "mjpeg"):
-                # Their decoders would silently deliver frames with errors. (That of H.264 marks such frames, and
-                # would fail on frames before a key frame in display order, after a seek to it.)
-                context.options = {**context.options, "err_detect": "explode"}
+            self.stream = self._choose_stream(stream)
             self._closing = closing.pop_all()
+        context = self.stream.codec_context
+        self.stream.thread_type = "AUTO" if num_threads > 1 else "SLICE"
+        self.stream.thread_count = num_threads
+        self.codec_name: str = context.codec.canonical_name
+        context.options = {"max_pixels": str(IMAGE_PIXELS.most)}
+        if self.codec_name in ("hevc", "mjpeg"):
+            # Their decoders would silently deliver frames with errors. (That of H.264 marks such frames, and
+            # would fail on frames before a key frame in display order, after a seek to it.)
+            context.options = {**context.options, "err_detect": "explode"}
         self.container_name: str = self._container.format.name
-        self.extradata: bytes | None = context.extradata
         self.pixel_format: str = context.pix_fmt or ""
-        self.is_size_known = size is not None
-        self.color_matrix, self.is_interlaced = 2, False
         self._colors_of_container = int(context.colorspace), int(context.color_range)
+        self.is_size_known = size is not None
         self.width, self.height = size or (context.width, context.height)
-        self.time_base: Fraction = stream_.time_base or Fraction(1, 1_000_000)
-        self.average_rate: Fraction | None = stream_.average_rate
-        self.stated_num_frames: int = stream_.frames
+        self.color_matrix, self.is_interlaced, self.rotation_deg, self.is_mirrored = 2, False, 0, False
+        self.time_base: Fraction = self.stream.time_base or Fraction(1, 1_000_000)
         self._packets: Iterator[Packet[VideoStream]] | None = None
         self._ready: collections.deque[av.VideoFrame] = collections.deque()
 
-    def _open(self) -> InputContainer:
-        source = file = self._source
-        pointer = video_file.pointer_error(source)  # FFmpeg opens some by the end of their name
-        if pointer is not None:
-            raise file_error(f"Cannot open the video {self.name}", pointer) from pointer
-        if isinstance(source, (bytes, bytearray, memoryview)):
-            file = io.BytesIO(source)
-        elif isinstance(source, (str, os.PathLike)):
-            if not video_file.is_file_or_missing(source):
-                raise FileError(f"Cannot open the video {self.name}: it is no regular file.")
-            # Without "file:", FFmpeg takes the part of a name before a colon for a protocol.
-            file = f"file:{os.fspath(source)}"
-        else:
-            file.seek(0)  # FFmpeg counts from where it begins
+    def _open(self, source: Any) -> InputContainer:
+        self._watched: WatchedFile | None = None
+        file: Any
         try:
+            if isinstance(source, (str, os.PathLike)):
+                descriptor, _ = opened_file(source, is_limited=False)
+                self._head = os.pread(descriptor, _MOST_LOOKED_AT, 0)
+                os.close(descriptor)
+                # Without "file:", FFmpeg takes the part of a name before a colon for a protocol.
+                file = f"file:{os.fspath(source)}"
+            else:
+                is_buffer = isinstance(source, (bytes, bytearray, memoryview))
+                file = self._watched = WatchedFile(io.BytesIO(source) if is_buffer else source)
+                file.seek(0)  # FFmpeg counts from where it begins
+                self._head = file.read(_MOST_LOOKED_AT)
+                file.seek(0)
+                require_no_pointer(self._head)
+            self._require_read()
+            if not self._head:
+                raise VideoError(f"The video {self.name} is empty: it has 0 bytes.")
             # Metadata need not be UTF-8.
             options = {"max_pixels": str(IMAGE_PIXELS.most)}
             container = self._av.open(file, mode="r", options=options, metadata_errors="replace")
-        except self._av.error.FFmpegError as error:
-            failure = self._opening_failure(error)
             self._require_read()
-            raise failure from error
+        except OSError as error:
+            self._require_read()
+            if isinstance(error, FrameworkError):
+                raise
+            advice = stored_videos.path_advice(source)
+            message = f"Cannot open the video {self.name}: {reason_of(error)}.{advice}"
+            raise error_that_is_also(FileError, [error], message) from error
+        except self._av.error.FFmpegError as error:
+            self._require_read()
+            why = f"{error.strerror}. Is it a video, and complete?"
+            raise VideoError(f"Cannot open {self.name} as a video: {why}") from error
         return cast("InputContainer", container)
 
     def _require_read(self) -> None:
@@ -249,36 +283,17 @@ class VideoStreamDecoder:
         message = f"Cannot read {self.name} after {self.num_decoded} decoded frames: {reason_of(error)}."
         raise error_that_is_also(FileError, [error], message) from error
 
-    def _opening_failure(self, error: Any) -> FrameworkError:
-        source = self._source
-        of_system = [cls for cls in type(error).__mro__ if cls.__module__ == "builtins" and cls is not ValueError]
-        if of_system and issubclass(of_system[0], OSError):  # FileNotFoundError, PermissionError, ...
-            message = f"Cannot open the video {self.name}: {error.strerror}.{video_file.path_advice(source)}"
-            return error_that_is_also(FileError, of_system[:1], message)
-        with contextlib.suppress(OSError, ValueError, AttributeError), video_file.opened(source) as file:
-            if not file.read(1):
-                return VideoError(f"The video {self.name} is empty: it has 0 bytes.")
-        num_missing = video_file.missing_bytes(source)
-        why = f"{num_missing} bytes are missing at its end" if num_missing else "Is it a video?"
-        return VideoError(f"Cannot open {self.name} as a video: {error.strerror}. {why}")
-
-    def _choose_stream(self) -> VideoStream:
-        streams = self._container.streams
-        videos = [stream for stream in streams if stream.type == "video"]
-        if not videos:
-            kinds = ", ".join(stream.type or "unknown" for stream in streams) or "none at all"
-            num_missing = video_file.missing_bytes(self._source)
-            lacking = f", and {num_missing} bytes are missing at its end" if num_missing else ""
-            raise VideoError(f"There is no video stream in {self.name}; its streams are: {kinds}{lacking}.")
-        if self._stream_number is None:
-            chosen = self._best_of(videos)
-        elif self._stream_number < len(videos):
-            chosen = videos[self._stream_number]
-        else:
+    def _choose_stream(self, number: int | None) -> VideoStream:
+        videos = [stream for stream in self._container.streams if stream.type == "video"]
+        if number is not None and whole_number(number, "stream", at_least=0) >= len(videos) > 0:
             rule = f"the number of a video stream, 0 to {len(videos) - 1} in {self.name}"
-            raise SettingError(f"`stream` must be {rule}, got {self._stream_number}.")
+            raise SettingError(f"`stream` must be {rule}, got {number}.")
+        chosen: Any = self._best_of(videos) if number is None or not videos else videos[number]
         if chosen.codec_context is None:
             raise VideoError(f"PyAV {self._av.__version__} does not know the codec of {self.name}.")
+        excess = too_many_pixels(chosen.codec_context.height, chosen.codec_context.width)
+        if excess:
+            raise VideoError(f"The video {self.name} is not decoded: it claims frames of {excess}.")
         return cast("VideoStream", chosen)
 
     def _best_of(self, videos: Sequence[Any]) -> Any:
@@ -290,31 +305,43 @@ class VideoStreamDecoder:
             for number, stream in enumerate(videos)
         )
         if not candidates:
-            raise VideoError(f"There is no video in {self.name}, only a cover picture (stream {listed}).")
+            others = listed or ", ".join(stream.type or "unknown" for stream in self._container.streams) or "none"
+            raise VideoError(f"There is no video stream in {self.name}; its streams are: {others}.")
         best = max(candidates, key=lambda stream: (_area_of(stream), bool(stream.disposition & default)))
         if len(videos) > 1:
             self.other_streams = f"{listed}; {videos.index(best)} is read"
             self.num_candidates = len(candidates)
         return best
 
-    def count_missing_bytes(self) -> int:
-        """Count the bytes that the file lacks at its end; 0 if it is complete, or does not record its length.
+    @property
+    def stated_num_packets(self) -> int:
+        """Number of packets that the tables of an MP4 or MOV file have; 0 of others."""
+        entries = self.stream.index_entries if "mp4" in self.container_name else ()
+        return sum(entry.size > 0 for entry in entries)  # an edit list can leave some out
 
-        Raises:
-            FileError: The file cannot be read. Also the builtin exception.
-        """
-        count = video_file.missing_bytes(self._source)
-        self._require_read()
-        return count
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether a Matroska or AVI file ends before it says that it does; False of others."""
+        if self.container_name == "avi":
+            return self._container.size < 8 + int.from_bytes(self._head[4:8], "little")
+        if "matroska" not in self.container_name:
+            return False
+        end = is_unknown = 0
+        for _ in range(
+            2
+        ):  # the header and the segment: an identifier of 4 bytes, and the size with its length in bits
+            end += 4
+            num_bytes = 9 - self._head[end].bit_length()
+            most = (1 << 7 * num_bytes) - 1
+            size = int.from_bytes(self._head[end : end + num_bytes], "big") & most
+            end, is_unknown = end + num_bytes + size, size == most  # as in live recordings
+        return not is_unknown and self._container.size < end
 
     @property
     def stated_duration_s(self) -> float | None:
-        """Duration of the stream in seconds as the container states it, or None."""
-        if self._stream.duration is not None:
-            return float(self._stream.duration * self.time_base)
-        text = self._stream.metadata.get("DURATION", "")  # Matroska: "00:00:08.840000000"
+        """Duration of the stream in seconds as Matroska states it, or None."""
         try:
-            hours, minutes, seconds = text.split(":")
+            hours, minutes, seconds = self.stream.metadata.get("DURATION", "").split(":")  # "00:00:08.840000000"
             return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
         except ValueError:
             return None
@@ -330,7 +357,7 @@ class VideoStreamDecoder:
             FileError: The file cannot be read. Also the builtin exception.
             VideoError: It is damaged here.
         """
-        demuxed = self._container.demux(self._stream)
+        demuxed = self._container.demux(self.stream)
         has_ended = False
         while True:
             try:
@@ -347,11 +374,6 @@ class VideoStreamDecoder:
                 return
             has_ended = not packet.size and packet.dts is None
             yield packet
-
-    @property
-    def stream(self) -> VideoStream:
-        """The stream, as PyAV has it."""
-        return self._stream
 
     def next_frame(self) -> av.VideoFrame | None:
         """Decode the next frame in the order of presentation; None after the last one.
@@ -403,16 +425,6 @@ class VideoStreamDecoder:
         except self._av.error.FFmpegError:
             pass  # reported when the frame is read
 
-    def has_field_packets(self, pts: int) -> bool:
-        """Whether packets after a key frame are fields, two of which make a frame: 16 of them are decoded."""
-        self.seek(pts)
-        num_packets = num_frames = 0
-        for packet in itertools.islice(self.packets(), 16):
-            num_packets += bool(packet.size)
-            num_frames += len(packet.decode())
-        num_frames += len(self._stream.decode(None))
-        return 4 * num_frames < 3 * num_packets
-
     def fetch(self, key_pts: int, last_pts: int, num_delayed: int) -> None:
         """Request the bytes of the packets from a key frame to a frame at once, where the container lists them.
 
@@ -421,7 +433,7 @@ class VideoStreamDecoder:
             last_pts: Time of the frame.
             num_delayed: How many more packets the decoder takes before it gives that.
         """
-        file, watched, entries = self.stored_file, self._watched, self._stream.index_entries
+        file, watched, entries = self.stored_file, self._watched, self.stream.index_entries
         if file is None or watched is None or not len(entries):
             return
         start = max(entries.search_timestamp(key_pts, backward=True), 0)
@@ -447,7 +459,7 @@ class VideoStreamDecoder:
         self._packets = None
         self._ready.clear()
         try:
-            self._container.seek(pts, stream=self._stream, backward=True, any_frame=False)
+            self._container.seek(pts, stream=self.stream, backward=True, any_frame=False)
             self._require_read()
         except self._av.error.FFmpegError as error:
             self._require_read()

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -18,10 +18,8 @@ from ..errors import FileError, VideoError
 from ..providers.files.columns import Columns, load_or_make
 from ..providers.files.remote_file import KnownFile, RemoteFile
 from ..user_warnings import warn_user
-from .files import video_file
 from .files.packets import begins_refresh, pictures_in
-from .files.stored_videos import StoredVideo, located
-from .files.video_file import FileState
+from .files.stored_videos import FileState, StoredVideo, located
 from .frame_converter import Colors, matrix_name
 from .video_decoding import VideoSource, VideoStreamDecoder, source_name
 
@@ -95,7 +93,8 @@ class VideoIndex:
         other_streams: Which video streams the file has and which one is read; empty if it has one, or the
             stream was named.
         num_candidates: Between how many streams the choice was, cover pictures aside.
-        own_file: Size and version of a remote file, if the index was not read from a folder.
+        num_left_out: How many frames are left out, since what they refer to is before the first key frame.
+        own_file: What was found about a remote file, where the index was not read from a folder.
     """
 
     pts: Int64Array = attrs.field(eq=_ARRAY)
@@ -116,6 +115,7 @@ class VideoIndex:
     is_mirrored: bool = False
     other_streams: str = ""
     num_candidates: int = 1
+    num_left_out: int = 0
     own_file: KnownFile | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
@@ -160,23 +160,10 @@ class VideoIndex:
         return len(self.pts)
 
     @property
-    def is_key_frame(self) -> BoolArray:
-        """``(N,)`` bool, whether each frame is a key frame."""
-        return np.isin(self.pts, self.key_pts)
-
-    @property
     def times_s(self) -> npt.NDArray[np.float64]:
         """``(N,)`` float64, time of each frame in seconds since the first one."""
         times_s: npt.NDArray[np.float64] = (self.pts - self.pts[0]) * float(self.time_base)
         return times_s
-
-    @property
-    def duration_s(self) -> float:
-        """Time from the first frame to the end of the last one, which is taken to last as long as the others."""
-        span_s = float(self.times_s[-1])
-        if self.num_frames > 1:
-            return span_s * self.num_frames / (self.num_frames - 1)
-        return float(1 / self.average_rate) if self.average_rate else 0.0
 
     def key_before(self, frame: int) -> int | None:
         """Time of the last key frame at or before a frame; None if there is none."""
@@ -233,6 +220,10 @@ class VideoIndex:
         return _unpickled, tuple(values)
 
 
+_ARRAYS_AND_FILES = "pts", "key_pts", "seek_points", "saved", "file_state", "own_file"
+_VALUES = [field.name for field in attrs.fields(VideoIndex) if field.name not in _ARRAYS_AND_FILES]
+
+
 def _unpickled(pts: Int64Array | range, *rest: Any) -> VideoIndex:
     return VideoIndex(np.asarray(pts, np.int64), *rest)
 
@@ -250,7 +241,7 @@ def load_index(folder: str, checksum: str | None = None) -> VideoIndex:
         columns.require(checksum, f"index of the video {notes['video']!r}")
     values = dict(notes["values"])
     for name in RATIOS:
-        values[name] = values[name] and Fraction(*values[name])
+        values[name] = values[name] and Fraction(values[name])
     times, (num_frames, end) = columns.arrays["times"], notes["edges"]
     parts = times[:num_frames], times[num_frames:end], times[end:]
     return VideoIndex(*parts, **values, saved=(folder, columns.checksum), file_state=FileState(*notes["state"]))
@@ -268,10 +259,10 @@ def index_video(
     Of a remote MP4 of H.264, HEVC or AV1 without fragments, the tables and few packets are read: 1 to 2 MB.
     Other remote videos are read once.
 
-    The index has the frames that decoding from the first key frame on gives, without frames that an edit list cuts
-    off or that the codec hides. Files in which FFmpeg cannot find frames by their times are refused,
-    with the command that repairs them: AVI with B-frames, raw streams, MPEG-PS, field pictures with packets of
-    their own, and packets without times, or with the same.
+    The frames are those that decoding from the first key frame on gives: not those that an edit list cuts off,
+    nor those that a codec keeps to itself. Files in which FFmpeg cannot find frames by their times are refused,
+    with the command that repairs them: AVI with B-frames, raw streams, MPEG-PS, interlaced MPEG-TS, and packets
+    without times, or with the same.
 
     Args:
         source: Path, URL, bytes, or an open binary file.
@@ -300,19 +291,20 @@ def make_index(source: VideoSource, stream: int | None = None, name: str | None 
     elif isinstance(source, StoredVideo):
         state = source.indexed or source.state()
         source = source.as_indexed(state)
-    with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
-        names, codec = decoder.container_name.split(","), decoder.codec_name
-        if _TIMED_CONTAINERS.isdisjoint(names) and codec not in _CODECS_WITHOUT_B_FRAMES:
-            raise _refusal(decoder, f"the container ({names[0]}) does not keep the times of frames of {codec}")
-        file = decoder.stored_file
-        if file is None or codec not in _TOLD_BY_TABLES or not video_file.has_sample_tables(file):
-            file = None
-        known = None if decoder.stored_file is None else decoder.stored_file.known()
-        packets = _packets(decoder, file)
-        if packets is not None:
-            return attrs.evolve(_index(decoder, packets, state), own_file=known)
-    with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
-        return attrs.evolve(_index(decoder, cast(_Packets, _packets(decoder, None)), state), own_file=known)
+    packets = None
+    for has_tables in (True, False):  # where the tables of the file do not do, it is read whole
+        with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
+            names, codec = decoder.container_name.split(","), decoder.codec_name
+            if _TIMED_CONTAINERS.isdisjoint(names) and codec not in _CODECS_WITHOUT_B_FRAMES:
+                why = f"the container ({names[0]}) does not keep the times of frames of {codec}"
+                raise _refusal(decoder, why)
+            file, num_frames = decoder.stored_file, decoder.stream.frames
+            known = None if file is None else file.known()
+            is_told = codec in _TOLD_BY_TABLES and num_frames == decoder.stated_num_packets > 0  # not in fragments
+            packets = _packets(decoder, file if has_tables and is_told and "mp4" in names else None)
+            if packets is not None:
+                return attrs.evolve(_index(decoder, packets, state), own_file=known)
+    raise AssertionError("a file that is read whole has packets, or an error")
 
 
 @attrs.frozen(eq=False)
@@ -362,7 +354,7 @@ def _packets(decoder: VideoStreamDecoder, file: RemoteFile | None) -> _Packets |
             raise _refusal(decoder, f"its packet {len(rows)} has no time of presentation")
         if (
             packet.has_sidedata("new_extradata")
-            and bytes(packet.get_sidedata("new_extradata")) != decoder.extradata
+            and bytes(packet.get_sidedata("new_extradata")) != decoder.stream.codec_context.extradata
         ):
             raise _refusal(decoder, f"the settings of the codec change at its packet {len(rows)}")
         is_skipped = file is not None and file.skips_content
@@ -408,13 +400,14 @@ def _index(decoder: VideoStreamDecoder, packets: _Packets, state: FileState | No
     key_pts, places = np.unique(packets.pts[packets.is_key], return_index=True)
     # A container without a table is searched for the last packet up to that time of decoding.
     seek_points = packets.dts[packets.is_key][places] if "mpegts" in decoder.container_name else key_pts
-    if decoder.is_interlaced and decoder.has_field_packets(int(seek_points[0])):
-        raise _refusal(decoder, "each of its packets is a field, half of a frame")
-    frames = decoder.time_base, decoder.width, decoder.height, decoder.codec_name, decoder.average_rate
+    if decoder.is_interlaced and "mpegts" in decoder.container_name:
+        raise _refusal(decoder, "it is interlaced, so that a packet may be half of a frame")
+    frames = decoder.time_base, decoder.width, decoder.height, decoder.codec_name, decoder.stream.average_rate
     num_reordered = int((order - np.arange(len(order))).max(initial=0))
     names = "pixel_format", "color_matrix", "rotation_deg", "is_mirrored", "other_streams", "num_candidates"
     seen: dict[str, Any] = {name: getattr(decoder, name) for name in names}
     seen["hides_frames"] = packets.hides_frames or decoder.is_interlaced
+    seen["num_left_out"] = int(np.count_nonzero(packets.is_shown & ~is_shown))
     return VideoIndex(pts, key_pts, seek_points, *frames, num_reordered, file_state=state, **seen)
 
 
@@ -432,36 +425,20 @@ def _refusal(decoder: VideoStreamDecoder, why: str) -> VideoError:
 
 
 def _check_complete(decoder: VideoStreamDecoder, packets: _Packets) -> None:
-    num_missing_bytes = decoder.count_missing_bytes()
-    is_cut = bool(packets.is_corrupt[-1:].any())
     num_frames = int(np.count_nonzero(~packets.is_corrupt))
-    stated, duration_s = decoder.stated_num_frames, decoder.stated_duration_s
+    stated, duration_s = decoder.stated_num_packets, decoder.stated_duration_s
     end_s = packets.end_pts * float(decoder.time_base)
-    lacks_frames = num_frames < stated
-    if not stated and duration_s is not None and num_frames:
-        lacks_frames = end_s < duration_s - end_s / num_frames / 2
-    if not is_cut and not (num_missing_bytes and lacks_frames):
+    is_shorter = (duration_s or 0) > end_s + end_s / max(num_frames, 1) / 2
+    is_fewer = num_frames < decoder.stream.frames
+    lacks_frames = num_frames < stated or ((is_shorter or is_fewer) and decoder.is_cut_short)
+    if not lacks_frames and not packets.is_corrupt[-1:].any():
         return
-    of_all = f" of {stated}" if stated else ""
+    most = stated or decoder.stream.frames
+    of_all = f" of {most}" if most else ""
     up_to = f", up to {packets.pts[:num_frames].max() * float(decoder.time_base):.3f} s" if num_frames else ""
-    lacking = f" ({num_missing_bytes} bytes are missing at its end)" if num_missing_bytes else ""
-    breaks = f"it breaks off after {num_frames}{of_all} frames{up_to}"
-    raise VideoError(f"The video {decoder.name} is incomplete{lacking}: {breaks}.")
-
-
-_VALUES = (
-    *(
-        "time_base",
-        "width",
-        "height",
-        "codec_name",
-        "average_rate",
-        "num_reordered",
-        "pixel_format",
-        "color_matrix",
-    ),
-    *("hides_frames", "rotation_deg", "is_mirrored", "other_streams", "num_candidates"),
-)
+    raise VideoError(
+        f"The video {decoder.name} is incomplete: it breaks off after {num_frames}{of_all} frames{up_to}."
+    )
 
 
 def cached_video_index(
@@ -493,8 +470,7 @@ def cached_video_index(
     def make() -> Columns:
         index = make_index(path, stream)
         values = {name: getattr(index, name) for name in _VALUES}
-        for name in RATIOS:
-            values[name] = values[name] and values[name].as_integer_ratio()
+        values |= {name: values[name] and str(values[name]) for name in RATIOS}
         times = np.concatenate([index.pts, index.key_pts, index.seek_points])  # one file for all is read faster
         edges = np.cumsum([index.num_frames, len(index.key_pts)]).tolist()
         notes: dict[str, Any] = {"video": shown, "state": state, "edges": edges, "values": values}
@@ -506,5 +482,5 @@ def cached_video_index(
             arrays["head"] = np.frombuffer(b"".join(blocks.values()), np.uint8)
         return Columns(INDEX_KIND, arrays, notes)
 
-    key = ["video of times and key frames", os.fsdecode(place), stream]
+    key = ["times and key frames of a video", os.fsdecode(place), stream]
     return load_or_make(cache, key, load_index, make, is_current=lambda index: index.file_state == state)

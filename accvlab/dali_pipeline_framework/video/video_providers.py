@@ -24,10 +24,12 @@ from ..sample_data.conversion import encoded
 from ..sample_data.formats import DECODED_IMAGE, numbers_name
 from ..sample_data.names import Name
 from ..unknown_arguments import explains_unknown_arguments
-from .encoded_clips import FileOfClip
-from .frame_reader import DecodingStatistics, IndexedVideos, KeptFrames
+from .decoded_clips import FileOfClip
+from .frame_reader import DecodingStatistics, IndexedVideos
 from .video_index import VideoIndex
-from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_range, listed_videos
+from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_ranges, listed_videos
+
+_DIGITS = 9  # of offsets in seconds: 64 bits hold the times in nanoseconds
 
 
 @attrs.frozen
@@ -99,26 +101,22 @@ class VideoTracks:
         return np.concatenate(parts)
 
 
-def tracks_of(videos: Videos, kept: KeptFrames) -> VideoTracks:
+def tracks_of(videos: Videos, num_kept: int) -> VideoTracks:
     """Index videos, each file once, and find their contiguous frames."""
-    return _of_list(videos, kept) if videos.cameras is None else _of_rig(videos, kept)
+    return _of_list(videos, num_kept) if videos.cameras is None else _of_rig(videos, num_kept)
 
 
-def _of_list(settings: Videos, kept: KeptFrames) -> VideoTracks:
-    listed = listed_videos(settings)
-    videos = IndexedVideos([video.path for video in listed], settings, kept)
-    numbers = videos.numbers.tolist()
-    ranges = [
-        frame_range(video, videos.indices[number], settings) for video, number in zip(listed, numbers, strict=True)
-    ]
+def _of_list(settings: Videos, num_kept: int) -> VideoTracks:
+    paths, labels = listed_videos(settings)
+    videos = IndexedVideos(paths, settings, num_kept)
+    ranges = frame_ranges(settings, paths, [videos.indices[number] for number in videos.numbers.tolist()])
     starts, ends = np.array(ranges, np.int64).T
-    given = [video.label for video in listed]
-    labels = None if given[0] is None else np.array(given, np.int32)
+    of_videos = None if labels[0] is None else np.array(labels, np.int32)
     columns = videos.numbers[:, None]
-    return VideoTracks(videos, starts, ends, columns, columns, np.arange(len(listed)), labels)
+    return VideoTracks(videos, starts, ends, columns, columns, np.arange(len(paths)), of_videos)
 
 
-def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
+def _of_rig(settings: Videos, num_kept: int) -> VideoTracks:
     names = settings.camera_names
     paths = [expanded(files, settings) for files in (settings.cameras or {}).values()]
     counts = {camera: len(of_camera) for camera, of_camera in zip(names, paths, strict=True)}
@@ -128,33 +126,37 @@ def _of_rig(settings: Videos, kept: KeptFrames) -> VideoTracks:
     num_recordings = len(paths[0])
     labels = checked_labels(settings, num_recordings, "cameras")
     offsets_s = _offsets_s(settings, num_recordings)
-    videos = IndexedVideos([path for of_camera in paths for path in of_camera], settings, kept)
+    videos = IndexedVideos([path for of_camera in paths for path in of_camera], settings, num_kept)
     columns = videos.numbers.reshape(len(names), num_recordings).T
     numbers: list[int] = []
     rows: list[Int64Array] = []
-    account = rigs.RigAccount()
+    missing: list[rigs.MissingFrame] = []
+    num_times = 0
     for number in range(num_recordings):
         of_recording = [
             (videos.indices[place], offset_s)
             for place, offset_s in zip(columns[number].tolist(), offsets_s[number].tolist(), strict=True)
         ]
-        times = [(index.pts, index.time_base, rigs.exact(offset_s)) for index, offset_s in of_recording]
+        times = [
+            rigs.CameraTimes(index.pts, index.time_base, rigs.exact(round(offset_s, _DIGITS)))
+            for index, offset_s in of_recording
+        ]
         matched = rigs.align_times(times, settings.reference, settings.tolerance_s)
         reference_times_s = _times_s(*of_recording[settings.reference])
-        account.num_times += len(matched)
+        num_times += len(matched)
         for position, camera in np.argwhere(matched < 0).tolist():
             time_s = float(reference_times_s[position])
-            account.missing.append(rigs.MissingFrame(number, names[camera], position, time_s))
+            missing.append(rigs.MissingFrame(number, names[camera], position, time_s))
         runs = settings.runs(np.all(matched >= 0, axis=1))
         numbers += [number] * len(runs)
         rows += [matched[run] for run in runs]
     advice = (
         "\nDo the cameras' clocks begin at the same time (`time_offsets_s`), and is `tolerance_s` large enough?"
     )
-    account.report(settings, not rows, advice=advice)
+    rigs.report_missing(settings, missing, num_times, is_empty=not rows, advice=advice)
     ends, recordings = np.array([len(run) for run in rows], np.int64), np.array(numbers, np.int64)
     of_tracks = None if settings.labels is None else np.array(labels, np.int32)[numbers]
-    of_cameras = tuple(rows), names, offsets_s[numbers], tuple(account.missing), settings.reference
+    of_cameras = tuple(rows), names, offsets_s[numbers], tuple(missing), settings.reference
     starts = np.zeros_like(ends)
     return VideoTracks(videos, starts, ends, columns[numbers], columns, recordings, of_tracks, *of_cameras)
 
@@ -246,8 +248,8 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
                 padded slots: as many as from the first to the last frame of a window.
 
         Raises:
-            SettingError: PyAV is missing, or arguments are out of their range or do not fit the videos; or a line
-                of the list is wrong.
+            SettingError: PyAV is missing, or arguments are out of their range or do not fit the videos; or a
+                range has no frame.
             FileError: A folder, list or video cannot be opened. Also the builtin exception of the cause.
             VideoError: A file is not a video, or incomplete.
             DuplicateFieldError: Two fields have the same name.
@@ -255,9 +257,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         """
         videos = as_videos(videos)
         num_kept = whole_number(num_kept_frames, "num_kept_frames", at_least=0)
-        # At least the last frame: padded slots repeat it.
-        kept = KeptFrames(max(num_kept, 1), passed=num_kept > 0, pixels=num_kept > 0)
-        self._tracks = tracks = tracks_of(videos, kept)
+        self._tracks = tracks = tracks_of(videos, num_kept)
         self._videos = tracks.indexed
         self.num_batch_threads = videos.num_batch_threads
         self._first = np.concatenate(([0], np.cumsum(tracks.ends - tracks.starts)))  # (S + 1,)
@@ -398,7 +398,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
     def sequence_lengths(self) -> Int64Array:
         """Number of frames of each track, ``(S,)`` int64.
 
-        A track is a video, or its range in the list; with ``cameras``, contiguous points in time of a recording.
+        A track is a video, or its range; with ``cameras``, contiguous points in time of a recording.
         """
         return np.diff(self._first)
 

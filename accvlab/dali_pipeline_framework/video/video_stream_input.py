@@ -14,7 +14,6 @@ from typing import Any, Literal, NoReturn, TypeAlias, cast
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import nvidia.dali.fn as fn
 from attrs.validators import optional
 from nvidia.dali import types
@@ -24,7 +23,7 @@ from nvidia.dali.pipeline import Pipeline
 from .. import errors
 from ..checks import flag, one_of, valid, whole_number
 from ..engine.dali.left_pipelines import leave_pipeline
-from ..engine.dali.texts import NOTHING_FED, dali_cause
+from ..engine.dali.texts import dali_cause
 from ..errors import FieldValueError, FileError, SettingError, VideoError, error_that_is_also, reason_of
 from ..forks import left_to_parent
 from ..operators.encoded_videos import rgb_of_bt601, why_not_in_graph
@@ -34,7 +33,7 @@ from ..sample_data.formats import DECODED_CLIP
 from ..sample_data.names import Name
 from ..sources.native_input import OPERATOR, NativeInput, NativeRun
 from ..unknown_arguments import explains_unknown_arguments
-from .files.video_file import path_advice
+from .files.stored_videos import path_advice
 from .frame_converter import Colors, FrameConverter
 from .frame_reader import FrameReader
 from .video_decoding import UInt8Array, import_av
@@ -80,15 +79,13 @@ def checked_source(video: EncodedVideo) -> str | bytes:
             message = f"Cannot read the video {path!r}: {reason_of(error)}.{advice}"
             raise error_that_is_also(FileError, [error], message) from error
         return os.path.abspath(path)
-    if isinstance(video, np.ndarray) and (video.dtype != np.uint8 or video.ndim != 1):
-        rule = "An array with an encoded video must be of type uint8 and have one dimension"
-        raise FieldValueError(f"{rule}, got {video.dtype} with the shape {video.shape}.")
-    if not isinstance(video, (bytes, bytearray, memoryview, np.ndarray)):
-        raise FieldValueError(
-            f"A video must be fed as the path of its file, as bytes, or as an array of uint8 with the encoded "
-            f"bytes, got {type(video).__name__}."
-        )
-    return bytes(video)  # a copy, unless it is of that type: the caller may go on to use the buffer
+    is_array = isinstance(video, np.ndarray)
+    if isinstance(video, bytes | bytearray | memoryview) or (
+        is_array and (video.dtype.name, video.ndim) == ("uint8", 1)
+    ):
+        return bytes(video)  # a copy, unless it is of that type: the caller may go on to use the buffer
+    got = f"{video.dtype} with the shape {video.shape}" if is_array else type(video).__name__
+    raise FieldValueError(f"A video must be fed as a path, as bytes, or as (N,) uint8 with the bytes, got {got}.")
 
 
 @attrs.frozen
@@ -130,13 +127,11 @@ class SequenceDecoder:
         settings: How.
         batch_size: Number of sequences per batch; the last one can have less.
         device_id: Number of the GPU to decode on; None for the CPU.
-        is_stopped: Whether to stop early; may be set by another thread.
     """
 
     settings: SequenceSettings
     batch_size: int
     device_id: int | None
-    is_stopped: bool = False
 
     def batches(self, video: FedVideo) -> Iterator[SequenceBatch]:
         """Decode a video.
@@ -184,12 +179,9 @@ class SequenceDecoder:
             try:
                 frames, per_sequence = pipeline.run()
             except RuntimeError as error:
-                if num_frames and NOTHING_FED in str(error):
-                    counts = f"{num_frames} of its {video.index.num_frames} frames can be decoded"
-                    raise VideoError(f"The video {video.label} is damaged: {counts}.") from error
                 raise VideoError(
-                    f"DALI cannot decode the video {video.label} after {num_frames} frames: "
-                    f"{dali_cause(error).rstrip('.')}. Is it a video, and complete?"
+                    f"DALI cannot decode the video {video.label} after {num_frames} of its "
+                    f"{video.index.num_frames} frames: {dali_cause(error).rstrip('.')}. Is it complete?"
                 ) from error
             lengths = [int(length) for length in np.asarray(per_sequence.as_tensor())]
             yield SequenceBatch(video, num_frames, frames, lengths)
@@ -230,8 +222,6 @@ class SequenceDecoder:
         )
         try:
             for first in range(0, video.index.num_frames, self.batch_size * length):
-                if self.is_stopped:
-                    return
                 end = min(first + self.batch_size * length, video.index.num_frames)
                 frames = reader.frames(np.arange(first, end))
                 num_full, rest = divmod(end - first, length)
@@ -283,122 +273,67 @@ class _Feed:
     is_read: bool = False
 
 
-@attrs.define
-class _BatchHandover:
-    """The next batch for the operators of a pipeline.
-
-    Attributes:
-        frames: See `SequenceBatch`.
-        places: Columns of numbers with the places of the sequences.
-    """
-
-    frames: Any = None
-    places: Sequence[npt.NDArray[np.int32]] = ()
-
-    def take_frames(self) -> Any:
-        """Get the frames; only once, so that they are not held longer than needed."""
-        frames, self.frames = self.frames, None
-        return frames
-
-
 @attrs.define(eq=False)
 class _DecodedBatches:
-    """The batches that a thread has decoded, up to a number of them; guarded by the condition of the feed."""
+    """The batches that a thread has decoded, up to a number of them; guarded by the condition of the feed.
+
+    Attributes:
+        feed: What it decodes.
+        decoder: How.
+        num_ahead: How many batches may wait.
+        ready: Batches that wait.
+        end: What is raised after the last batch, once all are decoded.
+        is_decoding: Whether more batches of a video follow.
+        is_stopped: Whether the pipeline was closed.
+    """
 
     feed: _Feed
     decoder: SequenceDecoder
-    _num_ahead: int
-    _batches: collections.deque[SequenceBatch] = attrs.field(factory=collections.deque, init=False)
-    _end: BaseException | None = attrs.field(default=None, init=False)
-    _is_decoding: bool = attrs.field(default=False, init=False)
-
-    # --- for the thread that decodes ------------------------------------------------------------------
+    num_ahead: int
+    ready: collections.deque[SequenceBatch] = attrs.field(factory=collections.deque, init=False)
+    end: BaseException | None = attrs.field(default=None, init=False)
+    is_decoding: bool = attrs.field(default=False, init=False)
+    is_stopped: bool = attrs.field(default=False, init=False)
 
     def decode_all(self) -> None:
-        """Decode all videos; note what is to be raised after the last batch."""
-        end: BaseException = StopIteration()
+        """Decode all videos, in a thread."""
+        changed, end = self.feed.changed, None
         try:
             while (video := self._next_video()) is not None:
                 for batch in self.decoder.batches(video):
-                    if not self._put(batch):
+                    with changed:
+                        changed.wait_for(lambda: len(self.ready) < self.num_ahead or self.is_stopped)
+                        self.ready.append(batch)
+                        changed.notify_all()
+                    if self.is_stopped:
                         return
         except BaseException as error:
             end = error
-        with self.feed.changed:
-            self._end = end
-            self.feed.changed.notify_all()
+        with changed:
+            self.end = end or StopIteration()
+            changed.notify_all()
 
     def _next_video(self) -> FedVideo | None:
         """Wait for the next video; None when there are no more."""
         feed = self.feed
         with feed.changed:
-            self._is_decoding = False
+            self.is_decoding = False
             feed.changed.notify_all()
-            feed.changed.wait_for(lambda: self.decoder.is_stopped or feed.waiting or feed.is_closed)
-            self._is_decoding = bool(feed.waiting) and not self.decoder.is_stopped
-            return feed.waiting.popleft() if self._is_decoding else None
+            feed.changed.wait_for(lambda: self.is_stopped or feed.waiting or feed.is_closed)
+            self.is_decoding = bool(feed.waiting) and not self.is_stopped
+            return feed.waiting.popleft() if self.is_decoding else None
 
-    def _put(self, batch: SequenceBatch) -> bool:
-        """Wait for room and add a batch; False if no more are wanted."""
-        with self.feed.changed:
-            self.feed.changed.wait_for(lambda: len(self._batches) < self._num_ahead or self.decoder.is_stopped)
-            self._batches.append(batch)
-            self.feed.changed.notify_all()
-            return not self.decoder.is_stopped
-
-    # --- for the pipeline -----------------------------------------------------------------------------
-
-    def is_ready(self) -> bool:
-        """Whether `take` needs not wait."""
-        return bool(self._batches) or self._end is not None or self.decoder.is_stopped
-
-    def wait(self, is_blocking: bool) -> None:
-        """Wait until it is ready.
-
-        Raises:
-            NothingFedError: No video is there, and `is_blocking` is False.
-        """
-        with self.feed.changed:
-            while not self.is_ready():
-                is_used_up = not (self._is_decoding or self.feed.waiting or self.feed.is_closed)
-                if is_used_up and not is_blocking:
-                    raise errors.NothingFedError(
-                        f"There is no video to decode: all {self.feed.num_fed} that were fed are used up. Feed "
-                        f"another one with `feed`, or say with `close` that no more follow; with "
-                        f"blocking=True the loop waits for it."
-                    )
-                self.feed.changed.wait()
-
-    def take(self) -> SequenceBatch:
-        """Take the next batch; waits for it.
-
-        Raises:
-            StopIteration: The stream was closed, and all is delivered.
-        """
-        with self.feed.changed:
-            self.feed.changed.wait_for(self.is_ready)
-            if self.decoder.is_stopped:
-                raise errors.ClosedError("The pipeline was closed while it waited for a video.")
-            if self._batches:
-                self.feed.changed.notify_all()
-                return self._batches.popleft()
-            end = cast(BaseException, self._end)
-        raise end.with_traceback(None)
-
-    def stop(self) -> None:
+    def stop(self, pid: int) -> None:
         """End the thread, and whoever waits.
 
         Does not wait for the thread: called while garbage is collected, maybe by who holds the lock it waits for.
         """
+        if os.getpid() != pid:  # a forked child does not have the thread, which may hold the lock there
+            return
         with self.feed.changed:
-            self.decoder.is_stopped = True
+            self.is_stopped = True
             self.feed.is_read = False
             self.feed.changed.notify_all()
-
-
-def _stop(decoded: _DecodedBatches, pid: int) -> None:
-    if os.getpid() == pid:  # a forked child does not have the thread, which may hold the lock there
-        decoded.stop()
 
 
 class VideoStreamRun(NativeRun):
@@ -407,7 +342,7 @@ class VideoStreamRun(NativeRun):
     is_awaited = True
 
     def __init__(
-        self, decoded: _DecodedBatches, columns: Sequence[str], handover: _BatchHandover, is_blocking: bool
+        self, decoded: _DecodedBatches, columns: Sequence[str], handover: dict[str, Any], is_blocking: bool
     ) -> None:
         """Begin to decode."""
         with decoded.feed.changed:
@@ -420,28 +355,45 @@ class VideoStreamRun(NativeRun):
         self._num_begun = 0
         self._thread = threading.Thread(target=decoded.decode_all, name="video stream", daemon=True)
         self._thread.start()
-        self._end = weakref.finalize(self, _stop, decoded, os.getpid())
+        self._end = weakref.finalize(self, decoded.stop, os.getpid())
         _running.add(self)
 
     def is_ready(self) -> bool:
         """See `NativeRun.is_ready`."""
-        return self._decoded.is_ready()
+        return bool(self._decoded.ready) or self._decoded.end is not None or self._decoded.is_stopped
 
     def wait(self) -> None:
-        """See `NativeRun.wait`."""
-        self._decoded.wait(self._is_blocking)
+        """Wait for a batch, or raise a `NothingFedError`. See `NativeRun.wait`."""
+        feed = self._decoded.feed
+        with feed.changed:
+            while not self.is_ready():
+                is_used_up = not (self._decoded.is_decoding or feed.waiting or feed.is_closed)
+                if is_used_up and not self._is_blocking:
+                    raise errors.NothingFedError(
+                        f"There is no video to decode: all {feed.num_fed} that were fed are used up. Feed "
+                        f"another one with `feed`, or say with `close` that no more follow; with "
+                        f"blocking=True the loop waits for it."
+                    )
+                feed.changed.wait()
 
     def begin_batch(self) -> None:
-        """See `NativeRun.begin_batch`."""
-        batch = self._decoded.take()
-        starts = np.arange(len(batch.lengths)) * self._decoded.decoder.settings.sequence_length + batch.first_frame
+        """Hand over a batch that is ready. See `NativeRun.begin_batch`."""
+        decoded = self._decoded
+        with decoded.feed.changed:
+            if decoded.is_stopped:
+                raise errors.ClosedError("The pipeline was closed while it waited for a video.")
+            batch = decoded.ready.popleft() if decoded.ready else None
+            decoded.feed.changed.notify_all()
+        if batch is None:
+            raise cast(BaseException, decoded.end).with_traceback(None)
+        starts = np.arange(len(batch.lengths)) * decoded.decoder.settings.sequence_length + batch.first_frame
         numbers = {
             "video": np.full(len(batch.lengths), batch.video.number),
             "first_frame": starts,
             "num_frames": np.array(batch.lengths),
         }
-        self._handover.frames = batch.frames
-        self._handover.places = [numbers[column].astype(np.int32) for column in self._columns]
+        self._handover["frames"] = batch.frames
+        self._handover["places"] = [numbers[column].astype(np.int32) for column in self._columns]
         last_frame = batch.first_frame + sum(batch.lengths) - 1
         text = f"The batch holds the frames {batch.first_frame} to {last_frame} of the video {batch.video.label}."
         self._labels.append((self._num_begun, text))
@@ -449,7 +401,7 @@ class VideoStreamRun(NativeRun):
 
     def describe_batch(self, batch: int) -> str:
         """See `NativeRun.describe_batch`."""
-        return next((text for number, text in self._labels if number == batch), "")
+        return dict(self._labels).get(batch, "")
 
     def close(self) -> None:
         """End the thread, and wait until it has ended."""
@@ -546,7 +498,7 @@ class VideoStreamInput(NativeInput):
         self._columns = {column: name for column, name in columns.items() if name is not None}
         _ = self.used_sample_data_structure  # complains about names
         self._feed = _Feed()
-        self._handovers: weakref.WeakKeyDictionary[Any, _BatchHandover] = weakref.WeakKeyDictionary()
+        self._handovers: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 
     # --- feeding ----------------------------------------------------------------------------------
 
@@ -623,9 +575,9 @@ class VideoStreamInput(NativeInput):
         """Define the operators that get the decoded frames. See `NativeInput.define`."""
         pipeline = Pipeline.current()
         is_on_gpu = self._is_on_gpu(pipeline.device_id)
-        handover = self._handovers.setdefault(pipeline, _BatchHandover())
+        handover = self._handovers.setdefault(pipeline, {})  # the next batch
         frames = fn.external_source(
-            source=handover.take_frames,
+            source=lambda: handover.pop("frames"),  # not held longer than needed
             batch=True,
             name=OPERATOR,
             device="gpu" if is_on_gpu else "cpu",
@@ -636,7 +588,7 @@ class VideoStreamInput(NativeInput):
         if not self._columns:
             return [frames]
         places = fn.external_source(
-            source=lambda: handover.places,
+            source=lambda: handover["places"],
             batch=True,
             num_outputs=len(self._columns),
             dtype=types.DALIDataType.INT32,

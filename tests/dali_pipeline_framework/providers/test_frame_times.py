@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.providers.frames.camera_rigs import (
-    TimestampParser,
+    CameraTimes,
     align_times,
     as_times,
     exact,
-    in_common_unit,
-    match_times,
+    timestamp_reader,
 )
 
 
@@ -34,7 +33,7 @@ from accvlab.dali_pipeline_framework.providers.frames.camera_rigs import (
     ],
 )
 def test_reads_numbers_as_they_are_written(rule, name, expected):
-    value = TimestampParser(rule)(name)
+    value = timestamp_reader(rule)(name)
     assert value == expected
     assert type(value) is type(expected)
 
@@ -45,6 +44,7 @@ def test_reads_numbers_as_they_are_written(rule, name, expected):
         (None, "frame_1.jpg", r"finite number of at most 64 bits in the file name 'frame_1.jpg', got 'frame_1'"),
         (None, "nan.jpg", "in the file name 'nan.jpg', got nan"),
         (None, "inf.jpg", "in the file name 'inf.jpg', got inf"),
+        (None, "1e300.jpg", "in the file name '1e300.jpg', got 1e[+]300"),
         (None, "9" * 30 + ".jpg", "at most 64 bits in the file name '9{30}.jpg'"),
         (r"_(\d+)", "a1.jpg", r"in the file name 'a1.jpg', got None"),
         (r"_(\w+)\.", "a_b.jpg", r"in the file name 'a_b.jpg', got 'b'"),
@@ -60,7 +60,7 @@ def test_reads_numbers_as_they_are_written(rule, name, expected):
 )
 def test_says_which_name_has_no_time_stamp(rule, name, message):
     with pytest.raises(SettingError, match=message):
-        TimestampParser(rule)(name)
+        timestamp_reader(rule)(name)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_says_which_name_has_no_time_stamp(rule, name, message):
 )
 def test_refuses_rules(rule, message):
     with pytest.raises(SettingError, match=message):
-        TimestampParser(rule)
+        timestamp_reader(rule)
 
 
 def test_whole_numbers_stay_whole():
@@ -79,7 +79,8 @@ def test_whole_numbers_stay_whole():
 
 
 def match(reference: list[float], other: list[float], tolerance: float) -> list[int]:
-    return match_times(as_times(reference), as_times(other), tolerance).tolist()
+    cameras = [CameraTimes.of(as_times(times)) for times in (reference, other)]
+    return align_times(cameras, 0, tolerance)[:, 1].tolist()
 
 
 def test_matches_nearest_times():
@@ -90,6 +91,8 @@ def test_matches_nearest_times():
     assert match([0, 10], [5], 4) == [-1, -1]
     assert match([], [1], 1) == []
     assert match([1, 2], [], 1) == [-1, -1]
+    assert match([0.5, 1], [7, 9], 8) == [-1, 0]  # floats and whole numbers
+    assert match([1e-7, 2e-7], [2.4e-7, 9.0], 4e-8) == [-1, 0]
 
 
 times = st.lists(st.integers(-50, 50), unique=True, max_size=12).map(sorted)
@@ -118,9 +121,9 @@ class TestExactTolerance:
     @pytest.mark.parametrize("start", [0.0, 0.7, 1533151603.512404])
     def test_of_streams(self, tolerance: float, unit: Fraction, start: float) -> None:
         numbers = np.arange(100) * round(1 / unit)
-        reference = (numbers, unit, exact(start))
-        for off, expected in ((0, [*range(100)]), (Fraction(1, 10**30), [-1] * 100)):
-            other = (numbers, unit, exact(start) + exact(tolerance) + off)
+        reference, tolerance = CameraTimes(numbers, unit, exact(start)), round(tolerance, 9)
+        for off, expected in ((0, [*range(100)]), (Fraction(1, 10**10), [-1] * 100)):
+            other = CameraTimes(numbers, unit, exact(start) + exact(tolerance) + off)
             assert align_times([reference, other], 0, tolerance)[:, 1].tolist() == expected
 
     @given(
@@ -128,32 +131,33 @@ class TestExactTolerance:
         st.lists(st.integers(0, 10**7), min_size=1, max_size=6, unique=True).map(sorted),
         st.sampled_from([Fraction(1, 90000), Fraction(1001, 30000), Fraction(1, 1000), Fraction(1, 12800)]),
         st.sampled_from([Fraction(1, 90000), Fraction(1001, 24000), Fraction(1, 25), Fraction(1, 10**9)]),
-        st.floats(-1e9, 1e9),
-        st.floats(0, 1e3),
+        st.integers(-(10**18), 10**18),
+        st.integers(0, 10**12),
     )
-    def test_law(self, reference, other, unit, other_unit, offset, tolerance):
-        times = [(np.array(reference), unit, Fraction(0)), (np.array(other), other_unit, exact(offset))]
-        common, common_unit = in_common_unit(times)
-        assert [[(value - int(common[0][0])) * common_unit for value in camera.tolist()] for camera in common] == [
-            [number * each + start - reference[0] * unit for number in numbers.tolist()]
-            for numbers, each, start in times
-        ]
-        matched = align_times(times, 0, tolerance)[:, 1].tolist()
-        in_seconds = [[number * each + start for number in numbers.tolist()] for numbers, each, start in times]
-        for row, place in enumerate(matched):
-            if place >= 0:
-                assert abs(in_seconds[1][place] - in_seconds[0][row]) <= Fraction(repr(tolerance))
+    def test_law(self, reference, other, unit, other_unit, offset_ns, tolerance_ns):
+        offset, tolerance_s = Fraction(offset_ns, 10**9), tolerance_ns / 1e9
+        in_seconds = [[number * unit for number in reference], [number * other_unit + offset for number in other]]
+        cameras = CameraTimes(np.array(reference), unit), CameraTimes(np.array(other), other_unit, offset)
+        matched = align_times(cameras, 0, tolerance_s)[:, 1].tolist()
+        for time, place in zip(in_seconds[0], matched, strict=True):
+            near = min(in_seconds[1], key=lambda each: (abs(each - time), each))
+            back = min(in_seconds[0], key=lambda each: (abs(each - near), each))
+            is_match = back == time and abs(near - time) <= exact(tolerance_s)
+            assert place == (in_seconds[1].index(near) if is_match else -1)
 
     @pytest.mark.parametrize("intervals", [[3, 3], [3, 5], [2, 3, 7], [1], [2, 4, 5, 7]])
     def test_of_half_the_usual_interval(self, intervals: list[int]) -> None:
         times = np.cumsum([0, *intervals])
         for distance in range(6):
-            found = align_times([times, times[-1:] + distance], 0, None)[-1, 1]
+            cameras = CameraTimes.of(times), CameraTimes.of(times[-1:] + distance)
+            found = align_times(cameras, 0, None)[-1, 1]
             assert (found == 0) == (distance <= np.median(intervals) / 2)
 
     def test_of_file_names(self) -> None:
         names = [f"{1533151603 + n // 10}.{n % 10}12" for n in range(20)]
-        reference = as_times([float(name) for name in names])
-        other = as_times([float(f"{name[:-2]}32") for name in names])
-        assert align_times([reference, other], 0, 0.02)[:, 1].tolist() == [*range(20)]
-        assert (align_times([reference, other], 0, 0.0199999)[:, 1] == -1).all()
+        for unit_s in (Fraction(1), Fraction(1, 1000)):
+            reference = CameraTimes.of(as_times([float(name) for name in names]), unit_s)
+            other = CameraTimes.of(as_times([float(f"{name[:-2]}32") for name in names]), unit_s)
+            tolerance_s = float(unit_s * Fraction(2, 100))
+            assert align_times([reference, other], 0, tolerance_s)[:, 1].tolist() == [*range(20)]
+            assert (align_times([reference, other], 0, 0.99999 * tolerance_s)[:, 1] == -1).all()

@@ -47,9 +47,8 @@ def test_values_are_frozen_equal_and_pickled() -> None:
             r"`reference_camera` must name one of `cameras` \(none\)",
         ),
         ({"filenames": "a", "num_batch_threads": 1.5}, "`num_batch_threads` must be a whole number of at least 1"),
-        ({"filenames": "a", "file_filters": []}, "`file_filters` must have at least one pattern"),
-        ({"filenames": "a", "file_list_format": "frame"}, "Did you mean 'frames'"),
-        ({"file_root": "a", "labels": 1}, "`labels` go with `filenames` and `cameras` only; with `file_root`"),
+        ({"filenames": "a", "missing": "drops"}, "Did you mean 'drop'"),
+        ({"file_root": "a", "labels": 1}, "`labels` go with `filenames` and `cameras`; with `file_root`, folders"),
     ],
 )
 def test_nonsense_is_refused_at_birth(arguments: dict[str, Any], rule: str) -> None:

@@ -14,7 +14,7 @@ from support.windows import video_clips
 
 from accvlab.dali_pipeline_framework.errors import VideoError
 from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, index_video
-from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, KeptFrames
+from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
 
 NUM_FRAMES = 60
 
@@ -64,7 +64,7 @@ class TestZeroedBytes:
             broken = zeroed(path, tmp_path / f"broken{path.suffix}", position, 40)
             index = index_video(broken)
             for number in range(index.num_frames if index.num_frames == 24 else 0):
-                reader = FrameReader(broken, index, kept=KeptFrames(8))
+                reader = FrameReader(broken, index, num_kept=8)
                 for wanted in (number, max(number - 1, 0)):
                     try:
                         np.testing.assert_array_equal(reader.frames([wanted])[0], expected[wanted])

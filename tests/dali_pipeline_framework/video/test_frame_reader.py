@@ -25,7 +25,7 @@ from video_kinds import KINDS
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
 from accvlab.dali_pipeline_framework.video import index_video
 from accvlab.dali_pipeline_framework.video.frame_converter import FrameConverter
-from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, FrameReaderPool, KeptFrames
+from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader, FrameReaderPool
 from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
 
 
@@ -70,11 +70,7 @@ def test_any_numbers_in_any_order(video: Callable[[str], Path], data: st.DataObj
     path = video(data.draw(st.sampled_from(["h264_open.mp4", "hevc_open.mkv", "h264_edit_list.mp4", "vp9.webm"])))
     expected = all_frames(path)
     numbers = st.lists(st.integers(0, len(expected) - 1), min_size=1, max_size=6)
-    reader = FrameReader(
-        path,
-        index_video(path),
-        kept=data.draw(st.builds(KeptFrames, st.integers(0, 5), st.booleans(), st.booleans())),
-    )
+    reader = FrameReader(path, index_video(path), num_kept=data.draw(st.integers(0, 5)))
     for wanted in data.draw(st.lists(numbers, min_size=1, max_size=5)):
         np.testing.assert_array_equal(reader.frames(wanted), expected[wanted])
     reader.close()
@@ -83,7 +79,7 @@ def test_any_numbers_in_any_order(video: Callable[[str], Path], data: st.DataObj
 @pytest.mark.parametrize("kind", ["h264_open.mkv", "h264_open.mp4", "hevc_open.mkv"])
 def test_frames_before_a_key_frame_are_not_kept_from_behind_it(video: Callable[[str], Path], kind: str) -> None:
     expected = all_frames(video(kind))
-    reader = FrameReader(video(kind), index_video(video(kind)), kept=KeptFrames(20))
+    reader = FrameReader(video(kind), index_video(video(kind)), num_kept=20)
     for number in (25, 22, 23, 21, 24, 26):
         np.testing.assert_array_equal(reader.frames([number]), expected[[number]])
 
@@ -127,24 +123,24 @@ class TestNumberOfDecodedFrames:
         assert (reader.num_decoded, reader.num_seeks) == (4, 4)
 
     def test_kept_frames(self, video: Callable[[str], Path]) -> None:
-        reader = self.reader(video("vp9.webm"), kept=KeptFrames(3))
+        reader = self.reader(video("vp9.webm"), num_kept=3)
         for start in range(37):
             assert read_numbers(reader.frames(np.arange(start, start + 4))) == [*range(start, start + 4)]
         assert (reader.num_decoded, reader.num_seeks) == (40, 0)
 
     def test_kept_frames_that_were_passed(self, video: Callable[[str], Path]) -> None:
-        reader = self.reader(video("vp9.webm"), kept=KeptFrames(4))
+        reader = self.reader(video("vp9.webm"), num_kept=4)
         assert read_numbers(reader.frames([0, 4])) == [0, 4]
         assert read_numbers(reader.frames([1, 3, 5])) == [1, 3, 5]
         assert (reader.num_decoded, reader.num_seeks) == (6, 0)
 
-    @pytest.mark.parametrize("pixels", [False, True])
-    def test_repeated_frames(self, video: Callable[[str], Path], pixels: bool) -> None:
-        reader = self.reader(video("vp9.webm"), kept=KeptFrames(3, passed=False, pixels=pixels))
-        first = reader.frames([1, 5, 9])
+    @pytest.mark.parametrize(("num_kept", "numbers"), [(0, [9]), (1, [9]), (3, [7, 8, 9]), (9, [1, 5, 9])])
+    def test_repeated_frames(self, video: Callable[[str], Path], num_kept: int, numbers: list[int]) -> None:
+        reader = self.reader(video("vp9.webm"), num_kept=num_kept)
+        first = reader.frames(numbers)
         expected = first.copy()
         first[:] = 0  # what was delivered is the caller's
-        np.testing.assert_array_equal(reader.frames([1, 5, 9]), expected)
+        np.testing.assert_array_equal(reader.frames(numbers), expected)
         assert (reader.num_decoded, reader.num_seeks) == (10, 0)
 
     def test_repeated_numbers(self, video: Callable[[str], Path]) -> None:

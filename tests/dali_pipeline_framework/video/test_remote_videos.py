@@ -27,7 +27,6 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError, Sour
 from accvlab.dali_pipeline_framework.providers.files import remote_file
 from accvlab.dali_pipeline_framework.video import VideoFrameDataProvider, Videos, index_video
 from accvlab.dali_pipeline_framework.video.files.stored_videos import located
-from accvlab.dali_pipeline_framework.video.files.video_file import missing_bytes, pointer_error
 from accvlab.dali_pipeline_framework.video.frame_reader import FrameReader
 from accvlab.dali_pipeline_framework.video.video_decoding import VideoStreamDecoder
 
@@ -123,7 +122,6 @@ def test_lists_folders_and_patterns(server: FileServer, video: Callable[[str], P
     memory = fsspec.filesystem("memory")
     for name in ("bus/10.mp4", "bus/9.mp4", "car/1.MKV", "car/notes.txt"):
         memory.pipe_file(f"/drives/{name}", content)
-    memory.pipe_file("/drives/list.txt", b"bus/9.mp4 4 8 12\nmemory://drives/car/1.MKV 5\n")
 
     def found(**settings: Any) -> list[tuple[str, Any]]:
         provider = video_clips(Videos(**settings, storage_options=FAST), 4, edges="repeat", path_name="path")
@@ -135,8 +133,6 @@ def test_lists_folders_and_patterns(server: FileServer, video: Callable[[str], P
 
     bus, car = "memory://drives/bus", "memory://drives/car"
     assert found(file_root="memory://drives") == [(f"{bus}/10.mp4", 0), (f"{bus}/9.mp4", 0), (f"{car}/1.MKV", 1)]
-    listed = {"file_list": "memory://drives/list.txt", "file_list_format": "frames"}
-    assert found(**listed) == [(f"{bus}/9.mp4", 4), (f"{car}/1.MKV", 5)]
     assert found(filenames=bus) == [(f"{bus}/10.mp4", 0), (f"{bus}/9.mp4", 0)]
     assert found(filenames="memory://drives/*/*.[mM]*") == [
         (f"{bus}/10.mp4", 0),
@@ -149,8 +145,6 @@ def test_lists_folders_and_patterns(server: FileServer, video: Callable[[str], P
         found(filenames="memory://drives")
     with pytest.raises(FileError, match=r"memory://drives/none.mp4' cannot be read: there is none"):
         found(filenames="memory://drives/none.mp4")
-    with pytest.raises(FileError, match=r"memory://drives/none.txt' cannot be read: there is none"):
-        found(file_list="memory://drives/none.txt")
     (server.folder / "bus").mkdir()
     (server.folder / "bus" / "9.mp4").write_bytes(content)
     over_http = f"{server.url}/bus"
@@ -267,6 +261,28 @@ def test_encoded_clips_are_requested_once(
     assert server.num_bytes < 5 * 0.6 * MIB
 
 
+def test_a_video_that_is_opened_again_is_checked_from_time_to_time(
+    long_videos: Path, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = [served(server, long_videos / "a.mp4", f"{number}.mp4") for number in range(3)]
+    videos = Videos(urls, storage_options=FAST, index_cache=tmp_path / "indices", max_open_decoders=1)
+    provider = video_clips(videos, 4, step=30)
+    order = [0, 5, 10, 1, 6, 11, 2, 7, 12]  # each closes the decoder of another video
+    server.forget()
+    found = [read_numbers(provider.get_data(number)["frames"])[0] for number in order]
+    assert found == [0, 0, 0, 30, 30, 30, 60, 60, 60]
+    # One each, but for the first frames, which are kept with the index; and one for the version of each video.
+    assert (server.num_reads, len(server.requests)) == (6, 9)
+    # Another video in its place, of other tables: what fails is looked at.
+    served(server, long_videos / "a.mkv", "1.mp4")
+    with pytest.raises(VideoError, match=r"1.mp4' was changed after it was indexed"):
+        provider.get_data(6)
+    monkeypatch.setattr(remote_file, "CHECK_EACH_S", 0.0)
+    server.forget()
+    provider.get_data(1)
+    assert [method for method, _ in server.requests] == ["HEAD", "GET", "HEAD"]
+
+
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 def test_members_of_archives_are_read_in_parts(
     long_videos: Path, server: FileServer, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -284,7 +300,7 @@ def test_members_of_archives_are_read_in_parts(
     server.forget()
     assert read_numbers(provider.get_data(9)["frames"]) == [*range(72, 80)]
     assert server.num_bytes < 1.3 * MIB
-    assert (server.num_reads, len(server.requests)) == (2, 3)
+    assert (server.num_reads, len(server.requests)) == (2, 2)
     reader = FrameReader(located(f"{kind}://clips/a.mkv::{server.url}/all.pack", FAST), provider.video_index(0))
     reader.frames([2])
     os.utime(packed, ns=(1, 1))
@@ -294,22 +310,11 @@ def test_members_of_archives_are_read_in_parts(
     reader.close()
 
 
-def test_helpers_read_little(long_videos: Path, server: FileServer) -> None:
-    for name in ("a.mp4", "a.mkv"):
-        source = located(served(server, long_videos / name), FAST)
-        for helper, expected in ((missing_bytes, 0), (pointer_error, None)):
-            server.forget()
-            with source.open() as file:
-                assert helper(file) == expected
-            assert server.num_reads <= 3
-            assert server.num_bytes < MIB
-
-
 def test_a_video_that_breaks_off(long_videos: Path, server: FileServer) -> None:
     url = served(server, long_videos / "a.mkv")
     content = (server.folder / "a.mkv").read_bytes()
     (server.folder / "a.mkv").write_bytes(content[: 4 * MIB])
-    with pytest.raises(VideoError, match=rf"'{url}' is incomplete \(\d+ bytes are missing at its end\)"):
+    with pytest.raises(VideoError, match=rf"'{url}' is incomplete: it breaks off after \d+ frames"):
         index_video(url)
     (server.folder / "a.mkv").write_bytes(b"")
     with pytest.raises(VideoError, match=rf"'{url}' is empty"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import pipeline_def
@@ -87,13 +87,20 @@ def from_clips(
     return samples
 
 
-def check_equal(**arguments: Any) -> int:
-    expected, got = from_dali(**arguments), from_clips(**arguments, colors="dali")
+def check_equal(file_list: str | None = None, **arguments: Any) -> int:
+    """Compare with DALI, which may have the files in a list; returns the number of samples."""
+    of_dali = arguments
+    if file_list is not None:
+        of_dali = {
+            name: value for name, value in arguments.items() if name not in ("filenames", "labels", "ranges")
+        }
+        of_dali |= {"file_list": file_list, "file_list_format": "frames"}
+    expected, got = from_dali(**of_dali), from_clips(**arguments, colors="dali")
     assert len(got) == len(expected)
-    for sample, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
-        assert [array.shape for array in ours] == [array.shape for array in theirs], sample
-        assert [array.dtype for array in ours] == [array.dtype for array in theirs], sample
-        for our, their in zip(ours, theirs, strict=True):
+    for sample, (own, outputs) in enumerate(zip(got, expected, strict=True)):
+        assert [array.shape for array in own] == [array.shape for array in outputs], sample
+        assert [array.dtype for array in own] == [array.dtype for array in outputs], sample
+        for our, their in zip(own, outputs, strict=True):
             if our.dtype == np.float64:
                 np.testing.assert_allclose(our, their, rtol=0, atol=1e-12)
             else:
@@ -136,38 +143,23 @@ def test_given_files(folder: Path, arguments: dict[str, Any], data: st.DataObjec
 
 @given(arguments=windows(), data=st.data())
 @DALI_ORACLE
-def test_listed_ranges(folder: Path, tmp_path: Path, arguments: dict[str, Any], data: st.DataObject) -> None:
-    is_frames = data.draw(st.booleans())
-    arguments["file_list_format"] = "frames" if is_frames else "timestamps"
+def test_ranges(folder: Path, tmp_path: Path, arguments: dict[str, Any], data: st.DataObject) -> None:
     arguments["pad_mode"] = "edge" if arguments["pad_mode"] == "none" else arguments["pad_mode"]
-    lines = []
+    names, labels, ranges = [str(folder / "a.webm")], [0], [(0, 10)]  # whole: DALI fails on having no sequence
     for name in data.draw(st.lists(st.sampled_from([*LENGTHS]), min_size=1, max_size=4)):
-        label = data.draw(st.integers(0, 9))
-        line = f"{folder / name} {label}"
-        if is_frames and data.draw(st.booleans()):
-            start = data.draw(st.integers(-6, 5))
-            line += f" {start} {-1 if -6 <= start < -1 else max(start, 0) + data.draw(st.integers(1, 8))}"
-            if start == -1:
-                line = line.replace(" -1 ", " 0 ")
-        elif not is_frames and name != "irregular.webm" and data.draw(st.booleans()):
-            offset = 0.5 if name == "late.webm" else 0
-            start_s = offset + data.draw(st.sampled_from([0, 0.04, 0.08, 0.033, 0.067, 0.05, 0.1199]))
-            end_s = start_s + data.draw(st.sampled_from([0.09, 0.1, 0.12, 0.1333]))
-            # DALI drops some ranges that end within the last frame; here they have the frames before.
-            assume(end_s <= offset + LENGTHS[name] / 30)
-            line += f" {start_s:g} {end_s:g}"
-        lines.append(line)
-    lines.append(f"{folder / 'a.webm'} 0")  # ranges may hold no frame, and DALI fails on having no sequence
+        start, end = 0, LENGTHS[name]
+        if data.draw(st.booleans()):
+            start = data.draw(st.integers(-6, 5).filter(lambda start: start != -1))
+            end = -1 if start < 0 else start + data.draw(st.integers(1, 8))
+        names.append(str(folder / name))
+        labels.append(data.draw(st.integers(0, 9)))
+        ranges.append((start, end))
+    lines = [
+        f"{name} {label} {start} {end}" for name, label, (start, end) in zip(names, labels, ranges, strict=True)
+    ]
     (tmp_path / "list.txt").write_text("\n".join(lines) + "\n")
-    arguments["file_list"] = str(tmp_path / "list.txt")
-    assert check_equal(**arguments)
-
-
-def test_a_range_between_the_times_of_frames(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "list.txt").write_text(f"{folder / 'b.webm'} 3 0.1199 0.2532\n")  # 40 ms apart
-    provider = VideoFrameDataProvider(Videos(file_list=tmp_path / "list.txt", file_list_format="timestamps"))
-    frames = [provider.get_data(number)["image"][None] for number in range(len(provider))]
-    assert [int(read_numbers(frame)[0]) for frame in frames] == [102, 103, 104, 105, 106]
+    arguments |= {"filenames": names, "labels": labels, "ranges": ranges}
+    assert check_equal(file_list=str(tmp_path / "list.txt"), **arguments)
 
 
 def test_label_folders(folder: Path, tmp_path: Path) -> None:
@@ -231,12 +223,9 @@ def test_short_videos_have_no_samples(folder: Path) -> None:
     assert read_numbers(provider.get_data(0)["frames"]) == [*range(9)]
 
 
-def test_ends_of_ranges_are_not_part_of_them(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "list").write_text(
-        f"{folder / 'a.webm'} 0 2 5\n{folder / 'a.webm'} 0 7 9\n{folder / 'a.webm'} 0 8\n"
-    )
-    samples = from_clips(1, file_list=tmp_path / "list", file_list_format="frames")
-    assert [read_numbers(sample[0])[0] for sample in samples] == [2, 3, 4, 7, 8, 8, 9]
+def test_ends_of_ranges_are_not_part_of_them(folder: Path) -> None:
+    samples = from_clips(1, filenames=[folder / "a.webm"] * 4, ranges=[(2, 5), (7, 9), (8, None), (-2, 99)])
+    assert [read_numbers(sample[0])[0] for sample in samples] == [2, 3, 4, 7, 8, 8, 9, 8, 9]
 
 
 @pytest.mark.parametrize("image_type", [types.DALIImageType.BGR, types.DALIImageType.GRAY])
@@ -267,10 +256,8 @@ def test_names(folder: Path, tmp_path: Path) -> None:
     names = ["fährt 走る.webm", "with space.webm", f"{'long' * 50}.webm", "%d:x.webm"]
     for name in names:
         shutil.copy(folder / "b.webm", tmp_path / name)
-    (tmp_path / "list").write_text(
-        "".join(f"{tmp_path / name} {n}\n" for n, name in enumerate(names)), encoding="utf-8"
-    )
-    provider = video_clips(Videos(file_list=tmp_path / "list", index_cache=tmp_path / "i"), 7, path_name="path")
+    videos = Videos([tmp_path / name for name in names], labels=range(4), index_cache=tmp_path / "i")
+    provider = video_clips(videos, 7, path_name="path")
     for number, name in enumerate(names):
         sample = provider.get_data(number)
         assert (sample["path"], sample["label"].tolist()) == (str(tmp_path / name), [number])
@@ -278,7 +265,6 @@ def test_names(folder: Path, tmp_path: Path) -> None:
 
 
 def test_name_that_is_no_utf8(folder: Path, tmp_path: Path) -> None:
-    import os
 
     path = os.fsencode(tmp_path) + b"/\xff\xfe.webm"
     shutil.copy(folder / "b.webm", path)
@@ -333,7 +319,19 @@ class TestRefused:
             ({"filenames": [b"x"]}, "`filenames` must be the path of a file or folder .*, got b'x'"),
             ({"filenames": b"x"}, "`filenames` must be paths of videos, got b'x'"),
             ({"filenames": 3}, "`filenames` must be paths of videos, got 3"),
-            ({"file_list_format": "seconds"}, "`file_list_format` must be one of 'timestamps', 'frames'"),
+            ({"ranges": [(1.5, 2)]}, "`ranges` must be a whole number, got 1.5"),
+            ({"ranges": [(1,)]}, r"`ranges` must be pairs of numbers of frames, .* got \[\(1,\)\]"),
+            ({"ranges": 3}, "`ranges` must be pairs"),
+            ({"ranges": [(0, 2), (0, 3)]}, "as many `ranges` as videos, got 2 for 1"),
+            ({"ranges": [(5, 2)]}, r"at least one frame, got \(5, 2\) of '.*a.webm', which has 10 frames"),
+            ({"ranges": [(10, None)]}, "at least one frame"),
+            ({"ranges": [(-20, 5)]}, "at least one frame"),
+            ({"ranges": [(3, 3)]}, "at least one frame"),
+            (
+                {"filenames": None, "file_root": "x", "ranges": [(0, 1)]},
+                "`ranges` go with `filenames`, got `file_root`",
+            ),
+            ({"filenames": None, "file_root": "x", "labels": [1]}, "with `file_root`, folders are labels"),
             ({"num_decoder_threads": 0}, "`num_decoder_threads` must be"),
             ({"num_batch_threads": 0}, "`num_batch_threads` must be"),
             ({"max_open_decoders": 0}, "`max_open_decoders` must be"),
@@ -344,70 +342,21 @@ class TestRefused:
         with pytest.raises(SettingError, match=rule):
             video_provider(**{"filenames": folder / "a.webm", "sequence_length": 2, **arguments})
 
-    @pytest.mark.parametrize(
-        ("line", "rule"),
-        [
-            ("{a}", "line 3 of '.*list' must be `path label "),
-            ("{a} x", "line 3 of '.*list' must be `path label "),
-            ("7", "line 3 of '.*list' must be `path label "),
-            ("{a} -1", "The label on line 3 .* must be a whole number from 0"),
-            ("{a} 1.5", "The label on line 3"),
-            ("{a}\0 1", "line 3 .* must be `path label"),
-            ("{a} 1 2.5 4", "The range on line 3 .* must be whole numbers of frames"),
-            (
-                "{a} 1 5 2",
-                r"at least one frame, but line 3 of '.*list' has 5 to 2 frames of '.*a.webm', which is from",
-            ),
-            (
-                "{a} 1 10",
-                "line 3 of .* has 10 frames of .* from frame 10 to before frame 10. The video has 10 frames",
-            ),
-            ("{a} 1 -20 5", "line 3 of"),
-            ("{a} 1 3 3", "line 3 of"),
-            ("{a} 1 0 0.1 5", "1 0' does not exist|No such file"),
-        ],
-    )
-    def test_line(self, folder: Path, tmp_path: Path, line: str, rule: str) -> None:
-        a = folder / "a.webm"
-        (tmp_path / "list").write_text(f"{a} 0\n\n{line.format(a=a)}\n")
-        file_format = "timestamps" if "0.1" in line else "frames"
-        with pytest.raises((SettingError, FileError), match=rule):
-            video_clips(Videos(file_list=tmp_path / "list", file_list_format=file_format), 1)
-
-    def test_times(self, folder: Path, tmp_path: Path) -> None:
-        (tmp_path / "list").write_text(f"{folder / 'a.webm'} 0 0.5 0.6\n")
-        with pytest.raises(SettingError, match=r"line 1 .* has 0.5 to 0.6 s of .* 10 frames, at 0 to 0.36 s"):
-            video_clips(Videos(file_list=tmp_path / "list"), 1)
-        (tmp_path / "list").write_text(f"{folder / 'a.webm'} 0 -0.5\n")
-        with pytest.raises(SettingError, match="times of at least 0 s"):
-            video_clips(Videos(file_list=tmp_path / "list"), 1)
-
-    def test_lists(self, tmp_path: Path) -> None:
-        with pytest.raises(FileError, match=r"Cannot read the list of videos '.*none': No such file") as caught:
-            video_clips(Videos(file_list=tmp_path / "none"), 1)
-        assert isinstance(caught.value, FileNotFoundError)
-        os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(FileError, match=r"list of videos '.*pipe': it is no regular file"):
-            video_clips(Videos(file_list=tmp_path / "pipe"), 1)
-        (tmp_path / "list").write_text("\n \n")
-        with pytest.raises(SettingError, match=r"The list of videos '.*list' is empty"):
-            video_clips(Videos(file_list=tmp_path / "list"), 1)
-
     def test_roots(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(FileError, match="none"):
             video_clips(Videos(file_root=tmp_path / "none"), 1)
         with pytest.raises(SettingError):
             video_clips(Videos(file_root=tmp_path), 1)
 
-    @pytest.mark.parametrize("argument", ["filenames", "file_root", "file_list"])
+    @pytest.mark.parametrize("argument", ["filenames", "file_root"])
     def test_urls_of_unknown_stores(self, argument: str) -> None:
-        with pytest.raises(FileError, match=r"'none://drives/a?' cannot be opened: Protocol not known: none"):
+        with pytest.raises(FileError, match=r"'none://drives/a?' cannot be read: Protocol not known: none"):
             video_provider(**{argument: "none://drives/a", "sequence_length": 1})
 
     def test_folders_and_patterns(self, tmp_path: Path) -> None:
         (tmp_path / "notes.txt").touch()
         with pytest.raises(
-            SettingError, match=r"no video in the folder '.*': no name in it matches `file_filters`"
+            SettingError, match=r"no video in the folder '.*': no name in it ends as one of a video"
         ):
             video_clips(tmp_path, 1)
         with pytest.raises(FileNotFoundError, match=r"No file matches the pattern '.*/\*.mp4'\."):

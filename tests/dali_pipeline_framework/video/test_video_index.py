@@ -48,17 +48,15 @@ def test_facts(video: Callable[[str], Path]) -> None:
     assert index.codec_name == "h264"
     assert index.average_rate == 25
     assert index.time_base == Fraction(1, 12800)
-    assert np.flatnonzero(index.is_key_frame).tolist() == [0, 12, 24, 36]
+    assert index.pts.searchsorted(index.key_pts).tolist() == [0, 12, 24, 36]
     np.testing.assert_allclose(index.times_s, np.arange(40) / 25)
-    assert index.duration_s == pytest.approx(1.6)
     assert index.key_before(23) == 12 * 512
     assert index.num_reordered == 2
-    assert index_video(video("mjpeg.avi")).is_key_frame.all()
+    assert len(index_video(video("mjpeg.avi")).key_pts) == 40
     assert [index_video(video(kind)).hides_frames for kind in ("h264_b.mp4", "h264_interlaced.mp4")] == [
         False,
         True,
     ]
-    assert index_video(video("one_frame.webm")).duration_s == pytest.approx(1 / 25)
 
 
 def test_times_begin_with_the_first_frame(tmp_path: Path) -> None:
@@ -94,7 +92,7 @@ def encoded(source: Path, path: Path) -> None:
     [
         ("h264_b.avi", r"the container \(avi\) does not keep the times of frames of h264", encoded),
         ("h264.h264", r"the container \(h264\) does not keep the times of frames of h264", encoded),
-        ("h264_fields.ts", "each of its packets is a field, half of a frame", encoded),
+        ("h264_fields.ts", "it is interlaced, so that a packet may be half of a frame", encoded),
         ("mpeg1.mpg", r"the container \(mpeg\) does not keep the times of frames of mpeg1video", copied),
     ],
 )
@@ -242,7 +240,7 @@ class TestIncomplete:
             ("a.mkv", "libx264", {}, ""),
             ("a.avi", "mjpeg", {}, " of 40"),
             ("a.mp4", "libx264", {"movflags": "faststart"}, " of 40"),
-            ("b.mp4", "libx264", {"movflags": "frag_keyframe+empty_moov"}, ""),
+            ("b.mp4", "libx264", {"movflags": "frag_keyframe+empty_moov"}, r" of \d+"),
         ],
     )
     def test_tells_after_which_frame(
@@ -257,18 +255,17 @@ class TestIncomplete:
             except av.error.InvalidDataError:
                 pass
         assert 15 < readable < 40
-        num_missing = (tmp_path / name).stat().st_size - path.stat().st_size if name != "b.mp4" else r"\d+"
         with pytest.raises(
             VideoError,
-            match=rf"cut_{name}' is incomplete \({num_missing} bytes are missing at its end\): it breaks off "
-            rf"after {readable}{of_all} frames, up to {(readable - 1) / 25:.3f} s",
+            match=rf"cut_{name}' is incomplete: it breaks off after {readable}{of_all} frames, "
+            rf"up to {(readable - 1) / 25:.3f} s",
         ):
             index_video(path)
 
     def test_without_its_tables(self, tmp_path: Path) -> None:
         path = self.cut(make_video(tmp_path / "a.mp4", 40, "libx264"), 0.6)
         with pytest.raises(
-            VideoError, match=r"Cannot open .*cut_a.mp4' as a video: .*\d+ bytes are missing at its end"
+            VideoError, match=r"Cannot open .*cut_a.mp4' as a video: .* Is it a video, and complete"
         ):
             index_video(path)
 

@@ -671,7 +671,7 @@ class TestBadVideos:
 
     def test_that_dali_cannot_decode(self, video_of: Any) -> None:
         decoder = SequenceDecoder(SequenceSettings("partial", types.RGB, 5, 0, 1), 3, None)
-        with pytest.raises(VideoError, match="DALI cannot decode the video the text after 0 frames"):
+        with pytest.raises(VideoError, match="DALI cannot decode the video the text after 0 of its 5 frames"):
             next(decoder.by_dali(FedVideo(0, b"no video" * 100, "the text", make_index(video_of(5)))))
 
 

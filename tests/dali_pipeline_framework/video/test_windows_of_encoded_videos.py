@@ -22,7 +22,7 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.testing import check_provider
-from accvlab.dali_pipeline_framework.video.encoded_clips import decoded_clip
+from accvlab.dali_pipeline_framework.video.decoded_clips import decoded_clip
 
 OFFSETS = [-0.2, -0.04, 0.04]  # of frames each 0.04 s
 

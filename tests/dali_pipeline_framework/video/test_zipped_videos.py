@@ -102,8 +102,9 @@ def test_what_cannot_be_read_is_named(archive: Path, server: FileServer, place: 
         return str(failed.value)
 
     assert refusal("small/monday.mp4") == (
-        f"The video 'zip://small/monday.mp4::{root}' is compressed in its ZIP file, so that no part of it can be "
-        "read by itself. Unpack it, or pack it without compression (zip -0): that makes a video hardly larger."
+        f"The file 'zip://small/monday.mp4::{root}' cannot be read: it is compressed in its ZIP file, so that no "
+        "part of it can be read by itself. Unpack it, or pack it without compression (zip -0): that makes a video "
+        "hardly larger."
     )
     missing = refusal("clips/mondy.mp4")
     assert missing == f"The file 'zip://clips/mondy.mp4::{root}' cannot be read: there is none."

@@ -6,7 +6,6 @@ import io
 import itertools
 import json
 import pickle
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +27,7 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError, Vide
 from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, ImageMeanStdDevNormalizer
 from accvlab.dali_pipeline_framework.providers import Storage, Windows
 from accvlab.dali_pipeline_framework.testing import check_provider
-from accvlab.dali_pipeline_framework.video.encoded_clips import decoded_clip
+from accvlab.dali_pipeline_framework.video.decoded_clips import decoded_clip
 from accvlab.driving_data.datasets import LeRobotProvider
 from accvlab.driving_data.viewing import scene_view, show
 
@@ -272,7 +271,7 @@ def test_a_remote_window_takes_one_request_per_camera(
         with capsys.disabled():
             print(f"\n{version}, {'ZIP' if is_packed else 'files'}, {images}: {per_clip}")
         methods = [method for method, _ in server.requests]
-        assert methods.count("HEAD") == (6 if version == "v2.1" else 4)  # one for the version of each video
+        assert "HEAD" not in methods  # the versions of the videos were requested a moment before
         # The start of these videos of 0.3 MB is read again; that of larger ones is kept with their indices.
         assert methods.count("GET") <= (6 if version == "v2.1" else 10)
         assert server.num_bytes < 6 * (4 * 40_000 + (1 << 17))
@@ -327,8 +326,8 @@ def test_an_encoded_video_that_is_bad_names_camera_episode_and_time(tmp_path: Pa
         Windows(provider, {REAR: [0, 0.04]}, unit="s", edges="repeat").get_data(4)
     assert str(failed.value) == (
         f"'{REAR}' of episode 1, frame 0, at 0.000 s: Cannot open '{bad}' as a video: Invalid data found when "
-        "processing input. Is it a video? Copy the file again, or leave the episode (`episodes`) or the camera "
-        "(`fields`) out."
+        "processing input. Is it a video, and complete? Copy the file again, or leave the episode (`episodes`) or "
+        "the camera (`fields`) out."
     )
     settings: dict[str, Any] = {"num_workers": 0, "faults": "skip", "output_type": "numpy"}
     steps = [VideoDecoder(name) for name in (FEATURE, REAR)]
@@ -1076,8 +1075,8 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
         _edited(VIDEO, lambda content: content[: len(content) // 2]),
         IN_FRONT.format(
             FIRST,
-            "Cannot open {video} as a video: Invalid data found when processing input. N bytes are missing at its "
-            "end",
+            "Cannot open {video} as a video: Invalid data found when processing input. Is it a video, and "
+            "complete?",
         ),
     ),
     "fewer frames than rows": (
@@ -1184,7 +1183,7 @@ def test_what_is_wrong_is_named(
 
     with pytest.raises((FileError, VideoError)) as failed:
         read()
-    assert re.sub(r"\d+ bytes are missing", "N bytes are missing", str(failed.value)) == expected.format(**names)
+    assert str(failed.value) == expected.format(**names).replace("?.", "?")
 
 
 @pytest.mark.parametrize("place", ["folder", "zip", "url"])

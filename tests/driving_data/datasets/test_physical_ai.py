@@ -468,7 +468,7 @@ class TestErrors:
     def test_a_truncated_archive_is_named(self, copied):
         path = copied / f"camera/{FRONT}/{FRONT}.chunk_0000.zip"
         path.write_bytes(path.read_bytes()[:-500])
-        self.refused(copied, f"ROOT/camera/{FRONT}/{FRONT}.chunk_0000.zip' cannot be opened")
+        self.refused(copied, f"ROOT/camera/{FRONT}/{FRONT}.chunk_0000.zip' cannot be read")
         self.refused(copied, "It is no ZIP file, or cut short; copy it again")
 
     def test_times_outside_of_the_motion_are_named(self, published):

@@ -20,7 +20,7 @@ from ...operators.encoded_videos import rgb_of_bt601, video_decoded_in_graph, wh
 from ...providers.frame_counts import count_frames
 from ...sample_data import FieldPath, LeafFormat, SampleDataGroup, formats
 from ...sample_data.names import Name
-from ...video.encoded_clips import decoded_clip, size_of_clip
+from ...video.decoded_clips import decoded_clip, size_of_clip
 from ...video.frame_converter import Colors
 from ..array_step import FieldUse
 from ..field_steps import PixelStep

@@ -29,7 +29,6 @@ _T = TypeVar("_T")
 _VERSION = 2
 _HEADER = "header.json"
 _WRITTEN = re.compile(r".+\.[0-9a-f]{8}\.npy|\..+\.part")
-_LOGGED_AFTER_S = 2.0
 _MOST_S = 3600.0  # a process that hangs with the lock must not stop the others
 
 _logger = logging.getLogger(__name__)
@@ -221,13 +220,9 @@ def locked(path: str) -> Iterator[bool]:
     Yields whether the lock is held.
     """
     parent, name = os.path.split(path)
-    lock = FileLock(f"{parent}/.{name}.lock")
+    lock = FileLock(f"{parent}/.{name}.lock", timeout=_MOST_S)
     try:
-        try:
-            lock.acquire(timeout=_LOGGED_AFTER_S)
-        except Timeout:
-            _logger.info("Waiting for another process, which makes %s.", path)
-            lock.acquire(timeout=_MOST_S)
+        lock.acquire()
     except Timeout:
         _logger.warning("%s is made although another process has been making it for an hour.", path)
     except (OSError, NotImplementedError):

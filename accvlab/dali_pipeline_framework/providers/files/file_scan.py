@@ -5,52 +5,37 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
-import operator
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, SupportsIndex
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
 from ...checks import elements, index_in, setting_error, shown, whole_number
-from ...draws.keyed_draws import Int64Array
 from ...errors import SettingError
 from .storage import Storage, StoragePath, checked_path
 
-UInt8Array = npt.NDArray[np.uint8]
+_LARGEST_LABEL = 2**31 - 1
+
 LabelArray = npt.NDArray[np.int32]
 FileName = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
-_CHUNK = 1 << 20
 
-
-def _read_only(values: npt.NDArray[np.generic] | None) -> Any:
-    if values is None:
-        return None
-    view = values.view()
-    view.flags.writeable = False
-    return view
-
-
-@attrs.define(eq=False, repr=False)
 class FileTable:
-    """An immutable list of names, each with a whole number as label if wanted.
+    """A list of names, to which more can be added, each with a whole number as label if wanted.
 
     All names are in one buffer, one after the other::
 
         names    | a . j p g b b . j p g          |  (num_bytes,) uint8
         offsets  | 0         5           11       |  (N + 1,) int64
-        labels   |     0           1              |  (N,) int32, or None
+        labels   |     0           1              |  (N,) int32, or empty
 
     So a name costs its bytes and eight more, and a table is a few arrays instead of many Python objects. Names
     are bytes as the file system has them (``os.fsencode``), so a table can hold all of them.
 
     Attributes:
-        labels: ``(N,)`` int32, read-only; None in a table without labels.
         notes: Further values by name.
 
     Example:
@@ -61,10 +46,10 @@ class FileTable:
         FileTable(2 names, labels in [0, 1])
     """
 
-    _names: UInt8Array = attrs.field(converter=_read_only)
-    _offsets: Int64Array = attrs.field(converter=_read_only)
-    labels: LabelArray | None = attrs.field(default=None, converter=_read_only)
-    notes: Mapping[str, Any] = attrs.field(factory=dict)
+    def __init__(self) -> None:
+        """Start without names."""
+        self._names, self._offsets, self._labels = bytearray(), array("q", [0]), array("i")
+        self.notes: dict[str, Any] = {}
 
     @classmethod
     def from_names(cls, names: Iterable[FileName], labels: Iterable[SupportsIndex] | None = None) -> FileTable:
@@ -78,56 +63,14 @@ class FileTable:
             SettingError: There are more names than labels or the reverse, a name is not valid, or a label is not
                 a whole number of at most 32 bits.
         """
-        builder = FileTableBuilder()
-        rest = iter(() if labels is None else labels)
+        table, rest = cls(), iter(() if labels is None else labels)
         for name in names:
-            builder.add(name, next(rest, None))
-        has_too_few = labels is not None and len(builder) != len(builder.labels)
+            table.add(name, next(rest, None))
+        has_too_few = labels is not None and len(table) != len(table._labels)
         if has_too_few or next(rest, None) is not None:
-            counts = f"{len(builder)} name(s) and {'fewer' if has_too_few else 'more'} labels"
+            counts = f"{len(table)} name(s) and {'fewer' if has_too_few else 'more'} labels"
             raise SettingError(f"There must be one label for each name, got {counts}.")
-        return builder.finish()
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
-
-    def name(self, index: SupportsIndex) -> str:
-        """Get a name as text (``os.fsdecode``); an IndexError for other indices, also for negative ones."""
-        number = index_in(index, "index", len(self))
-        return os.fsdecode(self._names[self._offsets[number] : self._offsets[number + 1]].tobytes())
-
-    def label(self, index: SupportsIndex) -> int:
-        """Get a label, as `name` does. A `SettingError` where the table has no labels."""
-        if self.labels is None:
-            raise SettingError("The table has no labels: make it with `labels`.")
-        return int(self.labels[index_in(index, "index", len(self))])
-
-    def __iter__(self) -> Iterator[str]:
-        for first in range(0, len(self), _CHUNK >> 4):
-            edges = self._offsets[first : first + (_CHUNK >> 4) + 1].tolist()
-            chunk = self._names[edges[0] : edges[-1]].tobytes()
-            for start, end in itertools.pairwise(edges):
-                yield os.fsdecode(chunk[start - edges[0] : end - edges[0]])
-
-    def __repr__(self) -> str:
-        count = f"{len(self)} name{'' if len(self) == 1 else 's'}"
-        labels = ""
-        if self.labels is not None and len(self):
-            labels = f", labels in [{self.labels.min()}, {self.labels.max()}]"
-        return f"FileTable({count}{labels})"
-
-
-class FileTableBuilder:
-    """Builds a table of names that are given one by one; keeps only their bytes."""
-
-    def __init__(self) -> None:
-        """Start without names."""
-        self._names = bytearray()
-        self._offsets = array("q", [0])
-        self.labels = array("i")
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
+        return table
 
     def add(self, name: FileName, label: SupportsIndex | None = None) -> None:
         """Append a name, and its label: a whole number of at most 32 bits."""
@@ -137,19 +80,41 @@ class FileTableBuilder:
             rule = f"Name {len(self)} must be a str, bytes or a path"
             raise SettingError(f"{rule}, got {name!r}: {error}.") from error
         if label is not None:
-            try:
-                self.labels.append(operator.index(label))
-            except (TypeError, OverflowError) as error:
-                rule = f"Label {len(self.labels)} must be a whole number of at most 32 bits"
-                raise SettingError(f"{rule}, got {label!r}.") from error
+            most = _LARGEST_LABEL
+            self._labels.append(whole_number(label, "labels", at_least=-most - 1, at_most=most))
         self._names += encoded
         self._offsets.append(len(self._names))
 
-    def finish(self, notes: Mapping[str, Any] | None = None) -> FileTable:
-        """Make the table, without a copy of the names. No name can be added afterwards."""
-        names, offsets = np.frombuffer(self._names, np.uint8), np.frombuffer(self._offsets, np.int64)
-        labels = np.frombuffer(self.labels, np.int32) if self.labels else None
-        return FileTable(names, offsets, labels, dict(notes or {}))
+    @property
+    def labels(self) -> LabelArray | None:
+        """``(N,)`` int32, read-only; None in a table without labels."""
+        if not self._labels:
+            return None
+        labels = np.frombuffer(self._labels, np.int32)
+        labels.flags.writeable = False
+        return labels
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def name(self, index: SupportsIndex) -> str:
+        """Get a name as text (``os.fsdecode``); an IndexError for other indices, also for negative ones."""
+        number = index_in(index, "index", len(self))
+        return os.fsdecode(bytes(self._names[self._offsets[number] : self._offsets[number + 1]]))
+
+    def label(self, index: SupportsIndex) -> int:
+        """Get a label, as `name` does. A `SettingError` where the table has no labels."""
+        if not self._labels:
+            raise SettingError("The table has no labels: make it with `labels`.")
+        return self._labels[index_in(index, "index", len(self))]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.name, range(len(self)))
+
+    def __repr__(self) -> str:
+        count = f"{len(self)} name{'' if len(self) == 1 else 's'}"
+        labels = f", labels in [{min(self._labels)}, {max(self._labels)}]" if self._labels else ""
+        return f"FileTable({count}{labels})"
 
 
 _FNM_CASEFOLD = 1 << 4
@@ -178,40 +143,31 @@ class NameFilter:
             case_sensitive: Whether the case of letters counts.
             argument: Name of the argument that they come from, for messages.
         """
-        is_unordered = isinstance(patterns, set | frozenset | dict)
-        given = [patterns] if isinstance(patterns, str) else elements([*patterns] if is_unordered else patterns)
+        given = [patterns] if isinstance(patterns, str) else elements(patterns)
         if given == []:
             raise SettingError(f"`{argument}` must have at least one pattern, such as '*', got none.")
+        self._encoded: list[bytes] = []
         for pattern in [patterns] if given is None else given:
-            if given is None or not isinstance(pattern, str) or "\0" in pattern or not _can_name(pattern):
-                raise setting_error(argument, "texts such as '*.jpg'", pattern)
+            try:
+                if not isinstance(pattern, str) or "\0" in pattern:
+                    raise TypeError("no name of a file")
+                self._encoded.append(os.fsencode(pattern))
+            except (TypeError, UnicodeEncodeError) as error:
+                raise setting_error(argument, "texts such as '*.jpg'", pattern) from error
         self.patterns: Final[tuple[str, ...]] = tuple(given or ())
-        self._case_sensitive = bool(case_sensitive)
+        self._flags = 0 if case_sensitive else _FNM_CASEFOLD
         # Most patterns are suffixes: `endswith` checks all of these at once.
-        fold = (lambda text: text) if self._case_sensitive else str.lower
-        self._suffixes = tuple(fold(pattern[1:]) for pattern in self.patterns if _is_suffix(pattern))
-        self._encoded = [os.fsencode(pattern) for pattern in self.patterns]
-        self._others = [os.fsencode(pattern) for pattern in self.patterns if not _is_suffix(pattern)]
+        self._suffixes = tuple(self._folded(pattern[1:]) for pattern in self.patterns if _is_suffix(pattern))
+
+    def _folded(self, text: str) -> str:
+        return text.lower() if self._flags else text
 
     def matches(self, name: str) -> bool:
         """Whether a name matches at least one of the patterns."""
-        is_ascii = name.isascii()
-        if is_ascii and (name if self._case_sensitive else name.lower()).endswith(self._suffixes):
+        if name.isascii() and self._folded(name).endswith(self._suffixes):
             return True
-        patterns = self._others if is_ascii else self._encoded
-        if not patterns:
-            return False
         match, encoded = _fnmatch(), os.fsencode(name)
-        flags = 0 if self._case_sensitive else _FNM_CASEFOLD
-        return any(match(pattern, encoded, flags) == 0 for pattern in patterns)
-
-
-def _can_name(text: str) -> bool:
-    """Whether the name of a file can have these characters."""
-    try:
-        return bool(os.fsencode(text)) or not text
-    except UnicodeEncodeError:  # half of a pair of surrogates
-        return False
+        return any(match(pattern, encoded, self._flags) == 0 for pattern in self._encoded)
 
 
 def _is_suffix(pattern: str) -> bool:
@@ -231,8 +187,6 @@ DEFAULT_FILE_FILTERS: tuple[str, ...] = (
     "*.flac", "*.ogg", "*.wav",
 )  # fmt: skip
 """Default patterns of the files that are listed, as in DALI 2.4."""
-
-_LARGEST_LABEL = 2**31 - 1
 
 
 def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameFilter | None = None) -> FileTable:
@@ -262,7 +216,7 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
         FileError: A folder cannot be read, or a link in the root leads nowhere.
         SettingError: No file matches.
     """
-    builder = FileTableBuilder()
+    table = FileTable()
     folders = [name for name, is_folder in storage.list_folder() if is_folder]
     classes = [name for name in folders if folder_filter is None or folder_filter.matches(name)]
     classes.sort(key=os.fsencode)
@@ -278,14 +232,15 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
         start = os.fsencode(folder) + b"/"
         names.sort(reverse=True)
         while names:  # popped, so that the names are not held twice
-            builder.add(start + names.pop(), label)
-    if not len(builder):
+            table.add(start + names.pop(), label)
+    if not len(table):
         raise SettingError(
             f"No file is found in {storage.shown()}: it must have a folder for each label, with the files in it. "
             f"It has {len(folders)} folder(s), {len(classes)} of them matching `dir_filters`, with {num_seen} "
             f"file(s) in them, none of which matches `file_filters`: {', '.join(file_filter.patterns)}."
         )
-    return builder.finish({"classes": classes})
+    table.notes["classes"] = classes
+    return table
 
 
 def read_list_file(storage: Storage, list_name: str) -> FileTable:
@@ -309,7 +264,7 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
         FileError: The list cannot be read.
         SettingError: A line is not as described, with its number, or there is none.
     """
-    builder = FileTableBuilder()
+    table = FileTable()
     path = storage.shown(list_name)
     with storage.open_binary(list_name) as lines:
         for number, line in enumerate(lines, start=1):
@@ -324,10 +279,10 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
             if len(parts[1].lstrip(b"0")) > 10 or int(parts[1]) > _LARGEST_LABEL:
                 rule = f"a label must be at most {_LARGEST_LABEL}"
                 raise SettingError(f"{path}, line {number}: {rule}, got {_shown(parts[1])}.")
-            builder.add(parts[0], int(parts[1]))
-    if not len(builder):
+            table.add(parts[0], int(parts[1]))
+    if not len(table):
         raise SettingError(f"The list {path} names no file: it must have one name and label per line.")
-    return builder.finish()
+    return table
 
 
 def list_given_files(
@@ -342,18 +297,10 @@ def list_given_files(
     if labels is None:
         table = FileTable.from_names(names, range(len(names)))
     else:
-        given = labels if isinstance(labels, Iterable) else [labels]
-        table = FileTable.from_names(names, map(_checked_label, given))
+        table = FileTable.from_names(names, labels if isinstance(labels, Iterable) else [labels])
     if not len(table):
         raise SettingError("`files` must name at least one file, got none.")
     return table
-
-
-def _checked_label(label: SupportsIndex) -> int:
-    try:
-        return whole_number(label, "labels", at_least=-_LARGEST_LABEL - 1, at_most=_LARGEST_LABEL)
-    except SettingError as error:
-        raise setting_error("labels", "whole numbers in [-2**31, 2**31 - 1]", label) from error
 
 
 def _shown(text: bytes) -> str:

@@ -8,7 +8,6 @@ import io
 import struct
 import tarfile
 import time
-import weakref
 import zipfile
 from collections.abc import Mapping
 from typing import Any, Final
@@ -177,7 +176,9 @@ def _written_again(name: str, place: int) -> ChangedFileError:
     )
 
 
-_files: weakref.WeakValueDictionary[tuple[FileSystem, str], RemoteFile] = weakref.WeakValueDictionary()
+_MOST_CHECKED: Final = 4096
+_checked: dict[tuple[int, str], tuple[tuple[int | None, str], float]] = {}
+"""Version of each file that is known and was opened last by this process, and the time of that."""
 
 
 @attrs.frozen(eq=False)
@@ -212,20 +213,29 @@ class RemoteFile(io.RawIOBase):
         """Request its size and version.
 
         Raises:
-            UnsupportedOperation: The store does not say how long it is.
+            UnsupportedOperation: The store does not say how long it is, or it is compressed in its archive.
             ChangedFileError: Its archive was written again after its list of members was read.
         """
         super().__init__()
         self._file, self._reading = (file_system, path), reading
+        archive = getattr(file_system, "zip", None)
+        if isinstance(archive, zipfile.ZipFile) and not _is_stored(archive.getinfo(path)):
+            raise io.UnsupportedOperation(
+                "it is compressed in its ZIP file, so that no part of it can be read by itself. Unpack it, or "
+                "pack it without compression (zip -0): that makes a video hardly larger"
+            )
         self.version: tuple[int | None, str]
-        self._checked_s: float
-        other = _files.get(self._file)  # that is open, so that it is checked from time to time
-        is_same = known is not None and other is not None and other.version == known.version and not other.closed
-        if other is not None and is_same and time.monotonic() < other._checked_s + CHECK_EACH_S:
-            self.version, self._checked_s = other.version, other._checked_s
+        key = hash(file_system), path
+        version, self._checked_s = _checked.get(key, (None, 0.0))
+        is_recent = time.monotonic() < self._checked_s + CHECK_EACH_S
+        if known is not None and version == known.version and is_recent:
+            self.version = known.version  # it is open, or was a moment ago
         else:
             self.version, self._checked_s = reading(lambda: version_of(file_system, path)), time.monotonic()
-            _files[self._file] = self
+        if known is not None:
+            if len(_checked) >= _MOST_CHECKED:
+                _checked.clear()
+            _checked[key] = self.version, self._checked_s
         if self.version[0] is None:
             raise io.UnsupportedOperation(
                 "its store does not say how long it is, so that no parts of it can be read"
@@ -249,13 +259,6 @@ class RemoteFile(io.RawIOBase):
         blocks = dict(self._kept)
         is_little = sum(map(len, blocks.values())) <= self._size // 2
         return KnownFile(self.version, self._start, blocks if is_little else {})
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether it is a compressed member of a ZIP file."""
-        file_system, path = self._file
-        archive = getattr(file_system, "zip", None)
-        return isinstance(archive, zipfile.ZipFile) and not _is_stored(archive.getinfo(path))
 
     def readable(self) -> bool:
         """Return True."""

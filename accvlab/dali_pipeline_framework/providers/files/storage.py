@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ...checks import setting_error
 from ...errors import FileError, MissingPackageError, SettingError, error_that_is_also, file_error
 from ...errors import reason_of as reason_of
-from ...limits.file_limits import LfsPointerError, opened_file
+from ...limits.file_limits import opened_file
 from ...url_secrets import cleaned, repr_without_secrets
 from .remote_file import KnownFile, RemoteFile, make_safe, read_file, version_of
 from .remote_reading import FileSystem, RemoteReading, StorageOptions
@@ -33,7 +33,7 @@ StoragePath = str | os.PathLike[str]
 _READING = RemoteReading()
 
 _ZIP = "zip://"
-_ARCHIVES = (_ZIP, "tar://")
+_ARCHIVES = ("zip", "tar")
 _MOST_OPENED = 16
 _PART = ".part"  # end of the name of a file that is being written
 _LONGEST_WRITING_S = 3600.0
@@ -90,7 +90,7 @@ class Storage:
             _needed_fsspec(self.root)
         else:
             self.root = os.path.expanduser(self.root)
-        self._opened: dict[str, tuple[int, FileSystem, str]] = {}  # by URL: process, file system, path within it
+        self._archives: dict[tuple[str, str], tuple[int, FileSystem]] = {}  # with the process that opened each
 
     @property
     def _reading(self) -> RemoteReading:
@@ -219,29 +219,23 @@ class Storage:
     def _located(self, name: str) -> tuple[FileSystem, str]:
         """Get the file system that has the name, and the path of the name in it."""
         url = self.path(name)
-        if self.is_remote and (not name or url == joined_url(self.root, name)):
-            folder = self.root
-        elif url.startswith(_ZIP) and "::" in url:  # its list of members is kept
-            inner, _, archive = url.removeprefix(_ZIP).partition("::")
-            folder, name = f"{_ZIP}::{archive}", inner
-        else:
-            return self._open(url)
-        file_system, root = self._open_once(folder)
-        return file_system, f"{root.rstrip('/')}/{name}" if name and root else root or name
-
-    def _open_once(self, url: str) -> tuple[FileSystem, str]:
-        process, file_system, path = self._opened.get(url, (0, None, ""))
-        if process != os.getpid():
-            file_system, path = self._open(url)
-            if len(self._opened) >= _MOST_OPENED:
-                self._opened = {}
-            self._opened[url] = os.getpid(), file_system, path
-        return file_system, path
-
-    def _open(self, url: str) -> tuple[FileSystem, str]:
-        if "::" not in url:
+        protocol, _, rest = url.partition("://")
+        inner, link, archive = rest.partition("::")
+        if protocol not in _ARCHIVES or "fo" in self._options:
             return _opened(url, self._options)
-        return self._reading(lambda: _opened(url, self._options))  # reads the members of an archive
+        if not link:
+            examples = f"'{protocol}://::{rest}', or with a folder in it '{protocol}://train::{rest}'"
+            raise FileError(f"An archive is named after '::', as in {examples}.")
+        process, file_system = self._archives.get((protocol, archive), (0, None))
+        if process != os.getpid():
+            if not is_url(archive):
+                open_regular_file(archive).close()  # raises why it cannot be
+            empty = f"{protocol}://::{archive}"
+            file_system, _ = self._reading(lambda: _opened(empty, self._options))  # reads the list of members
+            make_safe(file_system)
+            self._archives = {} if len(self._archives) >= _MOST_OPENED else self._archives
+            self._archives[protocol, archive] = os.getpid(), file_system
+        return file_system, inner.strip("/")
 
     @contextlib.contextmanager
     def _refusing(self, what: str, name: str) -> Iterator[None]:
@@ -255,13 +249,15 @@ class Storage:
         if isinstance(error, FileError | SettingError):
             raise error
         if isinstance(error, ImportError):  # e.g. of a compression
-            reason = f"{str(error).rstrip('.')}. Install it with pip."
+            reason = f"{str(error).rstrip('.')}. Install it with pip, for HTTP 'fsspec[http]', for S3 s3fs."
             raise MissingPackageError(f"{what} {self.shown(name)} cannot be read: {reason}") from error
         path = self.path(name)
         reason = reason_of(error)
         if isinstance(error, FileNotFoundError):  # fsspec's own text is only the path
             is_link = not self._is_url(name) and os.path.islink(path)
             reason = "it is a link that leads nowhere" if is_link else "there is none"
+        if isinstance(error, zipfile.BadZipFile):
+            reason = f"{reason}. It is no ZIP file, or cut short; copy it again"
         refused = error_that_is_also(FileError, [error], f"{what} {self.shown(name)} cannot be read: {reason}.")
         try:
             raise refused from error
@@ -269,14 +265,11 @@ class Storage:
             refused.__context__ = error  # instead of the error as it was before it was cleaned
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_opened": {}}
+        return {**self.__dict__, "_archives": {}}
 
     def __eq__(self, other: object) -> bool:
         """Whether both are the same folder with the same options."""
-        if not isinstance(other, Storage):
-            return NotImplemented
-        own, others = (self.root, self._options), (other.root, other._options)
-        return own == others and self._reading == other._reading
+        return isinstance(other, Storage) and self.__getstate__() == other.__getstate__()
 
     def __hash__(self) -> int:
         return hash(self.root)
@@ -301,7 +294,7 @@ def members_url(path: str) -> str:
     """
     place, query, rest = path.partition("?") if is_url(path) else (path, "", "")
     found = _ZIP_FOLDER.search(place)
-    if found is None or "::" in path or path.startswith(_ARCHIVES):
+    if found is None or "::" in path or path.startswith(tuple(f"{protocol}://" for protocol in _ARCHIVES)):
         return path
     archive, member = place[: found.end()], place[found.end() + 1 :]
     if not is_url(archive):
@@ -475,32 +468,6 @@ def _of_links(url: str, options: StorageOptions) -> StorageOptions:
     return {protocols[-1]: options}
 
 
-def _opened(root: str, options: StorageOptions) -> tuple[FileSystem, str]:
-    fsspec = _needed_fsspec(root)
-    try:
-        file_system, path = fsspec.core.url_to_fs(root, **_of_links(root, options))
-        make_safe(file_system)
-    except ImportError as error:  # of what fsspec needs for this protocol
-        raise MissingPackageError(
-            f"{repr_without_secrets(root)} cannot be opened: {str(error).rstrip('.')}. Install what its "
-            f"protocol needs, for HTTP: pip install 'fsspec[http]', for S3: "
-            f"pip install s3fs."
-        ) from error
-    except Exception as error:
-        archive = root.rpartition("::")[2]
-        if not is_url(archive) and os.path.isfile(archive):
-            try:
-                open_regular_file(archive).close()
-            except LfsPointerError as pointer:
-                raise file_error(f"{root!r} cannot be opened", pointer) from pointer
-        message = f"{repr_without_secrets(root)} cannot be opened: {str(error).rstrip('.')}."
-        if isinstance(error, zipfile.BadZipFile):
-            message += " It is no ZIP file, or cut short; copy it again."
-        if root.startswith(_ARCHIVES) and "::" not in root:
-            protocol, _, rest = root.partition("://")
-            message += (
-                f" An archive is named after '::', as in '{protocol}://::{rest or 'all.zip'}', or with a folder "
-                f"in it '{protocol}://train::{rest or 'all.zip'}'."
-            )
-        raise error_that_is_also(FileError, [error], message) from error
-    return file_system, path
+def _opened(url: str, options: StorageOptions) -> tuple[FileSystem, str]:
+    found: tuple[FileSystem, str] = _needed_fsspec(url).core.url_to_fs(url, **_of_links(url, options))
+    return found

@@ -7,7 +7,6 @@ import logging
 import os
 from array import array
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Literal, TypeAlias
 
 import attrs
@@ -20,7 +19,7 @@ from ...errors import SettingError
 from ...sample_data.conversion import FieldValue, encoded
 from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import repr_without_secrets
-from ..files.file_scan import FileTable, FileTableBuilder
+from ..files.file_scan import FileTable
 from ..files.remote_reading import StorageOptions
 from ..files.storage import Storage, StoragePath, as_utf8
 from . import camera_rigs as rigs
@@ -96,17 +95,10 @@ class FrameFolders(rigs.CameraRig):
     storage_options: StorageOptions | None = attrs.field(default=None, kw_only=True, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        rigs.TimestampParser(self.timestamp)
+        rigs.timestamp_reader(self.timestamp)
         rigs.CameraRig.__attrs_post_init__(self)
         if (self.tolerance_s is not None or self.reference_camera is not None) and self.align != "time":
             raise SettingError("`tolerance_s` and `reference_camera` are for `align='time'`; names match or not.")
-
-    @property
-    def tolerance(self) -> Fraction | None:
-        """The tolerance in units of the time stamps."""
-        if self.tolerance_s is None:
-            return None
-        return rigs.exact(self.tolerance_s) / rigs.exact(self.timestamp_unit_s)
 
 
 def frame_folders(source: FrameFolders | StoragePath) -> FrameFolders:
@@ -144,7 +136,6 @@ class FrameIndex:
         numbers: ``(N,)``, number of each frame in its recording, counting points in time that are left out.
         timestamps: ``(N, num_cameras)`` int64 or float64, or None where they are not kept.
         missing: Missing frames of cameras.
-        unused: Number of frames near no point in time, by recording and camera.
     """
 
     storage: Storage
@@ -155,46 +146,17 @@ class FrameIndex:
     numbers: Int64Array
     timestamps: rigs.TimeArray | None
     missing: tuple[rigs.MissingFrame, ...]
-    unused: dict[tuple[str, str], int]
     _files: FileTable  # the name of frame f of camera c is in row f * num_cameras + c
 
-    @property
-    def num_cameras(self) -> int:
-        """Number of files per frame."""
-        return max(1, len(self.camera_names))
-
-    @property
-    def num_frames(self) -> int:
-        """Number of frames."""
-        return int(self.edges[-1])
-
-    @property
-    def sequence_lengths(self) -> Int64Array:
-        """Number of frames of each sequence: ``(S,)`` int64."""
-        return np.diff(self.edges)
-
-    def path(self, frame: int, camera: int) -> str:
-        """Get the path or URL of a file."""
-        return self.storage.path(self._files.name(frame * self.num_cameras + camera))
-
-    def encoded_path(self, frame: int, camera: int) -> npt.NDArray[np.uint8]:
-        """Get the path or URL of a file as the value of a field."""
-        return encoded(as_utf8(self.path(frame, camera)))
+    def name(self, frame: int, camera: int) -> str:
+        """Get the name of a file in the root."""
+        return self._files.name(frame * max(1, len(self.camera_names)) + camera)
 
     def place(self, frame: int) -> tuple[FieldValue, FieldValue, FieldValue]:
         """Get name and number of the recording of a frame, and its number there."""
         recording = int(self.recordings[int(self.edges.searchsorted(frame, side="right")) - 1])
         name = encoded(as_utf8(self.recording_names[recording]))
         return name, np.int32(recording), self.numbers[frame].astype(np.int32)
-
-    def summary(self, samples: str) -> str:
-        """Summarise the index: ``'train': 9 frames of 2 cameras in 3 recording(s)``."""
-        cameras = f" of {len(self.camera_names)} cameras" if self.camera_names else ""
-        return f"{self.storage.shown()}: {samples}{cameras} in {len(self.recording_names)} recording(s)"
-
-    def read(self, frame: int, camera: int) -> npt.NDArray[np.uint8]:
-        """Read a file."""
-        return self.storage.read_bytes(self._files.name(frame * self.num_cameras + camera))
 
 
 def index_frames(folders: FrameFolders, has_timestamps: bool = False) -> FrameIndex:
@@ -211,19 +173,17 @@ class _Scan:
     def __init__(self, settings: FrameFolders, keeps_timestamps: bool) -> None:
         self._settings = settings
         self._storage = Storage(settings.file_root, settings.storage_options)
-        self._cameras: list[str | None] = [*settings.camera_names] or [None]
-        self._parser = rigs.TimestampParser(settings.timestamp)
-        self._keeps_timestamps = keeps_timestamps
-        self._files = FileTableBuilder()
+        self._folders = {"": ""} if settings.cameras is None else settings.cameras  # "": directly in the recording
+        self._read_stamp = rigs.timestamp_reader(settings.timestamp) if keeps_timestamps else None
+        self._files = FileTable()
         self._edges = array("q", [0])
         self._recordings = array("i")
         self._names: list[str] = []
         self._numbers = array("q")
         self._timestamps: list[int | float] = []
-        self._account = rigs.RigAccount()
-        self._unused: dict[tuple[str, str], int] = {}
-        self._skipped = list[str]()  # the first one
-        self._num_skipped = 0
+        self._missing: list[rigs.MissingFrame] = []
+        self._num_times = 0
+        self._skipped: list[str] = []
 
     def run(self) -> FrameIndex:
         entries = self._storage.list_folder()
@@ -232,84 +192,84 @@ class _Scan:
         recordings.sort(key=lambda name: os.fsencode(name) + b"/")
         for recording in recordings:
             self._add_recording(recording)
-        others = "file(s) or folder(s) among the frames do not have the extension of an image and are left out"
-        skipped = f"{self._num_skipped} {others}, e.g. {self._skipped[0]!r}." if self._skipped else ""
-        if skipped:
+        where, skipped = f" in {self._storage.shown()}", ""
+        if self._skipped:
+            others = "file(s) or folder(s) among the frames do not have the extension of an image and are left out"
+            skipped = f"{len(self._skipped)} {others}, e.g. {self._skipped[0]!r}."
             _logger.warning("In %s, %s", self._storage.shown(), skipped)
-        self._account.report(self._settings, not self._numbers, f" in {self._storage.shown()}")
-        if not self._numbers:
-            raise self._nothing_found("frame" if recordings else "folder of a recording", skipped)
-        timestamps = rigs.as_times(self._timestamps).reshape(-1, len(self._cameras)) if self._timestamps else None
-        edges, numbers = np.array(self._edges, np.int64), np.array(self._numbers, np.int64)
-        arrays = edges, np.array(self._recordings, np.int32), numbers, timestamps
-        names, missing = tuple(self._names), tuple(self._account.missing)
-        cameras = self._settings.camera_names
-        return FrameIndex(self._storage, cameras, names, *arrays, missing, self._unused, self._files.finish())
-
-    def _nothing_found(self, what: str, skipped: str) -> SettingError:
-        camera = "" if self._settings.cameras is None else "<camera>/"
-        expected = repr_without_secrets(f"{self._storage.root}/<recording>/{camera}<frame>.jpg")
-        at_top = listed(sorted(repr(name) for name, _ in self._storage.list_folder()), 10)
-        return SettingError(
-            f"There is no {what} in {self._storage.shown()}: frames must lie as {expected}, with the extension of "
-            f"an image. At the top are {at_top}. {skipped}".strip()
+        is_empty = not self._numbers
+        rigs.report_missing(self._settings, self._missing, self._num_times, is_empty=is_empty, where=where)
+        if is_empty:
+            lacking = "frame" if recordings else "folder of a recording"
+            camera = "" if self._settings.cameras is None else "<camera>/"
+            expected = repr_without_secrets(f"{self._storage.root}/<recording>/{camera}<frame>.jpg")
+            at_top = listed(sorted(repr(name) for name, _ in self._storage.list_folder()), 10)
+            raise SettingError(
+                f"There is no {lacking}{where}: frames must lie as {expected}, with the extension of an image. "
+                f"At the top are {at_top}. {skipped}"
+            )
+        timestamps = None if self._read_stamp is None else rigs.as_times(self._timestamps)
+        return FrameIndex(
+            self._storage,
+            self._settings.camera_names,
+            tuple(self._names),
+            np.array(self._edges, np.int64),
+            np.array(self._recordings, np.int32),
+            np.array(self._numbers, np.int64),
+            None if timestamps is None else timestamps.reshape(-1, len(self._folders)),
+            tuple(self._missing),
+            self._files,
         )
 
-    def _folder(self, recording: str, camera: str | None) -> str:
-        cameras = self._settings.cameras
-        return recording if camera is None or cameras is None else f"{recording}/{cameras[camera]}"
-
-    def _frames(self, recording: str, camera: str | None) -> list[str]:
-        """List the file names of the frames of a camera of a recording, in the order of their bytes."""
-        folder = self._folder(recording, camera)
+    def _frames(self, folder: str) -> list[str]:
+        """List the file names of the frames in a folder, in the order of their bytes."""
         names: list[str] = []
         try:
             for name, is_folder in self._storage.list_folder(folder, follows_links=False):
                 if not is_folder and has_image_extension(name) and not name.startswith("."):
                     names.append(name)
                 elif not name.startswith("."):
-                    self._num_skipped += 1
-                    self._skipped = self._skipped or [self._storage.path(f"{folder}/{name}")]
+                    self._skipped.append(self._storage.path(f"{folder}/{name}"))
         except FileNotFoundError:
-            if camera is None:
+            if self._settings.cameras is None:
                 raise
-            self._account.note(recording, f"no folder of {camera}")
-            self._account.lacks_folders = True
+            _logger.warning("There is no folder %s.", self._storage.shown(folder))
         return sorted(names, key=os.fsencode)
 
+    def _stamp(self, folder: str, name: str) -> int | float:
+        try:
+            return self._read_stamp(name) if self._read_stamp else 0
+        except SettingError as error:
+            raise SettingError(f"{error} The folder is {self._storage.path(folder)!r}.") from error
+
     def _add_recording(self, recording: str) -> None:
-        times = self._aligned(recording, [self._frames(recording, camera) for camera in self._cameras])
-        for camera, num_unused in zip(self._cameras, times.num_unused, strict=True):
-            if num_unused and camera is not None:
-                self._unused[recording, camera] = num_unused
-                self._account.note(recording, f"{num_unused} frame(s) of {camera} near no point in time")
-        self._add_times(recording, times)
-
-    def _aligned(self, recording: str, files: list[list[str]]) -> rigs.RigTimes:
-        where = [self._storage.path(self._folder(recording, camera)) for camera in self._cameras]
         settings = self._settings
+        folders = [f"{recording}/{folder}".rstrip("/") for folder in self._folders.values()]
+        files, where = [self._frames(folder) for folder in folders], [*map(self._storage.path, folders)]
         if settings.align == "name":
-            return rigs.align_by_name(files, where)
-        return rigs.align_by_time(files, where, self._parser, settings.reference, settings.tolerance)
-
-    def _add_times(self, recording: str, times: rigs.RigTimes) -> None:
-        self._account.num_times += len(times.rows)
+            times = rigs.align_by_name(files, where)
+        else:
+            stamps = [
+                rigs.as_times([self._stamp(folder, name) for name in names])
+                for folder, names in zip(folders, files, strict=True)
+            ]
+            aligned_by = settings.timestamp_unit_s, settings.reference, settings.tolerance_s
+            times = rigs.align_by_time(files, stamps, where, *aligned_by)
+        self._num_times += len(times.rows)
         for frame, (row, label) in enumerate(zip(times.rows, times.labels, strict=True)):
-            self._account.missing += [
-                rigs.MissingFrame(recording, str(camera), frame, label)
-                for camera, name in zip(self._cameras, row, strict=True)
+            self._missing += [
+                rigs.MissingFrame(recording, camera, frame, label)
+                for camera, name in zip(self._folders, row, strict=True)
                 if name is None
             ]
-        prefixes = [f"{self._folder(recording, camera)}/" for camera in self._cameras]
-        runs = self._settings.runs(np.array([None not in row for row in times.rows], np.bool_))
+        runs = settings.runs(np.array([None not in row for row in times.rows], np.bool_))
         self._names += [recording] * bool(runs)
         for run in runs:
             self._recordings.append(len(self._names) - 1)
             self._edges.append(self._edges[-1] + len(run))
             self._numbers.extend(run.tolist())
             for frame in run.tolist():
-                for prefix, name in zip(prefixes, times.rows[frame], strict=True):
-                    self._files.add(f"{prefix}{name}")
-                    if self._keeps_timestamps:
-                        folder = self._storage.path(prefix[:-1])
-                        self._timestamps.append(rigs.stamp_of(str(name), folder, self._parser))
+                for folder, name in zip(folders, times.rows[frame], strict=True):
+                    self._files.add(f"{folder}/{name}")
+                    if self._read_stamp is not None:
+                        self._timestamps.append(self._stamp(folder, str(name)))

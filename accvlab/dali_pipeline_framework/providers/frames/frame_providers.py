@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
 from ...draws.keyed_draws import Int64Array
 from ...sample_data import FieldPath, FieldValue, SampleDataGroup
+from ...sample_data.conversion import encoded
 from ...sample_data.formats import ENCODED_IMAGE
 from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import without_secrets
 from ..data_provider import FieldColumns, WantedFields
-from ..files.storage import StoragePath
+from ..files.storage import StoragePath, as_utf8
 from .camera_rigs import OptionalField, RigProviderBase, TimeArray
 from .frame_folders import FrameFolders, frame_folders, index_frames
 
@@ -95,11 +93,14 @@ class FrameDataProvider(RigProviderBase):
 
     def get_number_of_samples(self) -> int:
         """Get the number of frames; of a rig, the number of points in time."""
-        return self._index.num_frames
+        return int(self._index.edges[-1])
 
     def describe_sample(self, sample_index: int) -> str:
         """Get the path of a frame."""
-        return without_secrets(self._index.path(sample_index, 0))
+        return without_secrets(self._path(sample_index, 0))
+
+    def _path(self, frame: int, camera: int) -> str:
+        return self._index.storage.path(self._index.name(frame, camera))
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Read a frame, of all cameras.
@@ -118,9 +119,9 @@ class FrameDataProvider(RigProviderBase):
         if len(path) > 1 or not index.camera_names:
             camera = index.camera_names.index(str(path[0])) if len(path) > 1 else 0
             if name == self._image_name:
-                return index.read(frame, camera)
+                return index.storage.read_bytes(index.name(frame, camera))
             if name == self._path_name:
-                return index.encoded_path(frame, camera)
+                return encoded(as_utf8(self._path(frame, camera)))
             if name == self._timestamp_name and index.timestamps is not None:
                 return index.timestamps[frame, camera]
         return index.place(frame)[self._place_names.index(name)]
@@ -136,7 +137,7 @@ class FrameDataProvider(RigProviderBase):
     @property
     def sequence_lengths(self) -> Int64Array:
         """Number of frames of each sequence, ``(S,)`` int64: recordings, cut where points in time are left out."""
-        return self._index.sequence_lengths
+        return np.diff(self._index.edges)
 
     @property
     def timestamps(self) -> TimeArray | None:
@@ -158,12 +159,9 @@ class FrameDataProvider(RigProviderBase):
         """Folder names of the recordings that have frames."""
         return self._index.recording_names
 
-    @property
-    def num_unused_frames(self) -> Mapping[tuple[str, str], int]:
-        """Number of unmatched frames with ``align="time"``, by recording and camera."""
-        return MappingProxyType(self._index.unused)
-
     def __repr__(self) -> str:
         """Summarise the frames that were found."""
-        found = self._index.summary(f"{self._index.num_frames} frames")
-        return f"{type(self).__name__}({found}, {len(self._index.recordings)} sequence(s))"
+        index = self._index
+        cameras = f" of {len(index.camera_names)} cameras" if index.camera_names else ""
+        recordings = f"{len(index.recording_names)} recording(s), {len(index.recordings)} sequence(s)"
+        return f"{type(self).__name__}({index.storage.shown()}: {len(self)} frames{cameras} in {recordings})"

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ...checks import listed
 from ...errors import SettingError, file_error
+from ...limits.file_limits import LfsPointerError
 from ...providers.files.storage import is_url, open_regular_file
-from ...video.files.video_file import is_file_or_missing, pointer_error
 
 ReaderArguments: TypeAlias = Mapping[str, Any]
 """Arguments of a reader of DALI, by name."""
@@ -33,10 +34,13 @@ def require_openable(operator: str, paths: Iterable[str], *, are_named: bool = F
     try:
         for number, path in enumerate(paths):
             if not number and are_named and not is_url(path):
-                pointer = pointer_error(path)
-                if pointer is not None:  # where one is, all are
+                try:
+                    open_regular_file(path).close()
+                except LfsPointerError as pointer:  # where one is, all are
                     raise file_error(f"Cannot read {path!r}", pointer) from pointer
-            if not is_file_or_missing(path):
+                except OSError:
+                    pass  # told below
+            if not _is_file_or_missing(path):
                 unreadable.append(f"{path!r} is no regular file, but a pipe, a socket or a device")
             elif are_named and not is_url(path) and not os.access(path, os.R_OK):
                 why = "must not be read (permissions)" if os.path.exists(path) else "does not exist"
@@ -51,6 +55,15 @@ def require_openable(operator: str, paths: Iterable[str], *, are_named: bool = F
             )
         listing = listed(unreadable, 5)
         raise SettingError(f"fn.{operator} cannot read {len(unreadable)} of its files: {listing}. {advice}.")
+
+
+def _is_file_or_missing(path: str) -> bool:
+    """Whether to open a path cannot block: pipes wait for a writer, and devices may have no end."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:  # to open it raises the reason
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def is_on_s3(path: object) -> bool:

@@ -1,20 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Videos that are no files of their own: in remote storage, and in archives."""
+"""Where videos are: in files, in remote storage, and in archives; and whether they were changed."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, MutableMapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
-from ...errors import VideoError
+from ...errors import FileError, VideoError, error_that_is_also
 from ...providers.files.remote_file import KnownFile, RemoteFile
 from ...providers.files.remote_reading import ChangedFileError
 from ...providers.files.storage import Storage, is_url, members_url, parent_of
 from ...url_secrets import repr_without_secrets, without_secrets
-from .video_file import FileState
+
+
+def path_advice(path: Any) -> str:
+    """Advice on a path that cannot be opened, with a leading space; empty where there is none."""
+    if not isinstance(path, (str, os.PathLike)):
+        return ""
+    if is_url(str(path)):
+        return " Only local files are read here: download it, or mount its storage as a folder."
+    is_several = os.path.isdir(path) or "*" in str(path)
+    return " Name each video, e.g. by sorted(Path('train').glob('*.mp4'))." if is_several else ""
+
+
+class FileState(NamedTuple):
+    """What changes when a file is rewritten.
+
+    Attributes:
+        size: Its size in bytes; None where its store does not say.
+        version: When its content was last changed, in nanoseconds since 1970; of a remote file, what its store
+            says (ETag, ...).
+    """
+
+    size: int | None
+    version: int | str
+
+    @classmethod
+    def of_video(cls, path: str | os.PathLike[str], name: str | None = None) -> FileState:
+        """Get the state of a local file, which messages call ``name``, or by its path.
+
+        Raises:
+            FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
+        """
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            called = name or repr(os.fspath(path))
+            message = f"Cannot open the video {called}: {error.strerror}.{path_advice(path)}"
+            raise error_that_is_also(FileError, [error], message) from error
+        return cls(status.st_size, status.st_mtime_ns)
+
+    def require_same(self, now: FileState, name: str) -> None:
+        """Check that a video, which messages call ``name``, was not changed, given its state now.
+
+        Raises:
+            VideoError: It was changed.
+        """
+        if now == self:
+            return
+        what = "it was written again" if now.size == self.size else f"{self.size} bytes then, {now.size} now"
+        raise VideoError(
+            f"The video {name} was changed after it was indexed ({what}), so its frames may be others. Make the "
+            f"provider that uses it, or its index, anew; and keep videos unchanged while they are in use."
+        )
 
 
 @attrs.frozen
@@ -72,11 +123,6 @@ class StoredVideo:
             raise VideoError(f"The video {self.name!r} was changed after it was indexed: {error}") from error
         if self.indexed is not None:
             self.indexed.require_same(FileState(*file.version), repr(self.name))
-        if file.is_compressed:
-            raise VideoError(
-                f"The video {self.name!r} is compressed in its ZIP file, so that no part of it can be read by "
-                f"itself. Unpack it, or pack it without compression (zip -0): that makes a video hardly larger."
-            )
         return file
 
 

@@ -18,8 +18,6 @@ from accvlab.dali_pipeline_framework.extension import (
     Colors,
     FileOfClip,
     FrameReaderPool,
-    KeptFrames,
-    SharedFrames,
     is_remote_video,
     located,
 )
@@ -65,13 +63,12 @@ class VideoFrames:
         self._times: LRUCache[str, Float64] = LRUCache(_MOST_INDICES)
         self._pool = FrameReaderPool(self._opened, _MOST_OPEN)
         self._cutters = FrameReaderPool(self._opened, _MOST_OPEN)  # they seek each time, so they are no decoders
-        self._decoders: FrameReaderPool | SharedFrames = self._pool
+        self._together: dict[int, Int64] = {}  # frames of a video that are decoded at once, sorted
+        self._decoded: dict[int, Array] = {}
 
     def _opened(self, video: int) -> FrameReader:
         path, as_codes = [*self._numbers][video]
-        kept = KeptFrames(1, passed=False, pixels=False)
-        source, index = self._located(path), self.index(path)
-        return FrameReader(source, index, colors=self._colors, as_codes=as_codes, kept=kept)
+        return FrameReader(self._located(path), self.index(path), colors=self._colors, as_codes=as_codes)
 
     def _located(self, path: str) -> Any:
         return located(path, self._storage_options, self._storages)
@@ -118,7 +115,7 @@ class VideoFrames:
 
         ``as_codes`` gives the values of gray videos as they are coded, ``(n, H, W, 1)`` uint16.
         """
-        return self._decoders.read(*self._place(path, numbers, as_codes=as_codes))
+        return self._read(*self._place(path, numbers, as_codes=as_codes))
 
     def encoded_frames(self, path: str, numbers: Sequence[int], kinds: Sequence[str]) -> tuple[UInt8, Int32]:
         """Get a small video file that holds frames, ``(num_bytes,)`` uint8, and their numbers in it, ``(n,)``.
@@ -135,7 +132,7 @@ class VideoFrames:
             )
         clip = self._cutters.cut(*place)
         # Of remote videos, another decoder would request the same bytes again.
-        decoded = None if is_remote_video(self._located(path)) else partial(self._decoders.read, *place)
+        decoded = None if is_remote_video(self._located(path)) else partial(self._read, *place)
         return FileOfClip.of(clip.file, self._colors, decoded), clip.numbers
 
     def kind(self, path: str) -> str:
@@ -177,15 +174,31 @@ class VideoFrames:
     @contextmanager
     def shared(self, keys: Iterable[FrameKey]) -> Iterator[None]:
         """Decode what is requested several times, or not in order, once and in order. Keys are in order of use."""
-        places = []
+        wanted: dict[int, list[int]] = {}
         for path, number in keys:
             with suppress(OSError, ValueError):  # raised again for the sample that needs the frame
-                places.append(self._place(path, [number]))
+                video, numbers = self._place(path, [number])
+                wanted.setdefault(video, []).extend(numbers.tolist())
+        self._together = {
+            video: np.unique(numbers) for video, numbers in wanted.items() if (np.diff(numbers) <= 0).any()
+        }
         try:
-            self._decoders = SharedFrames(self._pool, places, keeps_order=True)
             yield
         finally:
-            self._decoders = self._pool
+            self._together, self._decoded = {}, {}
+
+    def _read(self, video: int, numbers: Int64) -> Array:
+        together = self._together.get(video)
+        if together is not None and video not in self._decoded:
+            try:
+                self._decoded[video] = self._pool.read(video, together)
+            except (OSError, ValueError):  # raised again for the sample that needs the frame
+                together = None
+                del self._together[video]
+        if together is None or not np.isin(numbers, together).all():
+            return self._pool.read(video, numbers)
+        frames: Array = self._decoded[video][together.searchsorted(numbers)]
+        return frames
 
     @property
     def statistics(self) -> DecodingStatistics:

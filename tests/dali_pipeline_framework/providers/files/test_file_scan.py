@@ -284,7 +284,7 @@ class TestListsAgainstNativeReader:
         with pytest.raises(SettingError, match="line 1: expected"):
             FileDataProvider(file_list=path)
         for labels in ([1.5], [2**31], ["1"]):
-            with pytest.raises(SettingError, match=r"`labels` must be whole numbers in \[-2\*\*31, 2\*\*31 - 1\]"):
+            with pytest.raises(SettingError, match=r"`labels` must be (a whole number|at most 2147483647)"):
                 FileDataProvider(files=["a"], labels=labels)  # type: ignore[arg-type]
 
     def test_a_name_of_any_bytes(self, tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ class TestNameFilter:
         assume("\0" not in "".join(patterns))
         all_ways = NameFilter(patterns, case_sensitive=case_sensitive, argument="x")
         the_long_way = NameFilter(patterns, case_sensitive=case_sensitive, argument="x")
-        the_long_way._suffixes, the_long_way._others = (), the_long_way._encoded
+        the_long_way._suffixes = ()
         assert all_ways.matches(name) == the_long_way.matches(name)
 
 

@@ -120,7 +120,7 @@ class TestEachKind:
         if not pid:
             try:
                 storage.read_bytes("top")
-                os._exit(any(process != os.getpid() for process, *_ in storage._opened.values()))
+                os._exit(any(process != os.getpid() for process, *_ in storage._archives.values()))
             finally:
                 os._exit(2)
         assert os.waitpid(pid, 0)[1] == 0
@@ -275,10 +275,10 @@ class TestUrls:
         assert Storage(tmp_path).path("memory://x") == "memory://x"
 
     def test_unknown_protocols_and_options(self, tmp_path: Path) -> None:
-        with pytest.raises(FileError, match="'nowhere://x' cannot be opened: Protocol not known: nowhere"):
+        with pytest.raises(FileError, match="'nowhere://x/a' cannot be read: Protocol not known: nowhere"):
             Storage("nowhere://x").read_bytes("a")
         (tmp_path / "x.zip").write_bytes(b"no archive")
-        with pytest.raises(FileError, match=r"x.zip' cannot be opened: File is not a zip file"):
+        with pytest.raises(FileError, match=r"x.zip' cannot be read: File is not a zip file"):
             Storage(f"zip://::{tmp_path}/x.zip").read_bytes("a")
 
     def test_options_reach_the_file_system(self, tmp_path: Path) -> None:
