@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework.checks import listed, shown, whole_number
+from accvlab.dali_pipeline_framework.checks import elements, listed, shown, whole_number
 from accvlab.dali_pipeline_framework.errors import SettingError
 
 from . import poses
@@ -151,15 +152,33 @@ def _check(frame: DrivingFrame) -> None:
         if not isinstance(value, str) and not (value is None and name == "token"):
             raise SettingError(f"{_place(frame)}: `{name}` must be text, got {shown(value)}.")
     _array(frame.time, (), f"{_place(frame)}: `time`")
+    if not isinstance(frame.cameras, Mapping):
+        rule = "must be a dict of images by name of the camera"
+        raise SettingError(f"{_place(frame)}: `cameras` {rule}, got {shown(frame.cameras)}.")
     for name, image in frame.cameras.items():
         place = f"{_place(frame)}: cameras[{name!r}]"
+        if not isinstance(name, str):
+            raise SettingError(f"{place} must have a name that is text, got {shown(name)}.")
         if not isinstance(image, CameraImage):
             raise SettingError(f"{place} must be a CameraImage, got {shown(image)}.")
+        if not isinstance(image.file, str | os.PathLike) or not str(image.file):
+            raise SettingError(f"{place}.file must be the path of a file, got {shown(image.file)}.")
         if image.time is not None:
             _array(image.time, (), f"{place}.time")
             _refuse_unit(image.time, [frame.time - _FARTHEST_S, frame.time + _FARTHEST_S], f"{place}.time")
         if image.video_frame is not None:
             whole_number(image.video_frame, f"{place}.video_frame", at_least=0)
+    boxes = () if frame.boxes is None else frame.boxes
+    if not isinstance(boxes, Sequence) or isinstance(boxes, str):
+        raise SettingError(f"{_place(frame)}: `boxes` must be a list of ObjectBox, got {shown(boxes)}.")
+    for number, box in enumerate(boxes):
+        place = f"{_place(frame)}: boxes[{number}]"
+        if not isinstance(box, ObjectBox):
+            raise SettingError(f"{place} must be an ObjectBox, got {shown(box)}.")
+        if not isinstance(box.category, str) or not box.category:
+            raise SettingError(f"{place}: `category` must be a name, got {shown(box.category)}.")
+        if isinstance(box.track, float) or not isinstance(box.track, Hashable):
+            raise SettingError(f"{place}: `track` must be a whole number, text or None, got {shown(box.track)}.")
 
 
 def _refuse_unit(time: float, span: Sequence[float], what: str) -> None:
@@ -271,10 +290,9 @@ def _boxes(frames: Sequence[DrivingFrame], ego_from_base: Float64) -> dict[str, 
     velocity = np.full((len(boxes), 3), np.nan)
     for row, (_, box) in enumerate(boxes):
         if box.velocity is not None:
-            given = np.asarray(box.velocity, np.float64)
-            velocity[row] = _array(
-                given if given.shape != (2,) else [*given, 0], (3,), f"{places[row]}: `velocity`"
-            )
+            given = elements(box.velocity)
+            along = box.velocity if given is None or len(given) != 2 else [*given, 0]
+            velocity[row] = _array(along, (3,), f"{places[row]}: `velocity`")
     number_of: dict[Any, int] = {}
     tracks = [-1 if box.track is None else number_of.setdefault(box.track, len(number_of)) for _, box in boxes]
     return {
@@ -307,8 +325,8 @@ def _array(value: Any, shape: tuple[int, ...], what: str) -> Float64:
 def _pose(value: Any, what: str) -> Float64:
     if value is None:
         return np.eye(3, 4)
-    is_square = np.shape(value) == (4, 4)
-    pose = _array(value, (4, 4) if is_square else (3, 4), what)[:3]
+    rows = elements(value)
+    pose = _array(value, (3, 4) if rows is None or len(rows) != 4 else (4, 4), what)[:3]
     off = np.abs(pose[:, :3] @ pose[:, :3].T - np.eye(3)).max()
     if off > 1e-3 or np.linalg.det(pose[:, :3]) < 0:
         raise SettingError(f"{what} must be a rotation and a translation, (3, 4), got {shown(pose.tolist())}.")
