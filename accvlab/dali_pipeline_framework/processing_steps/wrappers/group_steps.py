@@ -48,15 +48,8 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
         """The step that is applied to the groups."""
         return self._processing_step_to_apply
 
-    # Path of the groups, of a class that selects by a path.
-    _path: FieldPath = ()
-
-    @property
-    def treats_elements_alike(self) -> bool:  # type: ignore[override]
-        """Whether the step that it applies does, and the path does not lead through single elements."""
-        names_element = any(isinstance(name, int) for name in self._path)
-        return self.inner_step.treats_elements_alike and not names_element
-
+    # A class that selects single elements by number must say no to the first one.
+    treats_elements_alike = _of_wrapped("treats_elements_alike")
     has_graph_form = _of_wrapped("has_graph_form")
     has_array_form = _of_wrapped("has_array_form")
     array_form_needs = _of_wrapped("array_form_needs")
@@ -150,10 +143,16 @@ class DataGroupArrayInPathElementsAppliedStep(GroupToApplyToSelectedStepBase):
             path_to_array_to_apply_to: Name or sequence of names; the empty sequence is the whole sample.
         """
         super().__init__(processing_step_to_apply)
-        self._path = normalized_path(path_to_array_to_apply_to)
+        self._path_to_array_to_apply_to = normalized_path(path_to_array_to_apply_to)
+
+    @property
+    def treats_elements_alike(self) -> bool:  # type: ignore[override]
+        """Whether the step that it applies does, and the path does not lead through single elements."""
+        names_element = any(isinstance(name, int) for name in self._path_to_array_to_apply_to)
+        return super().treats_elements_alike and not names_element
 
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> list[tuple[Name, ...]]:
-        path = self._path
+        path = self._path_to_array_to_apply_to
         if not is_group_array(data, path):
             found = "is not one" if data.path_exists(path) else "does not exist"
             message = f"must be a data group field array to apply a step to its elements, but {found}"
@@ -239,10 +238,16 @@ class DataGroupInPathAppliedStep(GroupToApplyToSelectedStepBase):
             path_to_apply_to: Name or sequence of names; the empty sequence is the whole sample.
         """
         super().__init__(processing_step_to_apply)
-        self._path = normalized_path(path_to_apply_to)
+        self._path_to_apply_to = normalized_path(path_to_apply_to)
+
+    @property
+    def treats_elements_alike(self) -> bool:  # type: ignore[override]
+        """Whether the step that it applies does, and the path does not lead through single elements."""
+        names_element = any(isinstance(name, int) for name in self._path_to_apply_to)
+        return super().treats_elements_alike and not names_element
 
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> list[tuple[Name, ...]]:
-        path = self._path
+        path = self._path_to_apply_to
         if not data.path_exists_and_is_data_group_field(path):
             found = "is a data field" if data.path_exists(path) else "does not exist"
             message = f"must be a data group field to apply a step to, but {found}"
