@@ -367,10 +367,9 @@ def did_you_mean(name: object, known: Iterable[str | int], least_similarity: flo
     their Unicode form, as of files from macOS, look alike and are written with escapes.
     """
     by_text = {str(each): each for each in known}
-    same = [
-        each for each in by_text if unicodedata.normalize("NFC", each) == unicodedata.normalize("NFC", str(name))
-    ]
-    if same and same[0] != str(name):
+    text = str.__str__(name) if isinstance(name, str) else shown(name)
+    same = [each for each in by_text if unicodedata.normalize("NFC", each) == unicodedata.normalize("NFC", text)]
+    if same and same[0] != text:
         return f" There is {same[0]!a}, the same letters in another Unicode form."
-    close = difflib.get_close_matches(name if isinstance(name, str) else shown(name), by_text, 1, least_similarity)
+    close = difflib.get_close_matches(text, by_text, 1, least_similarity)
     return f" Did you mean {by_text[close[0]]!r}?" if close else ""

@@ -289,7 +289,8 @@ def _matching(path: str, storage: Storage, videos: Videos) -> list[str] | None:
 
 
 def _in_folder(storage: Storage) -> list[str]:
-    names = [name for name, is_folder in storage.list_folder() if not is_folder and _VIDEO_FILES.matches(name)]
+    files = [name for name, is_folder in storage.list_folder() if not is_folder and not name.startswith(".")]
+    names = [name for name in files if _VIDEO_FILES.matches(name)]
     if not names:
         why = "no name in it ends as one of a video. Folders of labels, with the videos in them, are `file_root`."
         raise SettingError(f"There is no video in the folder {storage.shown()}: {why}")

@@ -401,7 +401,6 @@ TEXTS: dict[str, Callable[[Path], str]] = {
     "NO_FILES": lambda tmp: of_operator(lambda: fn.readers.file(file_root=str(tmp))),
     "NO_FRAMES": lambda tmp: of_operator(lambda: sequence_reader(tmp, 0)),
     "MERGED_DIFFERENT_DIMENSIONS": lambda _: of_operator(merged_of_different_dimensions, batch_size=2),
-    "NOTHING_FED": lambda _: of_operator(lambda: fn.experimental.inputs.video(sequence_length=1)),
     "NO_CONDITIONALS": lambda _: without_conditionals(),
     "REPLACED_EXCEPTION": lambda _: raised_with_conditionals(),
     "DEPRECATED_SEQUENCES": lambda tmp: warnings_of(lambda: of_operator(lambda: sequence_reader(tmp, 3))),

@@ -411,6 +411,11 @@ def checked_chain(
     ]
 
 
+# Matrices of other image files are beside those that are named.
+OF_OTHER_FILES = pytest.mark.filterwarnings("ignore:.* moves the pixels of")
+
+
+@OF_OTHER_FILES
 def test_markers_stay_where_their_points_are_projected_to() -> None:
     compared: list[int] = []
 
@@ -430,6 +435,7 @@ def test_markers_stay_where_their_points_are_projected_to() -> None:
     assert np.mean(compared) > 20
 
 
+@OF_OTHER_FILES
 def test_markers_of_image_files_stay_where_their_points_are_projected_to() -> None:
     compared: list[int] = []
 
@@ -500,6 +506,7 @@ def test_no_operator_disagrees_by_a_fraction_of_a_pixel(scale: float) -> None:
             assert np.abs(difference).max() < 2 * TOLERANCE_OF_COPIES_PX, name
 
 
+@OF_OTHER_FILES
 @pytest.mark.parametrize("key", ["rig", "sample"])
 def test_cameras_of_a_rig_share_draws_where_they_are_told_to(key: str) -> None:
     scenes = [make_scene(number, [(120, 160), (120, 160), (120, 160)]) for number in range(3)]

@@ -34,7 +34,7 @@ from accvlab.dali_pipeline_framework.video import (
         (VideoFrameDataProvider, {"videos": "x"}, "timestamps_name", " Did you mean 'timestamp_name'?"),
         (FileDataProvider, {"files": ["a.jpg"]}, "timestamp_name", ""),  # not data_name
         (FrameDataProvider, {"folders": "x"}, "image", " Did you mean 'image_name'?"),
-        (Videos, {"filenames": "x"}, "file_filter", " Did you mean 'file_filters'?"),
+        (Videos, {"filenames": "x"}, "range", " Did you mean 'ranges'?"),
         (SamplerInputCallable, {}, "zzz", ""),
         (SamplerInputIterable, {}, "zzz", ""),
         (VideoStreamInput, {}, "frame_name", " Did you mean 'frames_name'?"),

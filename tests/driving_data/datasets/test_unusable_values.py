@@ -13,9 +13,9 @@ from driving_support.argoverse import ArgoverseData
 from driving_support.arrow_logs import ArrowLog
 from driving_support.info_pickles import driving_scenes, pickle_content, write_files, write_pickle
 from driving_support.kitti import odometry_poses, text_of, write_odometry
+from driving_support.navsim import write_navsim
 from driving_support.nuscenes_data import changed_table, write_nuscenes
 from driving_support.physical_ai import FRONT, write_published
-from navsim_data import write_navsim
 
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.driving_data.datasets import (

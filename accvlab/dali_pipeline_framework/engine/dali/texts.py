@@ -43,7 +43,6 @@ NO_SAMPLES = "samples: 0,"
 NO_FILES = "No files found"
 NO_FRAMES = "Glob for pattern"
 MERGED_DIFFERENT_DIMENSIONS = "Divergent data found"
-NOTHING_FED = "No data was provided to the InputOperator"
 
 # Causes that are about the GPU and not about samples; the numbers are failed allocations and calls of CUDA.
 DEVICE_FAILURES = (
