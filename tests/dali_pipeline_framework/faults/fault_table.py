@@ -165,7 +165,7 @@ def _by_script(
             return None
         text = outcome(folder, before())
         if text.startswith(f"{NUM_LARGE_BATCHES}\n"):
-            return Disturbance("none: no batch is handed over there", "all")
+            return Disturbance("none: batches do not go through it", "all")
         seconds = re.search(r"^after ([0-9.]+) s$", text, re.MULTILINE)
         name, _, message = text.partition(" ")
         signal_name = re.search("SIG[A-Z]+|ulimit", message)
