@@ -19,7 +19,6 @@ MARKED = sorted(
 )
 # What they say about a machine with a GPU holds here as well; or they ask PyTorch.
 WITHOUT_A_GRAPH = [
-    "test_without_a_device_id_the_cpu_decodes",
     "test_a_gpu_fetches_pinned_batches",
     "test_outputs_are_bound_to_another_stream",
 ]

@@ -79,7 +79,7 @@ def test_drives_are_aligned_by_time_and_end_where_a_frame_is_missing(drives, cap
     with pytest.warns(UserWarning, match=GAP):
         provider = VideoFolderProvider(drives)
     assert provider.camera_names == ("front", "rear")
-    assert "recording 1: 1 frame(s) of rear missing" in caplog.text
+    assert "Missing are:\n  - recording 1: 1 frame(s) of rear\n" in caplog.text
     assert provider.sequence_lengths == (12, 3, 8)
     samples = [provider.get_data(index) for index in range(23)]
     found = [(sample["sequence"], int(sample["frame"]), *_images(sample)) for sample in samples]
@@ -136,7 +136,7 @@ def test_demo_runs_on_drives_with_several_cameras(drives, tmp_path, run_demo, ca
             "--data", drives, "--output", tmp_path / "out", "--image-size", 32, 48, "--batch-size", 2
         )
     assert result.returncode == 0, result.stderr
-    assert "1 frame(s) of rear missing" in caplog.text
+    assert "Missing are:\n  - recording 1: 1 frame(s) of rear\n" in caplog.text
     assert messages(result.stderr) == []
     assert "Data: 23 frames of 2 cameras, in 3 sequences" in result.stdout
     gap, heading = demo_picture.GAP_PX, demo_picture.HEADING_PX
