@@ -10,7 +10,7 @@ from scripted_workers import ScriptedWorkers, pool_of
 from support.inputs import NumberIterable
 
 from accvlab.dali_pipeline_framework.workers.local import Gone
-from accvlab.dali_pipeline_framework.workers.messages import Ended
+from accvlab.dali_pipeline_framework.workers.messages import Ended, Task
 from accvlab.dali_pipeline_framework.workers.plans import BatchPlan
 from accvlab.dali_pipeline_framework.workers.pool.failures import Refused
 from accvlab.dali_pipeline_framework.workers.pool.pool import Batch, PoolSettings
@@ -87,3 +87,13 @@ def test_what_is_loaded_ahead_for_the_next_epoch_is_kept_at_the_end_of_this_one(
             pool.release_through((epoch, batch))
         assert isinstance(pool.get((epoch, 3)), Ended)
     assert workers.sent[:12] == [(epoch, batch) for epoch in range(4) for batch in range(3)]
+
+
+@pytest.mark.parametrize("stage", [-1, 0, 1])
+def test_nothing_is_lost_with_a_worker_that_was_never_ready_to_read_an_iterable(stage: int) -> None:
+    supervisor = Supervisor(BatchPlan(NumberIterable(8), 4), NoWorkers(), 1, 0, None, None)
+    member = Member(0, 0, {0: Task((0, 0))})
+    gone = Gone("was ended in the middle of a message", stage, was_killed=True, is_own_doing=True)
+    assert supervisor.is_no_loss(member, gone)
+    member.is_ready = True
+    assert supervisor.is_no_loss(member, gone) == (stage < 0)

@@ -215,7 +215,8 @@ class Supervisor:
 
     def is_no_loss(self, member: Member, gone: Gone) -> bool:
         """Whether nothing was lost with a worker; or nobody loads any more."""
-        is_at_start = not (member.tasks or member.is_in_epoch) or gone.stage < 0
+        # Of one that was never ready, nothing has come: another one begins where it began.
+        is_at_start = not member.is_ready or not (member.tasks or member.is_in_epoch) or gone.stage < 0
         has_read_nothing = self._plan.is_callable or is_at_start
         return (gone.is_own_doing and has_read_nothing) or self.start_error is not None
 
