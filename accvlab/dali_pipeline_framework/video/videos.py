@@ -145,7 +145,8 @@ class Videos(CameraRig):
             must be stored without compression.
         labels: One per video of ``filenames``, or per recording of ``cameras``.
         ranges: One ``(start, end)`` per video of ``filenames``: numbers of the first frame, and of the one behind
-            the last. Negative ones count from the end; None for ``end`` is the end. None for whole videos.
+            the last. Negative ones count from the end; None for ``end`` is the end, as is a number beyond it.
+            None for whole videos.
         file_root: Folder of label folders, as in `FileDataProvider`.
         cameras: Videos by name of the camera, given as ``filenames`` are, each with one video per recording.
         reference_camera: The camera whose frames are the points in time; None for the first.

@@ -191,6 +191,10 @@ PLACE = r"the frame at 100\.5 s of the scene 'monday'"
         (changed(world_from_ego=2 * np.eye(4)), PLACE + ": `world_from_ego` must be a rotation and a translation"),
         (changed(boxes=None), r"All frames or none must have `boxes`, but 1 of 5 have None"),
         (with_box(size=[1, 2]), PLACE + r": a box \('car'\): `size` must be finite numbers of the shape \(3,\)"),
+        (
+            with_box(size=[4, -2, 1]),
+            PLACE + r": a box \('car'\): `size` must be at least 0 m, got \[4\.0, -2\.0, 1\.0\]",
+        ),
         (with_box(yaw=np.nan), "`yaw` must be a finite number"),
         (with_box(velocity=[1]), "`velocity` must be finite numbers"),
         (with_camera(intrinsics=np.eye(4)), PLACE + r": cameras\['front'\]\.intrinsics must be"),

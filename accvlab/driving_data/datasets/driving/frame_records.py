@@ -286,6 +286,10 @@ def _boxes(frames: Sequence[DrivingFrame], ego_from_base: Float64) -> dict[str, 
             f"{places[wrong[0]]}: `yaw` must be in radians, got {yaw[wrong[0]]:g}, more than two turns: it seems "
             f"to be in degrees. Convert it by `math.radians`."
         )
+    size = column("size", 3)
+    wrong = np.flatnonzero((size < 0).any(axis=1))
+    if len(wrong):
+        raise SettingError(f"{places[wrong[0]]}: `size` must be at least 0 m, got {size[wrong[0]].tolist()}.")
     turn = poses.quaternion_of_rotation(base_from_ego[:, :3])
     velocity = np.full((len(boxes), 3), np.nan)
     for row, (_, box) in enumerate(boxes):
@@ -298,7 +302,7 @@ def _boxes(frames: Sequence[DrivingFrame], ego_from_base: Float64) -> dict[str, 
     return {
         "frame": np.array([number for number, _ in boxes], np.int64),
         "center": poses.moved(base_from_ego, column("center", 3)),
-        "size": column("size", 3),
+        "size": size,
         "rotation": poses.product_of_quaternions(turn, poses.quaternion_of_yaw(yaw)),
         "velocity": poses.turned(base_from_ego, velocity),
         "category": np.array([box.category for _, box in boxes], np.str_),
