@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -66,11 +67,10 @@ def decoded_clip(file: UInt8Array, numbers: npt.ArrayLike, colors: Colors = "str
     if not len(wanted) or wanted.min() < 0 or wanted.max() >= index.num_frames:
         known = f"frames of {_NAME} are numbered 0 to {index.num_frames - 1}"
         raise FieldValueError(f"{known}, got {wanted.tolist()}")
-    reader = FrameReader(content, index, colors=colors, name=_NAME)
-    frames = reader.frames(wanted)
-    count_frames(reader.num_delivered, reader.num_decoded)
-    reader.close()
-    return frames
+    with contextlib.closing(FrameReader(content, index, colors=colors, name=_NAME)) as reader:
+        frames = reader.frames(wanted)
+        count_frames(reader.num_delivered, reader.num_decoded)
+        return frames
 
 
 def size_of_clip(file: UInt8Array) -> tuple[int, int]:
