@@ -36,7 +36,7 @@ BELOW = {
     "errors": "",
     "installation": "",
     "public_names": "installation",
-    "engine.dali": "errors forks",
+    "engine.dali": "errors forks threads",
     "checks": "errors",
     "user_warnings": "",
     "threads": "",

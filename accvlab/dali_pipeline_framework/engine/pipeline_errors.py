@@ -16,6 +16,7 @@ from ..sources.native_input import NativeInput
 from .dali.texts import (
     MERGED_DIFFERENT_DIMENSIONS,
     WORKER_LOST,
+    WORKER_WAS_LOST,
     WORKERS_NOT_STARTED,
     dali_cause,
     dali_message,
@@ -48,7 +49,7 @@ def worker_error(error: Exception) -> WorkerStartError | WorkerDiedError | None:
             "stderr says why. Frequent causes: a module that cannot be imported in the worker, a main script "
             'without a guard (`if __name__ == "__main__":`), too little memory.'
         )
-    if WORKER_LOST in text:
+    if WORKER_LOST in text or WORKER_WAS_LOST in text:
         return WorkerDiedError(
             "A worker process of DALI has ended, so no more batches can be loaded. Frequent causes: memory ran "
             "out, a crash in native code that the data provider uses, a /dev/shm that is too small. A DataLoader "

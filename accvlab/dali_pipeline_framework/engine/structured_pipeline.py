@@ -28,6 +28,7 @@ from ..workers.reports import ReportedFailure, WorkerReport
 from ..workers.starting import refuse_where_none_can_be_started
 from .dali.left_pipelines import leave_pipeline
 from .dali.texts import is_about_lost_gpu
+from .dali.worker_queues import unblockable_queues
 from .failure_diagnosis import Culprit, FailureDiagnosis
 from .input_sources import CallableSource, FedSource, InputSource
 from .pipeline_errors import FailedBatch, dtype_problems, graph_error, setup_error, worker_error
@@ -191,7 +192,8 @@ class StructuredPipeline(Pipeline):
         try:
             if isinstance(depth, dict):  # DALI's worker pool takes only a single depth
                 self._prefetch_queue_depth = max(depth.values())
-            super().start_py_workers()
+            with unblockable_queues():
+                super().start_py_workers()
         except RuntimeError as error:
             explained = worker_error(error)
             if explained is None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
 import pickle
 import re
+import signal
 import sys
+import threading
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -224,6 +228,43 @@ def test_that_a_worker_was_killed_is_said(method: str, num_workers: int) -> None
         assert str(caught.value) == message
         with pytest.raises(WorkerDiedError):
             iter(iterator)
+
+
+@pytest.mark.parametrize("kind", ["callable", "iterable"])
+@pytest.mark.parametrize(
+    ("method", "num_workers"),
+    [("fork", 1), ("fork", 2), ("forkserver", 2), pytest.param("spawn", 2, marks=pytest.mark.wide)],
+)
+def test_that_a_worker_was_killed_while_it_waited_is_said(method: str, num_workers: int, kind: str) -> None:
+    source = (
+        shuffled(IndexProvider(400))
+        if kind == "callable"
+        else SamplerInputIterable(IndexProvider(400), EpochSampler(400, 4))
+    )
+    arguments = {"py_start_method": method, "py_num_workers": 1 if kind == "iterable" else num_workers}
+    with make_iterator(source, **arguments) as iterator:
+        epoch = iter(iterator)
+        next(epoch)
+        time.sleep(0.1)  # until all that is loaded ahead is there
+        os.kill(pipelines.worker_pids()[0], signal.SIGKILL)
+        with pytest.raises(WorkerDiedError):
+            list(epoch)
+
+
+@pytest.mark.wide
+@each_value(method=START_METHODS, num_workers=[1, 2, 4], after_s=[0.0, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2])
+def test_workers_that_are_killed_at_any_time(method: str, num_workers: int, after_s: float) -> None:
+    with make_iterator(
+        shuffled(IndexProvider(4000)), py_start_method=method, py_num_workers=num_workers
+    ) as iterator:
+        epoch = iter(iterator)
+        next(epoch)
+        pid = pipelines.worker_pids()[-1]
+        timer = threading.Timer(after_s, os.kill, (pid, signal.SIGKILL))
+        timer.start()
+        with pytest.raises(WorkerDiedError):
+            list(epoch)
+        timer.join()
 
 
 class TestOwnInputs:

@@ -22,6 +22,7 @@ ASKS_FOR_DECODER = "is it decoded before? If not, put ImageDecoder before this s
 # Errors of worker processes.
 WORKERS_NOT_STARTED = "Workers initialization failed"
 WORKER_LOST = "Worker data receiving interrupted"
+WORKER_WAS_LOST = "Sending tasks to worker"  # by the time something was to be handed to it
 
 # Parts of the report of an operator that has failed.
 CAUSE = "encountered:"  # comes before it

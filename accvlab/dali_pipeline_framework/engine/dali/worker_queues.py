@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues between DALI and its worker processes that a killed worker does not block."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from nvidia.dali._multiproc import pool
+from nvidia.dali._multiproc.pool import Observer
+from nvidia.dali._multiproc.shared_queue import ShmQueue
+
+from ...threads import give_lock
+
+LOCKED_AT_MOST_S = 5.0  # far more than a queue is locked for; after that, who has locked it was killed
+
+
+class _Signal:
+    """What a queue uses of `multiprocessing.Condition`, without its wait for the process that is told to go on.
+
+    That wait never ends if this process was killed, as workers are that wait for something to do.
+    """
+
+    def __init__(self, context: Any, lock: Any) -> None:
+        self._lock = lock
+        self._signals = context.Semaphore(0)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
+
+    def wait(self) -> None:
+        """Wait for a signal, with the lock released meanwhile. There can be one though nothing has changed."""
+        self._lock.release()
+        try:
+            self._signals.acquire()
+        finally:
+            self._lock.acquire()
+
+    def notify(self) -> None:
+        """Have one process go on that waits, or that will do so next; called with the lock."""
+        if self._signals.get_value() == 0:
+            self._signals.release()
+
+
+class _Queue(ShmQueue):
+    """A queue of DALI that can be closed in any case, together with others."""
+
+    meta: Any
+    others: Sequence[_Queue] = ()
+
+    def __init__(self, context: Any, capacity: int) -> None:
+        super().__init__(context, capacity)
+        self.cv_not_empty = _Signal(context, self.lock)
+
+    def close(self) -> None:
+        for queue in (self, *self.others):
+            queue._close()
+
+    def _close(self) -> None:
+        if self.is_closed:
+            return
+        self.lock.acquire(timeout=LOCKED_AT_MOST_S)
+        try:
+            self.is_closed = True
+            self._read_meta()
+            self.meta.is_closed = 1
+            self._write_meta()
+            self.cv_not_empty.notify()
+        finally:
+            with contextlib.suppress(ValueError):  # who had locked it was not killed, and has released it by now
+                self.lock.release()
+
+
+class _Observer(Observer):
+    """Closes all queues when a worker has ended: DALI waits to hand tasks over as well as for results."""
+
+    def __init__(self, context: Any, processes: Any, task_queues: Sequence[_Queue], results: _Queue) -> None:
+        results.others = task_queues
+        super().__init__(context, processes, task_queues, results)
+
+
+class _Starts:
+    """At most one thread at a time replaces what DALI uses."""
+
+    lock: threading.RLock
+
+    def __init__(self) -> None:
+        give_lock(self)
+
+
+_starts = _Starts()
+
+
+@contextlib.contextmanager
+def unblockable_queues() -> Iterator[None]:
+    """Have DALI use such queues for the workers that it starts meanwhile."""
+    with _starts.lock:
+        used = vars(pool)
+        replaced = {name: used[name] for name in ("ShmQueue", "Observer")}
+        used.update(ShmQueue=_Queue, Observer=_Observer)
+        try:
+            yield
+        finally:
+            used.update(replaced)
