@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -168,8 +168,20 @@ def _forget_threads_of_opencv() -> None:
 os.register_at_fork(after_in_child=_forget_threads_of_opencv)
 
 
-@contextlib.contextmanager
-def one_thread_of_opencv(*, ends_others: bool = False) -> Iterator[None]:
+class _OneThreadOfOpenCv(contextlib.AbstractContextManager[None]):
+    """Not a generator: `contextlib` then sets an attribute of each exception, which not every class allows."""
+
+    def __init__(self, ends_others: bool) -> None:
+        self._ends_others = ends_others
+
+    def __enter__(self) -> None:
+        _opencv_threads.begin(self._ends_others)
+
+    def __exit__(self, *exception: object) -> None:
+        _opencv_threads.end()
+
+
+def one_thread_of_opencv(*, ends_others: bool = False) -> contextlib.AbstractContextManager[None]:
     """Have OpenCV compute in the calling thread meanwhile, as in workers; then as before.
 
     With several threads, some of its functions cut images into parts whose pixels differ by a grey level.
@@ -177,8 +189,4 @@ def one_thread_of_opencv(*, ends_others: bool = False) -> Iterator[None]:
     Args:
         ends_others: Whether its other threads end; then they are started again when they are needed.
     """
-    _opencv_threads.begin(ends_others)
-    try:
-        yield
-    finally:
-        _opencv_threads.end()
+    return _OneThreadOfOpenCv(ends_others)

@@ -73,7 +73,11 @@ ENDS = {
 
 
 def end_loader(folder: Path, method: str, end: str) -> float:
-    """End a process with a loader. Returns how long after that nothing was left of its workers."""
+    """End a process with a loader. Returns how long after that nothing was left of its workers.
+
+    A process that waits does so again and again: Python calls the handler of a signal that comes just before a
+    call of the system begins, only after that.
+    """
     waits, names = end.startswith("SIG"), set(os.listdir("/dev/shm"))
     started = script(
         folder,
@@ -83,7 +87,7 @@ def end_loader(folder: Path, method: str, end: str) -> float:
         loop = iter(used)
         next(loop)
         print(*worker_pids())
-        {"time.sleep(100)" if waits else ENDS[end]}
+        {"while True: time.sleep(0.05)" if waits else ENDS[end]}
         """,
     )
     try:
