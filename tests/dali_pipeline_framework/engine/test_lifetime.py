@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from support.child_processes import communicate
+from support.laws import each_value
 from support.pipelines import indices, make_iterator, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
 from support.refusals import assert_refused
@@ -174,6 +175,46 @@ def test_a_script_that_closes_nothing_ends(method: str, what: str, run_script: C
     assert script.returncode == ENDINGS[what]
     pids = [int(pid) for pid in stdout.split()]
     assert len(pids) == 2
+    assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_close_ends_workers_that_are_stopped(method: str) -> None:
+    iterator = make_iterator(shuffled(IndexProvider(400)), py_num_workers=2, py_start_method=method)
+    next(iter(iterator))
+    for pid in worker_pids():
+        os.kill(pid, signal.SIGSTOP)
+    iterator.close()
+    assert wait_until(lambda: worker_pids() == [])
+
+
+SOURCES = {
+    "callable": "shuffled(SlowIndexProvider(10_000)), py_num_workers=2",
+    "iterable": "SamplerInputIterable(SlowIndexProvider(10_000), EpochSampler(10_000, 4))",
+}
+
+
+@each_value(
+    method=START_METHODS, kind=SOURCES, does=["time.sleep(1)", "next(epoch)"], number=["SIGKILL", "SIGTERM"]
+)
+def test_workers_end_with_a_process_that_is_killed(
+    method: str, kind: str, does: str, number: str, run_script: Callable[[str], Script]
+) -> None:
+    script = run_script(
+        f"""
+        from support.samplers import EpochSampler
+        from accvlab.dali_pipeline_framework.inputs import SamplerInputIterable
+        epoch = iter(make_iterator({SOURCES[kind]}, py_start_method={method!r}))
+        next(epoch)
+        print(*worker_pids())
+        while True:
+            {does}
+        """
+    )
+    pids = [int(pid) for pid in script.stdout.readline().split()]
+    assert pids
+    script.send_signal(getattr(signal, number))
+    communicate(script, 100)
     assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues between DALI and its worker processes that a killed worker does not block."""
+"""Queues between DALI and its worker processes that a killed process does not block, and no worker outlives."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 from collections.abc import Iterator, Sequence
+from multiprocessing import connection, parent_process
 from typing import Any
 
 from nvidia.dali._multiproc import pool
@@ -15,6 +18,7 @@ from nvidia.dali._multiproc.shared_queue import ShmQueue
 from ...threads import give_lock
 
 LOCKED_AT_MOST_S = 5.0  # far more than a queue is locked for; after that, who has locked it was killed
+_LOOK_EACH_S = 1.0
 
 
 class _Signal:
@@ -56,6 +60,12 @@ class _Queue(ShmQueue):
     def __init__(self, context: Any, capacity: int) -> None:
         super().__init__(context, capacity)
         self.cv_not_empty = _Signal(context, self.lock)
+        self._made_by = os.getpid()
+
+    def get(self, num_samples: int | None = 1, predicate: Any = None) -> Any:
+        if os.getpid() != self._made_by:
+            _end_with_parent()  # DALI's workers wait for tasks for ever if nobody is left who closes the queue
+        return super().get(num_samples, predicate)
 
     def close(self) -> None:
         for queue in (self, *self.others):
@@ -76,12 +86,38 @@ class _Queue(ShmQueue):
                 self.lock.release()
 
 
+_ends_with_parent = 0  # the process that does
+
+
+def _end_with_parent() -> None:
+    """Have this process end soon after the one that has started it, however that ends; it waits in a thread."""
+    global _ends_with_parent
+    pid, parent, process = os.getpid(), os.getppid(), parent_process()
+    if _ends_with_parent == pid or process is None:
+        return
+    _ends_with_parent = pid
+
+    def wait() -> None:
+        # A process that was forked by the same parent after this one may hold what is waited for.
+        while not connection.wait([process.sentinel], _LOOK_EACH_S) and os.getppid() == parent:
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, name="ends with its parent", daemon=True).start()
+
+
 class _Observer(Observer):
     """Closes all queues when a worker has ended: DALI waits to hand tasks over as well as for results."""
 
     def __init__(self, context: Any, processes: Any, task_queues: Sequence[_Queue], results: _Queue) -> None:
         results.others = task_queues
         super().__init__(context, processes, task_queues, results)
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.is_alive():  # DALI waits for a process that is stopped for ever: that does not end
+                os.kill(process.pid, signal.SIGCONT)
+        super().close()
 
 
 class _Starts:
