@@ -15,6 +15,7 @@ from ..sample_data.names import format_path
 from ..sources.native_input import NativeInput
 from .dali.texts import (
     MERGED_DIFFERENT_DIMENSIONS,
+    NO_SHARED_MEMORY,
     WORKER_LOST,
     WORKER_WAS_LOST,
     WORKERS_NOT_STARTED,
@@ -43,6 +44,12 @@ def setup_error(native: NativeInput | None, error: Exception) -> SettingError | 
 def worker_error(error: Exception) -> WorkerStartError | WorkerDiedError | None:
     """Make the error for a worker of DALI that has ended; None if the error is about none."""
     text = str(error)
+    if isinstance(error, OSError) or NO_SHARED_MEMORY in text:
+        return WorkerStartError(
+            f"The worker processes could not be started: {text}. DALI keeps batches and semaphores in /dev/shm, "
+            f"which must be writable, and needs some open files for each worker (`ulimit -n`). A DataLoader does "
+            f"without /dev/shm, and `py_num_workers=0` without workers."
+        )
     if WORKERS_NOT_STARTED in text:
         return WorkerStartError(
             "The worker processes could not be started: one has ended while it was set up. What it printed on "

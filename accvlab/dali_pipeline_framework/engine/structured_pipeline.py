@@ -194,7 +194,7 @@ class StructuredPipeline(Pipeline):
                 self._prefetch_queue_depth = max(depth.values())
             with unblockable_queues():
                 super().start_py_workers()
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             explained = worker_error(error)
             if explained is None:
                 raise

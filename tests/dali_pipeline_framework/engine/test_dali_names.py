@@ -9,6 +9,7 @@ import io
 import os
 import pickle
 import re
+import resource
 import signal
 import warnings
 from collections import Counter
@@ -328,6 +329,16 @@ def said_at_start() -> str:
     return said(pipeline_with_worker(EndsItsWorker()).build)
 
 
+def said_without_files() -> str:
+    pipeline = pipeline_with_worker(Numbers(), "fork")
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, most))
+    try:
+        return said(pipeline.start_py_workers)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least, most))
+
+
 def said_when_a_worker_dies() -> str:
     pipeline = pipeline_with_worker(Numbers(ends_at=0))
     pipeline.build()
@@ -410,6 +421,7 @@ def raised_with_conditionals() -> str:
 
 TEXTS: dict[str, Callable[[Path], str]] = {
     "WORKERS_NOT_STARTED": lambda _: said_at_start(),
+    "NO_SHARED_MEMORY": lambda _: said_without_files(),
     "WORKER_LOST": lambda _: said_when_a_worker_dies(),
     "WORKER_WAS_LOST": lambda _: said_when_tasks_cannot_be_handed_over(),
     "CAUSE": lambda _: of_operator(lambda: fn.reshape(bytes_of(b"ab"), shape=[3])),

@@ -21,6 +21,7 @@ ASKS_FOR_DECODER = "is it decoded before? If not, put ImageDecoder before this s
 
 # Errors of worker processes.
 WORKERS_NOT_STARTED = "Workers initialization failed"
+NO_SHARED_MEMORY = "Call to mkstemp failed"  # or file descriptors
 WORKER_LOST = "Worker data receiving interrupted"
 WORKER_WAS_LOST = "Sending tasks to worker"  # by the time something was to be handed to it
 
