@@ -38,6 +38,7 @@ situation, so ``except KeyError`` and the like keep working::
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -358,7 +359,9 @@ def error_that_is_also(
         error.errno = next((_NUMBERS[cls] for cls in classes if cls in _NUMBERS), None)
         for cause in also:
             if isinstance(cause, OSError):
-                error.errno, error.strerror, error.filename = cause.errno, cause.strerror, cause.filename
+                for name in _OF_SYSTEM:
+                    with contextlib.suppress(AttributeError):  # PyAV's errors are given theirs by their arguments
+                        setattr(error, name, getattr(cause, name))
     return error
 
 

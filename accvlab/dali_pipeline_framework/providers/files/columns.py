@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from filelock import FileLock, Timeout
 
-from ...errors import FileError, SettingError, error_that_is_also, file_error
+from ...errors import FileError, SettingError, error_that_is_also, file_error, reason_of
 from ...limits.file_limits import parse_json, read_table
 from .storage import is_url, replace_file
 
@@ -102,7 +102,8 @@ class Columns:
         Args:
             folder: The folder.
             kind: The kind that they must have.
-            is_mapped: Whether arrays are mapped. Each keeps a file open; others are read.
+            is_mapped: Whether arrays are mapped, each of which keeps a file open. Others are read, and compared
+                with their checksums.
 
         Raises:
             FileError: There are no such columns, or not of this version, or they are damaged. Also the builtin
@@ -148,7 +149,14 @@ def _checksum(array: npt.NDArray[Any]) -> str:
 
 
 def _loaded(path: str, is_mapped: bool) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = np.load(path, "r" if is_mapped else None, allow_pickle=False).view(np.ndarray)
+    try:
+        array: npt.NDArray[Any] = np.load(path, "r" if is_mapped else None, allow_pickle=False).view(np.ndarray)
+    except OSError:
+        raise
+    except Exception as error:  # the header of NumPy's files is parsed as Python
+        raise ValueError(f"{os.path.basename(path)}: {reason_of(error)}") from error
+    if not is_mapped and _checksum(array) != path.split(".")[-2]:
+        raise ValueError(f"the content of {os.path.basename(path)} was changed")
     array.flags.writeable = False
     return array
 
