@@ -45,7 +45,7 @@ class Kind:
 
 # --- tables ---------------------------------------------------------------------------------------------------
 
-COLUMNS = {"time": "whole", "name": "text", "x": "number", "pose": "numbers"}
+COLUMNS = {"time": "whole", "name": "text", "x": "number", "times": "whole lists"}
 
 
 def _table() -> Any:
@@ -56,7 +56,7 @@ def _table() -> Any:
             "time": np.arange(40),
             "name": pa.array([f"name-{number % 3}" for number in range(40)]),
             "x": np.linspace(0, 1, 40),
-            "pose": pa.array([[1.0, 2.0, 3.0]] * 40),
+            "times": pa.array([[1, 2, 3]] * 40),
             "image": pa.array([b"image" * number for number in range(40)]),
         }
     )
@@ -180,10 +180,11 @@ def _read_lerobot(path: Path) -> None:
     from accvlab.driving_data.datasets.lerobot.lerobot_files import LeRobotFiles
 
     files = LeRobotFiles(path.parent.parent)
-    files.episodes  # noqa: B018
-    for feature in files.video_features.values():
-        files.named("video_path", feature, chunk_index=0, file_index=0)
-    files.named("data_path", "data", 0, 0)
+    videos = [name for name in files.feature_names if files.feature(name).dtype == "video"]
+    files.episodes(videos)
+    for name in videos:
+        files.named("video_path", name, chunk_index=0, file_index=0)
+    files.named("data_path", chunk_index=0, file_index=0)
 
 
 def _features(folder: Path) -> Path:
@@ -216,9 +217,10 @@ def _kitti_oxts(folder: Path) -> Path:
 
 
 def _read_kitti(path: Path) -> None:
+    from accvlab.driving_data.datasets.driving.requested_parts import RequestedParts
     from accvlab.driving_data.datasets.kitti import tracking_index
 
-    tracking_index(path.parents[1], ["0000"], True, 10)
+    tracking_index(path.parents[1], ["0000"], True, 10, RequestedParts({"boxes": True}))
 
 
 # --- archives and arrays --------------------------------------------------------------------------------------

@@ -234,7 +234,7 @@ def test_a_worker_that_is_killed_while_it_locks_a_queue_blocks_nobody(
     pool = pipeline._py_pool.pool
     pipeline.build()
     pipeline.run()
-    getattr(pool, queue).lock.acquire()
+    getattr(pool, queue).lock.lock.acquire()
     os.kill(pool.pids()[0], signal.SIGKILL)
     with pytest.raises(RuntimeError):
         pipeline.run()

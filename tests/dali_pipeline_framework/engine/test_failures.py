@@ -22,7 +22,14 @@ from support import pipelines
 from support.child_processes import run_python
 from support.laws import each_value
 from support.pipelines import indices, shuffled
-from support.providers import CustomError, FaultyProvider, IndexProvider, NumberProvider, UnpicklableProvider
+from support.providers import (
+    CustomError,
+    FaultyProvider,
+    IndexProvider,
+    NumberProvider,
+    SlowIndexProvider,
+    UnpicklableProvider,
+)
 from support.refusals import assert_refused
 from support.samplers import EpochSampler
 from support.start_methods import START_METHODS
@@ -237,9 +244,9 @@ def test_that_a_worker_was_killed_is_said(method: str, num_workers: int) -> None
 )
 def test_that_a_worker_was_killed_while_it_waited_is_said(method: str, num_workers: int, kind: str) -> None:
     source = (
-        shuffled(IndexProvider(400))
+        shuffled(SlowIndexProvider(400))  # else the other workers may load all before the death is noticed
         if kind == "callable"
-        else SamplerInputIterable(IndexProvider(400), EpochSampler(400, 4))
+        else SamplerInputIterable(SlowIndexProvider(400), EpochSampler(400, 4))
     )
     arguments = {"py_start_method": method, "py_num_workers": 1 if kind == "iterable" else num_workers}
     with make_iterator(source, **arguments) as iterator:

@@ -351,7 +351,7 @@ def test_a_picture_has_the_cameras_of_all_times_and_what_is_padded(tmp_path: Pat
     past = [-2 / FPS, -1 / FPS, 0]
     windows = Windows(
         provider,
-        {FEATURE: past, REAR: past, "action": past, "observation.state": [-1, -0.8]},
+        {FEATURE: past, REAR: past, "action": past, "observation.state": [-0.16, -0.08]},
         unit="s",
         edges="repeat",
     )

@@ -18,7 +18,23 @@ from nvidia.dali._multiproc.shared_queue import ShmQueue
 from ...threads import give_lock
 
 LOCKED_AT_MOST_S = 5.0  # far more than a queue is locked for; after that, who has locked it was killed
-_LOOK_EACH_S = 1.0
+_LOOK_EACH_S = 0.1
+
+
+class _Lock:
+    """A lock between processes that nobody waits for once it is given up: who has locked it may have been killed."""
+
+    def __init__(self, context: Any) -> None:
+        self.lock = context.Lock()
+        self.is_given_up = False  # in this process
+
+    def __enter__(self) -> None:
+        while not self.lock.acquire(timeout=_LOOK_EACH_S) and not self.is_given_up:
+            pass
+
+    def __exit__(self, *exception: object) -> None:
+        with contextlib.suppress(ValueError):  # given up, and not locked
+            self.lock.release()
 
 
 class _Signal:
@@ -27,23 +43,23 @@ class _Signal:
     That wait never ends if this process was killed, as workers are that wait for something to do.
     """
 
-    def __init__(self, context: Any, lock: Any) -> None:
+    def __init__(self, context: Any, lock: _Lock) -> None:
         self._lock = lock
         self._signals = context.Semaphore(0)
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self._lock.__enter__()
 
     def __exit__(self, *exception: object) -> None:
-        self._lock.release()
+        self._lock.__exit__()
 
     def wait(self) -> None:
         """Wait for a signal, with the lock released meanwhile. There can be one though nothing has changed."""
-        self._lock.release()
+        self._lock.__exit__()
         try:
             self._signals.acquire()
         finally:
-            self._lock.acquire()
+            self._lock.__enter__()
 
     def notify(self) -> None:
         """Have one process go on that waits, or that will do so next; called with the lock."""
@@ -59,6 +75,7 @@ class _Queue(ShmQueue):
 
     def __init__(self, context: Any, capacity: int) -> None:
         super().__init__(context, capacity)
+        self.lock = _Lock(context)
         self.cv_not_empty = _Signal(context, self.lock)
         self._made_by = os.getpid()
 
@@ -74,16 +91,14 @@ class _Queue(ShmQueue):
     def _close(self) -> None:
         if self.is_closed:
             return
-        self.lock.acquire(timeout=LOCKED_AT_MOST_S)
-        try:
-            self.is_closed = True
-            self._read_meta()
-            self.meta.is_closed = 1
-            self._write_meta()
-            self.cv_not_empty.notify()
-        finally:
-            with contextlib.suppress(ValueError):  # who had locked it was not killed, and has released it by now
-                self.lock.release()
+        has_lock = self.lock.lock.acquire(timeout=LOCKED_AT_MOST_S)
+        self.is_closed = self.lock.is_given_up = True
+        self._read_meta()
+        self.meta.is_closed = 1
+        self._write_meta()
+        self.cv_not_empty.notify()
+        if has_lock:
+            self.lock.__exit__()
 
 
 _ends_with_parent = 0  # the process that does
@@ -99,7 +114,7 @@ def _end_with_parent() -> None:
 
     def wait() -> None:
         # A process that was forked by the same parent after this one may hold what is waited for.
-        while not connection.wait([process.sentinel], _LOOK_EACH_S) and os.getppid() == parent:
+        while not connection.wait([process.sentinel], 1.0) and os.getppid() == parent:
             pass
         os._exit(1)
 
@@ -115,8 +130,9 @@ class _Observer(Observer):
 
     def close(self) -> None:
         for process in self._processes:
-            if process.is_alive():  # DALI waits for a process that is stopped for ever: that does not end
-                os.kill(process.pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                if process.is_alive():  # DALI waits for its end for ever, also if it is stopped
+                    os.kill(process.pid, signal.SIGCONT)
         super().close()
 
 
