@@ -17,7 +17,7 @@ from .functions import Array, clamp
 
 @attrs.frozen
 class PointLimits:
-    """A box ``[minimum, maximum]`` in D dimensions; infinite limits are none.
+    """A box ``[minimum, maximum]`` in D dimensions; an infinite limit means no limit.
 
     Attributes:
         minimum: D numbers.

@@ -317,7 +317,7 @@ def pad_to_common_size(*inputs: Array, fill_value: float) -> tuple[Array, ...]:
 
     Args:
         *inputs: NumPy arrays with the same number of axes.
-        fill_value: What to pad with; converted to the type of each array.
+        fill_value: Value to pad with; converted to the type of each array.
 
     Returns:
         Arrays of one shape, each of the type that it had.

@@ -32,12 +32,13 @@ _NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype not in (_DT.BOOL, _DT.FLOAT1
 class BoundingBoxToHeatmapConverter(FieldStep):
     """Draws a Gaussian for each bounding box of an annotation, and adds the targets of a detector of centers.
 
-    Works on every group with the name of the annotation, anywhere in the sample. Input, in the group, of ``N``
-    objects (any number, also none): boxes ``(N, 4)`` float32, ``x1, y1, x2, y2`` (or other two opposite corners),
-    pixels; optionally categories ``(N,)`` of an integer type, validity ``(N,)`` bool, centers ``(N, 2)`` float32,
-    ``x, y``. Next to the group: the image, or a field with its height and width ``(2,)``.
+    Works on every group with the name of the annotation, anywhere in the sample. Input, in the group, for ``N``
+    objects (any number, including none): boxes ``(N, 4)`` float32, ``x1, y1, x2, y2`` (or other two opposite
+    corners), pixels; optionally categories ``(N,)`` of an integer type, validity ``(N,)`` bool, centers ``(N, 2)``
+    float32, ``x, y``. Next to the group: the image, or a field with its height and width ``(2,)``.
 
-    Output, added to the group if it has a name, of ``h x w`` pixels in the order of the arguments:
+    Output, in the order of the arguments, for a heatmap of ``h x w`` pixels; what has a name is added to the
+    group:
 
     - the heatmap: ``(num_categories, h, w)`` float32, or ``(h, w)`` without categories;
     - whether an object is active: ``(N,)`` bool; the pixel of its center: ``(N, 2)`` int32, x, y; the position of
@@ -113,8 +114,8 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             min_fraction_area_clipping: Least fraction of the area of a box inside of the image.
             min_radius: Least radius, above 0, pixels of the heatmap.
             max_radius: Greatest radius.
-            radius_scaling_factor: Radius where the center is 1 pixel from the nearest side.
-            radius_to_sigma_factor: Standard deviation of a Gaussian with a radius of 1 pixel.
+            radius_scaling_factor: Radius of a Gaussian, per pixel of distance from the center to the nearest side.
+            radius_to_sigma_factor: Standard deviation of a Gaussian, per pixel of its radius.
 
         Raises:
             SettingError: Not exactly one source of the image size is named, categories are needed but not named or

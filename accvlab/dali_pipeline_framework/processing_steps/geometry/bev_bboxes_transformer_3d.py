@@ -126,7 +126,8 @@ class BEVBBoxesTransformer3D(EgoMotionStep):
         points          (..., 3)              p' = A p
         velocities      (..., 3)              v' = scale rotation mirror v
         sizes           any shape             d' = scale d
-        orientations    any shape, radians    o' = o + angle, mirrored as the x axis is; in [-pi, pi]
+        orientations    any shape, radians    o' = o + angle; if mirrored in x, o is first pi - o,
+                                              if in y, -o; in [-pi, pi]
         projections, extrinsics   (k, 4)      P' = P inverse(A), also (..., k, 4)
         ego to world              (4, 4)      E' = E inverse(A)
         world to ego              (4, 4)      W' = A W

@@ -31,7 +31,7 @@ _LAYOUTS = ("", "HWC", "CHW", "FHWC", "FCHW")
 
 
 class ImageMeanStdDevNormalizer(PixelStep):
-    """Normalizes every image of a name, anywhere in the sample, by a mean and a standard deviation.
+    """Normalizes every image with the given name, anywhere in the sample, by a mean and a standard deviation.
 
     Input: decoded, ``(height, width, channels)``, layout ``HWC`` or none, or a clip
     ``(frames, height, width, channels)``, ``FHWC`` or none, of any numbers, on the CPU or the GPU. A mean that is
@@ -184,7 +184,7 @@ _CAST_FIRST = (_DT.FLOAT16, _DT.FLOAT64)  # DALI's product is no float32
 
 
 class ImageRange01Normalizer(PixelStep):
-    """Divides every image of a name, anywhere in the sample, by 255.
+    """Divides every image with the given name, anywhere in the sample, by 255.
 
     Input: decoded images or clips of any shape and layout, on the CPU or the GPU: uint8 in [0, 255], or another
     type of numbers, in the same range. Images that are known to have other values are refused. Output, in the same
