@@ -34,10 +34,9 @@ class ImageMeanStdDevNormalizer(PixelStep):
     """Normalizes every image with the given name, anywhere in the sample, by a mean and a standard deviation.
 
     Input: decoded, ``(height, width, channels)``, layout ``HWC`` or none, or a clip
-    ``(frames, height, width, channels)``, ``FHWC`` or none, of any numbers, on the CPU or the GPU. A mean that is
-    far outside of the known values of an image is refused. So are means and deviations for images in [0, 1]
-    (0.485, ...) where the values are known to be of a larger range, as for uint8 images. Output, in the
-    same field: ``output_type``, the same shape unless ``output_layout`` says otherwise::
+    ``(frames, height, width, channels)``, ``FHWC`` or none, of any numbers, on the CPU or the GPU. For uint8
+    images, means and deviations for images in [0, 1] (0.485, ...) are refused. Output, in the same field:
+    ``output_type``, the same shape unless ``output_layout`` says otherwise::
 
         output = (input - mean[channel]) / std_dev[channel]
 
@@ -187,7 +186,8 @@ class ImageRange01Normalizer(PixelStep):
     """Divides every image with the given name, anywhere in the sample, by 255.
 
     Input: decoded images or clips of any shape and layout, on the CPU or the GPU: uint8 in [0, 255], or another
-    type of numbers, in the same range. Images that are known to have other values are refused. Output, in the same
+        type of numbers, in the same range, which is not checked. Images that are known to be encoded are refused.
+        Output, in the same
     field: float32 in [0, 1], the same shape and layout::
 
         output = float32(input) * float32(1 / 255)
