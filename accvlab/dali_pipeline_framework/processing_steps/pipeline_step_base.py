@@ -541,7 +541,7 @@ class PipelineStepBase(ABC):
         """Get the output format of an input format, which stays as it is.
 
         Raises:
-            StepOutputError: The step returned something that is no format.
+            StepOutputError: The step returned something that is not a format.
             FormatError: An image is encoded, or has a layout or values, with which the step cannot work.
             Exception: Any exception by which the step refuses this format.
         """

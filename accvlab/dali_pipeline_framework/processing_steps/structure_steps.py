@@ -63,7 +63,8 @@ class TensorSizeAdder(FieldStep):
             store_size_as_type: Type of the new field, a number type.
 
         Raises:
-            SettingError: The name or postfix is no text, the postfix is empty, or the type is no number type.
+            SettingError: The name or postfix is not a text, the postfix is empty, or the type is not a number
+                type.
         """
         if not isinstance(tensor_name, str) or not isinstance(size_postfix, str) or not size_postfix:
             raise SettingError(
@@ -126,7 +127,7 @@ class AxesLayoutSetter(PixelStep):
             layout_to_set: The layout, e.g. ``"HWC"``; the empty text removes a layout.
 
         Raises:
-            SettingError: No name, something else than a name, or a layout that is no text.
+            SettingError: There is no name, or something other than a name, or the layout is not a text.
         """
         self._names_fields_to_set = required_names(names_fields_to_set, "names_fields_to_set")
         self._layout_to_set = text(layout_to_set, "layout_to_set", may_be_empty=True)
@@ -288,7 +289,7 @@ class UnneededFieldRemover(ArrayStep):
             unneeded_field_names: Names to remove, as a list or tuple. A single ``str`` is refused.
 
         Raises:
-            SettingError: It is no list or tuple of names.
+            SettingError: It is not a list or tuple of names.
         """
         if not isinstance(unneeded_field_names, list | tuple):
             raise SettingError(

@@ -150,8 +150,8 @@ def check_bbox_visibiity(
 ) -> DataNode:
     """Find the boxes of which a pixel is left when they are painted from the farthest to the nearest.
 
-    Boxes are rounded to whole pixels and cut to the image. Of boxes of equal depth, the last one is the nearest.
-    Boxes without a pixel are not visible.
+    Boxes are rounded to whole pixels and cut to the image. Among boxes of equal depth, the last one is the
+    nearest. Boxes without a pixel are not visible.
 
     Args:
         bboxes: ``(N, 4)`` float32.

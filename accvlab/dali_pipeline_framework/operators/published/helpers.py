@@ -206,7 +206,8 @@ def add_post_transform_to_projection_matrix(proj_mat: Array, transform: Array) -
 
     Args:
         proj_mat: ``(3, k)``, e.g. intrinsics (3, 3), or (3, 4).
-        transform: Of the image, ``(2, 3)``, or ``(3, 3)`` with a last row for homogeneous coordinates.
+        transform: Transformation of the image, ``(2, 3)``, or ``(3, 3)`` with a last row for homogeneous
+            coordinates.
 
     Returns:
         ``(3, k)``, the product of the ``(3, 3)`` transformation and the matrix, of the more precise of both types.

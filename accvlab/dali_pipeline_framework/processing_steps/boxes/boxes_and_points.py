@@ -75,7 +75,7 @@ class BoxAreaFilter(FieldStep):
                 corner, width and height) or ``"cxcywh"`` (center, width and height).
 
         Raises:
-            SettingError: The areas are no range, or the format is none of the three.
+            SettingError: The areas are not a range, or the format is not one of the three.
         """
         self._box_names = required_names(box_names, "box_names")
         self._area_range = number_range(area_range, "area_range", at_least=0, may_be_infinite=True)
@@ -301,7 +301,7 @@ class PointsPadder(FieldStep):
             fill_value: Value to pad with; rounded and limited to the type of the field.
 
         Raises:
-            SettingError: The number is no positive integer, or the fill value is no number.
+            SettingError: The number is not a positive integer, or the fill value is not a number.
         """
         self._point_names = required_names(point_names, "point_names")
         self._num_points = whole_number(num_points, "num_points", at_least=1)

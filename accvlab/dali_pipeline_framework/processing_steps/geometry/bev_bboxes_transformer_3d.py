@@ -134,7 +134,7 @@ class BEVBBoxesTransformer3D(EgoMotionStep):
 
     So points fall on the same pixels as before, ``P' p' = P p``, and keep their place in the world,
     ``E' p' = E p``; images do not change, but the vehicle seems to be elsewhere. ``orientations`` are
-    angles about the rotation axis. After mirroring, the matrices contain a reflection: they are no rigid motions.
+    angles about the rotation axis. After mirroring, the matrices contain a reflection: they are not rigid motions.
     NaN and infinite values stay, and do not affect other rows.
 
     The order of random numbers: angle, scale, translation x, y, z, mirror x, mirror y.

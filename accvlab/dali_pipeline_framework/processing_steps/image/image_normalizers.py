@@ -78,8 +78,9 @@ class ImageMeanStdDevNormalizer(PixelStep):
                 of the input.
 
         Raises:
-            SettingError: A mean or standard deviation is no finite number, a standard deviation is not greater
-                than 0, they are for different numbers of channels, or output type or layout are none of those.
+            SettingError: A mean or standard deviation is not a finite number, a standard deviation is not greater
+                than 0, they are for different numbers of channels, or the output type or layout is not one of
+                those listed.
         """
         self._image_name = field_name(image_name, "image_name")
         self._mean = per_channel(mean, "mean")

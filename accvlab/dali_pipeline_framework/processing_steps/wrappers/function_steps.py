@@ -113,7 +113,7 @@ def types_of(output_types: Mapping[Path, types.DALIDataType]) -> dict[FieldPath,
     """Get ``output_types`` by path.
 
     Raises:
-        SettingError: There is no output, or a type is no type of a field.
+        SettingError: There is no output, or a type is not a type of a field.
     """
     is_mapping = isinstance(output_types, Mapping) and bool(output_types)
     if not is_mapping or any(dtype not in NUMPY_TYPES for dtype in output_types.values()):
@@ -200,7 +200,7 @@ class LambdaStep(FunctionStep):
                 as several names, not as a path.
             output_types: Name or path of each result -> its type, in order.
             output_contents: Name or path of a result that is an image -> what is known of it, for steps that
-                follow. Of other results nothing is known.
+                follow. Nothing is known of other results.
 
         Raises:
             SettingError: The function cannot be called, or there is no output, or a type is not a type of a field,

@@ -293,7 +293,7 @@ class NuScenesProvider(DrivingProvider):
 
     @property
     def scene_logs(self) -> Mapping[str, Mapping[str, str]]:
-        """Of each scene by its name: ``logfile``, ``vehicle``, ``date_captured``, ``location``.
+        """For each scene by its name: ``logfile``, ``vehicle``, ``date_captured``, ``location``.
 
         Raises:
             FileError: The tables have no log of a scene.
