@@ -33,7 +33,7 @@ situation, so ``except KeyError`` and the like keep working::
     ├── VideoError               (ValueError, RuntimeError)       a file is not a video, or is damaged
     ├── NothingFedError          (RuntimeError)                   an input has delivered all that it was fed
     ├── ClosedError              (RuntimeError)                   the pipeline, iterator or stream was closed
-    └── NotSupportedError        (AttributeError, RuntimeError)   a part of PyTorch's interface that is not here
+    └── NotSupportedError        (AttributeError, RuntimeError)   a step, sampler or provider cannot do this
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class ClosedError(FrameworkError, RuntimeError):
 
 
 class NotSupportedError(FrameworkError, AttributeError, RuntimeError):
-    """A part of another library's interface (e.g. of PyTorch's DataLoader) that does not exist here."""
+    """A step, sampler, provider or loader cannot do what was requested, e.g. what PyTorch's DataLoader can."""
 
 
 def causes_of(error: BaseException | None) -> Iterator[BaseException]:
