@@ -21,7 +21,7 @@ class PointLimits:
 
     Attributes:
         minimum: D numbers.
-        maximum: D numbers, each at least the one of ``minimum``.
+        maximum: D numbers, each at least that in ``minimum``.
     """
 
     minimum: tuple[float, ...]

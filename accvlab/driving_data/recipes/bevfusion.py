@@ -95,7 +95,7 @@ class BEVFusionSettings(parts.AugmentedSettings):
             the scaling, meters.
         flip_prob: Probability that the scene is mirrored in x, and in y.
         point_cloud_range: Points, and centers of boxes in x and y, on it or beyond are left out.
-        masks: Map lines, areas and boxes that are drawn as masks; None for none.
+        masks: Map lines, areas and boxes that are drawn as masks; None for no masks.
         classes: ``object_classes``: the order of ``gt_labels_3d``.
         box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (as there) or "l,w,h,yaw".
         mean: Means of red, green, blue.

@@ -342,7 +342,7 @@ def _boxes(
 ) -> tuple[dict[str, Array], str]:
     """The fields of a `SceneView` about boxes that are there, none without centers; and why there are none.
 
-    Of windows that are listed, those of the moment.
+    From windows that are listed, the boxes of the moment are taken.
     """
     names, boxes = ("centers", "sizes", "yaws", "velocities", "categories"), dict[str, Array]()
     for name in names:

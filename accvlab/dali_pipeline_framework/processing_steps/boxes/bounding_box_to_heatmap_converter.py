@@ -106,7 +106,8 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             use_per_category_heatmap: Whether each category has a map of its own.
             is_valid_opt_in_name: Name of the validity; without one, all objects are valid.
             center_opt_in_name: Name of the centers; without one, they are in the middle of the boxes.
-            is_active_opt_out_name: Name of the added field: whether an object is active; None for none. Likewise:
+            is_active_opt_out_name: Name of the added field: whether an object is active; None for no such field.
+                Likewise:
             center_opt_out_name: the pixel of the center,
             center_offset_opt_out_name: the position relative to it,
             height_width_bboxes_heatmap_opt_out_name: height and width of the box,

@@ -297,7 +297,7 @@ class PointsPadder(FieldStep):
         Args:
             point_names: Name or names of the fields.
             num_points: Number of elements to bring them to.
-            mask_name: Name of the mask to add; None for none.
+            mask_name: Name of the mask to add; None for no mask.
             fill_value: Value to pad with; rounded and limited to the type of the field.
 
         Raises:

@@ -169,7 +169,7 @@ class BEVBBoxesTransformer3D(EgoMotionStep):
         """Create the step.
 
         Args:
-            data_field_names_points: Name or names of the points; None for none, here and below.
+            data_field_names_points: Name or names of the points; None if there are none, here and below.
             data_field_names_velocities: Names of the velocities.
             data_field_names_sizes: Names of the sizes.
             data_field_names_orientation: Names of the orientations.
@@ -179,7 +179,7 @@ class BEVBBoxesTransformer3D(EgoMotionStep):
             rotation_range: Least and greatest angle, radians, right-handed; None for no rotation.
             rotation_axis: 0, 1 or 2: the axis (x, y, z) to turn about.
             scaling_range: Least and greatest factor, above 0; None for no scaling.
-            translation_max_abs: Greatest magnitude of the translation along x, y and z; None for none.
+            translation_max_abs: Greatest magnitude of the translation along x, y and z; None for no translation.
             flip_prob_x: Probability that x changes its sign, in [0, 1].
             flip_prob_y: Probability that y changes its sign: left and right are exchanged, where x is ahead.
             key: Scope in which the draws are constant, see `UniformDraw`.

@@ -105,7 +105,7 @@ class ImageLibraryStep(ArrayStep):
             point_names: Name or names of points; `AlbumentationsStep` needs a ``Compose`` with
                 ``keypoint_params``, for `TorchvisionStep` they are ``x, y`` in pixels.
             point_row_names: Name or names of fields next to the points, with a row for each point.
-            image_type: Type of images after the transform; None for that before it.
+            image_type: Type of images after the transform; None for the type before it.
             key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
