@@ -22,8 +22,8 @@ situation, so ``except KeyError`` and the like keep working::
     ├── SourceError              (RuntimeError)                   a worker failed while it loaded a sample
     ├── WorkerDiedError          (RuntimeError)                   a worker process ended unexpectedly
     ├── WorkerStartError         (RuntimeError)                   the worker processes could not be started
-    ├── GraphError               (RuntimeError)                   an operator failed on a batch, or a step that
-    │                                                             treats nodes of the graph as arrays
+    ├── GraphError               (RuntimeError)                   an operator failed on a batch, or a step treated
+    │                                                             nodes of the graph as arrays
     ├── OutputError              (RuntimeError)                   a batch cannot be returned as requested
     ├── DeviceError              (RuntimeError)                   a GPU is requested and not usable, or has failed
     ├── TooManyFailedError       (RuntimeError)                   more samples have failed than allowed
@@ -33,7 +33,7 @@ situation, so ``except KeyError`` and the like keep working::
     ├── VideoError               (ValueError, RuntimeError)       a file is not a video, or is damaged
     ├── NothingFedError          (RuntimeError)                   an input has delivered all that it was fed
     ├── ClosedError              (RuntimeError)                   the pipeline, iterator or stream was closed
-    └── NotSupportedError        (AttributeError, RuntimeError)   a part of a foreign interface we do not have
+    └── NotSupportedError        (AttributeError, RuntimeError)   a step, sampler or provider cannot do this
 """
 
 from __future__ import annotations
@@ -183,7 +183,8 @@ class WorkerStartError(FrameworkError, RuntimeError):
 
 
 class GraphError(FrameworkError, RuntimeError):
-    """An operator of the graph failed on a batch; or a step failed that treats nodes of the graph as arrays.
+    """An operator of the graph failed on a batch, or a step failed because it treated nodes of the graph as
+    arrays.
 
     Attributes:
         sample_indices: Indices in the data set of the samples that caused it, as far as known.
@@ -244,7 +245,7 @@ class ClosedError(FrameworkError, RuntimeError):
 
 
 class NotSupportedError(FrameworkError, AttributeError, RuntimeError):
-    """A part of a foreign interface (e.g. PyTorch's DataLoader) that does not exist here."""
+    """A step, sampler, provider or loader cannot do what was requested, e.g. what PyTorch's DataLoader can."""
 
 
 def causes_of(error: BaseException | None) -> Iterator[BaseException]:

@@ -275,7 +275,7 @@ class FailedSample:
         epoch: Epoch in which that was noticed first.
         batch: Batch of the epoch.
         slot: Its number in the batch of this shard.
-        substitute: Index of the sample that was delivered in its place; None for none.
+        substitute: Index of the sample that was delivered in its place; None if there was none.
         message: All that is to say about it, with the traceback.
     """
 

@@ -58,7 +58,7 @@ def load_state(loader: DataLoader, path: str | os.PathLike[str]) -> bool:
     Raises:
         StateError: The state is damaged, of another version, or belongs to other data or another order. The
             message names the file.
-        FileError: The file cannot be read, or is no regular file. Also the builtin exception of the cause.
+        FileError: The file cannot be read, or is not a regular file. Also the builtin exception of the cause.
         NotSupportedError: The input is an iterable, which has no random access.
     """
     text = os.path.expanduser(file_path(path, "path"))

@@ -227,7 +227,7 @@ class Lexer:
         """Start at the beginning of a text.
 
         Raises:
-            SettingError: It is no text.
+            SettingError: It is not a text.
         """
         if not isinstance(input, str):
             raise SettingError(f"a condition must be a text, got {input!r}.")
@@ -238,7 +238,7 @@ class Lexer:
         """Return the next token; at the end, always one of type ``EOL``.
 
         Raises:
-            SettingError: The text continues with something that is no token; it is also a ValueError.
+            SettingError: The text continues with something that is not a token; it is also a ValueError.
         """
         while self._position < len(self._text) and self._text[self._position].isspace():
             self._position += 1
@@ -284,7 +284,7 @@ class Parser:
         """Prepare to parse a text.
 
         Raises:
-            SettingError: It is no text, or starts with something that is no token.
+            SettingError: It is not a text, or starts with something that is not a token.
         """
         self._text = input
         self._lexer = Lexer(input)

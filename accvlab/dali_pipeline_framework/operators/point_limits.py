@@ -17,11 +17,11 @@ from .functions import Array, clamp
 
 @attrs.frozen
 class PointLimits:
-    """A box ``[minimum, maximum]`` in D dimensions; infinite limits are none.
+    """A box ``[minimum, maximum]`` in D dimensions; an infinite limit means no limit.
 
     Attributes:
         minimum: D numbers.
-        maximum: D numbers, each at least the one of ``minimum``.
+        maximum: D numbers, each at least that in ``minimum``.
     """
 
     minimum: tuple[float, ...]

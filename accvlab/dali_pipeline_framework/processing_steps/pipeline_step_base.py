@@ -358,12 +358,12 @@ class PipelineStepBase(ABC):
         run: Where the step runs as a whole: in the ``"workers"``, in the ``"graph"``, or ``"auto"`` to let the
             chain decide, divided or not.
         image_tolerance: Largest difference of a pixel between graph and arrays, as a share of the range of the
-            image (from black to white). All else is the same in both.
+            image (from black to white). Everything else is the same in both.
         array_form_needs: Packages that the array form imports.
         prefers_arrays: Whether the array form is much faster without a GPU, even for floating-point images.
         changes_images: Whether the step may change images, unless `declare_images` says which.
-        reads_pixels: Whether the step may look at pixels. False for a step that needs at most the shapes of
-            images, which may stay in the graph then; nor does it change them.
+        reads_pixels: Whether the step may look at pixels. False for a step that does not change images, and needs
+            at most their shapes: pixels can then stay in the graph.
         draws: The random draws of the step: `UniformDraw`, `IntegerDraw` and `NormalDraw` objects of different
             names. A step whose draws depend on the format overrides `declare_draws` instead.
     """
@@ -446,9 +446,10 @@ class PipelineStepBase(ABC):
             data_empty: Format of the group that the step is applied to, before the step.
 
         Returns:
-            An `ImageUse` for each kind of images; an empty list for a step that leaves images alone. None for one
-            that is given any image, and after which nothing is known of any, until the graph is defined and shows
-            which images it left alone. By default as ``changes_images`` and ``reads_pixels`` say.
+            An `ImageUse` for each kind of images; an empty list for a step that leaves images alone. None for a
+            step that accepts any image: nothing is then known about the images after it, until the graph is
+            defined and shows which images the step left alone. By default as ``changes_images`` and
+            ``reads_pixels`` say.
         """
         return None if self.changes_images and self.reads_pixels else ()
 
@@ -488,7 +489,7 @@ class PipelineStepBase(ABC):
             image: The image, or the bytes of its file.
             leaf: Its format before the step.
             name: Name of its field.
-            *args: Not used: a step may name its parameters.
+            *args: Nothing is passed; it lets a step name its parameters in its own signature.
             **parameters: Nodes of the parameters, by name, on the CPU.
         """
         raise NotImplementedError
@@ -503,7 +504,7 @@ class PipelineStepBase(ABC):
         return ""
 
     def num_in_one_batch(self, data_empty: SampleDataGroup) -> int:
-        """Count the files of a sample that this step decodes by ``decoded_in_one_batch``.
+        """Count the files of a sample that this step decodes by one operator, as one batch.
 
         Args:
             data_empty: Format of the sample.
@@ -540,7 +541,7 @@ class PipelineStepBase(ABC):
         """Get the output format of an input format, which stays as it is.
 
         Raises:
-            StepOutputError: The step returned something that is no format.
+            StepOutputError: The step returned something that is not a format.
             FormatError: An image is encoded, or has a layout or values, with which the step cannot work.
             Exception: Any exception by which the step refuses this format.
         """
@@ -584,7 +585,7 @@ class PipelineStepBase(ABC):
             data: A sample of nodes, which the result replaces; or a sample of arrays, which is left as it is.
 
         Returns:
-            The result. Of a sample of arrays the random draws come from NumPy's global generator.
+            The result. For a sample of arrays, random draws come from NumPy's global generator.
 
         Raises:
             StepOutputError: The output has another format than the step declared.

@@ -31,7 +31,7 @@ _DT = types.DALIDataType
 
 
 class TensorSizeAdder(FieldStep):
-    """Adds next to every data field of a name its height and width: the third and second last extent of its shape.
+    """Adds next to every field with the given name its height and width: its third-last and second-last extents.
 
     For images, ``(height, width, channels)`` or ``(num_frames, height, width, channels)``, that is ``[height,
     width]``, ``(2,)``, on the CPU, wherever the image is. Where the format knows another layout, as ``CHW`` after
@@ -63,7 +63,8 @@ class TensorSizeAdder(FieldStep):
             store_size_as_type: Type of the new field, a number type.
 
         Raises:
-            SettingError: The name or postfix is no text, the postfix is empty, or the type is no number type.
+            SettingError: The name or postfix is not a text, the postfix is empty, or the type is not a number
+                type.
         """
         if not isinstance(tensor_name, str) or not isinstance(size_postfix, str) or not size_postfix:
             raise SettingError(
@@ -105,8 +106,8 @@ class AxesLayoutSetter(PixelStep):
 
     Data, shape and type stay as they are, on the CPU or the GPU; nothing is copied. The layout stays with the
     field to the output of the pipeline. A layout that contradicts a known one (``CHW`` for ``HWC``), or the known
-    number of dimensions, is refused. Otherwise, a sample that has another number of axes than the layout has
-    letters makes the operator of DALI fail when the pipeline runs.
+    number of dimensions, is refused. Otherwise, DALI's operator fails at run time on a sample whose number of axes
+    is not the number of letters.
 
     Example::
 
@@ -126,7 +127,7 @@ class AxesLayoutSetter(PixelStep):
             layout_to_set: The layout, e.g. ``"HWC"``; the empty text removes a layout.
 
         Raises:
-            SettingError: No name, something else than a name, or a layout that is no text.
+            SettingError: There is no name, or something other than a name, or the layout is not a text.
         """
         self._names_fields_to_set = required_names(names_fields_to_set, "names_fields_to_set")
         self._layout_to_set = text(layout_to_set, "layout_to_set", may_be_empty=True)
@@ -202,10 +203,11 @@ class PaddingToUniform(PipelineStepBase):
         Args:
             field_names: Name or names of the fields, anywhere in the sample. In a group of such a name, all data
                 fields are padded. None for all data fields of the sample.
-            fill_value: What to pad with; converted to float32, and then as DALI does to the type of the field.
+            fill_value: Value to pad with. It is converted to float32, and then to the type of the field, as DALI
+                converts.
 
         Raises:
-            SettingError: The fill value is no number, or something else than names was given.
+            SettingError: The fill value is not a number, or something other than names was given.
         """
         self._field_names = None if field_names is None else as_names(field_names, "field_names")
         self._fill_value = number(fill_value, "fill_value", may_be_nan=True)
@@ -287,7 +289,7 @@ class UnneededFieldRemover(ArrayStep):
             unneeded_field_names: Names to remove, as a list or tuple. A single ``str`` is refused.
 
         Raises:
-            SettingError: It is no list or tuple of names.
+            SettingError: It is not a list or tuple of names.
         """
         if not isinstance(unneeded_field_names, list | tuple):
             raise SettingError(

@@ -120,9 +120,9 @@ class Windows(BlueprintProvider):
     provider. A moment is one sample, so any sampler gives the order. Clips of eight frames that do not overlap
     have the offsets ``range(8)`` and ``step=8``.
 
-    **Edges.** With ``edges="drop"``, moments without a full window are no samples; sequences end where moments are
-    left out. With ``edges="repeat"`` all moments are samples: an offset before the first or after the last frame
-    of the sequence gets that frame, and is True in the mask of the field.
+    **Edges.** With ``edges="drop"``, moments without a full window are not samples; sequences end where moments
+    are left out. With ``edges="repeat"`` all moments are samples: an offset before the first or after the last
+    frame of the sequence gets that frame, and is True in the mask of the field.
 
     **In seconds**, ``take="nearest"`` takes the frame nearest to each time (of two the earlier), ``"last"`` the
     last one not after it; the frame must be within ``tolerance_s``. Fields with times of their own, such as

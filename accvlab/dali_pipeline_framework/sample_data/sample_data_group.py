@@ -888,7 +888,7 @@ class SampleDataGroup:
         """Pad all data fields so that the samples of a batch have one shape (inside the graph only).
 
         Args:
-            fill_value: What to pad with, at the end of each axis.
+            fill_value: Value to pad with, at the end of each axis.
 
         Raises:
             FieldValueError: If a data field is not set.

@@ -77,7 +77,7 @@ class FrameReader:
             colors: How colors are converted, see `FrameConverter`.
             as_codes: In place of colors, the values of gray videos, such as depth, as they are coded: uint16.
             num_kept: How many of the last decoded frames are kept, at least the last one: for clips that overlap
-                or are repeated. Of several, those that were delivered are kept as pixels.
+                or are repeated. If several are kept, the delivered ones are kept as pixels.
             name: What messages call the video; None for its path.
             upright: Whether frames are turned as players do.
         """

@@ -256,7 +256,7 @@ def index_video(
 ) -> VideoIndex:
     """Find the frames of a video stream, by reading the container; only the first frame is decoded, for its size.
 
-    Of a remote MP4 of H.264, HEVC or AV1 without fragments, the tables and few packets are read: 1 to 2 MB.
+    From a remote MP4 of H.264, HEVC or AV1 without fragments, the tables and few packets are read: 1 to 2 MB.
     Other remote videos are read once.
 
     The frames are those that decoding from the first key frame on gives: not those that an edit list cuts off,

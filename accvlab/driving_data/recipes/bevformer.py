@@ -227,8 +227,8 @@ class BEVFormerSettings(parts.DetectorSettings):
         queue_length: Frames of a queue; in training only.
         scale: Factor of the size of images.
         size_divisor: Height and width are filled up with 0 to multiples of this.
-        mean: Of red, green and blue.
-        std_dev: Of red, green and blue.
+        mean: Means of red, green and blue.
+        std_dev: Standard deviations of red, green and blue.
         point_cloud_range: Least and greatest x, y, z of centers of boxes, meters; z does not count.
         classes: ``class_names``: the order of ``gt_labels_3d``.
         box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (mmdetection3d before 1.0) or "l,w,h,yaw".

@@ -95,11 +95,11 @@ class BEVFusionSettings(parts.AugmentedSettings):
             the scaling, meters.
         flip_prob: Probability that the scene is mirrored in x, and in y.
         point_cloud_range: Points, and centers of boxes in x and y, on it or beyond are left out.
-        masks: Map lines, areas and boxes that are drawn as masks; None for none.
+        masks: Map lines, areas and boxes that are drawn as masks; None for no masks.
         classes: ``object_classes``: the order of ``gt_labels_3d``.
         box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (as there) or "l,w,h,yaw".
-        mean: Of red, green, blue.
-        std_dev: Of red, green, blue.
+        mean: Means of red, green, blue.
+        std_dev: Standard deviations of red, green, blue.
         emulates_reference: Whether z of boxes is at the center, although the boxes of the published code have
             it at the bottom: its converter and its data set disagree, so boxes are half their height too high.
             Otherwise z is at the bottom.

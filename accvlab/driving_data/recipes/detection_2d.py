@@ -67,8 +67,8 @@ class Detection2DSettings(parts.AugmentedSettings):
         min_box_size_px: Least width and height of a box in an image that an object is drawn for.
         leaves_out_hidden: Whether objects that nearer ones hide are left out.
         distorts_colors: Whether colors are distorted in training (`PhotoMetricDistorter`).
-        mean: Of red, green, blue.
-        std_dev: Of red, green, blue.
+        mean: Means of red, green, blue.
+        std_dev: Standard deviations of red, green, blue.
         key: Scope in which the draws are constant; ``"rig"``: all cameras of a frame are changed alike.
     """
 

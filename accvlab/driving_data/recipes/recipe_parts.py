@@ -105,8 +105,8 @@ class DetectorSettings(RecipeSettings):
 
     Attributes:
         classes: Names of the classes, in the order of the labels.
-        mean: Of red, green, blue.
-        std_dev: Of red, green, blue.
+        mean: Means of red, green, blue.
+        std_dev: Standard deviations of red, green, blue.
     """
 
     classes: Sequence[str] = attrs.field(default=CLASSES, converter=class_list)

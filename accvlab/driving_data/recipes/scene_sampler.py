@@ -30,7 +30,7 @@ def split_lengths(sequence_lengths: Lengths, split: int | str) -> list[int]:
         split: Number of pieces of each; ``"all"`` or -1: each frame is one.
 
     Raises:
-        SettingError: ``split`` is none of these.
+        SettingError: ``split`` is not one of these.
     """
     lengths = checked_lengths(sequence_lengths).tolist()
     if split in ("all", -1):

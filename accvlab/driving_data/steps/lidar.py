@@ -47,14 +47,15 @@ class LidarSweepAggregator(ArrayStep):
 
     - Points of the frame come first, with an age of 0, then the points of the sweeps, in their order; their age is
       the time of the frame minus the time of the sweep. A sweep without points counts as missing.
-    - ``num_sweeps`` are used: the newest ones, or as drawn, without repetition and in drawn order.
+    - ``num_sweeps`` sweeps are used: the newest ones, or (``selection="drawn"``) random ones without repetition,
+      in the order drawn.
     - ``close_distance``: points of sweeps near their sensor, less far than this in x and y both, are left out,
       since they are on the vehicle itself. All points of the frame stay.
-    - ``fills_up``: if there are no sweeps at all, the points of the frame replace each of them, with an age of 0,
-      and without the close ones.
+    - ``fills_up``: if there are no sweeps at all, copies of the frame's points, without the close ones and with an
+      age of 0, take the place of the ``num_sweeps`` sweeps.
 
-    The points of the frame are replaced by all of them, ``(P, K)``, or ``(P, K + 1)`` where ``age_column`` is
-    None; the sweeps are removed. Computed in float64, and rounded to float32. The step works on arrays only.
+    The points of the frame are replaced by the joined points, ``(P, K)``, or ``(P, K + 1)`` where ``age_column``
+    is None; the sweeps are removed. Computed in float64, and rounded to float32. The step works on arrays only.
 
     Example::
 
@@ -85,7 +86,7 @@ class LidarSweepAggregator(ArrayStep):
             num_sweeps: Most sweeps that are used; None for all.
             age_column: Number of the column, from 0, that the age replaces; None for a new, last column.
             close_distance: Points of sweeps nearer than this in x and in y are left out, meters.
-            fills_up: Whether the points of the frame replace sweeps if there are none.
+            fills_up: Whether copies of the frame's points replace the sweeps if there are none.
             selection: ``"newest"``, or ``"drawn"``: at random among the existing sweeps, if there are more than
                 ``num_sweeps``.
             frame: Coordinates of the joined points: ``"lidar"``, the coordinates of the sensor in the frame, or
@@ -207,12 +208,13 @@ def _in_frame(frame_from_points: Float64Array, points: _FloatArray) -> _FloatArr
 class LidarDepthMapAdder(ArrayStep):
     """Adds to each image the depths of lidar points, as maps of one or several cell sizes.
 
-    Points ``(P, K)`` float32 or float64, x, y, z in the first columns; a projection matrix ``(3, 4)`` or
-    ``(4, 4)`` for each image, to pixels times depth. As the depth maps of SparseDrive and Sparse4D:
+    Points ``(P, K)`` float32 or float64, x, y, z in the first columns; for each image a projection matrix, ``(3,
+    4)`` or ``(4, 4)``, which maps to pixels times depth. As the depth maps of SparseDrive and Sparse4D:
 
     - The pixel of a point is rounded to whole numbers, halves to even ones. It counts if it is in the image, and
       the depth is at least the first number of ``depth_range``.
-    - Its cell of a map with stride s is ``floor(pixel / s)``. Of several points in a cell, the nearest one counts.
+    - Its cell of a map with stride s is ``floor(pixel / s)``. If a cell has several points, the nearest one
+      counts.
     - Depths beyond the second number of ``depth_range`` become that number. Cells without a point hold -1.
 
     Added next to each matrix, in the order of the strides: ``(ceil(height / s), ceil(width / s))`` float32,
@@ -243,9 +245,10 @@ class LidarDepthMapAdder(ArrayStep):
             point_path: Name or path of the points.
             image_hw: Height and width of the images that the matrices project to, pixels.
             strides: Size of a cell in pixels, by the name of the map.
-            depth_range: Least depth of a point, and what greater depths become, meters.
+            depth_range: Least depth of a point, and the value that replaces greater depths, meters.
             matrix_path: Name or path of a matrix ``(4, 4)`` that moves the points to the frame that the
-                projections start from, e.g. ``("lidar", "reference_from_lidar")``; None where they are in it.
+                projections start from, e.g. ``("lidar", "reference_from_lidar")``; None if the points are already
+                in that frame.
 
         Raises:
             SettingError: A setting is not of this form.

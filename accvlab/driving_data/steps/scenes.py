@@ -52,7 +52,8 @@ class SceneTransformer(EgoMotionStep):
         Args:
             rotation_range: Least and greatest angle about the z axis, radians; None for no rotation.
             scaling_range: Least and greatest factor, above 0; None for no scaling.
-            translation_max_abs: Greatest magnitude of the translation along x, y and z, metres; None for none.
+            translation_max_abs: Greatest magnitude of the translation along x, y and z, metres; None for no
+                translation.
             flip_prob_x: Probability that x changes its sign, in [0, 1].
             flip_prob_y: Probability that y changes its sign, in [0, 1].
             key: Scope in which the draws are constant, see `UniformDraw`.

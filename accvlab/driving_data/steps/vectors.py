@@ -49,12 +49,12 @@ class MapLineVectorizer(ArrayStep):
 
     Lines as `DrivingProvider` delivers them: points ``(P, D)`` float32 or float64 of all lines, one after the
     other, and next to them ``(L,)`` numbers of points. Each line gets ``num_points`` points at equal distances
-    along it, from its first to its last point. Added next to them, ``(L, orders, num_points, D)`` float32, as
-    SparseDrive and MapTR take them; with n points ``2 * (n - 1)`` orders:
+    along it, from its first to its last point. Next to them, the step adds a ``(L, orders, num_points, D)``
+    float32 array, as SparseDrive and MapTR take it. With n points there are ``2 * (n - 1)`` orders:
 
-    - Of a closed line, one that ends where it begins: from each of the n - 1 points around, and the same of the
-      reversed line; the first point is repeated at the end.
-    - Of an open one: forward, and reversed. The other orders hold ``fill_value``.
+    - A closed line (it ends where it begins) is given once from each of its n - 1 points, all the way around, in
+      both directions; the first point is repeated at the end.
+    - An open line is given forward and reversed. The other orders hold ``fill_value``.
 
     Without ``has_orders`` there is one order, forward. Computed in float64. The step works on arrays only.
 
@@ -167,10 +167,10 @@ Classes: TypeAlias = Sequence[int | Sequence[int]]
 class BEVMaskAdder(ArrayStep):
     """Adds masks of the ground, seen from above: one for each class of lines, areas, and boxes.
 
-    Lines and boxes as `DrivingProvider` delivers them, see there. Added, as ``(masks, cells in x, cells in y)``
-    UINT8, 1 where a cell belongs to a class and 0 elsewhere, as BEVFusion has them. Cell ``[i, j]`` is the square
-    whose corner with the least coordinates is ``(x_range[0] + i * cell_size, y_range[0] + j * cell_size)``. It
-    belongs to
+    Lines and boxes as `DrivingProvider` delivers them, see there. The masks are added as one field ``(masks, cells
+    in x, cells in y)``, UINT8: 1 where a cell belongs to a class and 0 elsewhere, as in BEVFusion. Cell ``[i, j]``
+    is the square whose corner with the least coordinates is ``(x_range[0] + i * cell_size, y_range[0] + j *
+    cell_size)``. It belongs to
 
     - a line, if its center is at most ``line_width / 2`` away from the line;
     - an area, given by the line around it (closed, or closed by a straight line from its last to its first point),
@@ -364,17 +364,19 @@ _RIGHT = {"x": (1.0, 0.0), "-x": (-1.0, 0.0), "y": (0.0, 1.0), "-y": (0.0, -1.0)
 
 
 class FutureTrajectoryAdder(ArrayStep):
-    """Adds the steps that something makes from frame to frame, which of them are known, and a driving command.
+    """Adds the offsets of objects or the vehicle from frame to frame, which of them are known, and a driving
+    command.
 
-    Of future places, as `DrivingProvider` delivers them: of objects ``(N, T, 3)``, next to ``(N, 3)`` present
-    ones; or of the vehicle ``(T, 3)``, which is at 0. Next to them, whether each is known, BOOL ``(N, T)`` or
-    ``(T,)``. All in the frame of reference of the sample. Added next to them, in x and y, as SparseDrive and UniAD
-    take them:
+    The input is future places as `DrivingProvider` delivers them: of objects, ``(N, T, 3)``, next to their present
+    places ``(N, 3)``; or of the vehicle, ``(T, 3)``, whose present place is the origin. A BOOL field next to them,
+    ``(N, T)`` or ``(T,)``, says which are known. All are in the frame of reference of the sample. The step adds,
+    in x and y, as SparseDrive and UniAD take them:
 
-    - the steps, ``(N, T, 2)`` or ``(T, 2)`` float32, meters: ``place[t] - place[t - 1]``, 0 where not known;
-    - whether they are known, ``(N, T)`` or ``(T,)`` float32, 1 or 0. From the first unknown place on, no step is;
-    - of the vehicle, if ``command_name`` is given, ``(3,)`` float32: 1 for right, left or straight on, by how far
-      to the right (``right``) the last known place is, at least ``command_distance`` for a turn.
+    - the offsets, ``(N, T, 2)`` or ``(T, 2)`` float32, meters: ``place[t] - place[t - 1]``, 0 where not known;
+    - whether they are known, ``(N, T)`` or ``(T,)`` float32, 1 or 0. From the first unknown place on, no offset is
+      known;
+    - for the vehicle, if ``command_name`` is given, a one-hot ``(3,)`` float32: right, left, straight on. It is a
+      turn if the last known place is at least ``command_distance`` to the right or left.
 
     Computed in float64. The step works on arrays only.
 
@@ -402,14 +404,16 @@ class FutureTrajectoryAdder(ArrayStep):
 
         Args:
             future_names: Name or names of the future places, anywhere in the sample.
-            known_name: Name of the flags, next to them, of which are known.
-            offset_name: Name of the steps.
-            mask_name: Name of the flags of which steps are known.
-            present_name: Name of the present places, next to them; None for the vehicle, which is at 0.
-            command_name: Name of the command, of the vehicle only; None for no command.
+            known_name: Name of the flags, next to the future places, that say which are known.
+            offset_name: Name of the offsets.
+            mask_name: Name of the flags that say which offsets are known.
+            present_name: Name of the present places, next to the future ones; None for the vehicle, which is at
+                the origin.
+            command_name: Name of the command, for the vehicle only; None for no command.
             right: Direction to the right: "x" in the frame of nuScenes' lidar, "-y" in the frame of a vehicle
                 whose x is ahead; or "-x", "y".
-            command_distance: How far to the right or left the last known place is for a turn, meters.
+            command_distance: Least distance to the right or left of the last known place that makes a turn,
+                meters.
 
         Raises:
             SettingError: A setting is not of this form, or a command is requested of objects.

@@ -148,9 +148,9 @@ def show(
     points, map lines; the vehicle is in the middle and looks up. In both: where the vehicle was (blue) and will be
     (green), with a dot each second. Its speed and command are in the heading.
 
-    Of samples of LeRobot, states and actions are drawn over the times of their windows, in place of the scene.
+    For samples of LeRobot, states and actions are drawn over the times of their windows, in place of the scene.
 
-    Of a clip, all frames are shown one below the other, or 16 of them if there are more, with the last scene.
+    All frames of a clip are shown one below the other, or 16 of them if there are more, with the last scene.
 
     Args:
         data: A sample of a provider, a batch of a loader, or what `scene_view` makes of one or several frames.

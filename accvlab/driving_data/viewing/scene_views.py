@@ -39,7 +39,7 @@ class CameraView:
         boxes_2d: ``(M, 4)``, x1, y1, x2, y2, pixels, or None.
         heatmap: ``(h, w)`` in [0, 1], or None.
         bearing: Where the camera looks, radians to the left of ahead; None where unknown.
-        lens: Of a fisheye camera, used in place of ``image_from_reference``; None where there is none.
+        lens: Lens of a fisheye camera, used in place of ``image_from_reference``; None where there is none.
         camera_from_reference: ``(3, 4)``, for the lens.
         is_of_other_time: Whether the image is of another time than the boxes and matrices of the sample; None
             where that is not known.
@@ -86,14 +86,14 @@ class SceneView:
     Attributes:
         title: Where the sample comes from.
         cameras: The images.
-        centers: Of boxes, ``(N, 3)``.
+        centers: Centers of boxes, ``(N, 3)``.
         sizes: ``(N, 3)``: length, width, height.
         yaws: ``(N,)``.
         velocities: ``(N, 2)``, or None.
         categories: ``(N,)`` int64, indices into ``class_names``.
         class_names: Names of the categories.
         points: ``(P, 3)``, lidar.
-        lines: Of a map, ``(n, 2)`` each.
+        lines: Lines of a map, ``(n, 2)`` each.
         ahead: ``(2,)``: where the vehicle looks.
         timestamp: Seconds, or None.
         history: Where the vehicle was.
@@ -124,7 +124,7 @@ class SceneView:
 class ViewFields:
     """Names of the fields that are shown; a field that a sample does not have is not shown.
 
-    Of clips without ``cameras``, each group with an ``image`` or ``frames`` is a camera, or the sample is one. So
+    In clips without ``cameras``, each group with an ``image`` or ``frames`` is a camera, or the sample is one. So
     is each field ``observation.images.<name>`` of LeRobot; its states and actions are numbers.
 
     The defaults fit `DrivingProvider`, and batches that recipes make of it.
@@ -132,7 +132,8 @@ class ViewFields:
     Attributes:
         cameras: Array of groups, one for each camera.
         image: Image of a camera: the bytes of a file, or ``HWC`` or ``CHW``; of a clip, frames are stacked.
-        frames: Of clips: array of groups, one for each frame, of the sample or of a camera; or stacked frames.
+        frames: Frames of clips: array of groups, one for each frame, of the sample or of a camera; or stacked
+            frames.
         name: Name of a camera.
         intrinsics: ``(3, 3)`` or ``(4, 4)`` of a camera.
         camera_from_reference: ``(4, 4)`` of a camera.
@@ -141,13 +142,13 @@ class ViewFields:
         boxes_2d: Group or field of a camera with ``boxes``.
         heatmap: ``(K, h, w)`` of a camera.
         boxes: Group of the 3D boxes.
-        centers: Of boxes.
-        sizes: Of boxes; length, width, height.
-        yaws: Of boxes.
-        velocities: Of boxes.
-        categories: Of boxes.
+        centers: Centers of boxes.
+        sizes: Sizes of boxes: length, width, height.
+        yaws: Yaws of boxes.
+        velocities: Velocities of boxes.
+        categories: Categories of boxes.
         lidar: Group with ``points``.
-        points: Of the lidar, the first three columns are x, y, z.
+        points: Points of the lidar; the first three columns are x, y, z.
         map_lines: Group with ``points``, ``num_points``.
         ego: Group with ``ego_from_reference``; and ``velocity``, ``command`` where they are there.
         ego_history: Group with ``positions`` of the vehicle in its own frame, and ``times``, ``is_known``,
@@ -341,7 +342,7 @@ def _boxes(
 ) -> tuple[dict[str, Array], str]:
     """The fields of a `SceneView` about boxes that are there, none without centers; and why there are none.
 
-    Of windows that are listed, those of the moment.
+    From windows that are listed, the boxes of the moment are taken.
     """
     names, boxes = ("centers", "sizes", "yaws", "velocities", "categories"), dict[str, Array]()
     for name in names:

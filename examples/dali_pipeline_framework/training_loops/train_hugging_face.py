@@ -103,7 +103,7 @@ def main() -> None:
         eval_strategy="epoch",
         lr_scheduler_type="constant",
         max_grad_norm=0,
-        ignore_data_skip=True,  # the loader stands where it is to go on
+        ignore_data_skip=True,  # the loader is at its position already
         report_to="none",
         disable_tqdm=True,
     )

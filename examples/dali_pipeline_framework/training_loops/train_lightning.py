@@ -94,10 +94,10 @@ class Steering(LightningModule):
 
 
 class NextEpoch(Callback):
-    """Has a Trainer that continues from the last step of an epoch count the next one.
+    """Makes a Trainer count the next epoch if it continues from the last step of one.
 
-    Lightning 2.6 takes that epoch for the rest of the one before. It does not show before the Trainer is to
-    continue in the middle of that epoch: then it counts the batches of the whole epoch again.
+    Lightning 2.6 takes the next epoch for the rest of the one before. This shows only when the Trainer resumes
+    again, in the middle of the next epoch: then it counts the batches of that whole epoch again.
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -150,8 +150,8 @@ def check_bbox_visibiity(
 ) -> DataNode:
     """Find the boxes of which a pixel is left when they are painted from the farthest to the nearest.
 
-    Boxes are rounded to whole pixels and cut to the image. Of boxes of equal depth, the last one is the nearest.
-    Boxes without a pixel are not visible.
+    Boxes are rounded to whole pixels and cut to the image. Among boxes of equal depth, the last one is the
+    nearest. Boxes without a pixel are not visible.
 
     Args:
         bboxes: ``(N, 4)`` float32.
@@ -196,7 +196,7 @@ def check_points_in_box(points: DataNode, min_point: Sequence[float], max_point:
     Args:
         points: ``(N, D)`` float32.
         min_point: D numbers.
-        max_point: D numbers, each at least the one of ``min_point``.
+        max_point: D numbers, each at least that in ``min_point``.
 
     Returns:
         ``(N,)`` bool.
@@ -216,7 +216,7 @@ def crop_coordinates(
     Args:
         points: ``(N, D)``.
         min_point_np: D numbers; fractions are cut off for integers.
-        max_point_np: D numbers, each at least the one of ``min_point_np``.
+        max_point_np: D numbers, each at least that in ``min_point_np``.
         dtype: Type of the points, any number type.
 
     Raises:

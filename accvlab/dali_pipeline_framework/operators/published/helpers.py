@@ -206,7 +206,8 @@ def add_post_transform_to_projection_matrix(proj_mat: Array, transform: Array) -
 
     Args:
         proj_mat: ``(3, k)``, e.g. intrinsics (3, 3), or (3, 4).
-        transform: Of the image, ``(2, 3)``, or ``(3, 3)`` with a last row for homogeneous coordinates.
+        transform: Transformation of the image, ``(2, 3)``, or ``(3, 3)`` with a last row for homogeneous
+            coordinates.
 
     Returns:
         ``(3, k)``, the product of the ``(3, 3)`` transformation and the matrix, of the more precise of both types.
@@ -317,7 +318,7 @@ def pad_to_common_size(*inputs: Array, fill_value: float) -> tuple[Array, ...]:
 
     Args:
         *inputs: NumPy arrays with the same number of axes.
-        fill_value: What to pad with; converted to the type of each array.
+        fill_value: Value to pad with; converted to the type of each array.
 
     Returns:
         Arrays of one shape, each of the type that it had.

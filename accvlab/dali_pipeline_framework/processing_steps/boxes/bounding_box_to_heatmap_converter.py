@@ -32,12 +32,13 @@ _NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype not in (_DT.BOOL, _DT.FLOAT1
 class BoundingBoxToHeatmapConverter(FieldStep):
     """Draws a Gaussian for each bounding box of an annotation, and adds the targets of a detector of centers.
 
-    Works on every group with the name of the annotation, anywhere in the sample. Input, in the group, of ``N``
-    objects (any number, also none): boxes ``(N, 4)`` float32, ``x1, y1, x2, y2`` (or other two opposite corners),
-    pixels; optionally categories ``(N,)`` of an integer type, validity ``(N,)`` bool, centers ``(N, 2)`` float32,
-    ``x, y``. Next to the group: the image, or a field with its height and width ``(2,)``.
+    Works on every group with the name of the annotation, anywhere in the sample. Input, in the group, for ``N``
+    objects (any number, including none): boxes ``(N, 4)`` float32, ``x1, y1, x2, y2`` (or other two opposite
+    corners), pixels; optionally categories ``(N,)`` of an integer type, validity ``(N,)`` bool, centers ``(N, 2)``
+    float32, ``x, y``. Next to the group: the image, or a field with its height and width ``(2,)``.
 
-    Output, added to the group if it has a name, of ``h x w`` pixels in the order of the arguments:
+    Output, in the order of the arguments, for a heatmap of ``h x w`` pixels; what has a name is added to the
+    group:
 
     - the heatmap: ``(num_categories, h, w)`` float32, or ``(h, w)`` without categories;
     - whether an object is active: ``(N,)`` bool; the pixel of its center: ``(N, 2)`` int32, x, y; the position of
@@ -105,7 +106,8 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             use_per_category_heatmap: Whether each category has a map of its own.
             is_valid_opt_in_name: Name of the validity; without one, all objects are valid.
             center_opt_in_name: Name of the centers; without one, they are in the middle of the boxes.
-            is_active_opt_out_name: Name of the added field: whether an object is active; None for none. Likewise:
+            is_active_opt_out_name: Name of the added field: whether an object is active; None for no such field.
+                Likewise:
             center_opt_out_name: the pixel of the center,
             center_offset_opt_out_name: the position relative to it,
             height_width_bboxes_heatmap_opt_out_name: height and width of the box,
@@ -113,8 +115,8 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             min_fraction_area_clipping: Least fraction of the area of a box inside of the image.
             min_radius: Least radius, above 0, pixels of the heatmap.
             max_radius: Greatest radius.
-            radius_scaling_factor: Radius where the center is 1 pixel from the nearest side.
-            radius_to_sigma_factor: Standard deviation of a Gaussian with a radius of 1 pixel.
+            radius_scaling_factor: Radius of a Gaussian, per pixel of distance from the center to the nearest side.
+            radius_to_sigma_factor: Standard deviation of a Gaussian, per pixel of its radius.
 
         Raises:
             SettingError: Not exactly one source of the image size is named, categories are needed but not named or

@@ -75,7 +75,7 @@ class BoxAreaFilter(FieldStep):
                 corner, width and height) or ``"cxcywh"`` (center, width and height).
 
         Raises:
-            SettingError: The areas are no range, or the format is none of the three.
+            SettingError: The areas are not a range, or the format is not one of the three.
         """
         self._box_names = required_names(box_names, "box_names")
         self._area_range = number_range(area_range, "area_range", at_least=0, may_be_infinite=True)
@@ -115,10 +115,10 @@ class VisibleBboxSelector(ArrayStep):
     ``(N, 1)``, any unit; both of any number type, with any N in each sample, also 0. Output: ``(N,)`` bool, on the
     CPU. To filter the boxes by it, see `ConditionalElementRemover`.
 
-    *Not hidden*: the boxes are rounded outwards to whole pixels and cut to the image. Painted from the farthest to
-    the nearest, at least one pixel of the box is left. Boxes outside of the image, or without area, are hidden,
-    and so are boxes with NaN, and all boxes of an image without pixels. Of boxes with the same depth, the last one
-    is taken for the nearest; a depth of NaN is farthest.
+    *Not hidden*: the boxes are rounded outwards to whole pixels and cut to the image. If all boxes are painted
+    from the farthest to the nearest, at least one pixel of the box is left. Boxes outside of the image, or without
+    area, are hidden, and so are boxes with NaN, and all boxes of an image without pixels. Among boxes with the
+    same depth, the last one counts as the nearest; a depth of NaN counts as farthest.
 
     *Large enough*: cut to the image, not rounded, both sides are at least ``minimum_bbox_size`` long.
 
@@ -270,14 +270,13 @@ class VisibleBboxSelector(ArrayStep):
 
 
 class PointsPadder(FieldStep):
-    """Brings every field of a name, anywhere in the sample, to a fixed number of elements along the first axis.
+    """Brings every field with the given name to a fixed number of elements along the first axis.
 
     Input: ``(N, ...)`` of any number type or bool, with any N in each sample, also 0. Output: ``(num_points,
     ...)``: the first ``num_points`` elements; where there are fewer, the fill value follows. Optionally adds next
     to it a mask ``(num_points,)`` bool, on the CPU: true for elements of the input.
 
-    The same shape in every batch, unlike `PaddingToUniform`. Its layout
-    stays.
+    The shape is the same in every batch, unlike with `PaddingToUniform`. The field keeps its layout.
 
     Example:
         >>> sample = SampleDataGroup()
@@ -298,11 +297,11 @@ class PointsPadder(FieldStep):
         Args:
             point_names: Name or names of the fields.
             num_points: Number of elements to bring them to.
-            mask_name: Name of the mask to add; None for none.
+            mask_name: Name of the mask to add; None for no mask.
             fill_value: Value to pad with; rounded and limited to the type of the field.
 
         Raises:
-            SettingError: The number is no positive integer, or the fill value is no number.
+            SettingError: The number is not a positive integer, or the fill value is not a number.
         """
         self._point_names = required_names(point_names, "point_names")
         self._num_points = whole_number(num_points, "num_points", at_least=1)
@@ -330,7 +329,7 @@ class PointsPadder(FieldStep):
 
 
 class PointCloudRangeFilter(FieldStep):
-    """Keeps the points of every point cloud of a name, anywhere in the sample, that lie in a box.
+    """Keeps the points that lie in a box, of every point cloud with the given name, anywhere in the sample.
 
     Points: ``(N, C)`` of any number type, with any N in each sample, also 0. The first D columns are coordinates,
     in the frame and unit of the limits; the others (intensity, time, ...) go along. A point is kept if it lies in
@@ -385,16 +384,16 @@ class PointCloudRangeFilter(FieldStep):
 
 
 class PointsInRangeCheck(FieldStep):
-    """Adds next to every field of points of a name, anywhere in the sample, which of them lie in a box.
+    """Adds a mask of the points that lie in a box, next to every field of points with the given name.
 
     Input: ``(N, D)`` of any number type, with any N in each sample, also 0. Added as the last field of the same
     group: ``(N,)`` bool::
 
         is_inside[i] = all(minimum_point[j] <= points[i, j] <= maximum_point[j] for j in range(D))
 
-    The limits belong to the box. NaN is outside, infinite limits are none. The limits are rounded to the type of
-    the field; with integer points, limits with fractions are exact. Where D is not the number of limits, the error
-    names the sample.
+    The limits belong to the box. NaN is outside; an infinite limit means no limit. The limits are rounded to the
+    type of the field; with integer points, limits with fractions are exact. Where D is not the number of limits,
+    the error names the sample.
 
     Example:
         >>> sample = SampleDataGroup()
@@ -444,7 +443,7 @@ class PointsInRangeCheck(FieldStep):
 
 
 class CoordinateCropper(FieldStep):
-    """Clamps the coordinates of every field of a name, anywhere in the sample, to a range per column.
+    """Clamps the coordinates of every field with the given name, anywhere in the sample, to a range per column.
 
     Input and output: ``(N, D)`` of any number type, with any N in each sample, also 0::
 

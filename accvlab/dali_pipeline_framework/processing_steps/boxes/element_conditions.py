@@ -26,11 +26,10 @@ from ..pipeline_step_base import naming_field
 class ConditionalElementRemover(FieldStep):
     """Keeps, of several fields of an annotation, the elements for which a mask is true.
 
-    In every group of a name, anywhere in the sample: the mask is ``(N,)`` bool; each processed field has N
-    elements along its axis, and keeps those for which the mask is true, in order. Type and other axes stay as they
-    are; values are copied bit by bit, so all types are exact. N may differ between samples and may be 0; all
-    elements may be dropped, or none. A mask of another length than the axis is an error, which
-    names the sample.
+    In every group with the given name, anywhere in the sample: the mask is ``(N,)`` bool; each processed field has
+    N elements along its axis, and keeps those for which the mask is true, in order. Type and other axes stay as
+    they are; values are copied bit by bit, so all types are exact. N may differ between samples and may be 0; all
+    elements may be dropped, or none. A mask of another length than the axis is an error, which names the sample.
 
     The mask is removed, or stays as it is: it is not filtered itself, unless it is among the processed fields.
 
@@ -136,7 +135,7 @@ def _whole_numbers(values: object, argument: str) -> tuple[int, ...]:
 
 
 class AnnotationElementConditionEval(FieldStep):
-    """Evaluates a condition for each element of every group of a name, and adds the result to the group.
+    """Evaluates a condition for each element of every group with the given name, and adds the result to the group.
 
     A condition is ``"<result> = <expression>"``::
 
@@ -175,7 +174,8 @@ class AnnotationElementConditionEval(FieldStep):
         """Create the step.
 
         Args:
-            annotation_field_name: Name of the groups; also those inside of each other are processed, each alone.
+            annotation_field_name: Name of the groups. Groups of this name within another one are processed too,
+                each by itself.
             condition: The condition.
             remove_data_fields_used_in_condition: Whether to remove all variables from the groups afterwards.
 

@@ -279,7 +279,7 @@ _SLACK_PX = 0.01
 
 @attrs.frozen
 class Translation(DrawnStep):
-    """Shifts the content by ``min_xy``, or for each axis by a number of ``[min_xy, max_xy)``, in pixels."""
+    """Shifts the content by ``min_xy``, or per axis by a random value in ``[min_xy, max_xy)``, in pixels."""
 
     min_xy: tuple[float, float] = attrs.field(converter=pair)
     max_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
@@ -536,7 +536,7 @@ _PLACE = "steps"
 class AffineTransformer(ResamplingStep):
     """Transforms images by a chain of random steps and brings them to one size.
 
-    The images, and all that is given in their pixels, anywhere in the sample, get the same transformation
+    The images, and all fields in their pixel coordinates, anywhere in the sample, get the same transformation
     ``M = resize @ step_n @ ... @ step_1``, one ``(2, 3)`` matrix per sample. ``(x, y)`` are pixels, with
     ``(0, 0)`` at the outer corner of the first pixel. Rotation, scaling and shearing are about the center
     ``(W / 2, H / 2)`` of the *viewport*, the rectangle of the size of the input.
@@ -549,15 +549,16 @@ class AffineTransformer(ResamplingStep):
     masks                  as images, values are labels                nearest pixel; 0 beyond the image
     image sizes            ``(2,)`` height, width, of any type         ``output_hw``
     projection matrices    ``(..., 3 or 4, K)``, e.g. intrinsics,      ``[M; 0 0 1] @ P``; a fourth row stays
-                           of float; of an array: of one shape
+                           float; one shape in an array of groups
     points                 ``(..., 2 * k)`` x, y, ... of any type      ``M @ [x, y, 1]``; whole numbers rounded
     boxes                  ``(..., 4)`` x1, y1, x2, y2 of any type     the smallest box around the transformed one
     =====================  ==========================================  =========================================
 
-    Any number of points, boxes and matrices is possible, also none. They are not clipped to the image (see
-    `CoordinateCropper`). The corners of a box may be in any order, and keep it; points and boxes that are not
-    finite stay so. The arithmetic is float32: points are exact to about 0.001 pixels. Types stay as they are.
-    Images that are known to be encoded, or to have a layout other than ``HWC`` and ``FHWC``, are refused.
+    Any number of points, boxes and matrices is possible, including none. They are not clipped to the image (see
+    `CoordinateCropper`). Without rotation and shearing, the two corners of a box may be in any order, which they
+    keep. Points and boxes that are not finite stay so. The arithmetic is float32: points are exact to about 0.001
+    pixels. Types stay as they are. Images that are known to be encoded, or to have a layout other than ``HWC`` and
+    ``FHWC``, are refused.
 
     All images and size fields of a sample must have the same size, at least one pixel, otherwise the batch fails.
     For cameras of different sizes, apply the step to each camera by a wrapper; with a ``key`` of ``"rig"`` they
@@ -633,7 +634,8 @@ class AffineTransformer(ResamplingStep):
             transformation_steps: Transformations of the viewport, in this order.
             transform_image_on_gpu: Whether images are transformed on the GPU, in a pipeline that has one.
                 Otherwise they stay on their device.
-            box_names: Name or names of boxes with edges along the axes, ``x1 <= x2`` and ``y1 <= y2``.
+            box_names: Name or names of boxes with edges along the axes; with rotation or shearing, they must have
+                ``x1 <= x2`` and ``y1 <= y2``.
             mask_names: Name or names of masks.
             fill_value: Value of pixels beyond the image.
             key: Scope in which the draws are constant, see `UniformDraw`.

@@ -126,14 +126,15 @@ class BEVBBoxesTransformer3D(EgoMotionStep):
         points          (..., 3)              p' = A p
         velocities      (..., 3)              v' = scale rotation mirror v
         sizes           any shape             d' = scale d
-        orientations    any shape, radians    o' = o + angle, mirrored as the x axis is; in [-pi, pi]
+        orientations    any shape, radians    o' = o + angle; if mirrored in x, o is first pi - o,
+                                              if in y, -o; in [-pi, pi]
         projections, extrinsics   (k, 4)      P' = P inverse(A), also (..., k, 4)
         ego to world              (4, 4)      E' = E inverse(A)
         world to ego              (4, 4)      W' = A W
 
     So points fall on the same pixels as before, ``P' p' = P p``, and keep their place in the world,
     ``E' p' = E p``; images do not change, but the vehicle seems to be elsewhere. ``orientations`` are
-    angles about the rotation axis. After mirroring, the matrices contain a reflection: they are no rigid motions.
+    angles about the rotation axis. After mirroring, the matrices contain a reflection: they are not rigid motions.
     NaN and infinite values stay, and do not affect other rows.
 
     The order of random numbers: angle, scale, translation x, y, z, mirror x, mirror y.
@@ -168,7 +169,7 @@ class BEVBBoxesTransformer3D(EgoMotionStep):
         """Create the step.
 
         Args:
-            data_field_names_points: Name or names of the points; None for none, here and below.
+            data_field_names_points: Name or names of the points; None if there are none, here and below.
             data_field_names_velocities: Names of the velocities.
             data_field_names_sizes: Names of the sizes.
             data_field_names_orientation: Names of the orientations.
@@ -178,7 +179,7 @@ class BEVBBoxesTransformer3D(EgoMotionStep):
             rotation_range: Least and greatest angle, radians, right-handed; None for no rotation.
             rotation_axis: 0, 1 or 2: the axis (x, y, z) to turn about.
             scaling_range: Least and greatest factor, above 0; None for no scaling.
-            translation_max_abs: Greatest magnitude of the translation along x, y and z; None for none.
+            translation_max_abs: Greatest magnitude of the translation along x, y and z; None for no translation.
             flip_prob_x: Probability that x changes its sign, in [0, 1].
             flip_prob_y: Probability that y changes its sign: left and right are exchanged, where x is ahead.
             key: Scope in which the draws are constant, see `UniformDraw`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that resize, crop, mirror and pad images, with what is given in their pixels."""
+"""Steps that resize, crop, mirror and pad images, and change all fields in their pixel coordinates."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class ImagePlaneChange:
 
 
 class ImageTransformStep(ArrayStep):
-    """Applies one transformation per sample to images, and to all that is given in their pixels.
+    """Applies one transformation per sample to images, and to all fields in their pixel coordinates.
 
     A derived step says which transformation. All fields, found by name anywhere in the sample, get the same one.
     So all images and size fields of a sample must have one size, and the projection matrices of the elements of an
@@ -342,7 +342,7 @@ with_pixel_fields = has_settings(PixelFields, ImageTransformStep.__init__)
 
 
 class ResamplingStep(ImageTransformStep):
-    """Resamples images, and all that is given in their pixels; a derived step says by which transformation."""
+    """Resamples images, and all fields in their pixel coordinates; a derived step says by which transformation."""
 
     _output_hw: tuple[int, int]
 
@@ -396,7 +396,7 @@ class ImageResizeCropFlipper(ResamplingStep):
     without the rotation). With ``W, H`` for the input, ``w, h`` for the output, and the random numbers ``scale``,
     ``bottom``, ``share`` and ``is_flipped``::
 
-        crop_y = (1 - bottom) * scale * H - h              the lowest part `bottom` of the image is left out
+        crop_y = (1 - bottom) * scale * H - h              the lowest part `bottom` of the image is cut off
         crop_x = share * max(scale * W - w, 0)             at a random place; 0.5: in the middle
         x_out = scale * x - crop_x, mirrored: w - x_out    y_out = scale * y - crop_y
 
@@ -404,8 +404,9 @@ class ImageResizeCropFlipper(ResamplingStep):
     beyond the image are ``fill_value``. With ``is_kept_inside``, ``scale`` is large enough to fill the output, and
     ``crop_y`` at least 0, so that nothing beyond the image is shown.
 
-    For evaluation, `for_evaluation` gives the step without chance that these detectors use: the scale that fills
-    the output, the mean part at the bottom left out, the middle in x, not mirrored. What cannot vary is not drawn.
+    For evaluation, `for_evaluation` gives the deterministic step that these detectors use: the scale fills the
+    output, the mean of ``bottom`` is cut off, the crop is in the middle in x, and nothing is mirrored. What cannot
+    vary is not drawn.
 
     Fields, shapes and types are as for `AffineTransformer`, pixels and ``is_encoded`` as for `ImageResizer`.
     All images and size fields of a sample must have one size and get the same change; for a change of their own,
@@ -520,7 +521,7 @@ _ANCHORS = {anchor.name.lower(): anchor for anchor in ResizingAnchor}
 
 
 class ImageResizer(ResamplingStep):
-    """Brings images, anywhere in the sample, to one size, and changes all that is given in their pixels
+    """Brings images, anywhere in the sample, to one size, and changes all fields in their pixel coordinates
     accordingly.
 
     ========  =========================================================================================
@@ -536,9 +537,9 @@ class ImageResizer(ResamplingStep):
 
     Pixels are interpolated bilinearly, without antialiasing, by ``fn.resize`` of the region that is shown. With
     ``is_encoded``, a graph decodes only this region of a file (the pixels are the same to 1 grey level): where a
-    third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`. Images that
-    are known to be decoded are refused with ``is_encoded``; without it, images that are known to be encoded, or to
-    have a layout other than ``HWC`` and ``FHWC``.
+    third of a JPEG is cut off, decoding and resizing take 0.87 times as long as with `ImageDecoder`. With
+    ``is_encoded``, images that are known to be decoded are refused; without it, images are refused that are known
+    to be encoded, or to have a layout other than ``HWC`` and ``FHWC``.
 
     Example:
         >>> step = ImageResizer("image", output_hw=[256, 704], mode="crop", projection_names="intrinsics")
@@ -569,12 +570,13 @@ class ImageResizer(ResamplingStep):
             is_encoded: Whether the fields hold image files, ``(num_bytes,)`` uint8, as for `ImageDecoder`. Only
                 the part that is shown is decoded, to RGB.
             reduced_decoding: Whether JPEG files may be decoded at a half, a quarter or an eighth of their size, as
-                long as each pixel of the output has one of the decoded image: cheaper, and smoother where images
-                are made much smaller. Such a step runs on arrays only, not in a graph.
-            **fields: `PixelFields`: ``hw_names``, ``projection_names`` (left out: ``intrinsics``, where the
-                sample has some; others next to the images are a warning), ``point_names``, ``box_names`` and
-                ``mask_names``, name or names of other fields to change; ``on_gpu``, whether images are changed on
-                the GPU, in a pipeline that has one (by default; otherwise they stay on their device).
+                long as the decoded image has at least one pixel for each pixel of the output: cheaper, and
+                smoother where images are made much smaller. Such a step runs on arrays only, not in a graph.
+            **fields: `PixelFields`: ``hw_names``, ``projection_names`` (by default ``intrinsics``, if the sample
+                has such fields; a warning names other projection matrices next to the images), ``point_names``,
+                ``box_names`` and ``mask_names``, name or names of other fields to change; ``on_gpu``, whether
+                images are changed on the GPU, in a pipeline that has one (by default; otherwise they stay on their
+                device).
 
         Raises:
             SettingError: There are neither images nor sizes, or an argument is not of its form.
@@ -592,7 +594,7 @@ class ImageResizer(ResamplingStep):
 
 
 class HorizontalFlipper(ImageTransformStep):
-    """Mirrors images, anywhere in the sample, left to right at random, with all that is given in their pixels.
+    """Mirrors images, anywhere in the sample, left to right at random, with all fields in their pixel coordinates.
 
     The images of a sample, of width ``W``, are mirrored all or not at all::
 
@@ -602,9 +604,9 @@ class HorizontalFlipper(ImageTransformStep):
     So a point in space is projected to where its mirrored picture is. (It is the picture that is mirrored, not the
     scene: the focal length along x becomes negative.) Size fields stay as they are.
 
-    Fields, shapes, types and refusals are as for `AffineTransformer`; pixels are copied. Where
-    anything is given in their pixels, the images and size fields of a sample must have one size; for cameras of
-    different sizes, apply the step to each camera by a wrapper.
+    Fields, shapes, types and refusals are as for `AffineTransformer`; pixels are copied. If there are any such
+    fields, the images and size fields of a sample must have one size; for cameras of different sizes, apply the
+    step to each camera by a wrapper.
 
     Example:
         >>> step = HorizontalFlipper("image", point_names="keypoints", box_names="boxes", key="rig")
@@ -622,10 +624,11 @@ class HorizontalFlipper(ImageTransformStep):
             image_names: Name or names of the images; None where there are only size fields.
             prob: Probability that a sample is mirrored, in [0, 1].
             key: Scope in which the draws are constant, see `UniformDraw`.
-            **fields: `PixelFields`: ``hw_names``, ``projection_names`` (left out: ``intrinsics``, where the
-                sample has some; others next to the images are a warning), ``point_names``, ``box_names`` and
-                ``mask_names``, name or names of other fields to change; ``on_gpu``, whether images are changed on
-                the GPU, in a pipeline that has one (by default; otherwise they stay on their device).
+            **fields: `PixelFields`: ``hw_names``, ``projection_names`` (by default ``intrinsics``, if the sample
+                has such fields; a warning names other projection matrices next to the images), ``point_names``,
+                ``box_names`` and ``mask_names``, name or names of other fields to change; ``on_gpu``, whether
+                images are changed on the GPU, in a pipeline that has one (by default; otherwise they stay on their
+                device).
 
         Raises:
             SettingError: There are neither images nor sizes, or an argument is not of its form.
@@ -661,7 +664,7 @@ _SIZE_TYPES = [_DT.INT32, _DT.INT64, _DT.UINT32, _DT.UINT64, _DT.INT16, _DT.UINT
 
 
 class ImageToTileSizePadder(PixelStep):
-    """Pads every image of a name, anywhere in the sample, at the bottom and on the right, to multiples of a tile.
+    """Pads every image with the given name at the bottom and on the right, to multiples of a tile.
 
     Input: decoded, ``(height, width, channels)`` or a clip ``(frames, height, width, channels)``, of any numbers,
     on the CPU or the GPU. Where the format knows another layout, as ``CHW`` after a normalizer with this
@@ -694,11 +697,10 @@ class ImageToTileSizePadder(PixelStep):
             tile_size_to_pad_to: Width and height of a tile, in this order (x, y), pixels; or one number for both.
             hw_names: Names of fields that hold height and width of an image, ``(2,)``, in pixels: they
                 are rounded up as the images are.
-            fill_value: Value of the pixels that are added, among the values that images have at this place of the
-                chain.
+            fill_value: Value of the pixels that are added, on the scale of the images at this place of the chain.
 
         Raises:
-            SettingError: The tile is not one or two whole numbers of at least 1, or a name is none.
+            SettingError: The tile is not one or two whole numbers of at least 1, or a name is not valid.
         """
         self._image_name = field_name(image_name, "image_name")
         self._tile_size_xy = _checked_tile(tile_size_to_pad_to)

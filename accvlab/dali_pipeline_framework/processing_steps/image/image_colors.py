@@ -42,7 +42,7 @@ _YIQ_FROM_RGB = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211
 
 
 class PhotoMetricDistorter(PixelStep):
-    """Changes brightness, contrast, saturation, hue and the order of channels of every image of a name at random.
+    """Randomly changes brightness, contrast, saturation, hue and channel order of every image with the given name.
 
     Input and output: ``(height, width, 3)`` or a clip ``(frames, height, width, 3)``, with or without a layout,
     uint8 in [0, 255] or float32 in [0, 1], on the CPU or the GPU. The result is clamped to this range: other
@@ -59,11 +59,11 @@ class PhotoMetricDistorter(PixelStep):
         swap         output channel k is input channel permutation[k], each permutation equally probable
 
     All of it is one gain and offset, and one 3 x 3 matrix: ``clamp(M clamp(g (x + delta)))``. For float32 this is
-    exact, since a gain below 1 may as well be part of ``M``. uint8 images are rounded after each of the two, so
-    the result is within 0.5 gray levels of the exact one where only one of them happens, and within
-    ``0.5 + 0.5 r`` where both do; ``r``, the greatest sum of the magnitudes of a row of ``M``, is 1 without
-    saturation and hue, and 2 with a saturation of 1.5. What cannot happen (probability 0, or a range that changes
-    nothing) is left out.
+    exact: a contrast after hue, or below 1, needs no clamp before ``M``, and becomes part of it. uint8 images are
+    rounded after the gain and offset, and after the matrix, so the result is within 0.5 gray levels of the exact
+    one where only one of them happens, and within ``0.5 + 0.5 r`` where both do; ``r``, the greatest sum of the
+    magnitudes of a row of ``M``, is 1 without saturation and hue, and 2 with a saturation of 1.5. What cannot
+    happen (probability 0, or a range that changes nothing) is left out.
 
     Cost on the CPU for 1600 x 900 uint8: 2 ms for brightness or contrast alone, 4 ms for both, 30 ms as soon as
     saturation, hue or swap may occur (``fn.coord_transform``; about the same as one ``fn.hsv``). float32 images
@@ -109,7 +109,7 @@ class PhotoMetricDistorter(PixelStep):
             prob_hue_aug: The same for the hue.
             prob_contrast_aug: The same for the contrast.
             prob_saturation_aug: The same for the saturation.
-            prob_swap_channels: The same for the order of channels (the order of before is among those drawn).
+            prob_swap_channels: The same for the order of channels (the original order is among those drawn).
             is_bgr: Whether the channels of the images are blue, green, red.
             enforce_process_on_gpu: Whether images on the CPU are moved to the GPU, in a pipeline that has one.
             key: Scope in which the draws are constant, see `UniformDraw`.

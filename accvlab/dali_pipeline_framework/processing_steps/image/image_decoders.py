@@ -29,7 +29,7 @@ from ..pipeline_step_base import PixelChanges, naming_field
 
 
 class ImageDecoder(PixelStep):
-    """Decodes every image field of a name, anywhere in the sample.
+    """Decodes every image field with the given name, anywhere in the sample.
 
     Input: the bytes of an image file, ``(num_bytes,)`` uint8 (JPEG, PNG, WebP, BMP, TIFF, JPEG 2000, ...). A field
     that is known to hold a decoded image is refused. Output, in the same field: ``(height, width, 3)`` uint8 in
@@ -64,8 +64,9 @@ class ImageDecoder(PixelStep):
             use_device_mixed: Whether to decode on the GPU, in a pipeline that has one. In a pipeline
                 without one (``device_id=None``) the CPU decodes in any case.
             hw_decoder_load: Share of the images, in [0, 1], for the hardware JPEG decoder of GPUs that
-                have one; the rest is decoded by CUDA kernels. Unless it is 0.65, it takes the place of that in
-                ``decoder_options`` of the pipeline (see `PipelineDefinition.get_dali_pipeline`).
+                have one; the rest is decoded by CUDA kernels. A value other than 0.65 overrides
+                ``hw_decoder_load`` in the ``decoder_options`` of the pipeline (see
+                `PipelineDefinition.get_dali_pipeline`).
             as_bgr: Whether the channels are blue, green, red instead of red, green, blue. On the CPU this
                 takes about three times as long to decode.
 

@@ -105,12 +105,12 @@ class ImageLibraryStep(ArrayStep):
             point_names: Name or names of points; `AlbumentationsStep` needs a ``Compose`` with
                 ``keypoint_params``, for `TorchvisionStep` they are ``x, y`` in pixels.
             point_row_names: Name or names of fields next to the points, with a row for each point.
-            image_type: Type of images after the transform; None for that before it.
+            image_type: Type of images after the transform; None for the type before it.
             key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
-            SettingError: The transform is none, or has no parameters for boxes or points, or another argument
-                breaks a rule.
+            SettingError: ``transform`` is not a transform, or has no parameters for boxes or points, or another
+                argument breaks a rule.
         """
         if not callable(transform):
             raise SettingError(f"`transform` must be callable, got {transform!r}.")
@@ -305,13 +305,14 @@ class AlbumentationsStep(ImageLibraryStep):
     ``(N, 4)`` and points ``(..., 2)`` as ``bbox_params`` and ``keypoint_params`` of the ``Compose`` say (e.g.
     ``"pascal_voc"``: corners in pixels; ``"yolo"``: shares of the image), all found by name anywhere in the group
     that the step is applied to. The transform is called once with all of them. So all get the same parameters, and
-    images and masks must have one size. For cameras that shall get parameters of their own, apply the step to each
-    camera by a wrapper.
+    images and masks must have one size. If each camera is to get its own parameters, apply the step to each camera
+    by a wrapper.
 
     Boxes and points that the library drops (too small, outside) are dropped, and the same rows of the fields
-    ``box_row_names`` and ``point_row_names`` next to them. Fields that ``label_fields`` of ``bbox_params`` names
-    must be next to the boxes; they are such fields, too. All else that depends on the geometry of an image, e.g. a
-    projection matrix, stays as it is: use the steps of this package where that matters.
+    ``box_row_names`` and ``point_row_names`` next to them. Fields that are named in ``label_fields`` of
+    ``bbox_params`` must be next to the boxes; their rows are dropped too. Everything else that depends on the
+    geometry of an image, e.g. a projection matrix, stays as it is: use the steps of this package where that
+    matters.
 
     Random numbers: the generators of the transform, and the global ones of Python, NumPy and PyTorch, are seeded
     by a draw for each sample. The step has its own copy of the transform.
@@ -418,12 +419,12 @@ class TorchvisionStep(ImageLibraryStep):
     ``(N, 4)``, points ``(..., 2)``, all found by name anywhere in the group that the step is applied to. The
     transform is called once with all of them, as a dict of tensors of ``torchvision.tv_tensors``: "images",
     "masks", "boxes", "labels" (the numbers of the boxes, so that ``SanitizeBoundingBoxes`` works as it is),
-    "points". So all get the same parameters, and images and masks must have one size. For cameras that shall get
-    parameters of their own, apply the step to each camera by a wrapper.
+    "points". So all get the same parameters, and images and masks must have one size. If each camera is to get its
+    own parameters, apply the step to each camera by a wrapper.
 
-    Boxes that the transform drops are dropped, and the same rows of the fields ``box_row_names`` next to them. All
-    else that depends on the geometry of an image, e.g. a projection matrix, stays as it is: use the steps of this
-    package where that matters.
+    Boxes that the transform drops are dropped, and the same rows of the fields ``box_row_names`` next to them.
+    Everything else that depends on the geometry of an image, e.g. a projection matrix, stays as it is: use the
+    steps of this package where that matters.
 
     Random numbers: the generators of PyTorch, Python and NumPy are seeded by a draw for each sample, and
     are afterwards as they were before.

@@ -31,13 +31,12 @@ _LAYOUTS = ("", "HWC", "CHW", "FHWC", "FCHW")
 
 
 class ImageMeanStdDevNormalizer(PixelStep):
-    """Normalizes every image of a name, anywhere in the sample, by a mean and a standard deviation.
+    """Normalizes every image with the given name, anywhere in the sample, by a mean and a standard deviation.
 
     Input: decoded, ``(height, width, channels)``, layout ``HWC`` or none, or a clip
-    ``(frames, height, width, channels)``, ``FHWC`` or none, of any numbers, on the CPU or the GPU. A mean that is
-    far outside of the known values of an image is refused. So are means and deviations for images in [0, 1]
-    (0.485, ...) where the values are known to be of a larger range, as for uint8 images. Output, in the
-    same field: ``output_type``, the same shape unless ``output_layout`` says otherwise::
+    ``(frames, height, width, channels)``, ``FHWC`` or none, of any numbers, on the CPU or the GPU. For uint8
+    images, means and deviations for images in [0, 1] (0.485, ...) are refused. Output, in the same field:
+    ``output_type``, the same shape unless ``output_layout`` says otherwise::
 
         output = (input - mean[channel]) / std_dev[channel]
 
@@ -79,8 +78,9 @@ class ImageMeanStdDevNormalizer(PixelStep):
                 of the input.
 
         Raises:
-            SettingError: A mean or standard deviation is no finite number, a standard deviation is not greater
-                than 0, they are for different numbers of channels, or output type or layout are none of those.
+            SettingError: A mean or standard deviation is not a finite number, a standard deviation is not greater
+                than 0, they are for different numbers of channels, or the output type or layout is not one of
+                those listed.
         """
         self._image_name = field_name(image_name, "image_name")
         self._mean = per_channel(mean, "mean")
@@ -184,10 +184,11 @@ _CAST_FIRST = (_DT.FLOAT16, _DT.FLOAT64)  # DALI's product is no float32
 
 
 class ImageRange01Normalizer(PixelStep):
-    """Divides every image of a name, anywhere in the sample, by 255.
+    """Divides every image with the given name, anywhere in the sample, by 255.
 
     Input: decoded images or clips of any shape and layout, on the CPU or the GPU: uint8 in [0, 255], or another
-    type of numbers, in the same range. Images that are known to have other values are refused. Output, in the same
+        type of numbers, in the same range, which is not checked. Images that are known to be encoded are refused.
+        Output, in the same
     field: float32 in [0, 1], the same shape and layout::
 
         output = float32(input) * float32(1 / 255)

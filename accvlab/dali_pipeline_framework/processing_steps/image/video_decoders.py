@@ -34,18 +34,18 @@ _INT32 = types.DALIDataType.INT32
 
 
 class VideoDecoder(PixelStep):
-    """Decodes every encoded video of a name, anywhere in the sample.
+    """Decodes every encoded video in fields with the given name, anywhere in the sample.
 
     Input, from providers of videos with ``images="encoded"``: the bytes of a video file, ``(num_bytes,)``
     uint8, and next to it ``<name>_to_decode``, int32: numbers of frames in it, ``(F,)``, or ``()`` for a single
     one. Output, in the same field: ``(F, height, width, 3)`` uint8 in [0, 255], RGB, layout ``FHWC``; of a single
     frame ``(height, width, 3)``. The numbers are removed.
 
-    In the workers, PyAV decodes on arrays, each codec of FFmpeg, with the pixels of the provider's own decoding.
-    In the graph, one ``fn.decoders.video`` decodes the videos of all samples and elements of an array: on a GPU,
-    which has decoders for the usual codecs; without one, VP8, VP9 and MJPEG. DALI converts colors by BT.601. Where
-    the streams state another matrix, the RGB is corrected by a matrix: within 2 levels, except for saturated
-    colors, which BT.601 has clipped.
+    In the workers, PyAV decodes every codec of FFmpeg, to the same pixels as when the provider decodes. In the
+    graph, one ``fn.decoders.video`` decodes the videos of all samples and elements of an array: on a GPU, which
+    has decoders for the usual codecs; without one, VP8, VP9 and MJPEG. DALI converts colors by BT.601. Where the
+    streams state another matrix, the RGB is corrected by a matrix: within 2 levels, except for saturated colors,
+    which BT.601 has clipped.
     """
 
     treats_elements_alike = True
@@ -60,7 +60,8 @@ class VideoDecoder(PixelStep):
             image_name: Name of the fields to decode.
             device: ``"auto"``: on the GPU where the graph has one that decodes all codecs of the fields, see
                 `DECODED_ON_GPU`; else in the workers. ``"gpu"``: on the GPU, where the graph has one, whatever the
-                codec. ``"cpu"``: in the workers. ``with_run`` and ``run`` put it into the graph without a GPU.
+                codec. ``"cpu"``: in the workers. By ``with_run`` or ``run``, the step runs in the graph also
+                without a GPU.
             colors: ``"stream"`` for colors as the streams state, and as the provider of the field converts streams
                 that state none; ``"dali"`` for BT.601 whatever they state, see `FrameConverter`.
 

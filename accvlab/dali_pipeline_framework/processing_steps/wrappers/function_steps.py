@@ -113,7 +113,7 @@ def types_of(output_types: Mapping[Path, types.DALIDataType]) -> dict[FieldPath,
     """Get ``output_types`` by path.
 
     Raises:
-        SettingError: There is no output, or a type is no type of a field.
+        SettingError: There is no output, or a type is not a type of a field.
     """
     is_mapping = isinstance(output_types, Mapping) and bool(output_types)
     if not is_mapping or any(dtype not in NUMPY_TYPES for dtype in output_types.values()):
@@ -142,7 +142,7 @@ def contents_of(
 
 
 def paths_of(names: Name | Sequence[Path], argument: str) -> tuple[FieldPath, ...]:
-    """Get the paths of a name, or of a list of names and paths.
+    """Get the path of a name, or the paths of a list of names and paths.
 
     Raises:
         SettingError: Something else was given.
@@ -196,15 +196,16 @@ class LambdaStep(FunctionStep):
         Args:
             function: The function.
             input_names: Name of its argument, or a list with the name or path of each: data fields of the group. A
-                path is a tuple of names, e.g. ``("cameras", 0, "image")``; a tuple that is not in a list is one of
-                names.
+                path is a tuple of names, e.g. ``("cameras", 0, "image")``; a tuple that is not in a list is taken
+                as several names, not as a path.
             output_types: Name or path of each result -> its type, in order.
             output_contents: Name or path of a result that is an image -> what is known of it, for steps that
-                follow. Of other results nothing is known.
+                follow. Nothing is known of other results.
 
         Raises:
-            SettingError: The function cannot be called, or there is no output, or a type is no type of a field, or
-                something else than names and paths was given, or a content is no `ImageContent` or of no output.
+            SettingError: The function cannot be called, or there is no output, or a type is not a type of a field,
+                or something other than names and paths was given, or a content is not an `ImageContent` or belongs
+                to no output.
         """
         outputs = types_of(output_types)
         contents = contents_of(output_contents, outputs, "output_types")
@@ -257,8 +258,8 @@ class MapStep(FunctionStep, ArrayStep):
         Args:
             function: The function.
             input_names: Name of its argument, or a list with the name or path of each: data fields of the group. A
-                path is a tuple of names, e.g. ``("cameras", 0, "image")``; a tuple that is not in a list is one of
-                names.
+                path is a tuple of names, e.g. ``("cameras", 0, "image")``; a tuple that is not in a list is taken
+                as several names, not as a path.
             output_types: Name or path of each result -> its type, in order. None: the results replace the inputs;
                 types, numbers of dimensions, and declared contents of images stay.
             output_contents: Name or path of a result that is an image -> its content, for later steps. The
@@ -267,9 +268,9 @@ class MapStep(FunctionStep, ArrayStep):
                 name.
 
         Raises:
-            SettingError: The function cannot be called like that, or a type is no type of a field, or something
-                else than names and paths was given, or a content is no `ImageContent` or of no output, or a draw
-                is none.
+            SettingError: The function cannot be called like that, or a type is not a type of a field, or something
+                other than names and paths was given, or a content is not an `ImageContent` or belongs to no
+                output, or ``draws`` has something other than draws.
         """
         checked = checked_draws(() if draws is None else draws, "`draws` must be a list of draws")
         self.draws = [*checked.values()]

@@ -169,9 +169,9 @@ def is_group_array(data: SampleDataGroup, path: tuple[Name, ...]) -> bool:
 
 
 class DataGroupArrayWithNameElementsAppliedStep(GroupToApplyToSelectedStepBase):
-    """Applies a step to each element of each data group field array, anywhere in the sample, of a name.
+    """Applies a step to each element of each data group field array with the given name, anywhere in the sample.
 
-    No such array, or something else of that name, is a format problem (`ValueError`).
+    It is a format problem (`ValueError`) if there is no such array, or if something else has the name.
     """
 
     def __init__(
@@ -215,7 +215,8 @@ class DataGroupArrayWithNameElementsAppliedStep(GroupToApplyToSelectedStepBase):
 
 
 def for_each(name_of_arrays_to_apply_to: Name, processing_step_to_apply: PipelineStepBase) -> PipelineStepBase:
-    """Apply a step to each element of each array of a name: short for `DataGroupArrayWithNameElementsAppliedStep`.
+    """Apply a step to each element of each array with a name: short for
+    `DataGroupArrayWithNameElementsAppliedStep`.
 
     Example:
         >>> from accvlab.dali_pipeline_framework import HorizontalFlipper, for_each
@@ -258,7 +259,7 @@ class DataGroupInPathAppliedStep(GroupToApplyToSelectedStepBase):
 class DataGroupsWithNameAppliedStep(GroupToApplyToSelectedStepBase):
     """Applies a step to each group, anywhere in the sample, that has one of the given names.
 
-    No group of any of the names, or a data field of one of the names, is a format problem (`ValueError`).
+    It is a format problem (`ValueError`) if no group has any of the names, or if a data field has one.
     """
 
     def __init__(

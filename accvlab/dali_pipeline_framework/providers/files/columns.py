@@ -181,7 +181,8 @@ def load_or_make(
         setting: Name of the setting of the folder in messages.
 
     Raises:
-        SettingError: The cache is no local folder, or cannot be written. Also the builtin exception of the cause.
+        SettingError: The cache is not a local folder, or cannot be written. Also the builtin exception of the
+            cause.
     """
     if is_url(os.fspath(cache)):
         raise SettingError(f"{setting} must be a local folder, got {os.fspath(cache)!r}.")

@@ -56,7 +56,7 @@ class Storage:
 
     **ZIP files are folders.** A ``.zip`` in a root or in a name is the folder of its members, at any place: of
     ``/data/all.zip``, ``s3://bucket/all.zip/train``, or the name ``chunk_0003.zip/a.mp4``. A local folder of such
-    a name is a folder. Of members that are stored as they are, parts are read, without the rest: `open_blocks`;
+    a name is a folder. Members that are stored as they are can be read in parts, without the rest: `open_blocks`;
     members that are compressed are read as a whole.
 
     Objects are small, immutable, and can be pickled. A remote file system is opened on first use, in each
@@ -97,7 +97,7 @@ class Storage:
         return self._requested_reading or _READING
 
     def path(self, name: str) -> str:
-        """Get the full path or URL of a name."""
+        """Get the full path or URL of the file with a name."""
         if not name or is_url(name):
             return (members_url(name) if ".zip/" in name.lower() else name) or self.root
         joined = joined_url(self.root, name) if self.is_remote else os.path.join(self.root, name)
@@ -126,7 +126,7 @@ class Storage:
         return content
 
     def shown(self, name: str = "") -> str:
-        """Get the path of a name as messages show it, in quotes and without secrets."""
+        """Get the path of the file with a name as messages show it, in quotes and without secrets."""
         return repr_without_secrets(self.path(name))
 
     def list_folder(self, name: str = "", *, follows_links: bool = True) -> Iterator[FolderEntry]:
@@ -159,7 +159,7 @@ class Storage:
         return self.is_remote or is_url(self.path(name))
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file of a name; otherwise raises the errors of `open_binary`."""
+        """Whether there is a file with a name; otherwise raises the errors of `open_binary`."""
         try:
             self.state(name)
         except FileNotFoundError:

@@ -131,8 +131,8 @@ class DrivingFields:
         ego_future: At which times after the frame: seconds, ascending, above 0.
         lenses: Whether there is the f-theta lens of each camera.
         vehicle_size: Whether there is the size of the vehicle.
-        reference: Frame of reference of all that is not said to be in another: ``"lidar"`` or ``"ego"``. None: the
-            lidar where there is one. Data sets that are mixed must have the same.
+        reference: Coordinate frame, ``"lidar"`` or ``"ego"``, of all fields whose documentation names no other.
+            None: the lidar where there is one. Data sets that are mixed must have the same.
     """
 
     cameras: Sequence[str] | None = attrs.field(default=None, converter=_camera_names)

@@ -54,7 +54,8 @@ class FrameColumns:
         motion: Velocity and acceleration of the vehicle, each along its x and y.
         driving_command: Direction to go, one-hot: left, straight, right, unknown.
         has_route: Whether the data set has a route for the frame.
-        vehicle_size: Of the vehicle of each scene: length, width, height, rear axle to center, wheelbase, track.
+        vehicle_size: Size of the vehicle of each scene: length, width, height, rear axle to center, wheelbase,
+            track.
     """
 
     scene: Annotated[Names, "S"]

@@ -588,7 +588,7 @@ class DrivingProvider(DataProvider):
             name; no object occurs twice in a frame. The boxes that 2D boxes belong to are in front of the
             camera.
 
-        Of up to 4 scenes with 6 consecutive frames each, whether they are plausible. Each rule has a figure in the
+        Check whether up to 4 scenes, with 6 consecutive frames each, are plausible. Each rule has a figure in the
         report, and is silent where there is too little to judge, such as fewer than eight boxes:
 
 
@@ -597,7 +597,7 @@ class DrivingProvider(DataProvider):
         *   Cameras are within 30 m of the vehicle's origin, and do not move as the vehicle does; unless they look
             down, their y axis is within 60 degrees of down; cameras named left, right, front or back do not look
             to the opposite (``left`` may look ahead, as one of a pair).
-        *   Principal points are in the middle of images, or, of parts of images, inside. Of the boxes in the
+        * Principal points are in the middle of images, or, for parts of images, inside. Of the boxes in the
             direction of a camera, 8 to 60 m away, the camera sees at least a fifth.
         *   Boxes are less than 400 m away (median). Vehicles (a class with a word such as ``car``, ``truck``,
             ``bus``, ``trailer``, ``van``, ``vehicle``) are longer than wide, at least half of them, and 1 to 40 m

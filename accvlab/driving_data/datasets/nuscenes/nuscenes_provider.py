@@ -117,7 +117,7 @@ class Conversion:
         frames: ``"keyframes"``, or the sensor of which each record is a frame.
         boxes_2d: Whether boxes are projected into the images.
         max_sweeps: At most how many lidar sweeps belong to a frame.
-        can_bus: Folder of the CAN messages; None for none.
+        can_bus: Folder of the CAN messages; None to read none.
     """
 
     tables: Path
@@ -293,7 +293,7 @@ class NuScenesProvider(DrivingProvider):
 
     @property
     def scene_logs(self) -> Mapping[str, Mapping[str, str]]:
-        """Of each scene by its name: ``logfile``, ``vehicle``, ``date_captured``, ``location``.
+        """For each scene by its name: ``logfile``, ``vehicle``, ``date_captured``, ``location``.
 
         Raises:
             FileError: The tables have no log of a scene.

@@ -60,7 +60,7 @@ class PhysicalAiProvider(DrivingProvider):
     - Without ``moments``: one sample per frame of the reference camera, or every ``stride``-th. To each belongs
       the frame of each other camera that is nearest in time, within half its period. Frames that were taken
       before the first known pose of the vehicle, or after the last, are left out.
-    - With `Moments`: samples at these times. Of each camera, the last frame at or before the time is taken.
+    - With `Moments`: samples at these times. From each camera, the last frame at or before the time is taken.
     - ``image_times``: several images of each camera, of each time the last one at or before it.
     - The vehicle is on a cubic spline through the poses of ``egomotion``, and turns evenly between them
       (`SmoothTrajectory`); so are ``ego_history`` and ``ego_future``.
