@@ -211,7 +211,8 @@ def _warn_if_not_sharded() -> None:
 def checked_num_workers(settings: LoaderSettings, bound: LoaderInput) -> int:
     """Get the number of workers of a loader, and warn of more than there are cores.
 
-    None was given: as many as this rank has usable cores, at most 8; 1 where one loads all.
+    None was given: as many as this rank has usable cores, at most 8. An iterable has one at most, whatever was
+    given: each worker would deliver all of it.
 
     Raises:
         SettingError: It is no whole number of at least 0, or more than 1024.
@@ -227,6 +228,8 @@ def checked_num_workers(settings: LoaderSettings, bound: LoaderInput) -> int:
             f"`num_workers` must be a whole number of at least 0, or {default}; got {shown(value)}."
         )
     count, num_cores = checked_worker_count(value, "num_workers"), num_cores_of_rank()
+    if not bound.is_callable:
+        return min(count, 1)
     if count > num_cores:
         warn_user(
             f"`num_workers={count}` starts {count} worker processes, and this rank has {num_cores} "

@@ -288,7 +288,7 @@ SOURCES: dict[str, tuple[Any, list[list[int]]]] = {
 }
 
 
-@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.wide)])
+@pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("kind", SOURCES)
 def test_own_inputs_decide_what_is_delivered(kind: str, num_workers: int) -> None:
     make, end = SOURCES[kind]

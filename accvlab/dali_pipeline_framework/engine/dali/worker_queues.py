@@ -22,7 +22,7 @@ _LOOK_EACH_S = 0.1
 
 
 class _Lock:
-    """A lock between processes that nobody waits for once it is given up: who has locked it may have been killed."""
+    """A lock between processes that is not waited for once it is given up: its holder may have been killed."""
 
     def __init__(self, context: Any) -> None:
         self.lock = context.Lock()
