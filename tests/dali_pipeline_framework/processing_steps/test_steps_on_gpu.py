@@ -210,11 +210,11 @@ IMAGE_STEPS: dict[str, Callable[[], PipelineStepBase]] = {
     "range 01": lambda: ImageRange01Normalizer("image"),
     "mean": lambda: ImageMeanStdDevNormalizer("image", [1, 2, 3], [4, 5, 6]),
     "photo": lambda: PhotoMetricDistorter("image", [-9, 9], [-9, 9], [0.5, 2], [0.5, 2]),
-    "resizing": lambda: ImageResizer("image", output_hw=[20, 30]),
+    "resizing": lambda: ImageResizer("image", output_hw=[20, 30], projection_names=()),
     "cropping of images": lambda: ImageResizeCropFlipper(
         output_hw=[20, 30], scale_range=(0.9, 1.1), projection_names=()
     ),
-    "flipping": lambda: HorizontalFlipper("image"),
+    "flipping": lambda: HorizontalFlipper("image", projection_names=()),
     "grid": lambda: GridMasker("image"),
 }
 

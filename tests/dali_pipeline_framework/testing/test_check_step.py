@@ -251,7 +251,7 @@ BREAKERS: dict[str, tuple[PipelineStepBase, str]] = {
         (DrawsWithoutUse(), "each declared draw must be used: DrawsWithoutUse[0]/idle"),
         (
             DrawsWithoutDeclaration(),
-            "the step must work on the samples: SettingError: DrawsWithoutDeclaration.draw(",
+            "the step must work on the samples: SettingError[KeyError]: DrawsWithoutDeclaration.draw(",
         ),
         (CannotBePickled(), "the step must be picklable: TypeError"),
         (IsPickledBadly(), "what a pickled copy makes must be the same: sample 0"),
