@@ -150,7 +150,7 @@ class DataLoader(TorchInterface):
             in the workers; ``"auto"``: as ``"graph"`` with a GPU, without one on arrays if that costs less (see
             `PipelineDefinition`).
         num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
-            has usable cores, at most 8; 1 for an iterable. The batches do not depend on the number.
+            has usable cores, at most 8. An iterable has at most 1. The batches do not depend on the number.
         num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine, with
             a GPU at most 8.
         device_id: Number of the GPU; None for the CPU. Or ``"auto"``, which is the number of this rank on its
