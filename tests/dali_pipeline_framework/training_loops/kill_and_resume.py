@@ -17,6 +17,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+from support.child_processes import end_with_stacks
 from support.ranks import start_ranks
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -164,7 +165,9 @@ def run_part(loop: TrainingLoop, folder: Path, num_ranks: int, kill_at: int | No
     deadline = time.monotonic() + _TIME_LIMIT_S
     try:
         while None in [rank.poll() for rank in ranks]:
-            assert time.monotonic() < deadline, f"{loop.script} hangs"
+            if time.monotonic() > deadline:
+                end_with_stacks(rank.pid for rank in ranks)
+                raise AssertionError(f"{loop.script} hangs:\n{printed_in(folder)}")
             if any(rank.returncode for rank in ranks) or all(mark.exists() for mark in marks):
                 for rank in ranks:
                     rank.kill()
@@ -173,10 +176,14 @@ def run_part(loop: TrainingLoop, folder: Path, num_ranks: int, kill_at: int | No
         for rank in ranks:
             rank.kill()
             rank.communicate()
-    printed = "\n".join(path.read_text()[-4000:] for path in sorted(folder.glob("output_rank*.txt")))
     expected = 0 if kill_at is None else -signal.SIGKILL
-    assert [rank.returncode for rank in ranks] == [expected] * num_ranks, f"{loop.script}:\n{printed}"
+    assert [rank.returncode for rank in ranks] == [expected] * num_ranks, f"{loop.script}:\n{printed_in(folder)}"
     assert all(has_ended(rank.pid) for rank in ranks), f"{loop.script} left worker processes"
+
+
+def printed_in(folder: Path) -> str:
+    """The ends of what ranks have printed."""
+    return "\n".join(path.read_text()[-4000:] for path in sorted(folder.glob("output_rank*.txt")))
 
 
 def has_ended(group: int) -> bool:
