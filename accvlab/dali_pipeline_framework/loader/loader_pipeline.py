@@ -349,6 +349,10 @@ class LoaderPipeline:
         received = self._source.received
         return (None, []) if received is None else samples_of(received)
 
+    def lose_received(self) -> None:
+        """Have the pipeline made again; a batch that has left it is due again, and is not released before."""
+        self.is_lost, self._source.received = True, None
+
     def release(self) -> None:
         """Give the memory back of what the loop has received."""
         received = self._source.received

@@ -184,7 +184,7 @@ class LoaderRun:
         is_made_again = self.before is not None and (made is None or made[0] == get_ident())
         if is_made_again:  # in this order: another exception may come in the middle of it
             self.progress.pipeline, self.progress.next_start = cast(Any, self.before)
-            self.pipelines.is_lost = True
+            self.pipelines.lose_received()
         elif made is not None:  # another thread has it, and is about to count it
             self.progress.delivered, self.progress.is_loaded = made[1], False
         self.before = self.made = None

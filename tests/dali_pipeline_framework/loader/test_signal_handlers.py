@@ -22,6 +22,7 @@ from support.providers import IndexProvider
 from accvlab.dali_pipeline_framework.errors import ClosedError, SourceError, WorkerDiedError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
+from accvlab.dali_pipeline_framework.loader import loader_run
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
@@ -155,6 +156,34 @@ def test_batches_of_an_input_that_cannot_go_back_come_once(seed: int, alarm: Cal
                 next(loop)
     numbers = np.concatenate([np.zeros(0, int), *(batch["index"] for batch in batches)]).tolist()
     assert numbers == [*range(SAMPLES if is_whole else len(numbers))]
+
+
+def test_a_batch_that_was_received_is_due_until_it_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the second exception comes just after the call has mended what the first one has left."""
+    to_ring = [True]  # by the function for batches
+
+    def ring(*_: object) -> None:
+        raise RungError
+
+    def ring_once(given: Any) -> Any:
+        if to_ring.pop() if to_ring else False:
+            signal.raise_signal(signal.SIGALRM)
+        return given
+
+    before = signal.signal(signal.SIGALRM, ring)
+    monkeypatch.setattr(loader_run, "resumed_by_lightning", lambda loader: ring_once(None))
+    try:
+        with make_loader(NumberIterable(12), BATCH, num_workers=1, post_process_func=ring_once) as loader:
+            loop = iter(loader)
+            to_ring[:] = [True, False]  # not for Lightning, but for the batch
+            for _ in range(2):
+                with pytest.raises(RungError):
+                    next(loop)
+                to_ring[:] = [True]
+            to_ring.clear()
+            assert [batch["index"].tolist() for batch in loop] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_batch_of_an_iterable_that_was_interrupted_is_not_lost_in_silence(

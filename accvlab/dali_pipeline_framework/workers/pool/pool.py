@@ -166,8 +166,9 @@ class Pool:
     def _mend(self) -> None:
         """After an exception in the middle of another call: mend what that has left."""
         self._workers.repair()
-        self._set_right()
+        self.supervisor.set_right()
         self._take_all()  # else a message about a worker would be taken for one about the next of its number
+        self._have_rest_wait()  # of what is in the inbox, a part may have been done before
 
     def _set_right(self) -> None:
         """Make the lists agree again after an exception in the middle of a call."""
@@ -293,7 +294,8 @@ class Pool:
             pass_on_interrupt(error)
             entry = self._entries[position] = self._failures.unplanned(position, error)
             return entry
-        self._entries[position] = entry = self._by_number[task.number] = Entry(task)
+        entry = self._by_number[task.number] = Entry(task)
+        self._entries[position] = entry  # now it can be given to a worker, whose answer finds it
         if self._failures.not_tried:
             self._failures.replace_known(entry)
         if entry.answer is None:
