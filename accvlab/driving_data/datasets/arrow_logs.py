@@ -639,7 +639,6 @@ class ArrowLogProvider(DrivingProvider):
         self._last_change_ns = max(changed_ns for _, _, changed_ns in tables.states_of(sources))
         index = index_of_parts(lambda parts: make_index(folders, of_logs, parts), sources, key, settings)
         super().__init__(index, os.path.sep, storage_options=storage_options, **settings)
-        self._is_video  # noqa: B018 - refuses cameras of two forms
         self._refuse_missing_files(listed(repr(os.fspath(each)) for each in given), also_images=False)
 
     @cached_property
@@ -648,24 +647,6 @@ class ArrowLogProvider(DrivingProvider):
         return lru_cache(maxsize=256)(partial(ArrowFile, last_change_ns=self._last_change_ns))
 
     # --- images -----------------------------------------------------------------------------------------
-
-    @cached_property
-    def _is_video(self) -> bool:
-        cameras = self._index.cameras
-        if cameras is None or cameras.video_frame is None or not self._camera_numbers:
-            return False
-        chosen = np.ix_(self._frames, np.array(self._camera_numbers))
-        has_file, is_video = np.asarray(cameras.file)[chosen] != b"", np.asarray(cameras.video_frame)[chosen] >= 0
-        of_video, of_files = (has_file & is_video).any(axis=0), (has_file & ~is_video).any(axis=0)
-        if of_video.any() and of_files.any():
-            kinds = [
-                f"{name}: {'videos and files' if video and file else 'videos' if video else 'files'}"
-                for name, video, file in zip(self.camera_names, of_video, of_files, strict=True)
-            ]
-            rule = "The images of a sample must be all encoded or all of videos"
-            advice = "choose `cameras` or `scenes` that go together"
-            raise SettingError(f"{rule}: {advice}. There are: {listed(kinds)}.")
-        return bool(of_video.any())
 
     def _image(self, cameras: tables.CameraColumns, frame: int, camera: int) -> UInt8:
         row = -1 if cameras.row is None else int(cameras.row[frame, camera])

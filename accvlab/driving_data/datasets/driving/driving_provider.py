@@ -175,6 +175,7 @@ class DrivingProvider(DataProvider):
         self._scenes = numbers_of_scenes([_text(name) for name in self._index.frames.scene], scenes)
         if not self.get_number_of_samples():
             raise SettingError("There are no frames in the chosen scenes.")
+        self._is_video  # noqa: B018 - refuses images of two forms
         known = {*self.origin.get(WITHOUT_BOXES, ())} if self._fields.boxes else ()
         without = [name for name in self.scene_names if name in known]
         if without:
@@ -558,9 +559,20 @@ class DrivingProvider(DataProvider):
             for frame, (_, number) in zip(frames, keys, strict=True):
                 if number < 0:
                     self._image(cameras, frame, camera)  # there is none: raises
-            numbers = [number for _, number in keys]
-            clips.append(self._video_frames.encoded_frames(keys[0][0], numbers, self._video_kinds))
+            clips.append(self._encoded(keys, frames[0], camera))
         return clips
+
+    def _encoded(self, keys: Sequence[FrameKey], frame: int, camera: int) -> EncodedClipValue:
+        """Cut frames of a camera out of their video; ``frame`` is the first frame of the data set."""
+        path, other = keys[0][0], next((each for each, _ in keys if each != keys[0][0]), None)
+        if other is not None:
+            token, name = _text(self._index.frames.token[frame]), self._index.camera_names[camera]
+            raise FieldValueError(
+                f"The images of {name!r} from the frame {token!r} on are in several videos: {path!r}, {other!r}. "
+                f"With images='encoded', those of a sample must be in one: pass images='decoded', or choose other "
+                f"windows."
+            )
+        return self._video_frames.encoded_frames(path, [number for _, number in keys], self._video_kinds)
 
     def first_image_file(self) -> UInt8 | None:
         """Read the image of the first camera in the first sample; None where there is no camera, or a video.
@@ -757,9 +769,8 @@ class DrivingProvider(DataProvider):
         """Get the image of a frame; of a video that is delivered encoded, its file and the number in it."""
         if self._is_video and self._fields.images == "encoded":
             keys = self._frame_keys(cameras, frame, camera)
-            path, numbers = keys[0][0], [number for _, number in keys]
-            if numbers[0] >= 0:
-                file, places = self._video_frames.encoded_frames(path, numbers, self._video_kinds)
+            if keys[0][1] >= 0:
+                file, places = self._encoded(keys, frame, camera)
                 return [file, places if self._fields.image_times else places[0]]
         return [self._compared(cameras, frame, camera, self._image(cameras, frame, camera))]
 
@@ -823,10 +834,24 @@ class DrivingProvider(DataProvider):
         found: list[int] = lidar.sweep[_elements(lidar.first_sweep, frame)][: self._fields.num_sweeps].tolist()
         return found
 
-    @property
+    @cached_property
     def _is_video(self) -> bool:
-        """Whether `_image` delivers decoded frames."""
-        return self._index.cameras is not None and self._index.cameras.video_frame is not None
+        """Whether `_image` delivers decoded frames of the chosen cameras."""
+        cameras = self._index.cameras
+        if cameras is None or cameras.video_frame is None or not self._camera_numbers:
+            return False
+        chosen = np.ix_(self._frames, np.array(self._camera_numbers))
+        has_file, is_video = np.asarray(cameras.file)[chosen] != b"", np.asarray(cameras.video_frame)[chosen] >= 0
+        of_video, of_files = (has_file & is_video).any(axis=0), (has_file & ~is_video).any(axis=0)
+        if of_video.any() and of_files.any():
+            kinds = [
+                f"{name}: {'videos and files' if video and file else 'videos' if video else 'files'}"
+                for name, video, file in zip(self.camera_names, of_video, of_files, strict=True)
+            ]
+            rule = "The images of a sample must be all encoded or all of videos"
+            advice = "choose `cameras` or `scenes` that go together"
+            raise SettingError(f"{rule}: {advice}. There are: {listed(kinds)}.")
+        return not of_files.any()
 
     def _image(self, cameras: tables.CameraColumns, frame: int, camera: int) -> UInt8:
         """Read the image of a frame: the bytes of its file, ``(num_bytes,)`` uint8; of a video, its pixels."""

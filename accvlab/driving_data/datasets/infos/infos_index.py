@@ -27,6 +27,27 @@ from .info_rows import Rows
 from .info_sequences import StoredFrames, sequences_of
 
 _POINT_COLUMNS = ("x", "y", "z", "intensity", "ring")
+_SAME_TIME_S = 1e-3
+
+
+class _FrameOfFile:
+    """Finds the keyframe whose lidar file a sweep names, with other folders in front or without."""
+
+    def __init__(self, files: Sequence[str], time: Float64) -> None:
+        self._files, self._time = files, time
+        self._of_name: dict[str, list[int]] = {}
+        for number, file in enumerate(files):
+            self._of_name.setdefault(file.rpartition("/")[2], []).append(number)
+
+    def __call__(self, file: str, time_s: Callable[[], float]) -> int | None:
+        found = self._of_name.get(file.rpartition("/")[2], ())
+        for number in found:
+            known = self._files[number]
+            if file == known or f"/{file}".endswith(f"/{known}") or f"/{known}".endswith(f"/{file}"):
+                return number
+        # Folders differ: the same file only if nothing else has its name, and it is of the same time.
+        is_same = len(found) == 1 and abs(self._time[found[0]] - time_s()) < _SAME_TIME_S
+        return found[0] if is_same else None
 
 
 @attrs.frozen(kw_only=True)
@@ -259,11 +280,11 @@ class _Maker:
             again = next(number for number, file in enumerate(files) if record_of[file] != number)
             what = f"{frames.place(again)}: the lidar file {files[again]!r}"
             raise FileError(f"{what} is also that of another frame.")
-        number_of = {file.rpartition("/")[2]: number for file, number in record_of.items()}
+        frame_of = _FrameOfFile(files, self._time)
         others: dict[str, int] = {}  # the first sweep of each further file
         numbers = []
         for sweep, file in enumerate(sweep_files):
-            number = number_of.get(file.rpartition("/")[2])
+            number = frame_of(file, lambda sweep=sweep: sweeps.taken([sweep]).times()[0] / form.per_second)
             if number is None:
                 number = record_of.setdefault(file, len(record_of))
                 others.setdefault(file, sweep)
