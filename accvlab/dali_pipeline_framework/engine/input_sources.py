@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import weakref
 from abc import ABC, abstractmethod
@@ -177,9 +178,9 @@ class IterableSource(_OwnSource):
     def _batches(self) -> Iterator[list[Array]]:
         self._epoch += 1
         epoch = self._epoch
-        while True:
+        for number in itertools.count():
             try:
-                batch = self._loaded(Task((epoch, 0)))
+                batch = self._loaded(Task((epoch, number)))
             except StopIteration:
                 return
             yield batch

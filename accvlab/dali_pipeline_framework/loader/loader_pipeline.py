@@ -363,7 +363,9 @@ class LoaderPipeline:
     @property
     def _due(self) -> tuple[int, int]:
         """The batch that is due, as the input counts it."""
-        return self.as_counted_by_input(self._progress.pipeline) if self.bound.is_callable else self._stream_at
+        # A stream that cannot begin anywhere goes on where it is, wherever loops begin.
+        is_stream = self.bound.is_endless and not self.bound.is_callable
+        return self._stream_at if is_stream else self.as_counted_by_input(self._progress.pipeline)
 
     def make_order(self, epoch: int) -> None:
         """Make the order of an epoch whose loop begins, where the user gives it."""
@@ -375,9 +377,11 @@ class LoaderPipeline:
     def go_to(self, position: Position) -> None:
         """Go on at a position. What was prepared before is thrown away, also where it fails."""
         wanted = self.as_counted_by_input(position)
+        if not self.bound.is_callable:
+            self.pool.try_again()
         if self.iterator is None or self.is_lost:  # it begins at the position of the loop
             return
-        source, self._stream_at = self._source, wanted
+        source = self._source
         if source.end is None and not source.handed and source.position == wanted and self.given_order is None:
             return
         try:

@@ -254,7 +254,7 @@ class DALIStructuredOutputIterator:
         times.run_ns += ran - began
         times.conversion_ns += (converted := perf_counter_ns()) - ran
         if self._post_process is not None:
-            result = self._post_process(result)
+            result = self._processed(self._post_process, result)
             times.post_process_ns += perf_counter_ns() - converted
         times.num_samples += len(values[0]) if values else pipeline.max_batch_size
         return result
@@ -276,7 +276,14 @@ class DALIStructuredOutputIterator:
         else:
             sample = self._next_of_foreign_iterator()
             result = sample.to_dictionary() if self._to_dict else sample
-        return result if self._post_process is None else self._post_process(result)
+        return result if self._post_process is None else self._processed(self._post_process, result)
+
+    @staticmethod
+    def _processed(post_process: Callable[[Any], Any], batch: Any) -> Any:
+        try:
+            return post_process(batch)
+        except StopIteration as error:  # passed on, it would end the epoch silently
+            raise RuntimeError("`post_process_func` raised StopIteration") from error
 
     def _filled(self, values: Sequence[object]) -> SampleDataGroup:
         sample = self._blueprint.get_empty_like_self()

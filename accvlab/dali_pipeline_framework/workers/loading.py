@@ -418,7 +418,7 @@ class BatchLoader:
         if self._note is not None:
             self._note(1)
         try:
-            if self._epoch != task.position[0]:
+            if self._epoch != task.position[0] or task.position[1] == 0:
                 self._epoch, self._iterator = task.position[0], iter(source)
             data = next(self._iterator)
         except StopIteration:

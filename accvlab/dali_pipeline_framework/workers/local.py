@@ -34,7 +34,7 @@ from ..threads import Job, in_new_thread
 from .exits import counts_of_kernel, described_exit
 from .loading_plan import LoadingPlan
 from .messages import Answer, Loaded, Task
-from .process import STOP, Free, Layout, Map, Ready, StartFailed, start_error
+from .process import STOP, Free, Layout, Map, Ready, StartFailed, send_to_worker, start_error
 from .process_setup import comes_from_signal_handler
 from .stacks import stack_of, state_letter, state_of
 from .starting import GRACE_S, LONGEST_TRANSFER_S, Starter, WorkerProcess
@@ -143,7 +143,7 @@ class LocalWorkers:
     def _send(self, worker: Any, message: object, number: int = -1) -> None:
         self._in_exchange_with = worker
         try:
-            worker.connection.send(message)
+            send_to_worker(worker.connection, message)
         except OSError as error:  # else it has ended, which is found when its answers are awaited
             if isinstance(error, BlockingIOError):  # a part of it has gone
                 self.kill(worker.number, f"took no message for {LONGEST_TRANSFER_S:g} s")

@@ -36,6 +36,7 @@ from .stacks import answer_requests
 ALIGNMENT = 64
 STARTING = -1
 """What a process is at, beside the stages of `loading` and numbers of samples: it has not begun yet."""
+_MOST_IN_PIPE = 1 << 15  # bytes of a message; the buffer of a pipe takes several of these
 
 Layout: TypeAlias = tuple[int, str, Any, Any]
 """Buffer, dtype, and shape and first byte of an array; of each array, where they are lists."""
@@ -93,6 +94,36 @@ class Free:
     """Buffers may be used again."""
 
     buffers: Sequence[int]
+
+
+@attrs.frozen
+class InFile:
+    """A message comes as a file."""
+
+
+def send_to_worker(connection: Connection, message: object) -> None:
+    """Send a message, a large one as a file: a worker that is busy takes none, and its pipe is soon full."""
+    content = reduction.ForkingPickler.dumps(message)
+    if len(content) <= _MOST_IN_PIPE:
+        connection.send_bytes(content)
+        return
+    file = os.memfd_create("message")
+    try:
+        with open(file, "wb", closefd=False) as writer:
+            writer.write(content)
+        connection.send(InFile())
+        reduction.send_handle(connection, file, None)
+    finally:
+        os.close(file)
+
+
+def _received(connection: Connection) -> Any:
+    message = connection.recv()
+    if not isinstance(message, InFile):
+        return message
+    with open(reduction.recv_handle(connection), "rb") as file:
+        file.seek(0)
+        return reduction.ForkingPickler.loads(file.read())
 
 
 def start_error(error: Exception) -> WorkerStartError:
@@ -170,7 +201,7 @@ def run_worker(connection: Connection, start: Start, inherited: LoadingPlan | No
     buffers = loader.memory = Buffers(connection, start.parent_pid)
     note(0)
     with contextlib.suppress(EOFError, ConnectionError):
-        while isinstance(message := connection.recv(), Free | Task):
+        while isinstance(message := _received(connection), Free | Task):
             if isinstance(message, Free):
                 buffers.free(message.buffers)
             elif message.number < words[2]:  # nobody waits for it any more
