@@ -464,8 +464,9 @@ def samples_of(batch: Batch) -> tuple[list[int] | None, list[list[int]]]:
     replaced: list[list[int]] = []
     for number in numbers:
         place, instead = task.places[number], task.instead.get(number)
+        if place.is_padding:
+            continue
         if instead is not None:
             replaced.append([int(place.sample_index), int(instead)])
-        if instead is not None or not place.is_padding:
-            delivered.append(place.sample_index if instead is None else instead)
+        delivered.append(place.sample_index if instead is None else instead)
     return [*map(int, delivered)], replaced
