@@ -33,6 +33,7 @@ from accvlab.dali_pipeline_framework.sampling import (
     SampleCounts,
     SequentialSampler,
     ShuffledSampler,
+    StreamingSequenceSampler,
 )
 
 
@@ -353,6 +354,26 @@ def test_account_of_a_sampler_with_a_smaller_last_batch(policy: LastBatch, expec
     source = SamplerInputCallable(IndexProvider(10), WithRest(10)).with_settings(last_batch=policy)
     assert [source.sample_counts(epoch) for epoch in (0, 2, 1)] == [expected] * 3
     assert SamplerInputCallable(IndexProvider(10), EndlessSampler()).sample_counts(0) is None
+
+
+@pytest.mark.parametrize("policy", ["drop", "pad", "partial", "wrap"])
+def test_counts_of_an_epoch_that_is_cut_by_the_number_of_iterations(policy: LastBatch) -> None:
+    in_order = SequentialSampler(20, 4, last_batch=policy)
+    source = SamplerInputCallable(IndexProvider(20), in_order, 7, 1)
+    assert [source.sample_counts(epoch) for epoch in range(3)] == [
+        SampleCounts(5, 20, 20, 0, 0, 0),
+        SampleCounts(3, 20, 12, 8, 0, 0),
+        SampleCounts(0, 20, 0, 20, 0, 0),
+    ]
+
+
+@pytest.mark.parametrize(("policy", "filled"), [("pad", (0, 5)), ("partial", (0, 5)), ("wrap", (5, 0))])
+def test_counts_of_streams_that_are_cut_by_the_number_of_iterations(
+    policy: LastBatch, filled: tuple[int, int]
+) -> None:
+    streams = StreamingSequenceSampler([9, 2, 1], 3, last_batch=policy, shuffle=False)  # slots of 9, 2 and 1
+    counts = SamplerInputCallable(IndexProvider(12), streams, 4).sample_counts(0)
+    assert counts == SampleCounts(4, 12, 7, 5, *filled)
 
 
 class Repeating(SamplerBase):
