@@ -180,7 +180,7 @@ class LoaderPipeline:
         if settings.prefetch_queue_depth is None and plan.is_callable:
             depth = max(depth, evening_depth(num_workers, self.bound.batch_size))
         window = max(depth, num_workers)
-        if of_cluster is not None:
+        if of_cluster is not None and settings.prefetch_queue_depth is None:
             window = of_cluster.batches_ahead or max(window, _AHEAD_PER_ACTOR * num_workers)
         limits = restarts, policy.blocked_after, policy.stacks_after
         pool_settings = PoolSettings(num_workers, window, settings.prefetch_bytes, *limits)
