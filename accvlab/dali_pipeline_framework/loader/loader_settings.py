@@ -149,8 +149,8 @@ class LoaderSettings:
         ahead = None if self.workers is None else self.workers.batches_ahead
         if ahead is not None and self.prefetch_queue_depth is not None:
             raise SettingError(
-                f"`prefetch_queue_depth={self.prefetch_queue_depth}` and `batches_ahead={ahead}` of RayWorkers both "
-                f"limit how many batches are loaded ahead. Leave one out."
+                f"`prefetch_queue_depth={self.prefetch_queue_depth}` and `batches_ahead={ahead}` of RayWorkers "
+                f"both limit how many batches are loaded ahead. Leave one out."
             )
         if self.start_method == "fork" and self.device_id is not None and self.num_workers != 0:
             rule = "the pipeline initialises CUDA, which a process that is forked after that cannot use"
