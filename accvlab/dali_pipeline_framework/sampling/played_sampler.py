@@ -137,11 +137,11 @@ class _Table:
         indices = self.checker.checked(given, may_be_smaller=True)
         if batches and batches[-1].shape[1] < self.checker.size:
             raise self.checker.wrong_size(len(indices), ", after a smaller batch")
-        batch = np.empty((2, len(indices)), np.int64)
-        for slot, index in enumerate(indices):
-            batch[:, slot] = index, self.num_visits[index]
+        visits = []
+        for index in indices:
+            visits.append(self.num_visits[index])
             self.num_visits[index] += 1
-        batches.append(batch)
+        batches.append(np.array([indices, visits], np.int64))
         if self.num_left is not None:
             self.num_left -= 1
 

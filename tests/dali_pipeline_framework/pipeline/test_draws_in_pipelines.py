@@ -191,7 +191,8 @@ class TestKeys:
         found = []
         for shard in range(num_shards):
             data_input = EndlessInput(shard, num_shards)
-            settings = {"steps": [Drawer(UniformDraw("a"))], "num_workers": num_workers, "output_type": "numpy"}
+            settings: dict[str, Any] = {"num_workers": num_workers, "output_type": "numpy"}
+            settings["steps"] = [Drawer(UniformDraw("a"))]
             with DataLoader(data_input, 4 // num_shards, steps_per_epoch=2, **settings) as loader:
                 found.append([batch["a"].tolist() for _ in range(2) for batch in loader])
         batches = [[value for part in parts for value in part] for parts in zip(*found, strict=True)]

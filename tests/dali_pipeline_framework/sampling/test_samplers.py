@@ -434,7 +434,7 @@ class TestVisitsOfStatefulSamplers:
         def loader() -> DataLoader:
             sampler = Repeating([[0, 1, 2, 2]], is_epoch_based=False)
             step = Drawer(UniformDraw("a"))
-            settings = {"steps_per_epoch": 2, "num_workers": num_workers, "output_type": "numpy"}
+            settings: dict[str, Any] = {"steps_per_epoch": 2, "num_workers": num_workers, "output_type": "numpy"}
             return DataLoader(IndexProvider(3), steps=[step], sampler=sampler, **settings)
 
         with loader() as whole:
