@@ -119,7 +119,7 @@ def place_at(source: Any, info: types.SampleInfo, shard: tuple[int, int], batch_
     """Get the place of the sample at a position of an input.
 
     Where the input knows neither place (``get_place``) nor index (``get_sample_index``), the position in the epoch
-    of all shards is the index.
+    of all shards is the index. Of an endless input with an index, that position is the visit.
 
     Args:
         source: The input.
@@ -133,12 +133,14 @@ def place_at(source: Any, info: types.SampleInfo, shard: tuple[int, int], batch_
         return place
     get_index = getattr(source, "get_sample_index", None)
     index: int | None = None if get_index is None else get_index(info)
+    # The batches of all shards follow each other:
+    # num_shards = 2, batch_size = 2:   shard 0: 0 1   shard 1: 2 3   shard 0: 4 5   shard 1: 6 7  ...
+    shard_id, num_shards = shard
+    position = info.idx_in_epoch + (info.iteration * (num_shards - 1) + shard_id) * batch_size
+    where = info.epoch_idx, info.iteration, info.idx_in_batch
     if index is None:
-        # The batches of all shards follow each other:
-        # num_shards = 2, batch_size = 2:   shard 0: 0 1   shard 1: 2 3   shard 0: 4 5   shard 1: 6 7  ...
-        shard_id, num_shards = shard
-        index = info.idx_in_epoch + (info.iteration * (num_shards - 1) + shard_id) * batch_size
-    return SamplePlace(info.epoch_idx, info.iteration, info.idx_in_batch, index)
+        return SamplePlace(*where, position)
+    return SamplePlace(*where, index, visit=0 if getattr(source, "has_epochs", True) else position)
 
 
 @contextlib.contextmanager

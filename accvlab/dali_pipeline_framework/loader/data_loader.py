@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -30,6 +31,7 @@ from ..unknown_arguments import explains_unknown_arguments
 from ..workers.cluster.ray_settings import RayWorkers
 from .loader_run import LoaderRun
 from .loader_settings import LoaderSettings, ShardArgument
+from .progress import Position
 from .report import LoaderReport, make_report
 from .torch_interface import TorchInterface
 
@@ -121,12 +123,11 @@ class LoaderBatchSampler:
                 f"Which samples a {name} delivers is known only when they come. Give the loader a data provider, "
                 f"with a sampler."
             )
-        epoch = self._loader.epoch
-        num_batches = planned.num_batches_in_epoch(epoch)
-        batch = 0
-        while num_batches is None or batch < num_batches:
-            yield [place.sample_index for place in planned.get_places(epoch, batch)]
-            batch += 1
+        epoch, pipelines = self._loader.epoch, run_of(self._loader).pipelines
+        num_batches = pipelines.num_batches_here(epoch)
+        for batch in itertools.count() if num_batches is None else range(num_batches):
+            at = pipelines.as_counted_by_input(Position(epoch, batch))
+            yield [place.sample_index for place in planned.get_places(*at)]
 
     def __len__(self) -> int:
         """Number of batches of the epoch."""

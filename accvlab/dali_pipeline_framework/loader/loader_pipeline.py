@@ -180,7 +180,7 @@ class LoaderPipeline:
         if settings.prefetch_queue_depth is None and plan.is_callable:
             depth = max(depth, evening_depth(num_workers, self.bound.batch_size))
         window = max(depth, num_workers)
-        if of_cluster is not None:
+        if of_cluster is not None and settings.prefetch_queue_depth is None:
             window = of_cluster.batches_ahead or max(window, _AHEAD_PER_ACTOR * num_workers)
         limits = restarts, policy.blocked_after, policy.stacks_after
         pool_settings = PoolSettings(num_workers, window, settings.prefetch_bytes, *limits)
@@ -468,8 +468,9 @@ def samples_of(batch: Batch) -> tuple[list[int] | None, list[list[int]]]:
     replaced: list[list[int]] = []
     for number in numbers:
         place, instead = task.places[number], task.instead.get(number)
+        if place.is_padding:
+            continue
         if instead is not None:
             replaced.append([int(place.sample_index), int(instead)])
-        if instead is not None or not place.is_padding:
-            delivered.append(place.sample_index if instead is None else instead)
+        delivered.append(place.sample_index if instead is None else instead)
     return [*map(int, delivered)], replaced

@@ -141,10 +141,16 @@ class LoaderSettings:
             count = getattr(self, name)
             if count is not None:
                 object.__setattr__(self, name, whole_number(count, name, at_least=1))
-        if self.workers is not None and self.num_workers:
+        if self.workers is not None and self.num_workers is not None:
             raise SettingError(
                 f"`workers` and `num_workers={self.num_workers}` exclude each other: actors load, or processes of "
                 f"this machine. Leave one out."
+            )
+        ahead = None if self.workers is None else self.workers.batches_ahead
+        if ahead is not None and self.prefetch_queue_depth is not None:
+            raise SettingError(
+                f"`prefetch_queue_depth={self.prefetch_queue_depth}` and `batches_ahead={ahead}` of RayWorkers "
+                f"both limit how many batches are loaded ahead. Leave one out."
             )
         if self.start_method == "fork" and self.device_id is not None and self.num_workers != 0:
             rule = "the pipeline initialises CUDA, which a process that is forked after that cannot use"

@@ -66,14 +66,16 @@ class BatchChecker:
 
 @attrs.define(slots=False)
 class _Table:
-    """The batches of a sampler, as far as it was played; 8 bytes per sample.
+    """The batches of a sampler, as far as it was played; 16 bytes per sample.
 
     Attributes:
         sampler: The sampler, after the last batch of the table; None where it was used up.
         checker: Checks each batch.
         num_left: Number of batches until the sampler counts as used up; None for no limit.
-        epochs: For each epoch its batches, ``(size,)`` each; the last one of an epoch may be smaller.
+        epochs: For each epoch its batches, ``(2, size)`` each: sample indices, and how often each sample came
+            before in the epoch. The last batch of an epoch may be smaller.
         failure: Error with which the sampler failed: it raises it again.
+        num_visits: How often each sample came so far in the last epoch, ``(num_samples,)``.
     """
 
     sampler: SamplerBase | None
@@ -81,6 +83,10 @@ class _Table:
     num_left: int | None
     epochs: list[list[Int64Array]] = attrs.field(factory=lambda: [[]])
     failure: Exception | None = None
+    num_visits: Int64Array = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.num_visits = np.zeros(self.checker.num_samples, np.int64)
 
     def __getstate__(self) -> dict[str, Any]:
         try:
@@ -126,11 +132,16 @@ class _Table:
                 ) from None
             sampler.reset()  # type: ignore[union-attr]
             self.epochs.append([])
+            self.num_visits.fill(0)
             return
         indices = self.checker.checked(given, may_be_smaller=True)
-        if batches and len(batches[-1]) < self.checker.size:
+        if batches and batches[-1].shape[1] < self.checker.size:
             raise self.checker.wrong_size(len(indices), ", after a smaller batch")
-        batches.append(np.array(indices, np.int64))
+        visits = []
+        for index in indices:
+            visits.append(self.num_visits[index])
+            self.num_visits[index] += 1
+        batches.append(np.array([indices, visits], np.int64))
         if self.num_left is not None:
             self.num_left -= 1
 
@@ -191,7 +202,7 @@ class PlayedSampler(RandomAccessSampler):
     def _batches(self, epoch: int) -> list[Int64Array]:
         """The batches of an epoch, as far as they were played, without one that is dropped."""
         batches = self._table.epochs[epoch] if epoch < len(self._table.epochs) else []
-        is_cut = self._policy == "drop" and batches and len(batches[-1]) < self.total_batch_size
+        is_cut = self._policy == "drop" and batches and batches[-1].shape[1] < self.total_batch_size
         return batches[:-1] if is_cut else batches
 
     @property
@@ -215,17 +226,19 @@ class PlayedSampler(RandomAccessSampler):
         if batch < 0 or not self.has_batch(epoch, batch):
             raise SettingError(f"Epoch {epoch} of {self._name} has no such batch, requested: batch {batch}.")
         batches, size = self._table.epochs[epoch], self.total_batch_size
-        given = batches[batch]
-        if len(given) == size:
-            return PlannedBatch(given)
+        indices, visits = batches[batch]
+        num_given = len(indices)
+        if num_given == size:
+            return PlannedBatch(indices, visit=visits)
         if self._policy is None:
-            raise self._table.checker.wrong_size(len(given))
-        fills = np.arange(size) >= len(given)
-        filler = batches[0] if self._policy == "wrap" else given[-1:]
-        indices = np.concatenate([given, np.resize(filler, size - len(given))])
+            raise self._table.checker.wrong_size(num_given)
         if self._policy == "wrap":
-            return PlannedBatch(indices, visit=-1 * fills.astype(np.int64))
-        return PlannedBatch(indices, fills)
+            rounds, slots = np.divmod(np.arange(size - num_given), batches[0].shape[1])
+            again, visits_again = batches[0][:, slots]
+            visits_again = -1 - visits_again - size * rounds
+            return PlannedBatch(np.append(indices, again), visit=np.append(visits, visits_again))
+        last = np.minimum(np.arange(size), num_given - 1)
+        return PlannedBatch(indices[last], last < np.arange(size), visit=visits[last])
 
     def with_settings(
         self, *, total_batch_size: int | None = None, num_shards: int = 1, last_batch: LastBatch | None = None
@@ -245,11 +258,12 @@ class PlayedSampler(RandomAccessSampler):
         num_batches = self.num_batches(epoch)
         if num_batches is None:
             return None
-        num_delivered = sum(map(len, self._batches(epoch)))
-        num_samples = sum(map(len, self._table.epochs[epoch])) if epoch < len(self._table.epochs) else 0
+        num_delivered = sum(batch.shape[1] for batch in self._batches(epoch))
+        played = self._table.epochs[epoch] if epoch < len(self._table.epochs) else []
+        num_samples = sum(batch.shape[1] for batch in played)
         num_slots = num_batches * self.total_batch_size
         return SampleCounts.of_slots(self.last_batch, num_batches, num_slots, num_samples, num_delivered)
 
     def describe(self) -> Description:
         """Describe the known part of the order: the class of the sampler and its first batch."""
-        return {"sampler": self._name, "first_batch": digest(self._table.epochs[0][0])}
+        return {"sampler": self._name, "first_batch": digest(self._table.epochs[0][0][0])}

@@ -60,7 +60,13 @@ class EpochIndices:
             return None
 
     def begin(self, epoch: int) -> None:
-        """Make the order of the epoch of a loop that begins."""
+        """Make the order of the epoch of a loop that begins.
+
+        A sampler whose order was requested before keeps it; a function is run anew, since it may use results of
+        the training.
+        """
+        if self.is_function:
+            self._ahead = _NONE
         self._running = self._made_ahead(epoch)
         self._ahead = _NONE
 

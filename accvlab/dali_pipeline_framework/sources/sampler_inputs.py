@@ -11,7 +11,7 @@ from ..providers.data_provider import DataProvider, check_number_of_samples, che
 from ..providers.sample_loading import SampleLoader, input_blueprint
 from ..sample_data import FieldValue, SampleDataGroup
 from ..sample_data.conversion import FlatSample
-from ..sampling.arithmetic.last_batch import LastBatch, check_last_batch
+from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts, check_last_batch
 from ..sampling.played_sampler import BatchChecker, PlayedSampler, used_up_message
 from ..sampling.random_access_sampler import RandomAccessSampler, SamplerBase
 from ..sampling.samplers import ShardedPermutationSampler
@@ -116,6 +116,24 @@ class SamplerInputCallable(PlannedInput):
         if self._max_batches is None or isinstance(self._sampler, PlayedSampler):
             return num_batches
         return max(0, min(num_batches, self._batches_left(epoch)))
+
+    def sample_counts(self, epoch: int) -> SampleCounts | None:
+        """Sample counts of an epoch over all shards; batches after the maximum number are dropped."""
+        counts, sampler = super().sample_counts(epoch), self._sampler
+        num_batches = self.num_batches_of_all_shards(epoch)
+        if counts is None or num_batches is None or num_batches == counts.num_batches:
+            return counts
+        num_slots = num_batches * sampler.total_batch_size
+        num_delivered = num_slots
+        for batch in reversed(range(num_batches)):  # slots are filled up at the end of an epoch
+            planned = sampler.plan_batch(epoch, batch)
+            num_filled = int((planned.is_over | (planned.visit < 0)).sum())
+            if not num_filled:
+                break
+            num_delivered -= num_filled
+        return SampleCounts.of_slots(
+            sampler.last_batch, num_batches, num_slots, counts.num_samples, num_delivered, counts.num_cuts
+        )
 
 
 class SamplerInputIterable(IterableBase):

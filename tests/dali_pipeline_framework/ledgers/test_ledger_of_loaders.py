@@ -59,6 +59,17 @@ def test_padding_is_left_out(tmp_path: Path) -> None:
     assert certify([tmp_path]).is_exact
 
 
+def test_padding_is_left_out_where_its_sample_was_replaced(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "last_batch": "pad"}
+    with DataLoader(BadSamples(5, 4), 4, faults="replace", ledger=tmp_path, **settings) as loader:
+        _, last = [batch["index"].tolist() for batch in loader]
+    line = ledger_lines([tmp_path])[1]
+    assert len(last) == 4
+    assert [*line.samples] == last[:1]
+    assert line.replaced == {4: last[0]}
+    assert certify([tmp_path]).problems[1] == f"epoch 0: delivered twice: {last[0]}"
+
+
 def test_all_inputs_that_know_their_samples(tmp_path: Path) -> None:
     with make_loader(NumberCallable(10), 2, ledger=tmp_path / "callable") as loader:
         list(loader)

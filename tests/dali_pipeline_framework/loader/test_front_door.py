@@ -11,12 +11,14 @@ import pytest
 import torch
 from support.arrays import DT
 from support.providers import IndexProvider, NumberProvider
+from support.samplers import EndlessSampler
 
 from accvlab.dali_pipeline_framework import (
     DataLoader,
     LambdaStep,
     PipelineDefinition,
     SamplerInputCallable,
+    SequenceSampler,
     SequentialSampler,
     ShuffledSampler,
     WeightedSampler,
@@ -132,6 +134,17 @@ class TestAttributes:
             assert flat == [index for batch in told for index in batch]
             assert count == len(flat)
             assert len(loader) == len(loader.batch_sampler) == len(told)
+
+    @pytest.mark.parametrize("sampler", [SequenceSampler(2, [3, 4, 2, 3], 0), EndlessSampler(12, 2)])
+    def test_the_samplers_tell_the_next_steps_of_an_endless_order(self, sampler: Any) -> None:
+        loader = loader_of(IndexProvider(12), None, sampler=sampler, steps_per_epoch=3)
+        for _ in range(2):
+            told = [*loader.batch_sampler]
+            assert [len(batch) for batch in told] == [2, 2, 2]
+            assert [*loader.sampler] == [index for batch in told for index in batch]
+            assert (len(loader.batch_sampler), len(loader.sampler)) == (3, 6)
+            assert indices(loader) == told
+        assert indices(loader) != told
 
     def test_a_sampler_of_an_iterable_has_no_epochs_to_set(self) -> None:
         loader = loader_of(OwnIterable(), None)

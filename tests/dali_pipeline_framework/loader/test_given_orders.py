@@ -238,6 +238,21 @@ def test_epochs_of_different_lengths() -> None:
             assert [len(numbers(batch)) for batch in loader] == lengths
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_function_runs_anew_when_a_loop_begins(num_workers: int) -> None:
+    order = [0, 1, 2, 3]
+    with loader_of(lambda epoch: order, 2, num_workers=num_workers) as loader:
+        for expected in ([3, 2, 1, 0], [5, 5, 5, 5], [4, 6, 4, 6, 4]):
+            assert len(loader) == (len(order) + 1) // 2
+            assert [*loader.sampler] == order  # as it would be now
+            order = expected
+            found = []
+            for batch in loader:
+                found += numbers(batch)
+                len(loader)  # after the last batch: of the next epoch
+            assert found == expected
+
+
 def test_the_rest_of_an_epoch_that_is_left_is_not_delivered() -> None:
     with loader_of(rotated, num_workers=2) as loader:
         for epoch in range(8):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import nvidia.dali.fn as fn
 import pytest
-from nvidia.dali.types import DALIDataType
+from nvidia.dali.types import DALIDataType, SampleInfo
 from support.arrays import ArrayProvider
 from support.draws import ConditionalDrawer, Drawer, OtherDrawer, SequenceInput, column, drawn
 from support.laws import each_value, some
@@ -20,6 +20,7 @@ from support.providers import IndexProvider
 from support.samplers import EpochSampler
 from support.steps import Doubler, Renamer
 
+from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.draws import FieldKey, IntegerDraw, NormalDraw, UniformDraw
 from accvlab.dali_pipeline_framework.errors import (
     FormatError,
@@ -52,6 +53,25 @@ KEYS: dict[str, Any] = {
 
 def each_camera(step: PipelineStepBase) -> PipelineStepBase:
     return DataGroupArrayWithNameElementsAppliedStep(step, "cameras")
+
+
+class EndlessInput(SequenceInput):
+    """Two samples in turn, without end; knows their indices, but not their places."""
+
+    has_epochs = False
+    get_place = CallableBase.get_place
+    num_batches_per_epoch = length = batch_size = None
+
+    def __init__(self, shard: int, num_shards: int) -> None:
+        super().__init__()
+        self.shard = shard, num_shards
+
+    def get_sample_index(self, sample_info: SampleInfo) -> int:
+        return sample_info.idx_in_batch % 2
+
+    def __call__(self, sample_info: SampleInfo) -> tuple[Any, ...]:
+        index = self.get_sample_index(sample_info)
+        return super().__call__(SampleInfo(index, index, 0, 0))
 
 
 def all_kinds() -> list[PipelineStepBase]:
@@ -165,6 +185,19 @@ class TestKeys:
         for name in ("a", "s"):
             assert len(set(batch[name].tolist())) == 4
         assert batch["a"][0] == drawn(SequenceInput(), [Drawer(UniformDraw("a"))])[0, 3]["a"]
+
+    @each_value(num_shards=[1, 2], num_workers=[0, 2])
+    def test_deliveries_of_a_sample_by_an_endless_callable_differ(self, num_shards: int, num_workers: int) -> None:
+        found = []
+        for shard in range(num_shards):
+            data_input = EndlessInput(shard, num_shards)
+            settings: dict[str, Any] = {"num_workers": num_workers, "output_type": "numpy"}
+            settings["steps"] = [Drawer(UniformDraw("a"))]
+            with DataLoader(data_input, 4 // num_shards, steps_per_epoch=2, **settings) as loader:
+                found.append([batch["a"].tolist() for _ in range(2) for batch in loader])
+        batches = [[value for part in parts for value in part] for parts in zip(*found, strict=True)]
+        assert len({value for batch in batches for value in batch}) == 16
+        assert [round(value, 3) for value in batches[3]] == [0.678, 0.014, 0.919, 0.907]
 
 
 class TestIdentityOfSteps:

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali.types import SampleInfo
+from support.draws import Drawer
 from support.laws import examples
 from support.providers import IndexProvider
 from support.samplers import EndlessSampler, EpochSampler, ExhaustedSampler, GeneratorSampler, LockedSampler
 
+from accvlab.dali_pipeline_framework import DataLoader, UniformDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.inputs import (
     SamplerBase,
@@ -31,6 +33,7 @@ from accvlab.dali_pipeline_framework.sampling import (
     SampleCounts,
     SequentialSampler,
     ShuffledSampler,
+    StreamingSequenceSampler,
 )
 
 
@@ -351,6 +354,104 @@ def test_account_of_a_sampler_with_a_smaller_last_batch(policy: LastBatch, expec
     source = SamplerInputCallable(IndexProvider(10), WithRest(10)).with_settings(last_batch=policy)
     assert [source.sample_counts(epoch) for epoch in (0, 2, 1)] == [expected] * 3
     assert SamplerInputCallable(IndexProvider(10), EndlessSampler()).sample_counts(0) is None
+
+
+@pytest.mark.parametrize("policy", ["drop", "pad", "partial", "wrap"])
+def test_counts_of_an_epoch_that_is_cut_by_the_number_of_iterations(policy: LastBatch) -> None:
+    in_order = SequentialSampler(20, 4, last_batch=policy)
+    source = SamplerInputCallable(IndexProvider(20), in_order, 7, 1)
+    assert [source.sample_counts(epoch) for epoch in range(3)] == [
+        SampleCounts(5, 20, 20, 0, 0, 0),
+        SampleCounts(3, 20, 12, 8, 0, 0),
+        SampleCounts(0, 20, 0, 20, 0, 0),
+    ]
+
+
+@pytest.mark.parametrize(("policy", "filled"), [("pad", (0, 5)), ("partial", (0, 5)), ("wrap", (5, 0))])
+def test_counts_of_streams_that_are_cut_by_the_number_of_iterations(
+    policy: LastBatch, filled: tuple[int, int]
+) -> None:
+    streams = StreamingSequenceSampler([9, 2, 1], 3, last_batch=policy, shuffle=False)  # slots of 9, 2 and 1
+    counts = SamplerInputCallable(IndexProvider(12), streams, 4).sample_counts(0)
+    assert counts == SampleCounts(4, 12, 7, 5, *filled)
+
+
+class Repeating(SamplerBase):
+    """Delivers given epochs again and again, or the first one as an endless stream."""
+
+    is_epoch_based, length = True, None
+
+    def __init__(self, *epochs: list[list[int]], is_epoch_based: bool = True) -> None:
+        self.epochs, self.is_epoch_based = epochs, is_epoch_based
+        self.epoch = self.batch = 0
+
+    def get_next_batch_indices(self) -> list[int]:
+        batches = self.epochs[self.epoch % len(self.epochs)]
+        if self.is_epoch_based and self.batch == len(batches):
+            raise StopIteration
+        self.batch += 1
+        return batches[(self.batch - 1) % len(batches)]
+
+    def reset(self) -> None:
+        self.epoch, self.batch = self.epoch + 1, 0
+
+
+class TestVisitsOfStatefulSamplers:
+    """How often a sample came before in the epoch, on all shards, gives each delivery draws of its own."""
+
+    def test_of_an_endless_sampler(self) -> None:
+        expected = {2: [2, 2, 4, 5], 0: [0, 0, 0, 1], 1: [1, 1, 2, 3]}
+        for num_shards in (1, 2):
+            sampler = Repeating([[0, 1, 2, 2]], is_epoch_based=False)
+            shards = [
+                SamplerInputCallable(IndexProvider(3), sampler, None, 0, shard, num_shards)
+                for shard in range(num_shards)
+            ]
+            for batch in expected:  # in any order
+                places = [place for shard in shards for place in shard.get_places(0, batch)]
+                assert [place.visit for place in places] == expected[batch]
+
+    def test_of_an_epoch_based_sampler(self) -> None:
+        sampler = Repeating([[4, 4, 1], [1, 0, 4]], [[0, 1, 2], [2, 3]], [[3, 3]])
+        source = SamplerInputCallable(IndexProvider(5), sampler).with_settings(last_batch="wrap")
+        visits = [[planned.visit.tolist() for planned in planned_epoch(source, epoch)] for epoch in range(3)]
+        assert visits == [[[0, 1, 0], [1, 0, 2]], [[0, 0, 0], [1, 0, -1]], [[0, 1, -1]]]
+        padded = source.with_settings(last_batch="pad").sampler.plan_batch(2, 0)
+        assert [padded.indices.tolist(), padded.is_padding.tolist(), padded.visit.tolist()] == [
+            [3, 3, 3],
+            [False, False, True],
+            [0, 1, 1],
+        ]
+
+    def test_a_wrapped_batch_that_repeats_its_own_samples(self) -> None:
+        source = SamplerInputCallable(IndexProvider(5), Repeating([[0, 1, 2, 3, 4]], [[1, 1]]))
+        [planned] = planned_epoch(source.with_settings(last_batch="wrap"), 1)
+        assert planned.indices.tolist() == [1] * 5
+        assert len({*planned.visit.tolist()}) == 5
+
+    @pytest.mark.parametrize("num_workers", [0, 2])
+    def test_a_sample_is_augmented_anew_whenever_it_comes(self, num_workers: int) -> None:
+        def loader() -> DataLoader:
+            sampler = Repeating([[0, 1, 2, 2]], is_epoch_based=False)
+            step = Drawer(UniformDraw("a"))
+            settings: dict[str, Any] = {"steps_per_epoch": 2, "num_workers": num_workers, "output_type": "numpy"}
+            return DataLoader(IndexProvider(3), steps=[step], sampler=sampler, **settings)
+
+        with loader() as whole:
+            batches = [batch["a"].tolist() for _ in range(3) for batch in whole]
+        assert len({value for batch in batches for value in batch}) == 24
+        with loader() as first:
+            for number, _ in enumerate(itertools.chain(first, first)):
+                if number == 2:
+                    state = first.state_dict()
+                    break
+        with loader() as second:
+            second.load_state_dict(state)
+            assert [batch["a"].tolist() for _ in range(2) for batch in second] == batches[3:]
+
+
+def planned_epoch(source: SamplerInputCallable, epoch: int) -> list[PlannedBatch]:
+    return [source.sampler.plan_batch(epoch, batch) for batch in range(source.num_batches_in_epoch(epoch))]
 
 
 def test_a_sampler_that_ends_an_epoch_elsewhere_is_refused() -> None:

@@ -71,9 +71,9 @@ class ScriptedWorkers:
     prepare = recycle = forget_before = kill = close = is_stopped = described = pid = at_work = _nothing
 
 
-def pool_of(num_batches: int, workers: Any, settings: PoolSettings) -> Pool:
-    """A pool that has started, of batches of one sample."""
+def pool_of(num_batches: int, workers: Any, settings: PoolSettings, failed: FailedSamples | None = None) -> Pool:
+    """A pool that has started, of batches of one sample; by default samples that fail raise."""
     plan = BatchPlan(SamplerInputCallable(IndexProvider(num_batches), SequentialSampler(num_batches, 1)), 1)
-    pool = Pool(plan, workers, settings, FailedSamples(FaultPolicy()))
+    pool = Pool(plan, workers, settings, failed or FailedSamples(FaultPolicy()))
     pool.start()
     return pool

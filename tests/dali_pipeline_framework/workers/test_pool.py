@@ -9,6 +9,7 @@ import pytest
 from scripted_workers import ScriptedWorkers, pool_of
 from support.inputs import NumberIterable
 
+from accvlab.dali_pipeline_framework.faults.fault_policy import FailedSamples, FaultPolicy
 from accvlab.dali_pipeline_framework.workers.local import Gone
 from accvlab.dali_pipeline_framework.workers.messages import Ended, Task
 from accvlab.dali_pipeline_framework.workers.plans import BatchPlan
@@ -35,6 +36,17 @@ def test_a_batch_before_one_with_an_error_comes_where_no_worker_is_left() -> Non
     assert got == [(0, None), (1, None), *first_and_second, (3, None), (4, None), (5, True)] + [
         (number, None) for number in range(5, 9)
     ]
+
+
+@pytest.mark.parametrize("num_deaths", [1, 2])
+def test_workers_that_are_lost_at_a_substitute_are_counted_anew(num_deaths: int) -> None:
+    failed = FailedSamples(FaultPolicy(samples="replace"))
+    workers = ScriptedWorkers([("dies", 0)] * (2 + num_deaths))
+    pool = pool_of(9, workers, PoolSettings(1, 1, 1e9, restarts=9), failed)
+    batch = pool.get((0, 0))
+    assert isinstance(batch, Batch)
+    assert len(failed.not_tried) == 1 + num_deaths // 2
+    assert batch.task.instead[0] not in failed.not_tried
 
 
 def test_what_an_iterable_has_read_is_lost_with_its_worker_also_between_two_tasks() -> None:

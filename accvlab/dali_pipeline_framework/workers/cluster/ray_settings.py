@@ -41,7 +41,8 @@ class RayWorkers:
         address: Address of the cluster, ``HOST:PORT``. None: the cluster to which this process is connected, else
             the address in ``RAY_ADDRESS``, else the cluster on this machine.
         batches_ahead: How many batches are requested ahead at most; fewer where they would take more than half of
-            the object store. None: four per actor, or more where batches have few samples.
+            the object store. None: ``prefetch_queue_depth`` of the loader where that is given, else four per
+            actor, or more where batches have few samples.
         runtime_env: Packages and variables of the actors, as a runtime environment of Ray, e.g.
             ``{"env_vars": {"NAME": "value"}}``, or ``{"py_modules": ["path/of/my_package"]}``: files are sent only
             when this process connects.

@@ -31,7 +31,7 @@ class Entry:
         answer: What has come.
         error: What to raise when it is due, in place of an answer.
         failures: Samples that have failed, with the sample that took their place.
-        deaths: How often workers were lost at each sample, by number in the batch.
+        deaths: How often workers were lost at the sample that is loaded now, by number in the batch.
         candidates: What can take the place of a sample, by number in the batch.
     """
 
@@ -183,6 +183,7 @@ class FailureHandler:
                 self._set_outcome(entry, number, None, "")
                 return False
         task.instead = {**instead, number: found}
+        entry.deaths.pop(number, None)
         self._set_outcome(entry, number, found, "skipped" if found is None else f"sample {found} in its place")
         return True
 
