@@ -229,7 +229,7 @@ class TestTracking:
         with monkeypatch.context() as limited:
             limited.setattr(file_limits.FILE_BYTES, "most", 50_000)
             assert KittiTrackingProvider(root, boxes=False).class_names == ()
-            with pytest.raises(FileError, match="label_02/0000.txt"):
+            with pytest.raises(FileError, match=r"label_02/0000\.txt"):
                 KittiTrackingProvider(root)
         provider = KittiTrackingProvider(root)
         assert (provider.fields.boxes, len(provider.get_data(0)["boxes"]["centers"])) == (True, 2)

@@ -2,7 +2,8 @@
 """Parts of a data set that are not requested may be missing or damaged.
 
 An index has all that can be read, whatever is requested: it is made once. What cannot be read, and is not
-requested, is left out, with a note; requested later, it is read again: that raises the error, or replaces the index.
+requested, is left out, with a note; requested later, it is read again, which raises the error, or else replaces
+the index.
 """
 
 from __future__ import annotations
