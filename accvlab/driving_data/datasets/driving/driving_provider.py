@@ -214,6 +214,13 @@ class DrivingProvider(DataProvider):
         return self._index.base
 
     @property
+    def right_axis(self) -> str:
+        """Axis of the reference frame nearest to the vehicle's right: ``"x"``, ``"-x"``, ``"y"`` or ``"-y"``."""
+        right = -self._ego_from_reference(self._frame(0))[1, :2]
+        axis = int(np.argmax(np.abs(right)))
+        return "-" * bool(right[axis] < 0) + "xy"[axis]
+
+    @property
     def camera_names(self) -> tuple[str, ...]:
         """Names of the cameras, in the order of the samples."""
         return tuple(self._fields.cameras or ())
@@ -652,13 +659,16 @@ class DrivingProvider(DataProvider):
     def _reference_from_base(self, frame: int) -> Float64:
         return np.eye(3, 4) if self._is_in_base else self._index.frames.ego_from_base[frame]
 
+    def _ego_from_reference(self, frame: int) -> Float64:
+        base_from_reference = poses.inverse(self._reference_from_base(frame))
+        return poses.joined(self._index.frames.ego_from_base[frame], base_from_reference)
+
     def _world_from_base(self, frame: int) -> Float64:
         return poses.joined(self._index.frames.world_from_ego[frame], self._index.frames.ego_from_base[frame])
 
     def _ego(self, frame: int, following: range) -> list[object]:
         frames, fields = self._index.frames, self._fields
-        base_from_reference = poses.inverse(self._reference_from_base(frame))
-        ego_from_reference = poses.joined(frames.ego_from_base[frame], base_from_reference)
+        ego_from_reference = self._ego_from_reference(frame)
         world_from_reference = poses.joined(frames.world_from_ego[frame], ego_from_reference)
         own_poses = (frames.world_from_ego[frame], ego_from_reference, world_from_reference)
         flat: list[object] = [*poses.as_matrix(np.array(own_poses))]
