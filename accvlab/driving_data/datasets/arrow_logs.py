@@ -500,7 +500,7 @@ def _records(log: LogFiles, key: str) -> SceneRecords:
         time=times / 1e6,
         world_from_lidar=log.ego.at(times),
         of_frame=of_frame,
-        num_before=np.maximum(of_frame, 0),
+        num_before=np.where(of_frame >= 0, of_frame, np.searchsorted(times, log.frame_times)),
         row=np.arange(len(times)),
     )
 
@@ -635,7 +635,7 @@ class ArrowLogProvider(DrivingProvider):
             wanted = requested_scenes([*name_of.values()], settings)
             folders = [folder for folder in folders if name_of[folder] in wanted]
         sources = [source for folder in folders for source in LogFiles(folder).sources]
-        key = {"reader": "arrow_logs 2", "folders": folders, **attrs.asdict(of_logs)}
+        key = {"reader": "arrow_logs 3", "folders": folders, **attrs.asdict(of_logs)}
         self._last_change_ns = max(changed_ns for _, _, changed_ns in tables.states_of(sources))
         index = index_of_parts(lambda parts: make_index(folders, of_logs, parts), sources, key, settings)
         super().__init__(index, os.path.sep, storage_options=storage_options, **settings)

@@ -32,6 +32,10 @@ _IMAGES = ImageAugmentation(scale_range=(0.38, 0.55), rotation_range_deg=(-5.4, 
 _OF_CAMERAS = ("camera_intrinsics", "camera2ego", "lidar2camera", "camera2lidar", "lidar2image", "img_aug_matrix")
 
 
+def _column_or_none(value: object, name: str) -> int | None:
+    return None if value is None else checks.whole_number(value, name, at_least=3)
+
+
 @attrs.frozen(kw_only=True)
 class BEVMasks:
     """Masks of the map and of boxes, seen from above: ``gt_masks_bev``, see `BEVMaskAdder`.
@@ -110,7 +114,7 @@ class BEVFusionSettings(parts.AugmentedSettings):
     images: ImageAugmentation = _IMAGES
     num_sweeps: int = parts.setting(9, checks.whole_number, at_least=0)
     num_loaded_sweeps: int = parts.setting(10, checks.whole_number, at_least=0)
-    age_column: int | None = 4
+    age_column: int | None = parts.setting(4, _column_or_none)
     close_distance: float = parts.setting(1.0, checks.number, at_least=0)
     fills_up: bool = parts.setting(True, checks.flag)
     shuffles_points: bool = parts.setting(True, checks.flag)
@@ -232,13 +236,20 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
         return changed
 
     def _points(self, points: Float32, scene: Float64, draws: Draws) -> Float32:
-        """Move points, keep those in range, and shuffle them."""
+        """Move points, keep those in range, and shuffle them; without sweeps, all have an age of 0."""
         xyz = moved(scene, np.asarray(points[:, :3], np.float64)).astype(np.float32)
         limits = np.asarray(self._settings.point_cloud_range, np.float32)
         rows = np.flatnonzero(((xyz > limits[:3]) & (xyz < limits[3:])).all(axis=1))
         if self._is_training and self._settings.shuffles_points:
             rows = np.random.default_rng(int(draws["point_order"])).permutation(rows)
-        return np.concatenate([xyz[rows], points[rows, 3:]], axis=1)
+        joined = np.concatenate([xyz[rows], points[rows, 3:]], axis=1)
+        if self._settings.num_sweeps:
+            return joined
+        column = self._settings.age_column
+        if column is None:
+            return np.pad(joined, ((0, 0), (0, 1)))
+        joined[:, column : column + 1] = 0  # where points have such a column
+        return joined
 
 
 def _moved_boxes(boxes: SampleDataGroup, scene: Float64) -> dict[str, Array]:
@@ -273,6 +284,7 @@ def _chain(request: parts.Request) -> parts.Chain:
             close_distance=settings.close_distance,
             fills_up=settings.fills_up,
             selection="drawn" if request.is_training else "newest",
+            num_candidates=settings.provider_fields(request.is_training)["num_sweeps"],
             key=settings.key,
         )
         before = [sweeps]

@@ -220,7 +220,8 @@ def _chain(request: parts.Request) -> parts.Chain:
     added: dict[str, Any] = {"known_name": "is_future_known", "offset_name": "offsets", "mask_name": "mask"}
     before: list[PipelineStepBase] = []
     if settings.has_planning:
-        before.append(FutureTrajectoryAdder("future_positions", command_name="command", **added))
+        of_vehicle = {**added, "command_name": "command", "right": request.frames.right_axis}
+        before.append(FutureTrajectoryAdder("future_positions", **of_vehicle))
         if is_training:
             before.append(FutureTrajectoryAdder("future_centers", present_name="centers", **added))
         if is_training and settings.has_map:

@@ -177,13 +177,17 @@ class TransFuserFormatter(ArrayStep):
         """Create the step for a request; its extra fields stay as they are.
 
         Raises:
-            SettingError: The provider lacks a sensor.
+            SettingError: The provider lacks a sensor, or its current frame.
         """
         settings = request.settings
         provider = navsim_provider(request.frames, settings, request.is_training)
         self._settings: TransFuserSettings = settings
         wanted = settings.sensors(provider.scene_filter)
-        missing = [name for name in settings.crops if name not in provider.camera_names]
+        missing = [
+            name if name not in provider.camera_names else f"{name} at the current frame"
+            for name in settings.crops
+            if name not in provider.current_cameras
+        ]
         missing += ["LIDAR_PC"] * (not provider.fields.lidar)
         if missing:
             raise SettingError(

@@ -72,6 +72,7 @@ class LidarSweepAggregator(ArrayStep):
         close_distance: float = 0.0,
         fills_up: bool = False,
         selection: str = "newest",
+        num_candidates: int | None = None,
         frame: str = "lidar",
         point_name: Name = "points",
         matrix_name: Name = "reference_from_lidar",
@@ -89,6 +90,7 @@ class LidarSweepAggregator(ArrayStep):
             fills_up: Whether copies of the frame's points replace the sweeps if there are none.
             selection: ``"newest"``, or ``"drawn"``: at random among the existing sweeps, if there are more than
                 ``num_sweeps``.
+            num_candidates: How many sweeps of the sample, the newest, may be used; None for all.
             frame: Coordinates of the joined points: ``"lidar"``, the coordinates of the sensor in the frame, or
                 ``"reference"``; the matrix of the frame is an identity then.
             point_name: Name of the points in each group.
@@ -101,9 +103,11 @@ class LidarSweepAggregator(ArrayStep):
         """
         self._lidar_path = normalized_path(lidar_path)
         self._sweep_path = path_in_group(sweep_path, "sweep_path")
-        self._num_sweeps, self._age_column = num_sweeps, age_column
+        self._num_sweeps, self._num_candidates, self._age_column = num_sweeps, num_candidates, age_column
         if num_sweeps is not None:
             self._num_sweeps = checks.whole_number(num_sweeps, "num_sweeps", at_least=1)
+        if num_candidates is not None:
+            self._num_candidates = checks.whole_number(num_candidates, "num_candidates", at_least=1)
         if age_column is not None:
             self._age_column = checks.whole_number(age_column, "age_column", at_least=3)
         self._close_distance = checks.number(close_distance, "close_distance", at_least=0)
@@ -121,13 +125,13 @@ class LidarSweepAggregator(ArrayStep):
         sweeps = data_empty.format.get(self._sweep_path)
         if self._selection != "drawn" or not isinstance(sweeps, GroupFormat) or not len(sweeps.names):
             return []
-        return [UniformDraw("order", shape=(len(sweeps.names),), key=self._key)]
+        return [UniformDraw("order", shape=(len(sweeps.names[: self._num_candidates]),), key=self._key)]
 
     def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         point_name, matrix_name, timestamp_name = self._names
         lidar, array = data.get_item_in_path(self._lidar_path), data.get_item_in_path(self._sweep_path)
-        sweeps = [array[number_of_sweep] for number_of_sweep in range(len(array))]
+        sweeps = [array[number_of_sweep] for number_of_sweep in range(len(array))][: self._num_candidates]
         with naming_field((*self._lidar_path, point_name)):
             own_points = self._with_age(lidar[point_name], 0.0)
         with naming_field((*self._lidar_path, matrix_name)):

@@ -110,6 +110,25 @@ class TestSamples:
             sample["sweeps"][0]["reference_from_lidar"], np.linalg.inv(here) @ before, atol=1e-9
         )
 
+    def test_without_points_of_their_own_have_the_earlier_ones(self, tmp_path):
+        log = ArrowLog()
+        log.sync["lidar.lidar_merged"] = [None, 1, None, 3]
+        log.write(tmp_path)
+        provider = ArrowLogProvider(tmp_path, lidar=True, num_sweeps=3)
+        expected = {0: [], 1: [log.points[0]], 2: [log.points[1], log.points[0]], 3: log.points[2::-1]}
+        for frame, earlier in expected.items():
+            sample = provider.get_data(frame)
+            assert len(sample["lidar"]["points"]) == (0 if frame in (0, 2) else 5 + frame)
+            sweeps = [sweep["points"] for sweep in sample["sweeps"].values()]
+            assert [len(points) for points in sweeps] == [len(points) for points in earlier] + [0] * (
+                3 - len(earlier)
+            )
+            for points, known in zip(sweeps, earlier, strict=False):
+                np.testing.assert_array_equal(points, known)
+        here, before = (homogeneous(log.ego_at_frames()[frame]) for frame in (2, 1))
+        of_newest = provider.get_data(2)["sweeps"][0]
+        np.testing.assert_allclose(of_newest["reference_from_lidar"], np.linalg.inv(here) @ before, atol=1e-9)
+
     def test_of_several_logs_are_scenes(self, tmp_path):
         ArrowLog(name="log-b").write(tmp_path)
         other = ArrowLog(seed=1, name="log-a")

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from driving_support.clip_data import FRONT, LEFT, write_physical_ai
+from support.arrays import encoded_image, gradient
 from support.gpu_definitions import checked_by_dali, pretend_gpus
 from support.loaders import pipeline_of
 from support.videos import make_video, read_numbers
 
-from accvlab.dali_pipeline_framework import DataLoader, VideoDecoder
-from accvlab.dali_pipeline_framework.errors import VideoError
-from accvlab.driving_data.datasets import PhysicalAiProvider
+from accvlab.dali_pipeline_framework import DataLoader, VideoDecoder, Windows
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
+from accvlab.driving_data.datasets import (
+    CameraImage,
+    DrivingFrame,
+    DrivingProvider,
+    PhysicalAiProvider,
+    index_of_frames,
+)
 from accvlab.driving_data.datasets.driving.video_frames import VideoFrames
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -80,3 +89,71 @@ def test_videos_of_other_codecs_than_those_that_were_looked_at(tmp_path: Path) -
     with pytest.raises(VideoError, match=r"asks for frame 6 of the video .*, whose frames are 0 to 5"):
         frames.encoded_frames(paths[1], [6], ())
     frames.close()
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> Path:
+    """Images of two cameras: `VIDEOS` has two videos of three frames, 0 to 2 and 40 to 42, `FILES` has files."""
+    make_video(tmp_path / "a.mp4", 3, "libx264")
+    make_video(tmp_path / "b.mp4", 3, "libx264", first_number=40)
+    for number in range(6):
+        (tmp_path / f"{number}.jpg").write_bytes(bytes(encoded_image(gradient(24, 40, number), "JPEG")))
+    return tmp_path
+
+
+def provider_of(root: Path, cameras: Sequence[str], **settings: Any) -> DrivingProvider:
+    frames = [
+        DrivingFrame(
+            scene="s",
+            time=number / 10,
+            cameras={
+                "VIDEOS": CameraImage(file="ab"[number // 3] + ".mp4", video_frame=number % 3),
+                "FILES": CameraImage(file=f"{number}.jpg"),
+            },
+        )
+        for number in range(6)
+    ]
+    return DrivingProvider(
+        index_of_frames(frames), root, cameras=cameras, index_cache=root / "indices", **settings
+    )
+
+
+def test_windows_over_two_videos_of_a_camera(drive: Path) -> None:
+    windows: Any = {"cameras.image": [-1, 0]}
+    found = {}
+    for images, steps in (("encoded", [VideoDecoder("image")]), ("decoded", [])):
+        source = Windows(provider_of(drive, ["VIDEOS"], images=images), windows, unit="frames", edges="repeat")
+        with DataLoader(
+            source, 1, steps=steps, shuffle=False, num_workers=0, output_type="numpy", faults="skip"
+        ) as loader:
+            found[images] = [read_numbers(batch["cameras"][0]["image"][0]) for batch in loader]
+    assert found["decoded"] == [[0, 0], [0, 1], [1, 2], [2, 40], [40, 41], [41, 42]]
+    del found["encoded"][3]  # another sample in the place of the one that failed
+    assert found["encoded"] == [[0, 0], [0, 1], [1, 2], [40, 41], [41, 42]]
+    provider = provider_of(drive, ["VIDEOS"], images="encoded")
+    with pytest.raises(FieldValueError) as raised:
+        Windows(provider, windows, unit="frames", edges="repeat").get_data(3)
+    assert str(raised.value) == (
+        f"The images of 'VIDEOS' from the frame 's/2' on are in several videos: {str(drive / 'a.mp4')!r}, "
+        f"{str(drive / 'b.mp4')!r}. With images='encoded', those of a sample must be in one: pass "
+        f"images='decoded', or choose other windows."
+    )
+
+
+@pytest.mark.parametrize("images", ["decoded", "encoded"])
+def test_a_camera_of_files_beside_one_of_videos(drive: Path, images: str) -> None:
+    provider = provider_of(drive, ["FILES"], images=images)
+    camera = provider.sample_data_structure["cameras"][0].format
+    assert (camera.at(("image",)).content, camera.names[1]) == (ENCODED_IMAGE, "name")
+    assert [bytes(provider.get_data(number)["cameras"][0]["image"]) for number in range(6)] == [
+        (drive / f"{number}.jpg").read_bytes() for number in range(6)
+    ]
+    assert not provider.loads_batches
+    videos = provider_of(drive, ["VIDEOS"], images=images)
+    assert ("image_to_decode" in videos.sample_data_structure["cameras"][0].format.names) == (images == "encoded")
+    with pytest.raises(SettingError) as raised:
+        provider_of(drive, ["VIDEOS", "FILES"], images=images)
+    assert str(raised.value) == (
+        "The images of a sample must be all encoded or all of videos: choose `cameras` or `scenes` that go "
+        "together. There are: VIDEOS: videos, FILES: files."
+    )

@@ -288,6 +288,55 @@ class TestFiles:
             opened(content, data_root=part, scenes=opened(content).scene_names[:1])
 
 
+def _pickle_of_sweeps(root, scenes, sweep_file, sweep_time_s=0.0):
+    """Two frames per scene, 1 m and 1 s apart; the second has a sweep, at the place of the first."""
+    infos = []
+    for scene, start in scenes.items():
+        (root / scene).mkdir()
+        for frame in range(2):
+            np.full((3, 5), start + frame, np.float32).tofile(root / scene / f"{frame}.bin")
+        file, time = sweep_file.format(scene), round((start + sweep_time_s) * 1e6)
+        if not file.startswith(("/", ".")):
+            (root / file).parent.mkdir(exist_ok=True)
+            np.full((3, 5), start, np.float32).tofile(root / file)
+        for frame in range(2):
+            sweep = {"data_path": file, "timestamp": time, **_at("sensor2ego"), **_at("ego2global", start)}
+            info = {"token": f"{scene}{frame}", "scene_token": scene, "timestamp": (start + frame) * 10**6}
+            info |= {"lidar_path": f"{scene}/{frame}.bin", "sweeps": [sweep] * frame}
+            infos.append({**info, **_at("lidar2ego"), **_at("ego2global", start + frame)})
+    return write_pickle(root / "infos.pkl", {"infos": infos, "metadata": {}})
+
+
+def _at(name, x=0.0):
+    return {f"{name}_rotation": [1, 0, 0, 0], f"{name}_translation": [float(x), 0, 0]}
+
+
+class TestSweeps:
+    @pytest.mark.parametrize("front", ["", "./data/", "/data/made/"])
+    def test_of_scenes_whose_files_have_equal_names(self, tmp_path, front):
+        path = _pickle_of_sweeps(tmp_path, {"a": 0, "b": 100}, f"{front}{{}}/0.bin")
+        provider = InfosProvider(path, tmp_path, index_cache=tmp_path / "cache", lidar=True, num_sweeps=1)
+        assert len(index_of(provider).lidar.file) == 4
+        for frame, start in ((1, 0), (3, 100)):
+            sweep = provider.get_data(frame)["sweeps"][0]
+            np.testing.assert_array_equal(sweep["points"], np.full((3, 5), start, np.float32))
+            assert (sweep["timestamp"], sweep["reference_from_lidar"][0, 3]) == (start, -1)
+
+    @pytest.mark.parametrize(("time_s", "num_records"), [(0.0, 2), (0.0005, 2), (0.1, 3)])
+    def test_of_other_folders_are_keyframes_at_their_time(self, tmp_path, time_s, num_records):
+        path = _pickle_of_sweeps(tmp_path, {"a": 5}, "elsewhere/0.bin", time_s)
+        provider = InfosProvider(path, tmp_path, index_cache=tmp_path / "cache", lidar=True, num_sweeps=1)
+        lidar = index_of(provider).lidar
+        assert (len(lidar.file), lidar.sweep.tolist()) == (num_records, [0 if num_records == 2 else 2])
+
+    def test_of_other_folders_are_no_keyframes_where_several_have_their_name(self, tmp_path):
+        path = _pickle_of_sweeps(tmp_path, {"a": 0, "b": 100}, "of-{}/0.bin")
+        provider = InfosProvider(path, tmp_path, index_cache=tmp_path / "cache", lidar=True, num_sweeps=1)
+        lidar = index_of(provider).lidar
+        assert lidar.sweep.tolist() == [4, 5]
+        assert lidar.file[4:].tolist() == [b"of-a/0.bin", b"of-b/0.bin"]
+
+
 class TestOrder:
     def test_infos_are_sorted_by_time(self, opened):
         provider = opened(edited("streampetr", lambda infos: infos.reverse()))

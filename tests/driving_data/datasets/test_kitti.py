@@ -20,6 +20,7 @@ from driving_support.kitti import (
 )
 
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.limits import file_limits
 from accvlab.dali_pipeline_framework.providers import Windows
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import KittiOdometryProvider, KittiTrackingProvider
@@ -221,6 +222,19 @@ class TestTracking:
         (root / "velodyne/0000/000002.png").write_bytes(b"a picture of the points")
         provider = KittiTrackingProvider(root, lidar=True)
         assert (len(provider), len(provider.get_data(2)["lidar"]["points"])) == (4, 0)
+
+    def test_a_part_that_could_not_be_read_replaces_the_index_when_it_can_be(self, tmp_path, monkeypatch):
+        root = write_tracking(tmp_path)
+        (root / "label_02/0000.txt").write_text(LABELS + "\n" * 50_000)
+        with monkeypatch.context() as limited:
+            limited.setattr(file_limits.FILE_BYTES, "most", 50_000)
+            assert KittiTrackingProvider(root, boxes=False).class_names == ()
+            with pytest.raises(FileError, match=r"label_02/0000\.txt"):
+                KittiTrackingProvider(root)
+        provider = KittiTrackingProvider(root)
+        assert (provider.fields.boxes, len(provider.get_data(0)["boxes"]["centers"])) == (True, 2)
+        assert "left_out" not in provider.origin
+        assert KittiTrackingProvider(root, boxes=False).class_names == provider.class_names
 
     def test_an_empty_folder_is_named(self, tmp_path):
         with pytest.raises(FileError, match=r"There is no sequence in .*'calib'"):

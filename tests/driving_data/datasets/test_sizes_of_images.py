@@ -6,6 +6,7 @@ import io
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from driving_support.physical_ai import FRONT, unpacked, write_published
 from PIL import Image
 from support.warnings_of_product import of_product
 
+from accvlab.dali_pipeline_framework import Windows
 from accvlab.driving_data.datasets import (
     ArgoverseProvider,
     ArrowLogProvider,
@@ -58,7 +60,7 @@ def nuscenes(root: Path, scale: int) -> DrivingProvider:
     return NuScenesProvider(root, "v1.0-mini", cameras=["CAM_FRONT"])
 
 
-def physical_ai(root: Path, scale: int) -> DrivingProvider:
+def physical_ai(root: Path, scale: int, **settings: Any) -> DrivingProvider:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -67,7 +69,15 @@ def physical_ai(root: Path, scale: int) -> DrivingProvider:
         columns = pq.read_table(path).to_pydict()
         columns |= {name: [scale * value for value in columns[name]] for name in ("width", "height")}
         pq.write_table(pa.table(columns), path)
-    return PhysicalAiProvider(root / "unpacked", cameras=[FRONT], lenses=True)
+    return PhysicalAiProvider(root / "unpacked", cameras=[FRONT], lenses=True, **settings)
+
+
+def encoded(root: Path, scale: int) -> DrivingProvider:
+    return physical_ai(root, scale, images="encoded")
+
+
+def windows_of_encoded(root: Path, scale: int) -> Any:
+    return Windows(encoded(root, scale), {"cameras.image": [0, 1]}, unit="frames", edges="repeat")
 
 
 CASES: dict[Callable[[Path, int], DrivingProvider], tuple[str, str]] = {
@@ -75,6 +85,8 @@ CASES: dict[Callable[[Path, int], DrivingProvider], tuple[str, str]] = {
     py123d: ("'pcam_f0'", "64 x 48"),
     nuscenes: ("'CAM_FRONT'", "80 x 48"),
     physical_ai: (f"'{FRONT}'", "96 x 64"),
+    encoded: (f"'{FRONT}'", "96 x 64"),
+    windows_of_encoded: (f"'{FRONT}'", "96 x 64"),
 }
 
 

@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from driving_support.drives import HW, write_drive
@@ -112,6 +113,7 @@ def test_the_scene_moves_as_in_the_published_code(data: Any, mirrors: Any, emula
         length, width, height = given["sizes"][row].astype(float)
         velocity = np.nan_to_num(given["velocities"][row, :2])
         rows.append([x, y, z, width, length, height, -float(given["yaws"][row]) - math.pi / 2, *velocity])
+    sample["lidar"]["points"][:, 4] = 0  # the age
     boxes, points, transform = published(np.array(rows), sample["lidar"]["points"].astype(float), drawn)
     if not emulates:
         boxes[:, 2] -= boxes[:, 5] / 2
@@ -130,6 +132,7 @@ def test_points_and_boxes_out_of_range_are_left_out_and_points_are_shuffled(data
     narrow = BEVFusionSettings(images=IMAGES, num_sweeps=0, point_cloud_range=limits)
     sample, output = run_of(data, 4, narrow)
     points = sample["lidar"]["points"]
+    points[:, 4] = 0  # the age
     inside = ((points[:, :3] > limits[:3]) & (points[:, :3] < limits[3:])).all(axis=1)
     assert 0 < inside.sum() < len(points)
     assert sorted(map(tuple, output["points"].tolist())) == sorted(map(tuple, points[inside].tolist()))
@@ -149,6 +152,40 @@ def test_sweeps_are_joined_before(data: Any) -> None:
     assert ((ages == 0).sum(), len(ages)) == (counts[0], (ages == 0).sum() + (ages > 0).sum())
     np.testing.assert_allclose(ages[ages > 0], 0.5, atol=1e-5)
     assert 0 < (ages > 0).sum() <= counts[1]
+
+
+@pytest.mark.parametrize(("num_loaded_sweeps", "expected"), [(0, {0, 0.5}), (1, {0, 0.5}), (2, {0, 0.5, 1})])
+def test_sweeps_are_drawn_among_the_newest(data: Any, num_loaded_sweeps: int, expected: set[float]) -> None:
+    settings = attrs.evolve(SETTINGS, num_loaded_sweeps=num_loaded_sweeps)
+    provider = provider_of(data)  # has two sweeps
+    steps = BEVFUSION.steps(provider, settings)[:-2]
+    ages = [
+        run_step(steps, provider.get_data(2), run="workers", seed=seed).output["points"][:, 4]
+        for seed in range(12)
+    ]
+    assert {*np.concatenate(ages).round(3).tolist()} == expected
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_points_without_sweeps_have_an_age_of_0(data: Any, is_training: bool) -> None:
+    provider = provider_of(data, boxes=is_training)
+    points = provider.get_data(2)["lidar"]["points"]
+    assert points.shape[1] == 5
+    assert (points[:, 4] != 0).any()
+    zeros = np.zeros((len(points), 1), np.float32)
+    expected_of = {
+        4: [points[:, :4], zeros],
+        3: [points[:, :3], zeros, points[:, 4:]],
+        None: [points, zeros],
+        5: [points],  # there is no such column
+    }
+    for age_column, expected in expected_of.items():
+        settings = BEVFusionSettings(
+            images=IMAGES, num_sweeps=0, age_column=age_column, point_cloud_range=WIDE, shuffles_points=False
+        )
+        steps = BEVFUSION.steps(provider, settings, is_training=is_training)[:-2]
+        output = run_step(steps, provider.get_data(2), run="workers", draws=STILL if is_training else None).output
+        np.testing.assert_array_equal(output["points"], np.concatenate(expected, axis=1))
 
 
 # --- cameras --------------------------------------------------------------------------------------------
@@ -257,6 +294,8 @@ def test_what_is_lacking_is_told(data: Any) -> None:
         BEVFUSION.loader(bare, 2, SETTINGS)
     with pytest.raises(SettingError, match=r"(?s)has no class 'barrier'"):
         BEVFUSION.loader(provider_of(data), 2, BEVFusionSettings(classes=("car", "pedestrian"), num_sweeps=0))
+    with pytest.raises(SettingError, match="`age_column` must be a whole number of at least 3, got 2"):
+        BEVFusionSettings(age_column=2)
     with pytest.raises(SettingError, match="`num_sweeps` must be"):
         BEVFusionSettings(num_sweeps=-1)
     with pytest.raises(SettingError, match="`box_layout` must be one of"):

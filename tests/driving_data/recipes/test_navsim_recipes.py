@@ -322,6 +322,23 @@ class TestRefused:
             "`sensors={'CAM_L0': [3], 'CAM_F0': [3], 'CAM_R0': [3], 'LIDAR_PC': [3]}`."
         )
 
+    def test_sensors_whose_current_frame_is_not_loaded(self, root):
+        settings = TransFuserSettings(**SMALL)
+        sensors = settings.sensors(SCENES)
+        provider = provider_of(root, sensors={**sensors, "CAM_F0": [0, 2], "CAM_L0": [1, 3]})
+        with pytest.raises(SettingError) as raised:
+            TRANSFUSER.loader(provider, 2, settings, **LOADER)
+        assert str(raised.value) == (
+            f"TransFuser needs sensors that {provider!r} does not load: CAM_F0 at the current frame. Give it "
+            "`sensors={'CAM_L0': [3], 'CAM_F0': [3], 'CAM_R0': [3], 'LIDAR_PC': [3]}`."
+        )
+        given = [{**sensors, "CAM_F0": [0, 3], "CAM_R0": True}, sensors]
+        images = [
+            first_batch(TRANSFUSER, provider_of(root, sensors=each), settings)["features"]["camera_feature"]
+            for each in given
+        ]
+        np.testing.assert_array_equal(*images)
+
     def test_cells_that_do_not_fill_the_range(self):
         with pytest.raises(SettingError) as raised:
             TransFuserSettings(range_m=10.1)

@@ -12,9 +12,17 @@ import pytest
 from driving_support.driving_data import SCENES, write_driving_data
 from support.arrays import encoded_image, gradient
 
+from accvlab.dali_pipeline_framework import Windows
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.testing import run_step
-from accvlab.driving_data.datasets import DrivingIndex, DrivingProvider
+from accvlab.driving_data.datasets import (
+    CameraImage,
+    DrivingFrame,
+    DrivingIndex,
+    DrivingProvider,
+    index_of_frames,
+)
+from accvlab.driving_data.datasets.driving import poses
 from accvlab.driving_data.recipes import (
     SPARSEDRIVE,
     STREAMPETR,
@@ -172,6 +180,36 @@ def test_sparsedrive_training(data: Any) -> None:
         assert set(arguments) >= {"img", "timestamp", "projection_mat", "gt_depth", "focal", "img_metas"}
         assert not {"instance_id", "T_global", "place", "token"} & set(arguments)
         assert set(arguments["img_metas"][0]) >= {"T_global", "T_global_inv", "timestamp", "instance_id"}
+
+
+@pytest.mark.parametrize(
+    ("lidar_yaw", "axis"), [(None, "-y"), (0.02, "-y"), (-np.pi / 2 + 0.02, "x"), (np.pi / 2, "-x"), (np.pi, "y")]
+)
+def test_commands_of_sparsedrive_are_those_of_the_vehicle(data: Any, lidar_yaw: float | None, axis: str) -> None:
+    images = {"FRONT": CameraImage(file="images/0_0.jpg")}
+    start = poses.pose(poses.rotation_of_quaternion(poses.quaternion_of_yaw(0.7)), [9.0, 4.0, 0.0])
+    frames = [
+        DrivingFrame(
+            scene=scene,
+            time=number / 2,
+            world_from_ego=poses.joined(start, poses.pose(np.eye(3), [5.0 * number, to_left * number, 0.0])),
+            cameras=images,
+        )
+        for scene, to_left in (("right", -1.0), ("left", 1.0), ("straight on", 0.0))
+        for number in range(4)
+    ]
+    lidar = None
+    if lidar_yaw is not None:
+        lidar = poses.pose(poses.rotation_of_quaternion(poses.quaternion_of_yaw(lidar_yaw)), [1.0, 0.0, 2.0])
+    settings = SparseDriveSettings(images=IMAGES, zero_ego_status=True, num_ego_future_frames=3)
+    index = index_of_frames(frames, ego_from_lidar=lidar)
+    provider = DrivingProvider(index, data[1], **settings.provider_fields(is_training=False))
+    assert provider.right_axis == axis
+    options: dict[str, Any] = {"is_training": False, "extra_fields": ["frame"], **IN_PROCESS}
+    for samples in (provider, Windows(provider, {"frame": [0]}, unit="frames")):
+        batches = batches_of(SPARSEDRIVE.loader(samples, 1, settings, **options))
+        commands = [batch["gt_ego_fut_cmd"][0].tolist() for batch in batches]
+        assert [commands[first] for first in (0, 4, 8)] == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
 def test_augmentation_is_constant_along_a_sequence(data: Any) -> None:

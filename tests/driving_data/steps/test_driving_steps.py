@@ -400,11 +400,17 @@ def test_drawn_sweeps() -> None:
         for seed in range(20)
     }
     assert len(orders) == 6  # two of three, in both orders
+    newest = LidarSweepAggregator("lidar", num_sweeps=1, selection="drawn", num_candidates=3)  # the third is empty
+    runs = [run_step(newest, sample_of(tree), run="workers", seed=seed) for seed in range(20)]
+    ages = {float(run.output["lidar"]["points"][-1, -1].round(3)) for run in runs}
+    assert ages == {np.float32(0.05), np.float32(0.1)}
 
 
 def test_what_sweeps_refuse() -> None:
     with pytest.raises(SettingError, match="`frame` must be one of 'lidar', 'reference'"):
         LidarSweepAggregator("lidar", frame="ego")
+    with pytest.raises(SettingError, match="`num_candidates` must be a whole number of at least 1, got 0"):
+        LidarSweepAggregator("lidar", num_candidates=0)
     tree = sweeps_sample(np.random.default_rng(0))
     with pytest.raises(
         FormatError, match=r"records: there is no such array of sweeps \(`num_sweeps` of a provider\)"

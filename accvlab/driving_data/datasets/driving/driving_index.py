@@ -461,6 +461,8 @@ def cached_index(
     sources: Iterable[str | os.PathLike[str]],
     settings: Mapping[str, Any],
     folder: str | os.PathLike[str] | None,
+    *,
+    is_current: Callable[[DrivingIndex], bool] = lambda known: True,
 ) -> Path:
     """Get the folder of the index of some files; one is made on first use, by one of several processes.
 
@@ -472,6 +474,7 @@ def cached_index(
         settings: What else it depends on: anything that JSON holds.
         folder: Where indices are kept; None for ``$ACCVLAB_INDEX_CACHE``, or else ``accvlab/driving`` in
             ``$XDG_CACHE_HOME`` or ``~/.cache``.
+        is_current: Whether a cached index may be used; otherwise it is made anew.
 
     Raises:
         FileError: A source cannot be read.
@@ -479,11 +482,18 @@ def cached_index(
     """
     states = states_of(sources)
 
-    def load(found: str) -> Path:
-        DrivingIndex.open(found)
-        return Path(found)
+    def load(found: str) -> tuple[Path, DrivingIndex]:
+        return Path(found), DrivingIndex.open(found)
 
-    return load_or_make(cache_folder(folder), [states, settings], load, lambda: make().columns(), setting=SETTING)
+    found, _ = load_or_make(
+        cache_folder(folder),
+        [states, settings],
+        load,
+        lambda: make().columns(),
+        is_current=lambda known: is_current(known[1]),
+        setting=SETTING,
+    )
+    return found
 
 
 def states_of(sources: Iterable[str | os.PathLike[str]]) -> list[list[Any]]:

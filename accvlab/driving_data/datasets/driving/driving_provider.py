@@ -214,6 +214,13 @@ class DrivingProvider(DataProvider):
         return self._index.base
 
     @property
+    def right_axis(self) -> str:
+        """Axis of the reference frame nearest to the vehicle's right: ``"x"``, ``"-x"``, ``"y"`` or ``"-y"``."""
+        right = -self._ego_from_reference(self._frame(0))[1, :2]
+        axis = int(np.argmax(np.abs(right)))
+        return "-" * bool(right[axis] < 0) + "xy"[axis]
+
+    @property
     def camera_names(self) -> tuple[str, ...]:
         """Names of the cameras, in the order of the samples."""
         return tuple(self._fields.cameras or ())
@@ -559,10 +566,12 @@ class DrivingProvider(DataProvider):
             for frame, (_, number) in zip(frames, keys, strict=True):
                 if number < 0:
                     self._image(cameras, frame, camera)  # there is none: raises
-            clips.append(self._encoded(keys, frames[0], camera))
+            clips.append(self._encoded(cameras, keys, frames[0], camera))
         return clips
 
-    def _encoded(self, keys: Sequence[FrameKey], frame: int, camera: int) -> EncodedClipValue:
+    def _encoded(
+        self, cameras: tables.CameraColumns, keys: Sequence[FrameKey], frame: int, camera: int
+    ) -> EncodedClipValue:
         """Cut frames of a camera out of their video; ``frame`` is the first frame of the data set."""
         path, other = keys[0][0], next((each for each, _ in keys if each != keys[0][0]), None)
         if other is not None:
@@ -572,7 +581,10 @@ class DrivingProvider(DataProvider):
                 f"With images='encoded', those of a sample must be in one: pass images='decoded', or choose other "
                 f"windows."
             )
-        return self._video_frames.encoded_frames(path, [number for _, number in keys], self._video_kinds)
+        clip = self._video_frames.encoded_frames(path, [number for _, number in keys], self._video_kinds)
+        video = self._video_frames.index(path)
+        self._compare(cameras, frame, camera, None, (video.height, video.width))
+        return clip
 
     def first_image_file(self) -> UInt8 | None:
         """Read the image of the first camera in the first sample; None where there is no camera, or a video.
@@ -652,13 +664,16 @@ class DrivingProvider(DataProvider):
     def _reference_from_base(self, frame: int) -> Float64:
         return np.eye(3, 4) if self._is_in_base else self._index.frames.ego_from_base[frame]
 
+    def _ego_from_reference(self, frame: int) -> Float64:
+        base_from_reference = poses.inverse(self._reference_from_base(frame))
+        return poses.joined(self._index.frames.ego_from_base[frame], base_from_reference)
+
     def _world_from_base(self, frame: int) -> Float64:
         return poses.joined(self._index.frames.world_from_ego[frame], self._index.frames.ego_from_base[frame])
 
     def _ego(self, frame: int, following: range) -> list[object]:
         frames, fields = self._index.frames, self._fields
-        base_from_reference = poses.inverse(self._reference_from_base(frame))
-        ego_from_reference = poses.joined(frames.ego_from_base[frame], base_from_reference)
+        ego_from_reference = self._ego_from_reference(frame)
         world_from_reference = poses.joined(frames.world_from_ego[frame], ego_from_reference)
         own_poses = (frames.world_from_ego[frame], ego_from_reference, world_from_reference)
         flat: list[object] = [*poses.as_matrix(np.array(own_poses))]
@@ -728,20 +743,27 @@ class DrivingProvider(DataProvider):
             flat += self._projected_boxes(self._index.boxes, cameras, taken, camera)
         return flat
 
-    def _compared(self, cameras: tables.CameraColumns, frame: int, camera: int, image: UInt8) -> UInt8:
-        """Get an image; once for each camera, warn of one that its intrinsics are not for."""
+    def _compare(
+        self,
+        cameras: tables.CameraColumns,
+        frame: int,
+        camera: int,
+        file: UInt8 | None,
+        image_hw: tuple[int, ...] = (0, 0),
+    ) -> None:
+        """Warn, once for each camera, of an image that its intrinsics are not for: a file, or one of this size."""
         scene = self._index.scene_of(frame)
         if (scene, camera) in self._compared_cameras:
-            return image
+            return
         self._compared_cameras.add((scene, camera))
         stated = (0, 0) if cameras.image_wh is None else tuple(cameras.image_wh[scene, camera].tolist())
-        orientation = image_orientation(image) if image.ndim == 1 else 1
+        orientation = 1 if file is None else image_orientation(file)
         problem = f"is turned when it is decoded, by its EXIF orientation {orientation}" * (orientation != 1)
         if not problem and any(stated):
             with suppress(FieldValueError):  # what is no image fails when it is decoded
-                height, width = image_size(image) if image.ndim == 1 else image.shape[-3:-1]
+                height, width = image_hw if file is None else image_size(file)
                 problem = f"is {width} x {height} pixels (width, height)" * ((width, height) != stated)
-        if image.ndim == 1 and is_gray_of_16_bits(image) and camera not in self._warned_cameras:
+        if file is not None and is_gray_of_16_bits(file) and camera not in self._warned_cameras:
             self._warned_cameras.add(camera)
             warn_user(
                 f"The images of {self._index.camera_names[camera]!r} are gray of 16 bits, as those of depth: "
@@ -755,7 +777,6 @@ class DrivingProvider(DataProvider):
                 f"The image of {name!r} in the frame {token!r} {problem}, but its intrinsics are those of {size}. "
                 f"Change the intrinsics in a step of your own, or the images."
             )
-        return image
 
     @cached_property
     def _compared_cameras(self) -> set[tuple[int, int]]:
@@ -770,9 +791,14 @@ class DrivingProvider(DataProvider):
         if self._is_video and self._fields.images == "encoded":
             keys = self._frame_keys(cameras, frame, camera)
             if keys[0][1] >= 0:
-                file, places = self._encoded(keys, frame, camera)
+                file, places = self._encoded(cameras, keys, frame, camera)
                 return [file, places if self._fields.image_times else places[0]]
-        return [self._compared(cameras, frame, camera, self._image(cameras, frame, camera))]
+        image = self._image(cameras, frame, camera)
+        if image.ndim == 1:
+            self._compare(cameras, frame, camera, image)
+        else:
+            self._compare(cameras, frame, camera, None, image.shape[-3:-1])
+        return [image]
 
     def _window(self, cameras: tables.CameraColumns, frame: int, camera: int) -> tuple[Int64, Int64]:
         """Frames of a video at `image_times`: numbers, and when they were taken, microseconds; ``(T,)`` each."""

@@ -2,7 +2,8 @@
 """Parts of a data set that are not requested may be missing or damaged.
 
 An index has all that can be read, whatever is requested: it is made once. What cannot be read, and is not
-requested, is left out, with a note; requested later, it is read again, which raises the error.
+requested, is left out, with a note; requested later, it is read again, which raises the error, or else replaces
+the index.
 """
 
 from __future__ import annotations
@@ -142,16 +143,17 @@ def index_of_parts(
         FileError, SettingError: What is requested cannot be read, or used, see `require_usable`.
     """
 
+    requested = RequestedParts(settings)
+
     def made() -> DrivingIndex:
-        parts = RequestedParts(settings)
-        index = make(parts)
-        notes = {_LEFT_OUT: parts.left_out} if parts.left_out else {}
+        index = make(requested)
+        notes = {_LEFT_OUT: requested.left_out} if requested.left_out else {}
         return attrs.evolve(index, origin={**index.origin, **notes})
 
+    def has_requested(index: DrivingIndex) -> bool:
+        return not any(map(requested.wants, index.origin.get(_LEFT_OUT, ())))
+
     there = [path for path in map(Path, sources) if path.exists()]
-    folder = cached_index(made, there, key, settings.get("index_cache"))
-    requested, index = RequestedParts(settings), DrivingIndex.open(folder)
-    if any(map(requested.wants, index.origin.get(_LEFT_OUT, ()))):
-        make(requested)
-    require_usable(index, requested.wants, settings.get("scenes"))
+    folder = cached_index(made, there, key, settings.get("index_cache"), is_current=has_requested)
+    require_usable(DrivingIndex.open(folder), requested.wants, settings.get("scenes"))
     return folder

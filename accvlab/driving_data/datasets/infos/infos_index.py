@@ -33,21 +33,25 @@ _SAME_TIME_S = 1e-3
 class _FrameOfFile:
     """Finds the keyframe whose lidar file a sweep names, with other folders in front or without."""
 
-    def __init__(self, files: Sequence[str], time: Float64) -> None:
-        self._files, self._time = files, time
+    def __init__(self, files: Sequence[str], time: Float64, time_of_sweep: Callable[[int], float]) -> None:
+        self._files, self._time, self._time_of_sweep = files, time, time_of_sweep
+        self._of_file = {file: number for number, file in enumerate(files)}
         self._of_name: dict[str, list[int]] = {}
         for number, file in enumerate(files):
             self._of_name.setdefault(file.rpartition("/")[2], []).append(number)
 
-    def __call__(self, file: str, time_s: Callable[[], float]) -> int | None:
-        found = self._of_name.get(file.rpartition("/")[2], ())
+    def __call__(self, file: str, sweep: int) -> int | None:
+        if file in self._of_file:
+            return self._of_file[file]
+        found = self._of_name.get(file.rpartition("/")[2], [])
         for number in found:
             known = self._files[number]
-            if file == known or f"/{file}".endswith(f"/{known}") or f"/{known}".endswith(f"/{file}"):
+            if f"/{file}".endswith(f"/{known}") or f"/{known}".endswith(f"/{file}"):
                 return number
         # Folders differ: the same file only if nothing else has its name, and it is of the same time.
-        is_same = len(found) == 1 and abs(self._time[found[0]] - time_s()) < _SAME_TIME_S
-        return found[0] if is_same else None
+        if len(found) != 1 or abs(self._time[found[0]] - self._time_of_sweep(sweep)) >= _SAME_TIME_S:
+            return None
+        return found[0]
 
 
 @attrs.frozen(kw_only=True)
@@ -268,8 +272,8 @@ class _Maker:
         frames, form = self._frames, self._form
         own = self._points if form.has_matrices else frames
         prefix = self._pickle.prefixes.get("pts", "") if form.has_matrices else ""
-        sweeps, num_sweeps = frames.flattened(frames.find(form.sweeps), form.sweeps)
-        points = sweeps.dicts("lidar_points") if form.has_matrices else sweeps
+        every, num_sweeps = frames.flattened(frames.find(form.sweeps), form.sweeps)
+        points = every.dicts("lidar_points") if form.has_matrices else every
         sweep_files = points.texts("lidar_path" if form.has_matrices else "data_path")
         given = frames.all_or_none(own.find("lidar_path"), "the file of the lidar")
         if given is None:
@@ -280,17 +284,19 @@ class _Maker:
             again = next(number for number, file in enumerate(files) if record_of[file] != number)
             what = f"{frames.place(again)}: the lidar file {files[again]!r}"
             raise FileError(f"{what} is also that of another frame.")
-        frame_of = _FrameOfFile(files, self._time)
+        frame_of = _FrameOfFile(
+            files, self._time, lambda sweep: float(every.taken([sweep]).times()[0]) / form.per_second
+        )
         others: dict[str, int] = {}  # the first sweep of each further file
         numbers = []
         for sweep, file in enumerate(sweep_files):
-            number = frame_of(file, lambda sweep=sweep: sweeps.taken([sweep]).times()[0] / form.per_second)
+            number = frame_of(file, sweep)
             if number is None:
                 number = record_of.setdefault(file, len(record_of))
                 others.setdefault(file, sweep)
             numbers.append(number)
         found = [*others.values()]
-        sweeps, points = sweeps.taken(found), points.taken(found)
+        sweeps, points = every.taken(found), points.taken(found)
         world_from_lidar = poses.joined(
             self._poses(sweeps, "ego2global", "the pose of the vehicle of a sweep"),
             self._poses(points, form.mounted_lidar, "the pose of the lidar of a sweep"),

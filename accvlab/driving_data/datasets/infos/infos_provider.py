@@ -25,7 +25,7 @@ from .infos_index import IndexSettings, index_of_pickle
 _logger = logging.getLogger(__name__)
 
 # Of what is made of a pickle: a change of it is another version.
-_VERSION = 4
+_VERSION = 5
 # The folder of the lidar in nuScenes.
 _LIDAR = "LIDAR_TOP"
 

@@ -156,6 +156,11 @@ class NavsimProvider(DrivingProvider):
         return self._filter
 
     @property
+    def current_cameras(self) -> tuple[str, ...]:
+        """Names of the cameras whose images at the current frame are loaded."""
+        return tuple(camera for camera, frames_back in self._frames_back.items() if 0 in frames_back)
+
+    @property
     def map_names(self) -> tuple[str, ...]:
         """Name of the map of each log, in the order of `scene_names`.
 
