@@ -19,6 +19,7 @@ from nvidia.dali.pipeline import Pipeline
 from ..errors import ClosedError, FrameworkError, NotSupportedError, OutputError
 from ..forks import leave_process, left_to_parent
 from ..sample_data import SampleDataGroup
+from ..sampling.played_sampler import PlayedSampler
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeInput, NativeRun
 from ..sources.positions import infos_of_batch
@@ -188,6 +189,9 @@ class StructuredPipeline(Pipeline):
         self._require_open()
         if self.source is not None and self.source.is_parallel and not self._py_pool_started:
             refuse_where_none_can_be_started()
+            planned = InputAdapter(self.data_input).planned
+            if planned is not None and isinstance(planned.sampler, PlayedSampler):
+                planned.sampler.play_to_the_end()
         depth = self._prefetch_queue_depth
         try:
             if isinstance(depth, dict):  # DALI's worker pool takes only a single depth
@@ -395,6 +399,10 @@ class StructuredPipeline(Pipeline):
                 self.reset()
             return
         self._end_epoch()
+
+    def checkpoints(self) -> list[str]:
+        """Get the checkpoint of this pipeline as DALI's iterators give theirs."""
+        return [self.checkpoint()]
 
     def begin_at(self, position: tuple[int, int]) -> None:
         """Go on at any batch of what a pool loads; what is being prepared is finished and thrown away."""

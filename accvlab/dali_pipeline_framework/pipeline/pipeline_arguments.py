@@ -22,6 +22,8 @@ from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
 from ..sources.input_adapter import InputAdapter
 from ..sources.native_input import NativeInput
+from ..sources.planned_input import PlannedInput
+from ..sources.sampler_inputs import SamplerInputIterable
 from ..sources.shards import Shard, detected_local_rank, detected_rank, num_cores_of_rank
 from ..user_warnings import warn_user
 
@@ -39,6 +41,7 @@ Device: TypeAlias = int | str | TorchDevice | None
 
 _CPU_NUMBERS = (-1, cast(Any, types).CPU_ONLY_DEVICE_ID)
 _MOST_DEVICES = 2**16
+_OF_FIXED_SIZE = PlannedInput, SamplerInputIterable  # other inputs may call something else `batch_size`
 _MOST_THREADS = 4096
 _THREADS_BESIDE_GPU = 8
 _MOST_AHEAD = 4096
@@ -135,6 +138,11 @@ def complete_arguments(arguments: PipelineArguments, data_input: Any, is_paralle
         warn_user(
             f"{type(data_input).__name__} delivers batches of {expected} samples (on this shard), the pipeline "
             f"has batch_size={batch_size}: batches have {expected} samples."
+        )
+    elif expected is not None and batch_size != expected and not isinstance(data_input, _OF_FIXED_SIZE):
+        warn_user(
+            f"{type(data_input).__name__} has batch_size={expected}, the pipeline has batch_size={batch_size}, "
+            f"which counts. Leave `batch_size` out here to use that of the input."
         )
     elif expected is not None and batch_size != expected:
         got = f"{type(data_input).__name__} is set up for {expected} samples per batch (on this shard)"

@@ -516,7 +516,8 @@ def mapped(value: FieldValue, mapping: ValueMapping, path: FieldPath) -> FieldVa
         return _mapped_array(value, mapping, path)
     is_array = hasattr(value, "__array__") or hasattr(value, "__cuda_array_interface__")
     if is_array and not isinstance(value, np.generic):
-        return value
+        array = as_numpy(value) if mapping.has_number_keys else None
+        return value if array is None else _mapped_array(array, mapping, path)
     return _mapped_label(value, mapping, path)
 
 
@@ -554,6 +555,8 @@ def _mapped_array(values: _Array, mapping: ValueMapping, path: FieldPath) -> _Ar
 def _mapped_label(label: FieldValue, mapping: ValueMapping, path: FieldPath) -> FieldValue:
     entries = mapping._entries
     try:
+        if isinstance(label, bytes) and label not in entries:  # as text comes out of HDF5
+            label = label.decode("utf-8", "replace")
         if label in entries:
             return entries[label]
     except TypeError:

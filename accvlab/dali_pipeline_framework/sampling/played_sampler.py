@@ -192,6 +192,11 @@ class PlayedSampler(RandomAccessSampler):
         super().__init__(self._table.checker.size, last_batch=last_batch or "drop")
         self._num_shards = num_shards
 
+    def play_to_the_end(self) -> None:
+        """Fix all batches, where their number is limited: copies in workers might play on in other ways."""
+        if self._max_batches is not None:
+            self._table.play(math.inf, 0)
+
     def num_batches(self, epoch: int) -> int | None:
         """Number of batches of an epoch; plays the sampler to its end. None for an endless sampler."""
         if self._is_endless:

@@ -206,8 +206,10 @@ class SamplerInputIterable(IterableBase):
             self._checker.checked(planned.indices.tolist())
             own: list[int] = planned.indices[slots].tolist()
             return own
-        batch = self._checker.checked(self._sampler.get_next_batch_indices())
+        batch = self._checker.checked(self._sampler.get_next_batch_indices(), may_be_smaller=True)
         shard_id, num_shards = self.shard
+        if len(batch) % num_shards:
+            raise self._checker.wrong_size(len(batch))
         size = len(batch) // num_shards
         return batch[shard_id * size : (shard_id + 1) * size]
 

@@ -140,7 +140,9 @@ class LidarSweepAggregator(ArrayStep):
         if self._frame == "reference":
             filling, own_points = (_in_frame(lidar[matrix_name], points) for points in (filling, own_points))
         else:
-            frame_from_reference[:3, :3], frame_from_reference[:3, 3] = rotation.T, -rotation.T @ offset
+            is_rotation = np.abs(rotation @ rotation.T - np.eye(3)).max() < 1e-5
+            inverse = rotation.T if is_rotation else np.linalg.inv(rotation)  # the scene may have been scaled
+            frame_from_reference[:3, :3], frame_from_reference[:3, 3] = inverse, -inverse @ offset
         parts = [own_points]
         chosen = self._chosen([len(sweep[point_name]) > 0 for sweep in sweeps], draws)
         for number_of_sweep in chosen:

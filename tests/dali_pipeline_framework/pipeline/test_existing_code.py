@@ -21,6 +21,8 @@ from accvlab.dali_pipeline_framework.errors import GraphError, SettingError, Sou
 from accvlab.dali_pipeline_framework.inputs import (
     CallableBase,
     IterableBase,
+    SamplerBase,
+    SamplerInputCallable,
     SamplerInputIterable,
     SequenceSampler,
     ShuffledShardedInputCallable,
@@ -240,6 +242,74 @@ class TestBatchSizesThatDiffer:
             assert indices(iterator, 2) == [[0, 8], [1, 9]]
         with pytest.raises(SettingError, match="SamplerInputIterable is set up for 2 samples per batch"):
             make_iterator(data_input, batch_size=1)
+
+    def test_of_an_own_input_the_pipeline_s_counts(self) -> None:
+        data_input = OwnCallable(8)
+        data_input.batch_size = 8  # of all shards, which is what this class means by it
+        with pytest.warns(UserWarning, match="has batch_size=8, the pipeline has batch_size=4, which counts"):
+            iterator = make_iterator(data_input, batch_size=4, py_num_workers=0)
+        with iterator:
+            assert indices(iterator) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+class InAnyOrder(SamplerBase):
+    """Shuffles by NumPy's global generator, which each worker process has for itself."""
+
+    is_epoch_based = True
+    length = None
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self._left: list[int] | None = None
+
+    def get_next_batch_indices(self) -> list[int]:
+        if self._left is None:
+            self._left = np.random.permutation(22).tolist()
+        if len(self._left) < 2:
+            raise StopIteration
+        batch, self._left = self._left[:2], self._left[2:]
+        return batch
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.wide)])
+def test_workers_have_the_order_that_a_sampler_had_in_the_main_process(method: str) -> None:
+    source = SamplerInputCallable(IndexProvider(22), InAnyOrder(), 33, 4)
+    with make_iterator(source, batch_size=2, py_num_workers=2, py_start_method=method) as iterator:
+        epochs = [indices(iterator) for _ in range(3)]
+    assert [sorted(np.concatenate(epoch).tolist()) for epoch in epochs] == [[*range(22)]] * 3
+    assert epochs[0] != epochs[1]
+
+
+class WithASmallerBatch(SamplerBase):
+    """Batches of 4, 4 and 2."""
+
+    is_epoch_based = True
+    length = 3
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self._first = 0
+
+    def get_next_batch_indices(self) -> list[int]:
+        self._first += 4
+        if self._first > 12:
+            raise StopIteration
+        return [*range(10)][self._first - 4 : self._first]
+
+
+def test_an_iterable_takes_a_smaller_batch_of_its_sampler() -> None:
+    with make_iterator(SamplerInputIterable(IndexProvider(10), WithASmallerBatch()), batch_size=4) as iterator:
+        for _ in range(2):
+            assert indices(iterator) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    halves = [SamplerInputIterable(IndexProvider(10), WithASmallerBatch(), shard, 2) for shard in range(2)]
+    assert [[np.ravel(batch).tolist() for batch in half] for half in halves] == [
+        [[0, 1], [4, 5], [8]],
+        [[2, 3], [6, 7], [9]],
+    ]
 
 
 @pytest.mark.parametrize("num_batches", [2, 5])

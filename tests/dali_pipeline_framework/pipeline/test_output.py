@@ -455,6 +455,17 @@ class TestProperties:
         with DALIStructuredOutputIterator(None, pipeline) as iterator:
             assert iterator.internal_iterator is pipeline
 
+    def test_checkpoints_by_the_internal_iterator(self) -> None:
+        made = PipelineDefinition(shuffled(IndexProvider(), 2)).get_dali_pipeline(enable_checkpointing=True)
+        with DALIStructuredOutputIterator(None, made) as iterator:
+            next(iter(iterator))
+            (checkpoint,) = iterator.internal_iterator.checkpoints()
+        again = PipelineDefinition(shuffled(IndexProvider(), 2)).get_dali_pipeline(
+            enable_checkpointing=True, checkpoint=checkpoint
+        )
+        with DALIStructuredOutputIterator(None, again) as iterator:
+            assert next(iter(iterator))["index"].tolist() == [2, 3]
+
 
 class TestForeignIterators:
     def test_dali_s_own_for_pytorch(self) -> None:

@@ -161,6 +161,20 @@ def test_nodes_cannot_be_mapped():
         assert group["label"] is node
 
 
+def test_numbers_of_other_libraries_as_labels():
+    torch = pytest.importorskip("torch")
+    mapping = {3: 0, 7: 1, None: -1}
+    assert stored(torch.tensor([3, 7, 9]), mapping).tolist() == [0, 1, -1]
+    assert stored(torch.tensor(7), mapping) == 1
+    assert stored([torch.tensor(3), torch.tensor(9)], mapping).tolist() == [0, -1]
+
+
+@pytest.mark.parametrize("value", [b"car", [b"car"], np.array([b"car"]), np.array([b"car"], object)])
+def test_bytes_are_labels_as_their_text(value):
+    assert np.ravel(stored(value, {"car": 1, None: 0})).tolist() == [1]
+    assert np.ravel(stored(value, {b"car": 2, "car": 1, None: 0})).tolist() == [2]
+
+
 def test_torch_numbers_are_no_labels():
     torch = pytest.importorskip("torch")
     assert stored(torch.tensor([3, 4])).tolist() == [3, 4]

@@ -366,6 +366,15 @@ def test_sweeps_against_a_loop_over_points(seed: int, most: int | None, close: f
     np.testing.assert_array_equal(output["lidar"]["reference_from_lidar"], pose)
 
 
+def test_sweeps_in_a_scene_that_was_scaled() -> None:
+    tree = sweeps_sample(np.random.default_rng(1))
+    whole = LidarSweepAggregator("lidar")(sample_of(tree))["lidar"]["points"]
+    for record in (tree["lidar"], *tree["sweeps"]):
+        record["reference_from_lidar"] = np.diag([1.25, 1.25, 1.25, 1]) @ record["reference_from_lidar"]
+    scaled = LidarSweepAggregator("lidar")(sample_of(tree))["lidar"]["points"]
+    np.testing.assert_allclose(scaled, whole, atol=1e-5)
+
+
 def test_points_of_the_frame_are_kept_bit_by_bit_and_age_replaces_a_column() -> None:
     tree = sweeps_sample(np.random.default_rng(1))
     points = LidarSweepAggregator("lidar", age_column=4, close_distance=100)(sample_of(tree))["lidar"]["points"]
