@@ -317,6 +317,20 @@ def test_an_image_without_channels_is_named() -> None:
         run_steps(step, fields, run="workers")
 
 
+@pytest.mark.parametrize("run", ["graph", "workers"])
+@pytest.mark.parametrize("image_hw", [[100, 400], [[100, 400]], [[100], [400]]])
+def test_a_size_field_is_height_and_width_in_any_shape(image_hw: Any, run: RunWhere) -> None:
+    found = run_steps(converter((10, 40)), batch([sample([[280, 40, 320, 60]])], [image_hw]), run=run)
+    assert found["annotation.box"][0].tolist() == [[28, 4, 32, 6]]
+    assert found["annotation.center"][0].tolist() == [[30, 5]]
+
+
+@pytest.mark.parametrize("image_hw", [100, [100], [100, 400, 3], [[100, 400]] * 2])
+def test_a_size_field_of_other_than_two_numbers_is_named(image_hw: Any) -> None:
+    with pytest.raises(FieldValueError, match=r"^image_hw: The size of an image must be its height and width"):
+        run_steps(converter(), batch([sample([[2, 2, 9, 9]])], [image_hw]), run="workers")
+
+
 def test_without_categories() -> None:
     step = converter(categories_in_name=None, num_categories=None, use_per_category_heatmap=False)
     values = {"bboxes": sample([[2, 2, 9, 9]])["bboxes"]}

@@ -98,8 +98,8 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             bboxes_in_name: Name of the boxes in a group.
             heatmap_out_name: Name of the heatmap that is added.
             heatmap_hw: Height and width of the heatmap, pixels.
-            image_field_name: Name of the image next to the group, ``(..., height, width, channels)``, or of another
-                layout that the format knows, as ``CHW``; or
+            image_field_name: Name of the image next to the group, ``(..., height, width, channels)``, or of
+                another layout that the format knows, as ``CHW``; or
             image_hw_field_name: name of a field next to the group with height and width of the image.
             categories_in_name: Name of the categories.
             num_categories: How many categories there are.
@@ -179,7 +179,8 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         with naming_field(path):
             if self._image_name is not None:
                 return height_and_width(data, path)
-            return np.asarray(data.get_item_in_path(path))
+            rule = "the size of an image must be its height and width"
+            return np.asarray(failing_with(rule, np.reshape, data.get_item_in_path(path), 2))
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """What is named of the annotation, and the size of the image."""

@@ -742,7 +742,8 @@ class ImageToTileSizePadder(PixelStep):
     def _change_others(self, data: SampleDataGroup) -> None:
         for path in find_paths(data, self._hw_names):
             size_hw = data.get_item_in_path(path)
-            padded_hw = self._padded(functions.cast(size_hw, _DT.INT32))
+            with naming_field(path):
+                padded_hw = self._padded(functions.cast(size_hw, _DT.INT32))
             data.set_item_in_path(path, functions.cast_array(padded_hw, size_hw.dtype))
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
@@ -750,7 +751,9 @@ class ImageToTileSizePadder(PixelStep):
         return FieldUse(find_paths(data_empty, self._hw_names), shapes=self._image_paths(data_empty))
 
     def _padded(self, size_hw: Value) -> Value:
-        """Round height and width, ``(2,)`` int32, up to tiles."""
+        """Round height and width, ``(..., 2)`` int32, up to tiles."""
+        if size_hw.shape[-1:] != (2,):
+            raise FieldValueError(f"A size must be height and width, (2,), got the shape {size_hw.shape}.")
         width, height = self._tile_size_xy
         tile_hw = np.array([height, width], np.int32)
         return (size_hw + (tile_hw - 1)) // tile_hw * tile_hw
