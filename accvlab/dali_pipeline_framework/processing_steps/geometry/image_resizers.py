@@ -7,7 +7,6 @@ import copy
 import inspect
 import re
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
 
@@ -35,7 +34,7 @@ from ...user_warnings import warn_user
 from ..array_step import ArrayStep, FieldUse
 from ..field_steps import Parameters, PixelStep
 from ..image_use import PIXELS, ImageUse, as_array, as_pixels, axis_of_height, with_height_and_width
-from ..named_fields import FieldSearch, Key, Names, as_names, find_paths
+from ..named_fields import FieldSearch, Key, Names, as_names, check_given_once, find_paths
 from ..pipeline_step_base import PixelChanges, naming_field
 
 if TYPE_CHECKING:
@@ -154,11 +153,7 @@ class ImageTransformStep(ArrayStep):
             )
         if self._fields["mask"] and not self._fields["image"]:
             raise SettingError(f"{masks} needs {images}: masks go with images.")
-        several = [name for name, count in Counter(sum(self._fields.values(), ())).items() if count > 1]
-        if several:
-            raise SettingError(
-                f"A field can be of one kind only, but these names are given twice: {shown(several)}."
-            )
+        check_given_once(sum(self._fields.values(), ()))
 
     @abstractmethod
     def _change_of(self, hw: Value, draws: Draws) -> ImagePlaneChange:
