@@ -7,9 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
+import numpy as np
 from nvidia.dali import types
 
-from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat
+from ..operators import functions
+from ..operators.element_selection import leaf_at
+from ..operators.functions import Array
+from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.formats import UNKNOWN_CONTENT
 from ..sample_data.names import Name
 from .named_fields import as_names
@@ -84,6 +88,18 @@ def axis_of_height(leaf: LeafFormat) -> int:
     """Get the axis of the height, counted from the end; the width follows. -3 for an unknown layout."""
     layout = leaf.content.layout
     return -3 if layout is None or "HW" not in layout else layout.index("HW") - len(layout)
+
+
+def height_and_width(data: SampleDataGroup, path: FieldPath) -> Array:
+    """Get height and width of the image at a path, ``(2,)``.
+
+    Raises:
+        FieldValueError: It has too few axes.
+    """
+    shape, first = data.get_item_in_path(path).shape, axis_of_height(leaf_at(data, path))
+    # The range is cut where there are fewer axes.
+    rule = "an image is (..., height, width, channels)"
+    return np.asarray(functions.failing_with(rule, np.reshape, shape[first : first + 2 or None], 2))
 
 
 def with_height_and_width(leaf: LeafFormat) -> ImageContent:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from nvidia.dali import types
 
-from ..checks import did_you_mean, field_name, field_names, listed
+from ..checks import did_you_mean, field_name, field_names, listed, shown
 from ..draws.random_draws import FieldKey
 from ..errors import SettingError
 from ..operators.element_selection import leaf_at
@@ -37,6 +38,17 @@ def required_names(names: Names, argument: str) -> tuple[Name, ...]:
 
 
 as_names = field_names
+
+
+def check_given_once(names: Iterable[Name]) -> None:
+    """Check that no name is among those of several kinds of fields.
+
+    Raises:
+        SettingError: One is there twice.
+    """
+    several = [name for name, count in Counter(names).items() if count > 1]
+    if several:
+        raise SettingError(f"A field can be of one kind only, but these names are given twice: {shown(several)}.")
 
 
 def optional_name(name: Name | None, argument: str) -> Name | None:

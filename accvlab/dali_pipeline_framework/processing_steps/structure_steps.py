@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import attrs
-import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
@@ -23,7 +22,7 @@ from ..sample_data.formats import UNKNOWN_CONTENT
 from ..sample_data.names import Name
 from .array_step import ArrayStep, FieldUse
 from .field_steps import FieldStep, Parameters, PixelStep
-from .image_use import ImageUse, axis_of_height, known_ndim, with_height_and_width
+from .image_use import ImageUse, height_and_width, known_ndim, with_height_and_width
 from .named_fields import FieldSearch, as_names, find_paths, put_beside, required_names
 from .pipeline_step_base import PipelineStepBase
 
@@ -89,11 +88,7 @@ class TensorSizeAdder(FieldStep):
         return (self._tensor_name,)
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        shape, first = data.get_item_in_path(path).shape, axis_of_height(leaf_at(data, path))
-        # The range is cut where there are fewer axes.
-        rule = "an image is (..., height, width, channels)"
-        size = functions.failing_with(rule, np.reshape, shape[first : first + 2 or None], 2)
-        size = functions.cast(size, self._store_size_as_type)
+        size = functions.cast(height_and_width(data, path), self._store_size_as_type)
         put_beside(data, path, self._tensor_name + self._size_postfix, self._store_size_as_type, size)
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:

@@ -14,9 +14,12 @@ from step_runs import BatchRun, run_steps
 from support.arrays import DT
 from support.laws import examples
 
+from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import BEVBBoxesTransformer3D
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 
 NAMES: list[Any] = ["points", ["velocities"], "sizes", "orientations", ["lidar2img", "extrinsics"], "e2w", "w2e"]
+RUNS: tuple[RunWhere, ...] = ("graph", "workers")
 DRAWN = ("angle", "scale", "x", "y", "z", "flip_x", "flip_y")
 
 
@@ -204,3 +207,11 @@ def test_single_vectors_and_stacked_matrices() -> None:
     run = run_steps(step, data)
     assert run["p"][0].tolist() == run["v"][0].tolist() == [2, 4, 6]
     np.testing.assert_allclose(run["m"][0], matrices @ np.diag([0.5, 0.5, 0.5, 1]), rtol=1e-7, atol=1e-6)
+
+
+def test_a_name_in_two_kinds_is_refused_and_twice_in_one_counts_once() -> None:
+    with pytest.raises(SettingError, match=r"these names are given twice: \['e2w'\]"):
+        BEVBBoxesTransformer3D("p", None, None, None, ["m", "e2w"], "e2w", None, None, None, [2, 2], None)
+    step = BEVBBoxesTransformer3D(["p", "p"], *[None] * 6, None, None, [2, 2], None)
+    for run in RUNS:
+        assert run_steps(step, {"p": (DT.FLOAT, [[1, 2, 3]])}, run=run)["p"][0].tolist() == [2, 4, 6]

@@ -12,7 +12,12 @@ from step_runs import run_steps
 from support.arrays import DT, ArrayProvider
 from support.laws import examples
 
-from accvlab.dali_pipeline_framework.processing_steps import BoundingBoxToHeatmapConverter
+from accvlab.dali_pipeline_framework.errors import FieldValueError
+from accvlab.dali_pipeline_framework.processing_steps import (
+    BoundingBoxToHeatmapConverter,
+    ImageMeanStdDevNormalizer,
+)
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 
 OUTPUTS = {
     "is_active_opt_out_name": "active",
@@ -290,6 +295,40 @@ def test_size_from_the_image_and_other_types_of_categories(categories: DT, frame
     for camera in range(2):
         heat = run[f"cameras.[{camera}].annotation.heatmap"][0]
         np.testing.assert_allclose(heat, expected["heatmap"], atol=1e-5)
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+@pytest.mark.parametrize("layout", ["HWC", "CHW"])
+def test_the_size_of_an_image_is_found_by_its_layout(layout: str, run: RunWhere) -> None:
+    fields = batch([sample([[280, 40, 320, 60]])], [(0, 0)])
+    fields["image"] = (DT.UINT8, [np.zeros((100, 400, 3), np.uint8)])
+    normalizer = ImageMeanStdDevNormalizer("image", 0.0, 255.0, output_layout=layout)
+    step = converter((10, 40), image_field_name="image", image_hw_field_name=None)
+    found = run_steps([normalizer, step], fields, run=run)
+    assert found["annotation.box"][0].tolist() == [[28, 4, 32, 6]]
+    assert found["annotation.center"][0].tolist() == [[30, 5]]
+
+
+def test_an_image_without_channels_is_named() -> None:
+    fields = batch([sample([[2, 2, 9, 9]])], [(0, 0)])
+    fields["image"] = (DT.UINT8, [np.zeros((22, 28), np.uint8)])
+    step = converter(image_field_name="image", image_hw_field_name=None)
+    with pytest.raises(FieldValueError, match=r"^image: An image is \(\.\.\., height, width, channels\)"):
+        run_steps(step, fields, run="workers")
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+@pytest.mark.parametrize("image_hw", [[100, 400], [[100, 400]], [[100], [400]]])
+def test_a_size_field_is_height_and_width_in_any_shape(image_hw: Any, run: RunWhere) -> None:
+    found = run_steps(converter((10, 40)), batch([sample([[280, 40, 320, 60]])], [image_hw]), run=run)
+    assert found["annotation.box"][0].tolist() == [[28, 4, 32, 6]]
+    assert found["annotation.center"][0].tolist() == [[30, 5]]
+
+
+@pytest.mark.parametrize("image_hw", [100, [100], [100, 400, 3], [[100, 400]] * 2])
+def test_a_size_field_of_other_than_two_numbers_is_named(image_hw: Any) -> None:
+    with pytest.raises(FieldValueError, match=r"^image_hw: The size of an image must be its height and width"):
+        run_steps(converter(), batch([sample([[2, 2, 9, 9]])], [image_hw]), run="workers")
 
 
 def test_without_categories() -> None:

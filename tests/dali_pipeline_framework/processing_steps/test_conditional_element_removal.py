@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_runs import assert_laws, assert_same, run_step
+from step_runs import assert_laws, assert_same, run_step, run_steps
+from support.arrays import DT
 from support.laws import examples
 
+from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError
 from accvlab.dali_pipeline_framework.processing_steps import ConditionalElementRemover
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 
 ALL_TYPES = [bool, "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 
@@ -85,3 +88,18 @@ def test_many_elements(num_elements: int) -> None:
     sample = {"a": {"x": random.random((num_elements, 4), np.float32), "m": random.random(num_elements) < 0.5}}
     [found] = run_step(ConditionalElementRemover("a", "m", ["x"], [0], [2], True), [sample])
     assert_same(found["a"]["x"], sample["a"]["x"][sample["a"]["m"]])
+
+
+@pytest.mark.parametrize(("axis", "num_axes"), [(-1, 2), (-2, 2), (0, 4), (0, 2)])
+def test_a_field_with_another_number_of_axes_than_given_is_named(axis: int, num_axes: int) -> None:
+    fields = {"a": {"x": (DT.FLOAT, [np.zeros((3, 3, 3))]), "m": (DT.BOOL, [[True, False, False]])}}
+    step = ConditionalElementRemover("a", "m", ["x"], [axis], [num_axes], True)
+    rule = f"must have {num_axes} axes, as `fields_to_process_num_dims` says, has 3"
+    with pytest.raises(FieldValueError, match=f"^a.x: {rule}"):
+        run_steps(step, fields, run="workers")
+    annotation, sample = SampleDataGroup(), SampleDataGroup()
+    annotation.add_data_field("x", DT.FLOAT, ndim=3)
+    annotation.add_data_field("m", DT.BOOL)
+    sample.add_data_group_field("a", annotation)
+    with pytest.raises(FormatError, match=f"a.x: {rule}"):
+        step.check_input_data_format_and_set_output_data_format(sample)

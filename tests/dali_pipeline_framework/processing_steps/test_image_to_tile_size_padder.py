@@ -12,7 +12,9 @@ from step_runs import run_steps
 from support.arrays import DT, gradient
 from support.laws import examples
 
+from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.processing_steps import ImageToTileSizePadder
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES
 
 
@@ -90,6 +92,20 @@ def test_size_fields_that_are_named_are_rounded_up(dtype: DT) -> None:
     assert [hw.tolist() for hw in run["hw"]] == [[8, 8], [8, 8]]
     assert [hw.tolist() for hw in run["x.image_hw"]] == [[8, 12], [8, 4]]
     assert run["hw"][0].dtype == NUMPY_TYPES[dtype]
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+def test_sizes_of_the_frames_of_a_clip_are_rounded_up(run: RunWhere) -> None:
+    fields = {"image": (DT.UINT8, [np.zeros((2, 4, 6, 3), np.uint8)]), "hw": (DT.INT32, [[(4, 6), (3, 9)]])}
+    found = run_steps(ImageToTileSizePadder("image", (4, 8), hw_names="hw"), fields, run=run)
+    assert found["hw"][0].tolist() == [[8, 8], [8, 12]]
+
+
+@pytest.mark.parametrize("size", [4, [4], [[4], [6]], [4, 6, 3]])
+def test_sizes_of_another_shape_are_named(size: Any) -> None:
+    fields = {"image": (DT.UINT8, [gradient(4, 6)]), "hw": (DT.INT32, [size])}
+    with pytest.raises(FieldValueError, match=r"^hw: A size must be height and width, \(2,\), got the shape \("):
+        run_steps(ImageToTileSizePadder("image", 4, hw_names="hw"), fields, run="workers")
 
 
 def test_fill_value() -> None:

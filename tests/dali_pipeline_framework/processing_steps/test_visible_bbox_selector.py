@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from step_runs import assert_laws, assert_same, output_format, run_step
+from step_runs import assert_laws, assert_same, output_format, run_step, run_steps
+from support.arrays import DT
 from support.laws import examples, some
 
-from accvlab.dali_pipeline_framework.processing_steps import VisibleBboxSelector
+from accvlab.dali_pipeline_framework.errors import FieldValueError
+from accvlab.dali_pipeline_framework.processing_steps import ImageMeanStdDevNormalizer, VisibleBboxSelector
+from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 
 
 def painted(boxes: np.ndarray, depths: np.ndarray, hw: tuple[int, int]) -> np.ndarray:
@@ -170,6 +173,25 @@ def test_the_size_of_a_clip_is_that_of_its_frames() -> None:
     for size, expected in ((2, True), (2.5, False)):
         step = VisibleBboxSelector("boxes", "m", "clip", check_for_bbox_occlusion=False, minimum_bbox_size=size)
         assert run_step(step, [sample])[0]["m"].tolist() == [expected]
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+@pytest.mark.parametrize("layout", ["HWC", "CHW"])
+def test_the_size_of_an_image_is_found_by_its_layout(layout: str, run: RunWhere) -> None:
+    fields = {
+        "image": (DT.UINT8, [np.zeros((100, 200, 3), np.uint8)]),
+        "boxes": (DT.FLOAT, [[[10, 10, 60, 60], [190, 10, 260, 60], [10, 97, 60, 160]]]),
+    }
+    normalizer = ImageMeanStdDevNormalizer("image", 0.0, 255.0, output_layout=layout)
+    step = VisibleBboxSelector("boxes", "m", "image", check_for_bbox_occlusion=False, minimum_bbox_size=4)
+    assert run_steps([normalizer, step], fields, run=run)["m"][0].tolist() == [True, True, False]
+
+
+def test_an_image_without_channels_is_named() -> None:
+    fields = {"image": (DT.UINT8, [np.zeros((9, 9), np.uint8)]), "boxes": (DT.FLOAT, [[[0, 0, 5, 5]]])}
+    step = VisibleBboxSelector("boxes", "m", "image", check_for_bbox_occlusion=False, minimum_bbox_size=4)
+    with pytest.raises(FieldValueError, match=r"^image: An image is \(\.\.\., height, width, channels\)"):
+        run_steps(step, fields, run="workers")
 
 
 def test_depths_are_not_needed_without_their_check() -> None:

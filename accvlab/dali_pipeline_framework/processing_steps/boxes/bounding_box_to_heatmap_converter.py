@@ -21,6 +21,7 @@ from ...sample_data.names import Name
 from ..array_step import FieldUse
 from ..field_steps import FieldStep
 from ..geometry.image_resizers import checked_hw
+from ..image_use import height_and_width
 from ..named_fields import FieldSearch, find_paths, optional_name
 from ..pipeline_step_base import naming_field
 
@@ -97,7 +98,8 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             bboxes_in_name: Name of the boxes in a group.
             heatmap_out_name: Name of the heatmap that is added.
             heatmap_hw: Height and width of the heatmap, pixels.
-            image_field_name: Name of the image next to the group; or
+            image_field_name: Name of the image next to the group, ``(..., height, width, channels)``, or of
+                another layout that the format knows, as ``CHW``; or
             image_hw_field_name: name of a field next to the group with height and width of the image.
             categories_in_name: Name of the categories.
             num_categories: How many categories there are.
@@ -162,17 +164,23 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         return (self._annotation_name,)
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        group, image_hw = data.get_item_in_path(path), self._image_hw(data, path[:-1]).astype(np.float32)
         with naming_field(path), np.errstate(all="ignore"):
-            group, parent = data.get_item_in_path(path), data.get_parent_of_path(path)
-            if self._image_name is not None:
-                image_hw = np.array(parent[self._image_name].shape[-3:-1], np.float32)
-            elif self._image_hw_name is not None:
-                image_hw = parent[self._image_hw_name].astype(np.float32)
             values = self._converted(group, image_hw)
             for (name, dtype), value in zip(self._outputs, values, strict=True):
                 if name is not None:
                     group.add_data_field(name, dtype)
                     group[name] = value()
+
+    def _image_hw(self, data: SampleDataGroup, parent: FieldPath) -> Array:
+        """Get height and width of the image in a group, ``(2,)``."""
+        name: Any = self._image_name if self._image_hw_name is None else self._image_hw_name
+        path = (*parent, name)
+        with naming_field(path):
+            if self._image_name is not None:
+                return height_and_width(data, path)
+            rule = "the size of an image must be its height and width"
+            return np.asarray(failing_with(rule, np.reshape, data.get_item_in_path(path), 2))
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """What is named of the annotation, and the size of the image."""

@@ -22,6 +22,7 @@ from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ...sample_data.names import Name, Path, format_path, normalized_path
 from ..array_step import ArrayStep, FieldUse
 from ..field_steps import FieldStep
+from ..image_use import height_and_width
 from ..named_fields import (
     FieldSearch,
     Names,
@@ -32,6 +33,7 @@ from ..named_fields import (
     required_names,
     with_fields_beside,
 )
+from ..pipeline_step_base import naming_field
 
 _DT = types.DALIDataType
 _FORMATS = ("xyxy", "xywh", "cxcywh")
@@ -153,7 +155,8 @@ class VisibleBboxSelector(ArrayStep):
         Args:
             bboxes_field_name: Name of the boxes.
             resulting_mask_field_path: Name or path of the mask to add; its group must exist.
-            image_field_name: Name of the image whose size is used, ``(..., height, width, channels)``.
+            image_field_name: Name of the image whose size is used, ``(..., height, width, channels)``, or of
+                another layout that the format knows, as ``CHW``.
             image_hw_field_name: Instead, name of a field ``[height, width]``.
             image_hw: Instead, ``[height, width]``.
             check_for_bbox_occlusion: Whether hidden boxes are false in the mask.
@@ -228,19 +231,23 @@ class VisibleBboxSelector(ArrayStep):
         return data
 
     @staticmethod
-    def _value(data: SampleDataGroup, name: Name | None) -> Any:
+    def _path(data: SampleDataGroup, name: Name | None) -> FieldPath:
         [path] = data.find_all_occurrences(name)  # type: ignore[arg-type]  # the format was checked
-        return data.get_item_in_path(path)
+        return path
+
+    def _value(self, data: SampleDataGroup, name: Name | None) -> Any:
+        return data.get_item_in_path(self._path(data, name))
 
     def _size_of_image(self, data: SampleDataGroup) -> Array:
         if self._image_hw is not None:
             return np.array(self._image_hw)
-        rule = "the size of an image must be its height and width"
         if self._image_hw_field_name is not None:
+            rule = "the size of an image must be its height and width"
             size = functions.failing_with(rule, np.reshape, self._value(data, self._image_hw_field_name), 2)
             return np.asarray(functions.maximum(size, size.dtype.type(0)))  # NaN: an image of no size
-        shape = self._value(data, self._image_field_name).shape[-3:-1]
-        return np.asarray(functions.failing_with(rule, np.reshape, shape, 2))
+        path = self._path(data, self._image_field_name)
+        with naming_field(path):
+            return height_and_width(data, path)
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         """See `ArrayStep.format_after`."""

@@ -19,6 +19,7 @@ from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name, available_names_hint
 from ..array_step import FieldUse
 from ..field_steps import FieldStep
+from ..image_use import known_ndim
 from ..named_fields import FieldSearch, as_names, find_paths
 from ..pipeline_step_base import naming_field
 
@@ -63,7 +64,7 @@ class ConditionalElementRemover(FieldStep):
             field_names_to_process: Names of the fields in the group, each once.
             field_dims_to_process: For each of them, the axis along which its elements lie; negative ones count
                 from the last axis.
-            fields_to_process_num_dims: For each of them, its number of axes.
+            fields_to_process_num_dims: For each of them, its number of axes; other data are an error.
             remove_mask_field: Whether to remove the mask afterwards.
 
         Raises:
@@ -104,6 +105,8 @@ class ConditionalElementRemover(FieldStep):
         mask = annotation[self._mask_field_name]
         for name, axis, count in zip(*self._settings_of_fields(), strict=True):
             with naming_field((*path, name)):
+                if annotation[name].ndim != count:
+                    raise FieldValueError(_axes_differ(count, annotation[name].ndim))
                 annotation[name] = selected(annotation[name], mask, axis % count)
         self._adjust_format(data, path)
 
@@ -122,10 +125,18 @@ class ConditionalElementRemover(FieldStep):
         mask = search.format.get((*path, self._mask_field_name))
         if isinstance(mask, LeafFormat) and mask.dtype != types.DALIDataType.BOOL:
             search.add(f"must be BOOL (a mask), got {mask.dtype.name}", (*path, self._mask_field_name))
+        for name, _, count in zip(*self._settings_of_fields(), strict=True):
+            leaf = search.format.get((*path, name))
+            if isinstance(leaf, LeafFormat) and known_ndim(leaf) not in (None, count):
+                search.add(_axes_differ(count, leaf.ndim), (*path, name))
 
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
         if self._remove_mask_field:
             data.get_item_in_path(path).remove_field(self._mask_field_name)
+
+
+def _axes_differ(count: int, found: int | None) -> str:
+    return f"must have {count} axes, as `fields_to_process_num_dims` says, has {found}"
 
 
 def _whole_numbers(values: object, argument: str) -> tuple[int, ...]:

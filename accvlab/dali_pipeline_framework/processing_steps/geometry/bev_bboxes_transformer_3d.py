@@ -22,7 +22,7 @@ from ...operators.functions import Array
 from ...operators.point_limits import Float64Array
 from ...sample_data import FieldPath, SampleDataGroup
 from ..array_step import ArrayStep, FieldUse
-from ..named_fields import FieldSearch, Key, Names, as_names, find_paths
+from ..named_fields import FieldSearch, Key, Names, as_names, check_given_once, find_paths
 from ..pipeline_step_base import naming_field
 
 _DT = types.DALIDataType
@@ -185,8 +185,8 @@ class BEVBBoxesTransformer3D(EgoMotionStep):
             key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
-            SettingError: A range is not of this form, a rotation has no axis, or orientations cannot be mirrored
-                since they are not about the z axis.
+            SettingError: A name is given in two kinds, a range is not of this form, a rotation has no axis, or
+                orientations cannot be mirrored since they are not about the z axis.
         """
         names = {
             "points": data_field_names_points,
@@ -197,7 +197,11 @@ class BEVBBoxesTransformer3D(EgoMotionStep):
             "ego_to_world": data_field_names_ego_to_world,
             "world_to_ego": data_field_names_world_to_ego,
         }
-        self._names = {kind: as_names(given, f"data_field_names_{kind}") for kind, given in names.items()}
+        self._names = {
+            kind: tuple(dict.fromkeys(as_names(given, f"data_field_names_{kind}")))
+            for kind, given in names.items()
+        }
+        check_given_once(sum(self._names.values(), ()))
         super().__init__(
             rotation_range, rotation_axis, scaling_range, translation_max_abs, flip_prob_x, flip_prob_y, key
         )
@@ -209,7 +213,7 @@ class BEVBBoxesTransformer3D(EgoMotionStep):
             )
 
     def _paths(self, data: SampleDataGroup, kind: str) -> list[FieldPath]:
-        return find_paths(data, [*dict.fromkeys(self._names[kind])])
+        return find_paths(data, self._names[kind])
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         """See `ArrayStep.format_after`."""

@@ -7,7 +7,6 @@ import copy
 import inspect
 import re
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
 
@@ -35,7 +34,7 @@ from ...user_warnings import warn_user
 from ..array_step import ArrayStep, FieldUse
 from ..field_steps import Parameters, PixelStep
 from ..image_use import PIXELS, ImageUse, as_array, as_pixels, axis_of_height, with_height_and_width
-from ..named_fields import FieldSearch, Key, Names, as_names, find_paths
+from ..named_fields import FieldSearch, Key, Names, as_names, check_given_once, find_paths
 from ..pipeline_step_base import PixelChanges, naming_field
 
 if TYPE_CHECKING:
@@ -154,11 +153,7 @@ class ImageTransformStep(ArrayStep):
             )
         if self._fields["mask"] and not self._fields["image"]:
             raise SettingError(f"{masks} needs {images}: masks go with images.")
-        several = [name for name, count in Counter(sum(self._fields.values(), ())).items() if count > 1]
-        if several:
-            raise SettingError(
-                f"A field can be of one kind only, but these names are given twice: {shown(several)}."
-            )
+        check_given_once(sum(self._fields.values(), ()))
 
     @abstractmethod
     def _change_of(self, hw: Value, draws: Draws) -> ImagePlaneChange:
@@ -742,7 +737,8 @@ class ImageToTileSizePadder(PixelStep):
     def _change_others(self, data: SampleDataGroup) -> None:
         for path in find_paths(data, self._hw_names):
             size_hw = data.get_item_in_path(path)
-            padded_hw = self._padded(functions.cast(size_hw, _DT.INT32))
+            with naming_field(path):
+                padded_hw = self._padded(functions.cast(size_hw, _DT.INT32))
             data.set_item_in_path(path, functions.cast_array(padded_hw, size_hw.dtype))
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
@@ -750,7 +746,9 @@ class ImageToTileSizePadder(PixelStep):
         return FieldUse(find_paths(data_empty, self._hw_names), shapes=self._image_paths(data_empty))
 
     def _padded(self, size_hw: Value) -> Value:
-        """Round height and width, ``(2,)`` int32, up to tiles."""
+        """Round height and width, ``(..., 2)`` int32, up to tiles."""
+        if size_hw.shape[-1:] != (2,):
+            raise FieldValueError(f"A size must be height and width, (2,), got the shape {size_hw.shape}.")
         width, height = self._tile_size_xy
         tile_hw = np.array([height, width], np.int32)
         return (size_hw + (tile_hw - 1)) // tile_hw * tile_hw
