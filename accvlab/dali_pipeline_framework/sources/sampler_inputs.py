@@ -16,6 +16,7 @@ from ..sampling.played_sampler import BatchChecker, PlayedSampler, used_up_messa
 from ..sampling.random_access_sampler import RandomAccessSampler, SamplerBase
 from ..sampling.samplers import ShardedPermutationSampler
 from ..unknown_arguments import explains_unknown_arguments
+from ..user_warnings import warn_user
 from .input_bases import IterableBase
 from .planned_input import PlannedInput, slots_of_shard
 
@@ -284,7 +285,8 @@ class ShuffledShardedInputCallable(PlannedInput):
 
         Args:
             data_provider: The data set.
-            batch_size: Samples per batch on this shard; the pipeline must have the same batch size.
+            batch_size: Samples per batch on this shard; the pipeline must have the same batch size. Larger than
+                the shard: a warning with ``"drop"``, since an epoch has no batch.
             shard_id: Which shard this is, from 0 (usually the rank).
             num_shards: How many shards there are (usually the world size).
             shuffle: Whether each epoch has another random order.
@@ -294,8 +296,7 @@ class ShuffledShardedInputCallable(PlannedInput):
                 `SamplerInputCallable`). None: no such group.
 
         Raises:
-            SettingError: An argument is out of its range, the data set is empty, or (with ``"drop"``) the shard
-                holds fewer samples than one batch.
+            SettingError: An argument is out of its range, or the data set is empty.
         """
         size = whole_number(batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
         _, shards = check_shard(shard_id, num_shards)
@@ -303,8 +304,8 @@ class ShuffledShardedInputCallable(PlannedInput):
         num_samples = check_number_of_samples(data_provider)
         shard_size = num_samples // shards
         if shard_size < size and check_last_batch(last_batch) == "drop":
-            raise SettingError(
-                f"A shard must hold at least one batch: {num_samples} samples dealt to {shards} "
+            warn_user(
+                f"An epoch has no full batch: {num_samples} samples dealt to {shards} "
                 f"shard(s) give {shard_size} each, but `batch_size` is {size}. "
                 f"Use a smaller batch size, fewer shards, or more data."
             )
@@ -322,8 +323,7 @@ class ShuffledShardedInputCallable(PlannedInput):
             The copy, and a text on the consequences for the user.
 
         Raises:
-            SettingError: With this batch size an epoch has no batches; or the last batch is not dropped, but
-                completed for the batch size of this input.
+            SettingError: The last batch is not dropped, but completed for the batch size of this input.
         """
         own = self.batch_size
         if self._sampler.last_batch != "drop":

@@ -159,7 +159,7 @@ def test_pipelines_that_were_never_made_or_run_leave_no_files_open() -> None:
     def attempt() -> None:
         definition.get_dali_pipeline()
         with pytest.raises(SettingError):
-            definition.get_dali_pipeline(batch_size=30)
+            definition.get_dali_pipeline(batch_size=0)
 
     attempt()
     gc.collect()
@@ -194,6 +194,7 @@ class TestBatchSizesThatDiffer:
             (1, 2, [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]),
             (4, 3, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
             (2, 11, [[*range(11)]]),
+            (2, 12, []),
         ],
     )
     def test_of_a_shuffled_sharded_input(
