@@ -238,7 +238,7 @@ def check_input(data_input: Any) -> None:
     if isinstance(data_input, DataProvider):
         advice = "Wrap it in an input, e.g. ShuffledShardedInputCallable(provider, batch_size)."
         raise SettingError(f"{type(data_input).__name__} is a data provider, which knows no order. {advice}")
-    if not callable(data_input) and not (hasattr(data_input, "__iter__") and hasattr(data_input, "__next__")):
+    if not callable(data_input) and not hasattr(data_input, "__iter__"):
         kinds = "a callable (CallableBase), an iterable (IterableBase) or a native reader (ReaderInput)"
         raise SettingError(f"The input must be {kinds}, got {type(data_input).__name__}.")
     name = "used_sample_data_structure"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from ..checks import MOST_IN_BATCH, check_shard, instance, whole_number
+from ..checks import MOST_IN_BATCH, check_shard, setting_error, whole_number
 from ..errors import SettingError
 from ..providers.data_provider import DataProvider, check_number_of_samples, check_sampler_fits, summary
 from ..providers.sample_loading import SampleLoader, input_blueprint
@@ -54,7 +54,8 @@ class SamplerInputCallable(PlannedInput):
 
         Args:
             data_provider: The data set.
-            sampler: Chooses the samples. One that has no random access must not have been used before.
+            sampler: Chooses the samples. One that has no random access must not have been used before; it need not
+                be derived from `SamplerBase` if it has its four members.
             max_num_iterations: Number of batches, over all epochs, after which the input ends. None: no limit.
             pre_fetch_queue_length: Added to ``max_num_iterations``, for the batches that are prefetched but
                 not delivered.
@@ -68,7 +69,7 @@ class SamplerInputCallable(PlannedInput):
             SettingError: An argument is out of its range, the data set is empty, or the batches of the sampler
                 cannot be divided evenly among the shards.
         """
-        instance(sampler, "sampler", SamplerBase)
+        _check_has_sampler_names(sampler)
         self._max_batches: int | None = None
         if max_num_iterations is not None:
             self._max_batches = whole_number(max_num_iterations, "max_num_iterations", at_least=1)
@@ -135,6 +136,17 @@ class SamplerInputCallable(PlannedInput):
         return SampleCounts.of_slots(
             sampler.last_batch, num_batches, num_slots, counts.num_samples, num_delivered, counts.num_cuts
         )
+
+
+def _check_has_sampler_names(sampler: object) -> None:
+    """Raise a `SettingError` for what has not all names of a `SamplerBase`, which it need not be derived from."""
+    names = ("get_next_batch_indices", "is_epoch_based", "reset", "length")
+    missing = [name for name in names if not hasattr(type(sampler), name) and not hasattr(sampler, name)]
+    if missing or isinstance(sampler, type):
+        lacks = (
+            "Create an object of the class." if isinstance(sampler, type) else f"It lacks {', '.join(missing)}."
+        )
+        raise setting_error("sampler", "of the class SamplerBase, or have its members", sampler, lacks)
 
 
 class SamplerInputIterable(IterableBase):

@@ -560,7 +560,14 @@ class OnlyNext:
         raise StopIteration
 
 
-@pytest.mark.parametrize(("source", "name"), [([1, 2], "list"), (OnlyNext(), "OnlyNext"), (None, "NoneType")])
-def test_inputs_must_be_called_or_be_their_own_iterator(source: Any, name: str) -> None:
-    with pytest.raises(SettingError, match=rf"^The input must be a callable .* native reader .*, got {name}\.$"):
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ([1, 2], r"^The input must have the property `used_sample_data_structure`.*; list has none\."),
+        (OnlyNext(), r"^The input must be a callable .* native reader .*, got OnlyNext\.$"),
+        (None, r"^The input must be a callable .* native reader .*, got NoneType\.$"),
+    ],
+)
+def test_inputs_must_be_called_or_iterated(source: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
         PipelineDefinition(source)
