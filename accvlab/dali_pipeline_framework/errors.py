@@ -13,7 +13,7 @@ situation, so ``except KeyError`` and the like keep working::
     ├── GroupFormatMismatchError (KeyError)                       a group of another format was assigned
     ├── FieldValueError          (ValueError, TypeError)          a value that does not fit its field
     ├── SettingError             (ValueError, AssertionError)     an argument that breaks a stated rule
-    │   ├── UnknownArgumentError (TypeError)                      an argument that a class does not have
+    │   ├── UnknownArgumentError (TypeError)                      an argument that does not exist
     │   └── MissingPackageError  (ModuleNotFoundError)            a package that is needed is not installed
     ├── FormatError              (ValueError)                     one or more problems found in a sample format
     ├── StepOutputError          (AssertionError)                 a step did not produce the format it declared
@@ -84,7 +84,7 @@ class SettingError(FrameworkError, ValueError, AssertionError):
 
 
 class UnknownArgumentError(SettingError, TypeError):
-    """A class was given an argument that it does not have."""
+    """A class or method was given an argument that it does not have."""
 
 
 class MissingPackageError(SettingError, ModuleNotFoundError):

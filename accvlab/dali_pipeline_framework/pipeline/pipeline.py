@@ -286,8 +286,9 @@ class PipelineDefinition:
             FormatError: The steps do not fit the data; lists all problems with step and field.
             DeviceError: A step needs a GPU, and none is usable; ``device_id`` names one that is not there; or DALI
                 is not made for it.
-            SettingError: An argument is unknown or breaks a rule, e.g. a batch size other than the input's; or the
-                input cannot supply the key of a random draw.
+            UnknownArgumentError: An argument is unknown.
+            SettingError: An argument breaks a rule, e.g. a batch size other than the input's; or the input cannot
+                supply the key of a random draw.
         """
         from .pipeline_making import make_pipeline  # whoever defines a pipeline need not make one in this process
 

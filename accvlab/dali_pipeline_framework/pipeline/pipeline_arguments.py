@@ -16,7 +16,7 @@ from nvidia.dali.pipeline import Pipeline
 from ..checks import MOST_IN_BATCH, bullets, did_you_mean, elements, probability, shown, whole_number
 from ..draws.keyed_draws import derive_key
 from ..engine.dali.gpus import num_usable_gpus
-from ..errors import DeviceError, SettingError
+from ..errors import DeviceError, SettingError, UnknownArgumentError
 from ..limits.file_limits import checked_worker_count, is_start_method
 from ..processing_steps.pipeline_step_base import PipelineStepBase
 from ..providers.data_provider import DataProvider
@@ -63,7 +63,8 @@ def normalised_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pipe
     """Get all arguments by name, without those that only say "not given".
 
     Raises:
-        SettingError: There is no such argument, or one is given twice.
+        UnknownArgumentError: There is no such argument.
+        SettingError: One is given twice, or there are too many.
     """
     parameters = [name for name in inspect.signature(Pipeline.__init__).parameters if name != "self"]
     if len(args) > len(parameters):
@@ -74,7 +75,8 @@ def normalised_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pipe
         if name in arguments:
             raise SettingError(f"The argument `{name}` was given twice, by position and by name.")
         if name not in known:
-            raise SettingError(f"`{name}` is not an argument of a DALI pipeline.{did_you_mean(name, known)}")
+            hint = did_you_mean(name, known)
+            raise UnknownArgumentError(f"`{name}` is not an argument of a DALI pipeline.{hint}")
         arguments[name] = value
     for name, value in arguments.items():
         if isinstance(value, np.integer):
@@ -244,7 +246,7 @@ def check_input(data_input: Any) -> None:
     if isinstance(data_input, DataProvider):
         advice = "Wrap it in an input, e.g. ShuffledShardedInputCallable(provider, batch_size)."
         raise SettingError(f"{type(data_input).__name__} is a data provider, which knows no order. {advice}")
-    if not callable(data_input) and not (hasattr(data_input, "__iter__") and hasattr(data_input, "__next__")):
+    if not callable(data_input) and not hasattr(data_input, "__iter__"):
         kinds = "a callable (CallableBase), an iterable (IterableBase) or a native reader (ReaderInput)"
         raise SettingError(f"The input must be {kinds}, got {type(data_input).__name__}.")
     name = "used_sample_data_structure"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import attrs
@@ -27,6 +28,7 @@ from .named_fields import FieldSearch, as_names, find_paths, put_beside, require
 from .pipeline_step_base import PipelineStepBase
 
 _DT = types.DALIDataType
+_logger = logging.getLogger(__name__)
 
 
 class TensorSizeAdder(FieldStep):
@@ -260,8 +262,8 @@ class UnneededFieldRemover(ArrayStep):
     A removed group takes everything below it along. What only a removed field needs is not computed either: DALI
     leaves out operators whose results are not used. The step itself costs nothing: it adds no operator.
 
-    Names that do not occur are passed over, so that one list serves several data sets. Only a name that looks like
-    a misspelt field is refused: ``"imgae"`` if there is an ``"image"``. Names that differ in digits only, such as
+    Names that do not occur are passed over, so that one list serves several data sets. A name that looks like
+    a misspelt field is logged: ``"imgae"`` if there is an ``"image"``. Names that differ in digits only, such as
     ``"boxes_2d"`` and ``"boxes_3d"``, are different names.
 
     Example:
@@ -306,7 +308,6 @@ class UnneededFieldRemover(ArrayStep):
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         """See `ArrayStep.format_after`."""
-        search = FieldSearch(data_empty, self, cannot="remove fields")
         known = {part for path in data_empty.format.flat_paths for part in path if isinstance(part, str)}
         for name in self._unneeded_field_names:
             if not data_empty.find_all_occurrences(name):
@@ -314,10 +315,9 @@ class UnneededFieldRemover(ArrayStep):
                 others = [other for other in known if _without_digits(other) != _without_digits(str(name))]
                 meant = did_you_mean(name, others, _SIMILARITY_OF_MISSPELT)
                 if meant:
-                    search.add(
-                        f"No field has the name {name!r}, which looks misspelt.{meant}", error_type=KeyError
+                    _logger.warning(
+                        "UnneededFieldRemover: no field has the name %r, which looks misspelt.%s", name, meant
                     )
-        search.raise_problems()
         return self.arrays(data_empty, {})
 
 

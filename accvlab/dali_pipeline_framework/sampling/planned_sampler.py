@@ -31,6 +31,8 @@ class EpochPlanSampler(RandomAccessSampler):
     has_equal_epochs = True
     """Whether all epochs have the same number of batches."""
 
+    _may_have_no_batches = False  # whether epochs without a full batch are accepted
+
     def __init__(
         self, total_batch_size: int | None, last_batch: LastBatch, num_samples: int, settings: Description
     ) -> None:
@@ -99,7 +101,8 @@ class EpochPlanSampler(RandomAccessSampler):
         plan = self._plans.get(epoch)
         if plan is None:
             plan = self._make_plan(whole_number(epoch, "epoch", at_least=0))
-            if plan.num_batches == 0 and epoch == 0 and not self._segments(epoch):
+            may_be_empty = self._may_have_no_batches or epoch > 0 or self._segments(epoch)
+            if plan.num_batches == 0 and not may_be_empty:
                 raise SettingError(
                     f"An epoch must have at least one batch: {type(self).__name__} has "
                     f"{plan.sample_counts.num_samples} sample(s) for {self.total_batch_size} slots with "

@@ -390,6 +390,7 @@ class ShardedPermutationSampler(EpochPlanSampler):
 
     has_slots = True
     depends_on_shards = True
+    _may_have_no_batches = True
 
     def __init__(
         self, num_samples: int, total_batch_size: int | None, seed: int, shuffle: bool, last_batch: LastBatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from ..checks import MOST_IN_BATCH, check_shard, instance, whole_number
+from ..checks import MOST_IN_BATCH, check_shard, setting_error, whole_number
 from ..errors import SettingError
 from ..providers.data_provider import DataProvider, check_number_of_samples, check_sampler_fits, summary
 from ..providers.sample_loading import SampleLoader, input_blueprint
@@ -16,6 +16,7 @@ from ..sampling.played_sampler import BatchChecker, PlayedSampler, used_up_messa
 from ..sampling.random_access_sampler import RandomAccessSampler, SamplerBase
 from ..sampling.samplers import ShardedPermutationSampler
 from ..unknown_arguments import explains_unknown_arguments
+from ..user_warnings import warn_user
 from .input_bases import IterableBase
 from .planned_input import PlannedInput, slots_of_shard
 
@@ -53,7 +54,8 @@ class SamplerInputCallable(PlannedInput):
 
         Args:
             data_provider: The data set.
-            sampler: Chooses the samples. One that has no random access must not have been used before.
+            sampler: Chooses the samples. One that has no random access must not have been used before; it need not
+                be derived from `SamplerBase` if it has its four members.
             max_num_iterations: Number of batches, over all epochs, after which the input ends. None: no limit.
             pre_fetch_queue_length: Added to ``max_num_iterations``, for the batches that are prefetched but
                 not delivered.
@@ -67,7 +69,7 @@ class SamplerInputCallable(PlannedInput):
             SettingError: An argument is out of its range, the data set is empty, or the batches of the sampler
                 cannot be divided evenly among the shards.
         """
-        instance(sampler, "sampler", SamplerBase)
+        _check_has_sampler_names(sampler)
         self._max_batches: int | None = None
         if max_num_iterations is not None:
             self._max_batches = whole_number(max_num_iterations, "max_num_iterations", at_least=1)
@@ -134,6 +136,17 @@ class SamplerInputCallable(PlannedInput):
         return SampleCounts.of_slots(
             sampler.last_batch, num_batches, num_slots, counts.num_samples, num_delivered, counts.num_cuts
         )
+
+
+def _check_has_sampler_names(sampler: object) -> None:
+    """Raise a `SettingError` for what has not all names of a `SamplerBase`, which it need not be derived from."""
+    names = ("get_next_batch_indices", "is_epoch_based", "reset", "length")
+    missing = [name for name in names if not hasattr(type(sampler), name) and not hasattr(sampler, name)]
+    if missing or isinstance(sampler, type):
+        lacks = (
+            "Create an object of the class." if isinstance(sampler, type) else f"It lacks {', '.join(missing)}."
+        )
+        raise setting_error("sampler", "of the class SamplerBase, or have its members", sampler, lacks)
 
 
 class SamplerInputIterable(IterableBase):
@@ -286,7 +299,8 @@ class ShuffledShardedInputCallable(PlannedInput):
 
         Args:
             data_provider: The data set.
-            batch_size: Samples per batch on this shard; the pipeline must have the same batch size.
+            batch_size: Samples per batch on this shard; the pipeline must have the same batch size. Larger than
+                the shard: a warning with ``"drop"``, since an epoch has no batch.
             shard_id: Which shard this is, from 0 (usually the rank).
             num_shards: How many shards there are (usually the world size).
             shuffle: Whether each epoch has another random order.
@@ -296,8 +310,7 @@ class ShuffledShardedInputCallable(PlannedInput):
                 `SamplerInputCallable`). None: no such group.
 
         Raises:
-            SettingError: An argument is out of its range, the data set is empty, or (with ``"drop"``) the shard
-                holds fewer samples than one batch.
+            SettingError: An argument is out of its range, or the data set is empty.
         """
         size = whole_number(batch_size, "batch_size", at_least=1, at_most=MOST_IN_BATCH)
         _, shards = check_shard(shard_id, num_shards)
@@ -305,8 +318,8 @@ class ShuffledShardedInputCallable(PlannedInput):
         num_samples = check_number_of_samples(data_provider)
         shard_size = num_samples // shards
         if shard_size < size and check_last_batch(last_batch) == "drop":
-            raise SettingError(
-                f"A shard must hold at least one batch: {num_samples} samples dealt to {shards} "
+            warn_user(
+                f"An epoch has no full batch: {num_samples} samples dealt to {shards} "
                 f"shard(s) give {shard_size} each, but `batch_size` is {size}. "
                 f"Use a smaller batch size, fewer shards, or more data."
             )
@@ -324,8 +337,7 @@ class ShuffledShardedInputCallable(PlannedInput):
             The copy, and a text on the consequences for the user.
 
         Raises:
-            SettingError: With this batch size an epoch has no batches; or the last batch is not dropped, but
-                completed for the batch size of this input.
+            SettingError: The last batch is not dropped, but completed for the batch size of this input.
         """
         own = self.batch_size
         if self._sampler.last_batch != "drop":

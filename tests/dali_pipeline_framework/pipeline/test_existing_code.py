@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,27 @@ def test_own_inputs_may_set_what_the_base_knows() -> None:
         assert indices(iterator) == [[10, 11], [20, 21], [30, 31]]
 
 
+class WithGenerator:
+    """Its ``__iter__`` is a generator; epoch ``e`` has the batches ``[e, e]`` and ``[10 + e, 10 + e]``."""
+
+    used_sample_data_structure = IndexProvider().sample_data_structure
+    length = 2
+    epoch = -1
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        self.epoch += 1
+        for start in (0, 10):
+            yield ([np.array(start + self.epoch)] * 2,)
+
+
+@pytest.mark.parametrize("py_num_workers", [0, 1])
+def test_an_iterable_may_make_a_generator_in_each_epoch(py_num_workers: int) -> None:
+    with make_iterator(WithGenerator(), batch_size=2, py_num_workers=py_num_workers) as iterator:
+        assert indices(iterator, 1) == [[0, 0]]
+        assert indices(iterator) == [[1, 1], [11, 11]]
+        assert indices(iterator) == [[2, 2], [12, 12]]
+
+
 @pytest.mark.parametrize("parallel", [True, False])
 @pytest.mark.parametrize(
     ("value", "message"),
@@ -161,7 +183,7 @@ def test_pipelines_that_were_never_made_or_run_leave_no_files_open() -> None:
     def attempt() -> None:
         definition.get_dali_pipeline()
         with pytest.raises(SettingError):
-            definition.get_dali_pipeline(batch_size=30)
+            definition.get_dali_pipeline(batch_size=0)
 
     attempt()
     gc.collect()
@@ -196,6 +218,7 @@ class TestBatchSizesThatDiffer:
             (1, 2, [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]),
             (4, 3, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
             (2, 11, [[*range(11)]]),
+            (2, 12, []),
         ],
     )
     def test_of_a_shuffled_sharded_input(

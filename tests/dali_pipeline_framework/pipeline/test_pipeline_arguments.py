@@ -23,7 +23,7 @@ from support.samplers import EndlessSampler, EpochSampler
 from support.steps import Doubler, Renamer
 
 from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
-from accvlab.dali_pipeline_framework.errors import GraphError, SettingError
+from accvlab.dali_pipeline_framework.errors import GraphError, SettingError, UnknownArgumentError
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable
 from accvlab.dali_pipeline_framework.limits.control_groups import num_usable_cores
 from accvlab.dali_pipeline_framework.pipeline import (
@@ -200,6 +200,13 @@ class TestArgumentsOfDali:
     def test_by_position_and_by_name_is_refused(self) -> None:
         with pytest.raises(SettingError, match="`batch_size` was given twice, by position and by name"):
             make_pipeline(4, batch_size=4)
+
+    @pytest.mark.parametrize("error_type", [UnknownArgumentError, SettingError, TypeError])
+    def test_unknown_arguments_are_type_errors_as_in_dali(self, error_type: type[Exception]) -> None:
+        with pytest.raises(error_type) as caught:
+            make_pipeline(num_thread=2)
+        words = "`num_thread` is not an argument of a DALI pipeline. Did you mean 'num_threads'?"
+        assert str(caught.value) == words
 
     def test_a_mix_of_both(self) -> None:
         pipeline = make_pipeline(4, 2, seed=3, py_num_workers=0)
@@ -553,7 +560,14 @@ class OnlyNext:
         raise StopIteration
 
 
-@pytest.mark.parametrize(("source", "name"), [([1, 2], "list"), (OnlyNext(), "OnlyNext"), (None, "NoneType")])
-def test_inputs_must_be_called_or_be_their_own_iterator(source: Any, name: str) -> None:
-    with pytest.raises(SettingError, match=rf"^The input must be a callable .* native reader .*, got {name}\.$"):
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ([1, 2], r"^The input must have the property `used_sample_data_structure`.*; list has none\."),
+        (OnlyNext(), r"^The input must be a callable .* native reader .*, got OnlyNext\.$"),
+        (None, r"^The input must be a callable .* native reader .*, got NoneType\.$"),
+    ],
+)
+def test_inputs_must_be_called_or_iterated(source: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
         PipelineDefinition(source)

@@ -58,7 +58,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     PointsInRangeCheck,
     PointsPadder,
     TensorSizeAdder,
-    UnneededFieldRemover,
     VisibleBboxSelector,
 )
 from accvlab.dali_pipeline_framework.testing import run_step
@@ -309,15 +308,6 @@ PROBLEMS: list[tuple[PipelineStepBase, dict[str | int, Any], list[str]]] = [
         TensorSizeAdder("image", "_hw"),
         {"image": NONE, "image_hw": NONE, "a": {"image": NONE, "image_hw": {}}},
         ["image_hw: exists already", "a.image_hw: exists already"],
-    ),
-    (
-        UnneededFieldRemover(["imgae", "is_visble", "boxes_3d"]),
-        {"image": NONE, "boxes_3d": NONE, "group": {"is_visible": NONE}},
-        [
-            "UnneededFieldRemover cannot remove fields:",
-            "the name 'imgae', which looks misspelt. Did you mean 'image'?",
-            "the name 'is_visble', which looks misspelt. Did you mean 'is_visible'?",
-        ],
     ),
     (
         VisibleBboxSelector("boxes", "mask", image_hw=(5, 5), **IS_SEEN),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from step_runs import run_steps
 from support.arrays import DT, gradient
 from support.laws import examples, spread
+from support.warnings_of_product import of_product
 
 from accvlab.dali_pipeline_framework.processing_steps import ImageMeanStdDevNormalizer
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
@@ -54,6 +55,18 @@ def test_a_mean_far_off_and_a_small_deviation(dtype: DT, run: RunWhere) -> None:
         "image"
     ]
     np.testing.assert_allclose(found, reference(image, 1000, 0.1), rtol=1e-6, atol=1e-3)
+
+
+@pytest.mark.parametrize("run", ["graph", "workers"])
+def test_settings_for_images_in_0_1_are_applied_as_given(run: RunWhere) -> None:
+    image = np.array([0, 1, 128, 255], np.uint8).reshape(2, 2, 1)
+    step = ImageMeanStdDevNormalizer("image", 0.5, 0.5)
+    with pytest.warns(
+        UserWarning, match=r"values 0\.\.1, but the values are 0\.\.255\. Multiply .* 255"
+    ) as caught:
+        [found] = run_steps(step, {"image": (DT.UINT8, [image])}, run=run)["image"]
+    assert found.ravel().tolist() == [-1, 1, 255, 509]
+    assert len(of_product(caught)) == 1
 
 
 @pytest.mark.parametrize("run", ["graph", "workers"])

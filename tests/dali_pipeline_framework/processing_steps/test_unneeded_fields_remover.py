@@ -56,3 +56,14 @@ def test_other_names_are_passed_over(name: Any) -> None:
     assert step.check_input_data_format_and_set_output_data_format(blueprint_of(sample)).field_names_flat == tuple(
         sample
     )
+
+
+def test_names_that_look_misspelt_are_passed_over_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    sample = {"image": np.uint8(1), "boxes_3d": np.float32(2), "group": {"is_visible": np.bool_(True)}}
+    step = UnneededFieldRemover(["imgae", "boxes_3d", "is_visble", "boxes_2d"])
+    declared = step.check_input_data_format_and_set_output_data_format(blueprint_of(sample))
+    assert declared.field_names_flat == ("image", "group.is_visible")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"UnneededFieldRemover: no field has the name {name!r}, which looks misspelt. Did you mean {meant!r}?"
+        for name, meant in [("imgae", "image"), ("is_visble", "is_visible")]
+    ]

@@ -829,7 +829,7 @@ class Wrong(BackwardSampler):
             "set up for 13 samples, but the data set has only 12",
         ),
         (ShuffledSampler(12, 16), {}, r"12 sample\(s\) for 16 slots with last_batch='drop'"),
-        (ShuffledSampler, {}, "`sampler` must be of the class SamplerBase, got .* Create an object of"),
+        (ShuffledSampler, {}, "`sampler` must be of the class SamplerBase, or .*, got .* Create an object of"),
         (ShuffledSampler(12, 4), {"context_name": "index"}, "the blueprint has a field `index` already"),
         (ShuffledSampler(12, 4), {"context_name": ""}, "`context_name` must be a text"),
         (ShuffledSampler(12, 4), {"max_num_iterations": 0}, "`max_num_iterations` must be .* at least 1, got 0"),

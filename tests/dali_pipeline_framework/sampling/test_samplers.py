@@ -6,7 +6,7 @@ import itertools
 import pickle
 import tracemalloc
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from nvidia.dali.types import SampleInfo
 from support.draws import Drawer
 from support.laws import examples
+from support.pipelines import indices, make_iterator
 from support.providers import IndexProvider
+from support.refusals import assert_refused
 from support.samplers import EndlessSampler, EpochSampler, ExhaustedSampler, GeneratorSampler, LockedSampler
 
 from accvlab.dali_pipeline_framework import DataLoader, UniformDraw
@@ -188,6 +190,24 @@ class UncopiedSampler(SamplerBase):
         raise TypeError
 
 
+class Underived:
+    """Has the members of a `SamplerBase`, which it is not derived from; epoch ``e`` begins with sample ``e``."""
+
+    is_epoch_based, length = True, 2
+
+    def __init__(self) -> None:
+        self.epoch = self.batch = 0
+
+    def get_next_batch_indices(self) -> list[int]:
+        if self.batch == self.length:
+            raise StopIteration
+        self.batch += 1
+        return [self.epoch + 2 * self.batch - 2, self.epoch + 2 * self.batch - 1]
+
+    def reset(self) -> None:
+        self.epoch, self.batch = self.epoch + 1, 0
+
+
 def batch_of(data_input: SamplerInputCallable, batch: int, epoch: int = 0) -> list[int]:
     size = data_input.batch_size
     return [int(data_input(SampleInfo(batch * size + slot, slot, batch, epoch))[0]) for slot in range(size)]
@@ -202,6 +222,25 @@ class TestSamplerInputCallable:
             batch_of(data_input, 2)
         assert [batch_of(data_input, batch, 1) for batch in (0, 1)] == [[1, 2, 3, 4], [5, 6, 7, 8]]
         assert data_input.length == 2
+
+    @pytest.mark.parametrize("py_num_workers", [0, 1])
+    def test_a_sampler_need_not_be_derived_from_the_base_class(self, py_num_workers: int) -> None:
+        data_input = SamplerInputCallable(IndexProvider(10), cast(Any, Underived()), 100, 2)
+        assert [batch_of(data_input, batch) for batch in (0, 1)] == [[0, 1], [2, 3]]
+        assert data_input.length == 2
+        with make_iterator(data_input, batch_size=2, py_num_workers=py_num_workers) as iterator:
+            assert indices(iterator) == [[0, 1], [2, 3]]
+            assert indices(iterator) == [[1, 2], [3, 4]]
+
+    def test_members_that_a_sampler_lacks_are_named(self) -> None:
+        class Incomplete:
+            length = None
+
+            def get_next_batch_indices(self) -> list[int]:
+                return [0]
+
+        words = "of the class SamplerBase, or have its members, got ... It lacks is_epoch_based, reset."
+        assert_refused(lambda: SamplerInputCallable(IndexProvider(10), cast(Any, Incomplete())), words)
 
     def test_any_batch_can_be_asked_for(self) -> None:
         data_input = SamplerInputCallable(IndexProvider(50), SequenceSampler(2, [20, 30], 3), None)
@@ -320,6 +359,11 @@ class TestSamplerInputIterable:
         shards = [SamplerInputIterable(IndexProvider(10), EpochSampler(), i, 2) for i in (0, 1)]
         assert [[int(value) for value in next(iter(shard))[0]] for shard in shards] == [[0, 1], [2, 3]]
         assert [shard.current_sample_indices for shard in shards] == [[0, 1], [2, 3]]
+
+    def test_a_sampler_need_not_be_derived_from_the_base_class(self) -> None:
+        data_input = SamplerInputIterable(IndexProvider(10), cast(Any, Underived()))
+        epochs = [[[int(value) for value in field] for (field,) in data_input] for _ in range(2)]
+        assert epochs == [[[0, 1], [2, 3]], [[1, 2], [3, 4]]]
 
     def test_an_endless_sampler_is_never_reset(self) -> None:
         data_input = SamplerInputIterable(IndexProvider(10), EndlessSampler())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
 from accvlab.dali_pipeline_framework.inputs.sfuffled_sharded_input_callable import (
     ShuffledShardedInputCallable as FromPublishedPath,
 )
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 
 
 def epoch_of(data_input: ShuffledShardedInputCallable, epoch: int) -> list[int]:
@@ -99,6 +101,38 @@ def test_the_blueprint_has_mappings_switched_off_and_the_provider_keeps_its_own(
 
 
 @pytest.mark.parametrize(
+    ("num_samples", "batch_size", "num_shards", "of_last_shard"),
+    [(3, 4, 1, [0, 1, 2]), (10, 6, 2, [*range(5, 10)]), (3, 1, 4, [])],
+)
+def test_less_than_a_batch_is_a_warning(
+    num_samples: int, batch_size: int, num_shards: int, of_last_shard: list[int]
+) -> None:
+    words = (
+        f"An epoch has no full batch: {num_samples} samples dealt to {num_shards} shard(s) give "
+        f"{num_samples // num_shards} each, but `batch_size` is {batch_size}."
+    )
+    with pytest.warns(UserWarning, match=re.escape(words)):
+        data_input = ShuffledShardedInputCallable(
+            IndexProvider(num_samples), batch_size, num_shards - 1, num_shards
+        )
+    assert data_input.length == 0
+    assert epoch_of(data_input, 0) == epoch_of(data_input, 1) == of_last_shard
+
+
+def test_a_pipeline_without_a_full_batch_ends_at_once() -> None:
+    with pytest.warns(UserWarning, match="An epoch has no full batch"):
+        data_input = ShuffledShardedInputCallable(IndexProvider(3), 4)
+    pipeline = PipelineDefinition(data_input, []).get_dali_pipeline(batch_size=4, num_threads=1, py_num_workers=0)
+    with pytest.raises(StopIteration):
+        pipeline.run()
+    with pytest.warns(UserWarning, match="an epoch has 1 batches of 2"):
+        pipeline = PipelineDefinition(data_input, []).get_dali_pipeline(
+            batch_size=2, num_threads=1, py_num_workers=0
+        )
+    assert pipeline.run()[0].as_array().tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ({"batch_size": 0}, "`batch_size` must be a whole number of at least 1, got 0"),
@@ -107,7 +141,6 @@ def test_the_blueprint_has_mappings_switched_off_and_the_provider_keeps_its_own(
         ({"shard_id": -1}, "`shard_id` must be a whole number of at least 0, got -1"),
         ({"num_shards": 0}, "`num_shards` must be a whole number of at least 1, got 0"),
         ({"seed": -3}, "`seed` must be a whole number of at least 0, got -3"),
-        ({"batch_size": 6, "num_shards": 2}, "10 samples dealt to 2 shard(s) give 5 each, but `batch_size` is 6"),
         ({"data_provider": IndexProvider(0)}, "The data set is empty: IndexProvider.get_number_of_samples()"),
     ],
 )

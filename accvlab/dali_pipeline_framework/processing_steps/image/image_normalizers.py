@@ -20,6 +20,7 @@ from ...operators.functions import Array, cast_array
 from ...sample_data import FieldPath, ImageContent, LeafFormat
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name
+from ...user_warnings import warn_user
 from ..field_steps import PixelStep
 from ..image_use import ARRAY, as_array, as_pixels
 from ..named_fields import FieldSearch
@@ -35,7 +36,7 @@ class ImageMeanStdDevNormalizer(PixelStep):
 
     Input: decoded, ``(height, width, channels)``, layout ``HWC`` or none, or a clip
     ``(frames, height, width, channels)``, ``FHWC`` or none, of any numbers, on the CPU or the GPU. For uint8
-    images, means and deviations for images in [0, 1] (0.485, ...) are refused. Output, in the same field:
+    images, means and deviations for images in [0, 1] (0.485, ...) are a warning. Output, in the same field:
     ``output_type``, the same shape unless ``output_layout`` says otherwise::
 
         output = (input - mean[channel]) / std_dev[channel]
@@ -87,6 +88,7 @@ class ImageMeanStdDevNormalizer(PixelStep):
         self._std_dev = per_channel(std_dev, "std_dev")
         self._output_type = choice(output_type, "output_type", NUMBER_TYPES)
         self._output_layout = choice(output_layout, "output_layout", _LAYOUTS)
+        self._has_warned = False  # formats are asked for several times
         if min(self._std_dev) <= 0:
             raise SettingError(f"Standard deviation must be greater than 0, got `std_dev` {std_dev!r}.")
         if len(self._mean) != len(self._std_dev) and 1 not in (len(self._mean), len(self._std_dev)):
@@ -142,11 +144,12 @@ class ImageMeanStdDevNormalizer(PixelStep):
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         leaf = search.leaf(path)
-        content = leaf.content
         unfit = fractions_problem(self._mean, self._std_dev) if leaf.dtype == _DT.UINT8 else None
-        if unfit:
-            search.add(f"{unfit}, or put ImageRange01Normalizer before ImageMeanStdDevNormalizer", path)
-        layout, wanted = content.layout, self._output_layout
+        if unfit and not self._has_warned:
+            self._has_warned = True
+            advice = f"{unfit}, or put ImageRange01Normalizer before."
+            warn_user(f"ImageMeanStdDevNormalizer for {self._image_name!r}: {advice}")
+        layout, wanted = leaf.content.layout, self._output_layout
         if layout and wanted and {*layout} != {*wanted}:
             search.add(f"has the layout {layout}, which cannot become `output_layout` {wanted}", path)
 
