@@ -23,7 +23,7 @@ from .progress import Position
 _logger = logging.getLogger(__name__)
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-_WORD = re.compile(r"[\w.+-]+")
+_SET = re.compile(r"\{[^{}]*\}")  # its order is another one in each process
 _STEPS_IN_WORKERS = "steps in the workers"
 # Of the loaders of this process that deal their data to shards.
 _numbers = itertools.count()
@@ -145,13 +145,17 @@ def compared_settings(
 
 
 def _digest(settings: Settings) -> str:
-    words = {name: _words(value) for name, value in settings.items()}
-    return hashlib.blake2b(json.dumps(words, sort_keys=True).encode(), digest_size=8).hexdigest()
+    compared = {name: _compared(value) for name, value in settings.items()}
+    return hashlib.blake2b(json.dumps(compared, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def _words(value: object) -> object:
+def _compared(value: object) -> object:
     """A value as it is compared: a set in a text is written in another order by each process."""
-    return sorted(_WORD.findall(value)) if isinstance(value, str) else value
+    return _SET.sub(_in_order, value) if isinstance(value, str) else value
+
+
+def _in_order(written: re.Match[str]) -> str:
+    return ", ".join(sorted(written[0][1:-1].split(", ")))
 
 
 def _differences(first: tuple[int, Settings], other: tuple[int, Settings]) -> dict[str, str]:
@@ -159,7 +163,7 @@ def _differences(first: tuple[int, Settings], other: tuple[int, Settings]) -> di
     return {
         name: f"{name}: {_shown(firsts, name)} on rank {first_rank}, {_shown(others, name)} on rank {other_rank}"
         for name in dict.fromkeys([*firsts, *others])
-        if _words(firsts.get(name)) != _words(others.get(name))
+        if _compared(firsts.get(name)) != _compared(others.get(name))
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import SupportsIndex
 
 import numpy as np
@@ -22,6 +22,7 @@ from .data_provider import (
     DataProvider,
     EncodedClipValue,
     FieldColumns,
+    Finding,
     WantedFields,
     blueprint_of,
     check_number_of_samples,
@@ -218,6 +219,13 @@ class ConcatDataProvider(DataProvider):
             ]
         known = [each for each in times if each is not None]
         return np.concatenate(known) if len(known) == len(times) else None
+
+    def contract_findings(self, samples: Mapping[int, SampleDataGroup], seed: int) -> Iterable[Finding]:
+        """Check the rules of each provider, by the samples that are its own, or else by its first one."""
+        bounds = (*self._starts, self._num_samples)
+        for provider, first, end in zip(self.providers, bounds, bounds[1:], strict=False):
+            own = {index - first: sample for index, sample in samples.items() if first <= index < end}
+            yield from provider.contract_findings(own or {0: provider.get_data(0)}, seed)
 
     def _rename(self, error: BaseException, position: int) -> None:
         index = named_index(error)

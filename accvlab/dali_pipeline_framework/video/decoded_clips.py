@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..draws.keyed_draws import Int64Array
 from ..errors import FieldValueError, VideoError
 from ..providers.frame_counts import count_frames
+from .encoded_clips import EncodedClip
 from .frame_converter import Colors
 from .frame_reader import FrameReader
 from .video_decoding import UInt8Array, VideoStreamDecoder
@@ -26,19 +28,21 @@ class FileOfClip(np.ndarray[Any, np.dtype[np.uint8]]):
     Views of it, also as plain arrays, refer to it by their ``base``.
 
     Attributes:
+        numbers: ``(F,)`` numbers of the frames of the clip in the file.
         colors: How colors are converted on that way. ``"bt601"`` is what ``"stream"`` means for the file.
         decoded: Gets the frames of the clip, ``(F, H, W, 3)``, from the decoders that this process keeps open;
             None where the file is decoded.
     """
 
+    numbers: npt.NDArray[np.int32]
     colors: Colors
     decoded: Callable[[], UInt8Array] | None = None
 
     @classmethod
-    def of(cls, file: bytes, colors: Colors, decoded: Callable[[], UInt8Array] | None) -> FileOfClip:
-        """Show the bytes of a file as such an array."""
-        known = cls((len(file),), np.uint8, file)
-        known.colors, known.decoded = colors, decoded
+    def of(cls, clip: EncodedClip, colors: Colors, decoded: Callable[[], UInt8Array] | None) -> FileOfClip:
+        """Show the bytes of a clip as such an array."""
+        known = cls((len(clip.file),), np.uint8, clip.file)
+        known.numbers, known.colors, known.decoded = clip.numbers, colors, decoded
         return known
 
 
@@ -57,10 +61,11 @@ def decoded_clip(file: UInt8Array, numbers: npt.ArrayLike, colors: Colors = "str
         FieldValueError: There are no such frames.
         VideoError: It is no video, does not begin with a key frame, or a frame cannot be decoded.
     """
-    short_way = _short_way(file, colors)
+    wanted = np.asarray(numbers, np.int64).reshape(-1)
+    short_way = _short_way(file, wanted, colors)
     if short_way is not None:
         return short_way()
-    content, wanted = file.tobytes(), np.asarray(numbers, np.int64).reshape(-1)
+    content = file.tobytes()
     index = make_index(content, name=_NAME)
     if index.num_left_out:
         raise VideoError(f"{_NAME} does not begin with a key frame on which all others rest. Cut it from one on.")
@@ -79,10 +84,10 @@ def size_of_clip(file: UInt8Array) -> tuple[int, int]:
         return decoder.height, decoder.width
 
 
-def _short_way(file: Any, colors: Colors) -> Callable[[], UInt8Array] | None:
+def _short_way(file: Any, wanted: Int64Array, colors: Colors) -> Callable[[], UInt8Array] | None:
     while file is not None:  # a view refers to what it shows
         if isinstance(file, FileOfClip) and file.decoded is not None:
             is_same = file.colors == colors or (file.colors == "bt601" and colors == "stream")
-            return file.decoded if is_same else None
+            return file.decoded if is_same and np.array_equal(wanted, file.numbers) else None
         file = getattr(file, "base", None)
     return None

@@ -347,7 +347,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         # Of remote videos, another decoder would request the same bytes again.
         is_remote = self._videos.is_remote(video)
         decoded = None if is_remote else functools.partial(self._videos.pool.read, video, frames)
-        return FileOfClip.of(clip.file, self._colors, decoded), clip.numbers
+        return FileOfClip.of(clip, self._colors, decoded), clip.numbers
 
     def _column(self, path: FieldPath, samples: Int64Array, cut: _Cut) -> FieldColumn:
         tracks = self._tracks_of(samples)

@@ -170,7 +170,13 @@ class Bounded(ArrayStep):
 
 @pytest.mark.parametrize(
     ("names", "bounds", "is_same"),
-    [("ba", [1, 2.5], True), ("ac", [1, 2.5], False), ("ab", [1, -2.5], False), ("ab", [1, 2.50001], False)],
+    [
+        ("ba", [1, 2.5], True),
+        ("ab", [2.5, 1], False),
+        ("ac", [1, 2.5], False),
+        ("ab", [1, -2.5], False),
+        ("ab", [1, 2.50001], False),
+    ],
 )
 def test_steps_are_compared_whatever_the_order_of_sets_and_addresses(
     as_rank: AsRank, names: str, bounds: list[float], is_same: bool

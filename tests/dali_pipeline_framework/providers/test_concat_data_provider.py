@@ -19,6 +19,7 @@ from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError,
 from accvlab.dali_pipeline_framework.inputs import DataProvider
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
 from accvlab.dali_pipeline_framework.providers.wrapping_providers import ConcatDataProvider
+from accvlab.dali_pipeline_framework.testing import Finding
 
 DT = types.DALIDataType
 
@@ -323,3 +324,19 @@ def test_the_error_of_a_worker_tells_the_index_in_the_whole() -> None:
     assert isinstance(caught.value, FileNotFoundError)
     assert caught.value.sample_index == 10
     assert joined.locate(10) == (1, 6)
+
+
+class RuleBreaker(IndexProvider):
+    def contract_findings(self, samples, seed):
+        yield Finding(
+            "numbers are even", "", [f"sample {index} is {samples[index]['index']}" for index in samples]
+        )
+
+
+def test_the_rules_of_each_provider_are_checked() -> None:
+    both = ConcatDataProvider([RuleBreaker(4), IndexProvider(2), RuleBreaker(3)])
+    samples = {index: both.get_data(index) for index in (1, 3)}
+    assert [finding.problems for finding in both.contract_findings(samples, 0)] == [
+        ["sample 1 is 1", "sample 3 is 3"],
+        ["sample 0 is 0"],  # of which none was chosen
+    ]

@@ -119,3 +119,13 @@ def test_what_cannot_be_cut_out_together_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(SettingError, match=r"image_to_decode has the windows of image: name that in `windows`"):
         Windows(VideoFrameDataProvider(path, images="encoded"), {"image_to_decode": [0]}, unit="s", edges="repeat")
+
+
+@pytest.mark.parametrize("chosen", [slice(None, None, 2), slice(None, None, -1), [1, 1]])
+def test_the_decoder_takes_the_frames_that_are_asked_for(rig: Videos, chosen: Any) -> None:
+    source = VideoFrameDataProvider(rig, images="encoded")
+    sample = Windows(source, {"image": range(4)}, unit="frames").get_data(2)
+    camera = sample["front"]
+    numbers = np.asarray(camera["image_to_decode"])
+    frames = decoded_clip(camera["image"], numbers[chosen])
+    assert read_numbers(frames) == np.arange(2, 6)[chosen].tolist()

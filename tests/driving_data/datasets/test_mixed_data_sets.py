@@ -14,7 +14,8 @@ from accvlab.dali_pipeline_framework import (
     MixedSampler,
     ShuffledSampler,
 )
-from accvlab.driving_data.datasets import DrivingProvider, NuScenesProvider
+from accvlab.driving_data.datasets import DrivingProvider, NuScenesProvider, PhysicalAiProvider
+from accvlab.driving_data.testing import made_drive
 
 STEPS = [ImageDecoder("image", use_device_mixed=True)]
 
@@ -69,3 +70,13 @@ def test_they_are_mixed(providers: list[DrivingProvider]) -> None:
                 np.testing.assert_array_equal(batch["boxes"]["centers"][sample], expected["boxes"]["centers"])
                 names.add(batch["cameras"][0]["name"][sample])
     assert names == {"CAM_FRONT", "FRONT"}
+
+
+def test_a_data_set_of_videos_that_is_joined_with_itself(tmp_path: Path) -> None:
+    root = made_drive(tmp_path / "clips", "physical_ai")
+    videos = PhysicalAiProvider(root, cameras=["camera_front_wide_120fov"], index_cache=tmp_path / "cache")
+    both = ConcatDataProvider([videos, videos])
+    batch = [1, len(videos) + 3, 0, len(videos) + 2]  # of each part, not in the order of the video
+    loaded = [np.array(sample["cameras"][0]["image"]) for sample in both.load_batch(batch, range(4))]
+    for index, image in zip(batch, loaded, strict=True):
+        np.testing.assert_array_equal(image, both.get_data(index)["cameras"][0]["image"])

@@ -83,7 +83,7 @@ def named_files(arguments: ReaderArguments) -> Iterator[str]:
         with open_regular_file(file_list) as lines:
             for line in lines:
                 if not line.isspace():
-                    yield os.path.join(folder, os.fsdecode(line.rsplit(None, 1)[0].strip()))
+                    yield os.path.join(folder, os.fsdecode(line.rsplit(None, 1)[0].rstrip()))
 
 
 def files_in_folders(root: str, is_wanted: Callable[[str], bool]) -> Iterator[str]:

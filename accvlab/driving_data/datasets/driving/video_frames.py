@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 from cachetools import LRUCache
@@ -37,6 +38,19 @@ _MOST_INDICES = 4096
 _MOST_TRIED = 3  # videos of a camera
 
 
+@attrs.frozen(eq=False)
+class _Together:
+    """Frames of videos that are decoded at once.
+
+    Attributes:
+        wanted: Their numbers, sorted, by video.
+        decoded: Those that were decoded.
+    """
+
+    wanted: dict[int, Int64]
+    decoded: dict[int, Array] = attrs.field(factory=dict)
+
+
 class VideoFrames:
     """Frames of any number of videos. Open decoders go on where they stopped; at most 32 are open.
 
@@ -63,8 +77,7 @@ class VideoFrames:
         self._times: LRUCache[str, Float64] = LRUCache(_MOST_INDICES)
         self._pool = FrameReaderPool(self._opened, _MOST_OPEN)
         self._cutters = FrameReaderPool(self._opened, _MOST_OPEN)  # they seek each time, so they are no decoders
-        self._together: dict[int, Int64] = {}  # frames of a video that are decoded at once, sorted
-        self._decoded: dict[int, Array] = {}
+        self._together: list[_Together] = []
 
     def _opened(self, video: int) -> FrameReader:
         path, as_codes = [*self._numbers][video]
@@ -133,7 +146,7 @@ class VideoFrames:
         clip = self._cutters.cut(*place)
         # Of remote videos, another decoder would request the same bytes again.
         decoded = None if is_remote_video(self._located(path)) else partial(self._read, *place)
-        return FileOfClip.of(clip.file, self._colors, decoded), clip.numbers
+        return FileOfClip.of(clip, self._colors, decoded), clip.numbers
 
     def kind(self, path: str) -> str:
         """What decides where a video can be decoded, see `VideoIndex.kind`; for errors see `index`."""
@@ -179,26 +192,29 @@ class VideoFrames:
             with suppress(OSError, ValueError):  # raised again for the sample that needs the frame
                 video, numbers = self._place(path, [number])
                 wanted.setdefault(video, []).extend(numbers.tolist())
-        self._together = {
-            video: np.unique(numbers) for video, numbers in wanted.items() if (np.diff(numbers) <= 0).any()
-        }
+        together = _Together(
+            {video: np.unique(numbers) for video, numbers in wanted.items() if (np.diff(numbers) <= 0).any()}
+        )
+        self._together.append(together)  # beside those of other parts of a batch
         try:
             yield
         finally:
-            self._together, self._decoded = {}, {}
+            self._together.remove(together)
 
     def _read(self, video: int, numbers: Int64) -> Array:
-        together = self._together.get(video)
-        if together is not None and video not in self._decoded:
-            try:
-                self._decoded[video] = self._pool.read(video, together)
-            except (OSError, ValueError):  # raised again for the sample that needs the frame
-                together = None
-                del self._together[video]
-        if together is None or not np.isin(numbers, together).all():
-            return self._pool.read(video, numbers)
-        frames: Array = self._decoded[video][together.searchsorted(numbers)]
-        return frames
+        for together in self._together:
+            wanted = together.wanted.get(video)
+            if wanted is None or not np.isin(numbers, wanted).all():
+                continue
+            if video not in together.decoded:
+                try:
+                    together.decoded[video] = self._pool.read(video, wanted)
+                except (OSError, ValueError):  # raised again for the sample that needs the frame
+                    del together.wanted[video]
+                    continue
+            frames: Array = together.decoded[video][wanted.searchsorted(numbers)]
+            return frames
+        return self._pool.read(video, numbers)
 
     @property
     def statistics(self) -> DecodingStatistics:
