@@ -94,8 +94,7 @@ def test_what_dali_does_not_read_may_be_anything(tmp_path: Path) -> None:
 def test_a_name_may_begin_with_a_space(tmp_path: Path) -> None:
     (tmp_path / " a.jpg").write_bytes(b"123")
     (tmp_path / "list.txt").write_text(" a.jpg 0\n")
-    reader = FileReader(file_list=tmp_path / "list.txt")
-    with pytest.raises(SettingError, match="b.jpg"):
-        (tmp_path / "list.txt").write_text(" b.jpg 0\n")
+    FileReader(file_list=tmp_path / "list.txt")
+    (tmp_path / "list.txt").write_text(" b.jpg 0\n")
+    with pytest.raises(SettingError, match=r"/ b\.jpg"):
         FileReader(file_list=tmp_path / "list.txt")
-    assert reader is not None
