@@ -162,8 +162,8 @@ def _images_of(camera: SampleDataGroup) -> Sequence[Mapping[str, Array] | Sample
 def _around_frame(camera: SampleDataGroup, ego_from_reference: Array, time_of_frame: Array) -> list[Array]:
     """Get ``camera_from_reference`` around the time of the frame, of which the 2D boxes are.
 
-    With ``image_times``, the image of the 2D boxes need not be loaded. It is about between the loaded image that is
-    nearest in time and the frame itself, so both are returned.
+    With ``image_times``, the image of the 2D boxes need not be loaded. It is about between the frame and the
+    loaded image that is nearest in time, so both are returned.
     """
     times, of_images = camera["timestamp"], camera["camera_from_reference"]
     if not times.ndim:
