@@ -90,6 +90,7 @@ class LoaderRun:
     """What a loader does with its settings: it makes batches, loop after loop.
 
     Attributes:
+        settings: Settings of the loader.
         definition: Input and steps.
         bound: The input with the settings of the loader.
         num_workers: Number of worker processes.
@@ -114,7 +115,7 @@ class LoaderRun:
             DeviceError: A step needs a GPU, and none is usable.
         """
         give_lock(self)
-        self._settings = settings
+        self.settings = settings
         self.bound = bound = bind_input(settings)
         self.num_workers = checked_num_workers(settings, bound)
         chain: Any = {name: getattr(settings, name) for name in ("run", "fold_arrays")}
@@ -246,7 +247,7 @@ class LoaderRun:
 
     def _timed_batch(self, loop: Loop) -> Any:
         progress, pipelines, asked_at = self.progress, self.pipelines, perf_counter_ns()
-        steps = self._settings.steps_per_epoch
+        steps = self.settings.steps_per_epoch
         if loop.has_ended:
             raise StopIteration
         if steps is not None and progress.pipeline.batch >= steps:
@@ -286,7 +287,7 @@ class LoaderRun:
     def _compared_settings(self) -> Settings:
         lines, in_workers = self.definition.chain_lines()[1:], self.pipeline.steps_in_workers
         return compared_settings(
-            self.bound, self._settings.seed, lines, in_workers, self._saved_fields, self.progress.next_start
+            self.bound, self.settings.seed, lines, in_workers, self._saved_fields, self.progress.next_start
         )
 
     def _log_sample_counts(self) -> None:
@@ -452,7 +453,7 @@ class LoaderRun:
             self.bound.shard.num_shards,
             self.total_batch_size,
             begun,
-            self._settings.seed,
+            self.settings.seed,
             with_forms(self.bound.description, self.pipeline.steps_in_workers),
             self._saved_fields,
             self.pipelines.failed.for_state(),

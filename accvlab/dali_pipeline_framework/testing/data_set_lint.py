@@ -96,7 +96,7 @@ def lint(
     """Make a loader that tries each sample once, in a batch of its own.
 
     The samples of a provider are loaded and checked, and their image files are decoded. To those of a definition
-    or a loader its steps are applied.
+    or a loader its steps are applied. Its processes start as those of a loader do, with its ``worker_init_fn``.
 
     Args:
         found: What is tried.
@@ -123,7 +123,9 @@ def lint(
         provider, steps = planned.provider, list(definition.steps)
         settings = {"run": definition.run, "context_name": planned.context_name}
         if run is not None:
-            settings["device_id"] = run.pipeline.device_id
+            settings |= {"device_id": run.pipeline.device_id, "worker_init_fn": run.settings.worker_init_fn}
+            if run.num_workers:  # without worker processes, any start method goes with a GPU
+                settings["start_method"] = run.settings.start_method
     sampler = _EachOnce(provider.get_number_of_samples())
     settings |= {"num_workers": num_workers, "output_type": "numpy", "ragged": "list"}
     return DataLoader(provider, steps=steps, sampler=sampler, faults=faults, **settings)

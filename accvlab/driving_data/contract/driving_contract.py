@@ -121,16 +121,18 @@ def _problems(provider: DrivingProvider, sample: SampleDataGroup) -> Iterator[st
         centers = sample["boxes"]["centers"]
         yield from _of_boxes(provider, sample["boxes"])
     for number, camera in enumerate(sample["cameras"].values() if "cameras" in sample else ()):
-        path = f"cameras[{number}]"
+        path, is_pose_wrong = f"cameras[{number}]", bool(wrong)
         for image in _images_of(camera):
             yield from _of_delay(path, image["timestamp"], time)
             wrong_poses = _of_poses(path, image, "camera_from_reference", "ego_from_camera")
             yield from wrong_poses
+            is_pose_wrong |= bool(wrong_poses)
             if not wrong and not wrong_poses:
                 yield from _of_mounting(path, image, ego["ego_from_reference"], time)
         yield from _of_intrinsics(f"{path}.intrinsics", camera["intrinsics"])
         if "boxes_2d" in camera:
-            yield from _of_boxes_2d(f"{path}.boxes_2d", provider, camera, centers)
+            matrices = [] if is_pose_wrong else _around_frame(camera, ego["ego_from_reference"], time)
+            yield from _of_boxes_2d(f"{path}.boxes_2d", provider, camera["boxes_2d"], centers, matrices)
     for name in ("ego_history", "ego_future"):
         if name in sample:
             yield from _of_places(name, sample[name])
@@ -155,6 +157,19 @@ def _images_of(camera: SampleDataGroup) -> Sequence[Mapping[str, Array] | Sample
     of_images = zip(camera["timestamp"], camera["camera_from_reference"], strict=True)
     names = ("timestamp", "camera_from_reference", "ego_from_camera")
     return [dict(zip(names, (*image, camera["ego_from_camera"]), strict=True)) for image in of_images]
+
+
+def _around_frame(camera: SampleDataGroup, ego_from_reference: Array, time_of_frame: Array) -> list[Array]:
+    """Get ``camera_from_reference`` around the time of the frame, of which the 2D boxes are.
+
+    With ``image_times``, the image of the 2D boxes need not be loaded. It is about between the frame and the
+    loaded image that is nearest in time, so both are returned.
+    """
+    times, of_images = camera["timestamp"], camera["camera_from_reference"]
+    if not times.ndim:
+        return [of_images]
+    nearest = int(np.abs(times - time_of_frame).argmin())
+    return [of_images[nearest], np.linalg.inv(camera["ego_from_camera"]) @ ego_from_reference]
 
 
 def _of_places(path: str, places: SampleDataGroup) -> Iterator[str]:
@@ -273,8 +288,14 @@ def _of_boxes(provider: DrivingProvider, boxes: SampleDataGroup) -> Iterator[str
             yield f"boxes.future_centers: must be {expected}, got {fields['future_centers'].shape}"
 
 
-def _of_boxes_2d(path: str, provider: DrivingProvider, camera: SampleDataGroup, centers: Array) -> Iterator[str]:
-    fields = {str(name): camera["boxes_2d"][name] for name in camera["boxes_2d"]}
+def _of_boxes_2d(
+    path: str,
+    provider: DrivingProvider,
+    boxes_2d: SampleDataGroup,
+    centers: Array,
+    camera_from_reference: Sequence[Array],
+) -> Iterator[str]:
+    fields = {str(name): boxes_2d[name] for name in boxes_2d}
     wrong = [*_of_lengths(path, fields), *_of_range(f"{path}.box_rows", fields["box_rows"], -1, len(centers) - 1)]
     yield from wrong
     corners = fields["boxes"]
@@ -284,11 +305,11 @@ def _of_boxes_2d(path: str, provider: DrivingProvider, camera: SampleDataGroup, 
         is_wrong = ~(corners[:, :2] <= corners[:, 2:])
         yield from _of_rows(f"{path}.boxes: must be x1 <= x2 and y1 <= y2", is_wrong, corners)
     yield from _of_range(f"{path}.categories", fields["categories"], -1, len(provider.class_names) - 1)
-    if wrong:
+    if wrong or not camera_from_reference:
         return
     of_box = fields["box_rows"] >= 0
     seen = centers[fields["box_rows"][of_box]]
-    depths = seen @ camera["camera_from_reference"][2, :3] + camera["camera_from_reference"][2, 3]
+    depths = np.max([seen @ matrix[2, :3] + matrix[2, 3] for matrix in camera_from_reference], axis=0)
     wrong_rows = np.flatnonzero(~(depths > 0))
     if len(wrong_rows):
         row, depth = np.flatnonzero(of_box)[wrong_rows[0]], float(depths[wrong_rows[0]])

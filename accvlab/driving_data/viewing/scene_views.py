@@ -297,7 +297,9 @@ def _numbers(tree: _Tree) -> dict[str, Array]:
         if (name == _ACTION or name.startswith(_OBSERVED)) and not name.startswith(_IMAGES):
             values, is_pad = _array(tree, name), _array(tree, name + _MASK)
             if values is not None and values.dtype.kind in "fiu" and values.ndim in (1, 2):
-                found[name] = np.array(np.atleast_2d(values), np.float64)
+                is_window_of_scalars = is_pad is not None and is_pad.shape == values.shape
+                rows = values[:, None] if is_window_of_scalars else np.atleast_2d(values)
+                found[name] = np.array(rows, np.float64)
                 found[name][False if is_pad is None else is_pad] = np.nan
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Collection
 
@@ -130,6 +131,30 @@ def drawing_definition() -> PipelineDefinition:
 
 def loader() -> DataLoader:
     return DataLoader(Images(), 2, steps=[ImageDecoder("image", use_device_mixed=False)], num_workers=0)
+
+
+class OpenedByWorkers(Images):
+    """Ten good images that only forked processes can load, after `open_handle`."""
+
+    handle: int | None = None
+
+    def __init__(self) -> None:
+        super().__init__(bad=False)
+        self.unpicklable = threading.Lock()
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        if OpenedByWorkers.handle is None:
+            raise RuntimeError("not opened")
+        return super().get_data(sample_index)
+
+
+def open_handle(worker: int) -> None:
+    OpenedByWorkers.handle = worker
+
+
+def loader_of_forked_workers() -> DataLoader:
+    provider = OpenedByWorkers()
+    return DataLoader(provider, 2, num_workers=1, worker_init_fn=open_handle, start_method="fork")
 
 
 def reader() -> PipelineDefinition:

@@ -86,6 +86,11 @@ def test_good_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert "All can be loaded and decoded." in capsys.readouterr().out
 
 
+def test_workers_start_as_those_of_the_loader(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", "lint_subjects:loader_of_forked_workers", "--workers", "1"]) == 0
+    assert "10 samples tried in " in capsys.readouterr().out
+
+
 def test_limits_hold_in_its_processes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from driving_support.driving_data import write_driving_data
 
 from accvlab.dali_pipeline_framework.errors import ContractError
 from accvlab.dali_pipeline_framework.testing import check_provider
+from accvlab.driving_data.contract.driving_contract import driving_problems
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.datasets.driving import poses
 
@@ -160,6 +161,33 @@ def test_names_sample_and_field(data, case):
     ) as raised:
         check_provider(provider, num_workers=0)
     assert "IndexError" not in str(raised.value)
+
+
+@pytest.mark.parametrize("offsets", [(-0.2,), (-0.1, 0.0), (-0.2, -0.1), (-0.2, -0.1, 0.0)])
+def test_2d_boxes_are_those_of_the_frame_where_there_are_images_of_several_times(data, offsets):
+    """The vehicle drove backward by more than 60 m/s: of earlier images, the boxes are behind the camera."""
+    index, root = data
+    provider = DrivingProvider(index, root, **ALL)
+    sample = provider.get_data(1)
+    camera, (row, *_) = sample["cameras"][0], sample["cameras"][0]["boxes_2d"]["box_rows"]
+    mounted = np.linalg.inv(camera["ego_from_camera"]) @ sample["ego"]["ego_from_reference"]
+    center = sample["boxes"]["centers"][row]
+    depth = float(mounted[2, :3] @ center + mounted[2, 3])
+    assert 0 < depth < 6.5
+    matrices = np.tile(mounted, (len(offsets), 1, 1))
+    matrices[:, 2, 3] += 65 * np.array(offsets)
+    several = {name: camera[name] for name in camera} | {
+        "timestamp": sample["timestamp"] + np.array(offsets),
+        "camera_from_reference": matrices,
+    }
+    plain = {name: sample[name] for name in sample} | {"cameras": {0: several}}
+    assert driving_problems(provider, plain) == []
+    plain["boxes"] = {name: np.array(plain["boxes"][name]) for name in plain["boxes"]}
+    plain["boxes"]["centers"][row] -= 2 * depth * mounted[2, :3]
+    assert driving_problems(provider, plain) == [
+        f"cameras[0].boxes_2d.box_rows: the centers of these boxes must be in front of the camera, that of the 2D "
+        f"box 0 has the depth {-depth:.3f} by camera_from_reference"
+    ]
 
 
 def test_times_must_ascend(data):

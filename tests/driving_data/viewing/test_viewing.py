@@ -125,6 +125,14 @@ class TestSceneView:
         view = scene_view(batch, image_mean=mean, image_std=std)
         np.testing.assert_array_equal(view.cameras[1].image, np.full((4, 6, 3), 1))
 
+    def test_of_a_window_of_single_numbers_has_a_row_for_each_time(self):
+        batch = {
+            "observation.image": np.zeros((1, 3, 8, 8, 3), np.uint8),
+            "action": np.array([[0.0, 1.5, 3.0]]),
+            "action_is_pad": np.array([[True, False, False]]),
+        }
+        np.testing.assert_array_equal(scene_view(batch).numbers["action"], [[np.nan], [1.5], [3.0]])
+
     def test_needs_something_to_show(self):
         with pytest.raises(SettingError, match="There is nothing to show: no field 'cameras', 'boxes' or 'lidar'"):
             scene_view({"camera": {"pixels": np.zeros((1, 4, 4, 3), np.uint8)}})
