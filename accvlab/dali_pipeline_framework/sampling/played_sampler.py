@@ -195,7 +195,8 @@ class PlayedSampler(RandomAccessSampler):
     def play_to_the_end(self) -> None:
         """Fix all batches, where their number is limited: copies in workers might play on in other ways."""
         if self._max_batches is not None:
-            self._table.play(math.inf, 0)
+            with contextlib.suppress(Exception):  # of the sampler: raised again for the batch that needs it
+                self._table.play(math.inf, 0)
 
     def num_batches(self, epoch: int) -> int | None:
         """Number of batches of an epoch; plays the sampler to its end. None for an endless sampler."""
