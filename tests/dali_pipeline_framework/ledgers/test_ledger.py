@@ -237,7 +237,7 @@ def test_a_kill_loses_nothing(tmp_path: Path, num_told: int) -> None:
 def test_a_writer_that_is_not_closed_leaves_no_open_file(tmp_path: Path) -> None:
     num_open = len(os.listdir("/proc/self/fd"))
     begun(tmp_path).note(0, 0, [7])
-    assert len(os.listdir("/proc/self/fd")) == num_open
+    assert len(os.listdir("/proc/self/fd")) <= num_open  # others may be closed meanwhile
     assert batches_of(ledger_lines([tmp_path])) == [((0, 0), [7], {})]
 
 

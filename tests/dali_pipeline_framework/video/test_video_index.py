@@ -373,7 +373,7 @@ class TestCache:
     def test_no_file_stays_open(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
         num_before = len(os.listdir("/proc/self/fd"))
         index = cached_video_index(tmp_path, video("h264_b.mp4"))
-        assert len(os.listdir("/proc/self/fd")) == num_before
+        assert len(os.listdir("/proc/self/fd")) <= num_before  # others may be closed meanwhile
         assert index.num_frames == 40
 
     def test_a_folder_that_was_removed_while_in_use(self, tmp_path: Path, video: Callable[[str], Path]) -> None:
