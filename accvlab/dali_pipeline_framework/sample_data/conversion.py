@@ -555,10 +555,10 @@ def _mapped_array(values: _Array, mapping: ValueMapping, path: FieldPath) -> _Ar
 def _mapped_label(label: FieldValue, mapping: ValueMapping, path: FieldPath) -> FieldValue:
     entries = mapping._entries
     try:
-        if isinstance(label, bytes) and label not in entries:  # as text comes out of HDF5
-            label = label.decode("utf-8", "replace")
         if label in entries:
             return entries[label]
+        if isinstance(label, bytes) and (text := label.decode("utf-8", "replace")) in entries:  # e.g. of HDF5
+            return entries[text]
     except TypeError:
         got = f"{label!r} of type {type(label).__name__}"
         raise field_error(path, f"a label must be hashable, got {got}") from None

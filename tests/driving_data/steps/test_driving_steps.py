@@ -375,6 +375,14 @@ def test_sweeps_in_a_scene_that_was_scaled() -> None:
     np.testing.assert_allclose(scaled, whole, atol=1e-5)
 
 
+@pytest.mark.parametrize("value", [0.0, np.nan])
+def test_a_matrix_of_the_lidar_without_an_inverse_is_named(value: float) -> None:
+    tree = sweeps_sample(np.random.default_rng(1))
+    tree["lidar"]["reference_from_lidar"] = np.full((4, 4), value)
+    with pytest.raises(FieldValueError, match=r"lidar\.reference_from_lidar: The matrix must have an inverse"):
+        LidarSweepAggregator("lidar")(sample_of(tree))
+
+
 def test_points_of_the_frame_are_kept_bit_by_bit_and_age_replaces_a_column() -> None:
     tree = sweeps_sample(np.random.default_rng(1))
     points = LidarSweepAggregator("lidar", age_column=4, close_distance=100)(sample_of(tree))["lidar"]["points"]
