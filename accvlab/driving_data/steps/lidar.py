@@ -136,13 +136,13 @@ class LidarSweepAggregator(ArrayStep):
             own_points = self._with_age(lidar[point_name], 0.0)
         with naming_field((*self._lidar_path, matrix_name)):
             rotation, offset = affine(lidar[matrix_name])
-            is_rotation = np.abs(rotation @ rotation.T - np.eye(3)).max() < 1e-5
-            if not is_rotation and not np.abs(np.linalg.det(rotation)) > 1e-9:  # or NaN
+            if not np.isfinite(rotation).all() or abs(np.linalg.det(rotation)) < 1e-9:
                 raise FieldValueError(f"The matrix must have an inverse, got {rotation.tolist()}.")
         filling, frame_from_reference = self._far_ones(own_points), np.eye(4)
         if self._frame == "reference":
             filling, own_points = (_in_frame(lidar[matrix_name], points) for points in (filling, own_points))
         else:
+            is_rotation = np.abs(rotation @ rotation.T - np.eye(3)).max() < 1e-5
             inverse = rotation.T if is_rotation else np.linalg.inv(rotation)  # the scene may have been scaled
             frame_from_reference[:3, :3], frame_from_reference[:3, 3] = inverse, -inverse @ offset
         parts = [own_points]
