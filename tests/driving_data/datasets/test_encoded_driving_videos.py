@@ -135,7 +135,7 @@ def test_windows_over_two_videos_of_a_camera(drive: Path) -> None:
         Windows(provider, windows, unit="frames", edges="repeat").get_data(3)
     assert str(raised.value) == (
         f"The images of 'VIDEOS' from the frame 's/2' on are in several videos: {str(drive / 'a.mp4')!r}, "
-        f"{str(drive / 'b.mp4')!r}. With images='encoded', those of a sample must be in one: pass "
+        f"{str(drive / 'b.mp4')!r}. With images='encoded', one sample needs one video: pass "
         f"images='decoded', or choose other windows."
     )
 

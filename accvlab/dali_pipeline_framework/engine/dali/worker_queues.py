@@ -38,7 +38,7 @@ class _Lock:
 
 
 class _Signal:
-    """What a queue uses of `multiprocessing.Condition`, without its wait for the process that is told to go on.
+    """What a queue uses of `multiprocessing.Condition`, without its wait for the process that it wakes up.
 
     That wait never ends if this process was killed, as workers are that wait for something to do.
     """
@@ -81,7 +81,7 @@ class _Queue(ShmQueue):
 
     def get(self, num_samples: int | None = 1, predicate: Any = None) -> Any:
         if os.getpid() != self._made_by:
-            _end_with_parent()  # DALI's workers wait for tasks for ever if nobody is left who closes the queue
+            _end_with_parent()  # DALI's workers wait without end if nobody is left who closes the queue
         return super().get(num_samples, predicate)
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class _Observer(Observer):
     def close(self) -> None:
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-                if process.is_alive():  # DALI waits for its end for ever, also if it is stopped
+                if process.is_alive():  # DALI waits for its end; a stopped one has none
                     os.kill(process.pid, signal.SIGCONT)
         super().close()
 

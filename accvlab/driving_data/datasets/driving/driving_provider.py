@@ -578,7 +578,7 @@ class DrivingProvider(DataProvider):
             token, name = _text(self._index.frames.token[frame]), self._index.camera_names[camera]
             raise FieldValueError(
                 f"The images of {name!r} from the frame {token!r} on are in several videos: {path!r}, {other!r}. "
-                f"With images='encoded', those of a sample must be in one: pass images='decoded', or choose other "
+                f"With images='encoded', one sample needs one video: pass images='decoded', or choose other "
                 f"windows."
             )
         clip = self._video_frames.encoded_frames(path, [number for _, number in keys], self._video_kinds)

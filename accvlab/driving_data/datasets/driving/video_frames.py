@@ -195,7 +195,7 @@ class VideoFrames:
         together = _Together(
             {video: np.unique(numbers) for video, numbers in wanted.items() if (np.diff(numbers) <= 0).any()}
         )
-        self._together.append(together)  # beside those of other parts of a batch
+        self._together.append(together)  # other parts of a batch may have theirs
         try:
             yield
         finally:

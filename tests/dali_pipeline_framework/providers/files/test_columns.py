@@ -62,6 +62,13 @@ def test_come_back(tmp_path: Path, is_mapped: bool) -> None:
     assert num_open(tmp_path) == is_mapped * len(ARRAYS)
 
 
+def test_what_is_read_is_compared_with_its_checksum(tmp_path: Path) -> None:
+    (path,) = save(tmp_path, {"a": np.arange(5)}).glob("a.*.npy")
+    path.write_bytes(path.read_bytes()[:-1] + b"\7")
+    with pytest.raises(FileError, match=r"the content of a\.[0-9a-f]{8}\.npy was changed"):
+        Columns.open(tmp_path, KIND, is_mapped=False)
+
+
 def test_checksum_is_that_of_all_content(tmp_path: Path) -> None:
     written = [
         Columns.open(save(tmp_path / name, {"a": np.array(values)}, x=x), KIND)
