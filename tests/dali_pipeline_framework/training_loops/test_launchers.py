@@ -83,7 +83,7 @@ def test_a_launched_loop_whose_rank_is_killed_goes_on_bit_for_bit(loop: Training
     undisturbed = run_undisturbed(loop, whole, "--num-workers", "0")
     log = LogReader(folder)
     with started(loop.script, folder) as process:
-        # It may come some steps late; after step 12 comes a checkpoint, and only then the evaluation of that epoch.
+        # It may come some steps late; after step 12 comes a checkpoint, and then the evaluation of that epoch.
         kill_behind(5, folder, process, loop.script)
         wait_for(process, loop.script)
         assert process.returncode != 0
