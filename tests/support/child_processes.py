@@ -24,7 +24,7 @@ def worker_pids() -> list[int]:
     """Processes below this one that are alive, without the helpers of `multiprocessing`."""
     # Each test asks twice; psutil, which looks through all processes, would take half a minute of the suite.
     below = _below(os.getpid())
-    return [pid for pid, parent in below if _is_alive(pid) and not _is_helper(pid, parent)]
+    return [pid for pid, parent in below if is_alive(pid) and not _is_helper(pid, parent)]
 
 
 def processor_seconds() -> float:
@@ -46,8 +46,13 @@ def _below(pid: int) -> list[tuple[int, int]]:
     return found[1:]
 
 
-def _is_alive(pid: int) -> bool:
-    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"])
+def is_alive(pid: int) -> bool:
+    """Whether a process runs, or one of its threads: these may hold its files when the main thread has ended."""
+    state = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1]
+    if state == [b"Z"]:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            return len(os.listdir(f"/proc/{pid}/task")) > 1
+    return state not in ([], [b"Z"])
 
 
 def _is_helper(pid: int, parent: int) -> bool:
@@ -89,7 +94,7 @@ def end_with_stacks(pids: Iterable[int]) -> None:
         _send(signal.SIGABRT, [pid])
         _send(signal.SIGCONT, [pid])
         deadline = time.monotonic() + 2
-        while _is_alive(pid) and time.monotonic() < deadline:
+        while is_alive(pid) and time.monotonic() < deadline:
             time.sleep(0.01)
     _send(signal.SIGKILL, found)
 

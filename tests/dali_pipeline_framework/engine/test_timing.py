@@ -56,8 +56,7 @@ def test_the_wait_for_the_end_of_an_epoch_is_no_batch() -> None:
         deliver(loader)
         passed_s = time.perf_counter() - began
         times, pool = pipeline_of(loader).times, loader._run.pipelines.pool
-        assert passed_s > 3
-        assert pool.waited_ns < times.input_ns < 2.8e9
+        assert pool.waited_ns < times.input_ns < 1e9 * (passed_s - 3)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from disturbed_loaders import AT_THE_LATEST_S, loader_of, stream
+from support.child_processes import is_alive
 from support.fault_providers import DeadlyProvider, ImageProvider, when_noted
 from support.inputs import NumberIterable
 from support.laws import each_value, some
@@ -300,6 +301,12 @@ def test_failures_of_samples_do_not_use_up_restarts(tmp_path: Path) -> None:
     assert numbers(received) == [[*range(n, n + 4)] for n in range(0, 40, 4) if n != 16]
 
 
+def ended_workers(folder: Path) -> list[int]:
+    """Get the processes that have noted something in a folder, and have ended since."""
+    noted = [int(text.split()[0]) for note in folder.iterdir() if (text := note.read_text())]
+    return [pid for pid in noted if not is_alive(pid)]
+
+
 def test_a_sample_that_failed_in_a_batch_that_nobody_got_is_listed_where_it_is_replaced(tmp_path: Path) -> None:
     provider = DeadlyProvider(tmp_path, "kill", {20: 2})
     faults = FaultPolicy(samples="replace", restarts=4)
@@ -307,11 +314,10 @@ def test_a_sample_that_failed_in_a_batch_that_nobody_got_is_listed_where_it_is_r
         loop = iter(loader)
         for num_deaths in (1, 2, 2):
             next(loop)
-            deadline = time.monotonic() + 30
-            while len([*tmp_path.iterdir()]) < num_deaths:
+            deadline = time.monotonic() + 60
+            while len(ended_workers(tmp_path)) < num_deaths:  # else this `next` may not see that one has ended
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
-            time.sleep(0.1)  # until the worker has ended
         next(loop)
         assert loader.failed_samples == ()
         second = [batch["index"].tolist() for batch in loader]
