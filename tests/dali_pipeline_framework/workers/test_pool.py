@@ -90,6 +90,31 @@ def test_a_message_about_a_worker_is_not_taken_for_one_about_the_next_of_its_num
     assert (workers.num_starts, workers.num_repairs) == (2, 1)
 
 
+class TasksWithInterrupt(dict[int, Task]):
+    """Raises once, when the task of a batch that has come was taken out."""
+
+    was_raised = False
+
+    def pop(self, *arguments: Any) -> Any:
+        task = super().pop(*arguments)
+        if not self.was_raised:
+            self.was_raised = True
+            raise KeyboardInterrupt
+        return task
+
+
+def test_a_batch_that_has_come_is_not_requested_again_after_an_interrupt() -> None:
+    workers = ScriptedWorkers()
+    pool = pool_of(4, workers, PoolSettings(1, 2, 1e9))
+    pool.supervisor.members[0].tasks = TasksWithInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        pool.get((0, 0))
+    for batch in range(4):  # of an iterable, a second request would be for the batch behind
+        assert isinstance(pool.get((0, batch)), Batch)
+        pool.release_through((0, batch))
+    assert workers.sent[:4] == [(0, batch) for batch in range(4)]
+
+
 def test_what_is_loaded_ahead_for_the_next_epoch_is_kept_at_the_end_of_this_one() -> None:
     workers = ScriptedWorkers()
     pool = pool_of(3, workers, PoolSettings(1, 3, 1e9))
