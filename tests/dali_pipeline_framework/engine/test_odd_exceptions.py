@@ -155,7 +155,10 @@ ODD: dict[str, tuple[Callable[[], None], str]] = {
     "frozen": (raising(lambda: FrozenError("needle")), "FrozenError: "),
     "attributes": (raising(lambda: NoAttributesError("needle")), "NoAttributesError: needle"),
     "equality": (raising(lambda: NotComparableError("needle")), "NotComparableError: needle"),
-    "no name": (raising(lambda: NoNameError("needle")), r"RuntimeError: NoNameError: needle \(it cannot be read: "),
+    "no name": (
+        raising(lambda: NoNameError("needle")),
+        r"RuntimeError: NoNameError: needle \(it cannot be read: ",
+    ),
     "no cause": (raising(lambda: NoCauseError("needle")), "RuntimeError: NoCauseError: needle"),
     "no number": (raising(lambda: NoNumberError(5, "needle")), r"RuntimeError: NoNumberError: .*needle"),
     "own cause": (own_cause, "ValueError: needle"),
