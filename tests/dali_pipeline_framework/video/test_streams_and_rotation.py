@@ -188,7 +188,7 @@ class TestRotation:
             VideoFrameDataProvider([path])
         assert "`upright=True`" not in str(of_product(caught)[0].message)
         with pytest.raises(VideoError, match="multiples of 90 degrees"):
-            VideoFrameDataProvider(Videos([path], upright=True))
+            VideoFrameDataProvider(Videos([path], upright=True)).get_data(0)
 
     def test_of_clips_and_after_seeks(self, tmp_path: Path) -> None:
         path = turned(tmp_path / "a.mp4", 90)
