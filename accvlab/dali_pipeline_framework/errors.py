@@ -257,6 +257,25 @@ def causes_of(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
+def readable(error: BaseException) -> BaseException:
+    """Get an error whose class, causes and numbers can be read: itself, or one with its text in its place.
+
+    Properties and metaclasses of the user's exceptions may fail, and would hide what has happened.
+    """
+    try:
+        for link in causes_of(error):
+            _ = [(cls.__module__, cls.__name__, cls.__qualname__) for cls in type(link).__mro__]
+            _ = isinstance(link, OSError) and (link.errno, link.strerror, link.filename)
+    except Exception as failure:
+        name = type.__dict__["__name__"].__get__(type(error))
+        text = f"{name}: {text_of(error)} (it cannot be read: it raised {type(failure).__name__})"
+        replaced = RuntimeError(text).with_traceback(BaseException.__dict__["__traceback__"].__get__(error))
+        with contextlib.suppress(Exception):
+            vars(replaced).update(vars(error))
+        return replaced
+    return error
+
+
 _LONGEST_TEXT = 20_000  # of an exception: a value that somebody has put into a message may be a whole array
 
 

@@ -24,6 +24,7 @@ from .dali.texts import (
     dali_reason,
     device_error,
     is_about,
+    is_about_decoding,
     is_about_device,
 )
 from .failure_diagnosis import Culprit
@@ -121,10 +122,11 @@ def graph_error(
     """Make the error for a batch that failed in the graph; ``find`` gets a description and the culprits."""
     if is_about_device(error):
         return device_error(str(failed), error), []
+    why = native.why_not_decoded() if native is not None and is_about_decoding(dali_cause(error)) else ""
     if native is not None and is_about(error, native.operator_name):
-        return GraphError(f"{failed} failed in {native!r}: {dali_cause(error)}"), []
+        return GraphError(f"{failed} failed in {native!r}: {dali_cause(error)}{why and f'. {why}'}"), []
     advice = "A DataLoader finds out which of its samples is to blame." if failed.holds else _NOT_KNOWN
-    diagnosis = f"The reason: {dali_reason(error)}\n{advice}"
+    diagnosis = f"The reason: {dali_reason(error)}\n{why and f'{why} '}{advice}"
     culprits: list[Culprit] = []
     if find is not None:
         try:

@@ -19,7 +19,7 @@ import attrs
 from attrs.validators import optional
 
 from ..checks import bullets, choice, file_path, file_paths, flag, number, probability, shown, valid, whole_number
-from ..errors import MissingPackageError, QuarantineError, SettingError, TooManyFailedError
+from ..errors import MissingPackageError, QuarantineError, SettingError, TooManyFailedError, reason_of
 from ..limits.file_limits import open_table
 
 _logger = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ class Quarantine:
             finally:
                 os.close(file)
         except OSError as error:
-            why = f"{error.strerror}. Make room, or name another file: `FaultPolicy(quarantine=...)`."
+            why = f"{reason_of(error)}. Make room, or name another file: `FaultPolicy(quarantine=...)`."
             raise QuarantineError(f"The list of failed samples {self._path!r} cannot be written: {why}") from error
 
 
@@ -214,7 +214,9 @@ def read_quarantine(path: str) -> list[QuarantineEntry]:
         with open_table(file_path(path, "path")) as file:
             lines = file.read().split(b"\n")
     except OSError as error:
-        raise QuarantineError(f"The list of failed samples {path!r} cannot be read: {error.strerror}.") from error
+        raise QuarantineError(
+            f"The list of failed samples {path!r} cannot be read: {reason_of(error)}."
+        ) from error
     entries = []
     for line_number, line in enumerate(lines, 1):
         if not line.strip():

@@ -30,7 +30,7 @@ class LfsPointerError(OSError):
     """In place of a file there is the text by which a store of large files (Git LFS, git-annex, Xet) finds it."""
 
 
-_POINTER_BYTES: Final = 1024  # more than a pointer has
+POINTER_BYTES: Final = 1024  # more than a pointer has
 _POINTERS: Final = (  # how the text begins, what writes it, what fetches the file
     (
         re.compile(rb"(\xef\xbb\xbf)?version https://(git-lfs|hawser)\.github\.com/spec/v1\r?\n"),
@@ -44,7 +44,7 @@ _POINTERS: Final = (  # how the text begins, what writes it, what fetches the fi
 
 def require_no_pointer(content: bytes | memoryview) -> None:
     """Raise a `LfsPointerError` where the content of a file is a pointer of Git LFS, git-annex, or Xet."""
-    if len(content) >= _POINTER_BYTES:
+    if len(content) >= POINTER_BYTES:
         return
     for start, store, remedy in _POINTERS:
         if start.match(content):
@@ -135,7 +135,7 @@ def opened_file(path: str | os.PathLike[str], *, is_limited: bool = True) -> tup
             raise OSError(errno.EINVAL, "it is no regular file")
         if is_limited:
             FILE_BYTES.require(status.st_size, "it has {} bytes")
-        if status.st_size < _POINTER_BYTES:
+        if status.st_size < POINTER_BYTES:
             require_no_pointer(os.pread(descriptor, status.st_size, 0))
     except BaseException:
         os.close(descriptor)

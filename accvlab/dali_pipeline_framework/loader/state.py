@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from ..checks import bullets
+from ..checks import bullets, whole_number
 from ..errors import SettingError, StateError
 from ..sample_data import FieldPath, GroupFormat
 from ..sample_data.formats import described_together
@@ -65,6 +65,7 @@ NO_SEGMENTS: EpochSegments = (0, ())
 """For all epochs from their beginning."""
 
 _VERSION = 1
+_LARGEST = 2**63 - 1
 _CHECKSUM = "checksum"
 _STEPS_IN_WORKERS = "steps_in_workers"
 
@@ -121,24 +122,38 @@ def checksum_of(state: Mapping[str, object]) -> str:
 def parse_state(state: Mapping[str, Any] | str | bytes) -> LoaderState:
     """Read a state.
 
-    The checksum says that the entries are those that a loader has written, so they need no checks of their own.
-
     Raises:
         StateError: It is damaged, or of another version.
     """
     state = _of_this_version(state)
     checksum = state.get(_CHECKSUM)
     try:
-        is_intact = isinstance(checksum, str) and checksum == checksum_of(state)
+        is_intact = type(checksum) is str and checksum == checksum_of(state)
     except (TypeError, ValueError, RecursionError):  # no values of JSON
         is_intact = False
     if not is_intact:
         problem = "is missing" if checksum is None else "is another one"
         raise StateError(f"The state is damaged: its checksum {problem}: it was edited, or changed on its way.")
     values = {name: value for name, value in state.items() if name not in ("version", _CHECKSUM)}
-    values["segments"] = tuple(EpochSegment(*segment) for segment in state["segments"])
-    values["fields"] = dict(state["fields"])
-    values["failed"] = tuple(state.get("failed", ()))
+    try:
+        return _with_checked_values(values)
+    except (TypeError, ValueError, KeyError) as error:
+        raise StateError(f"No loader has written this state, though its checksum is right: {error}.") from error
+
+
+def _with_checked_values(values: dict[str, Any]) -> LoaderState:
+    for name, least in (("epoch", 0), ("batch", 0), ("seed", 0), ("num_shards", 1), ("total_batch_size", 1)):
+        whole_number(values[name], name, at_least=least, at_most=_LARGEST)
+    values["segments"] = tuple(EpochSegment(*segment) for segment in values["segments"])
+    for segment in values["segments"]:
+        for name, count in attrs.asdict(segment).items():
+            whole_number(count, name, at_least=1, at_most=_LARGEST)
+    values["fields"] = dict(values["fields"])
+    values["failed"] = tuple(whole_number(index, "failed", at_least=0) for index in values.get("failed", ()))
+    if not isinstance(values["plan"], dict) or not all(isinstance(name, str) for name in values["fields"]):
+        raise TypeError("its plan or its fields are no such entries")
+    if sum(segment.num_batches for segment in values["segments"]) > values["batch"]:
+        raise ValueError("its segments have more batches than were delivered")
     return LoaderState(**values)
 
 

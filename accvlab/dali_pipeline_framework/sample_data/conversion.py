@@ -348,7 +348,7 @@ def _from_sequence(values: _List, dtype: _NumpyDtype, path: FieldPath) -> _Array
     is_float = array.dtype.kind == "f"
     if is_float and dtype.kind == "f" and array.size and np.abs(array).max() >= _largest_exact(dtype):
         objects = np.array(values, dtype=object).flat  # integers among floats were rounded
-        converted([value for value in objects if isinstance(value, int)], dtype, path)
+        converted([int(value) for value in objects if isinstance(value, numbers.Integral)], dtype, path)
     if array.dtype == dtype:
         return array
     if array.dtype.kind == "O" or (is_float and dtype.kind in "iu" and dtype.itemsize == 8):

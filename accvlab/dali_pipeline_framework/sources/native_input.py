@@ -35,6 +35,10 @@ class NativeInput(InputBase):
         """Advise on what to do where DALI cannot set the operator up, given its reason; may be empty."""
         return ""
 
+    def why_not_decoded(self) -> str:
+        """Explain why files may not be decoded, from their content; a sentence, or empty."""
+        return ""
+
     @abstractmethod
     def define(self, seed: int) -> Sequence[DataNode]:
         """Define the operators in the current pipeline, the one that reads with the name ``OPERATOR``.

@@ -188,10 +188,12 @@ class VideoIndex:
         if gap:
             warn_user(f"Frames of the video {name} seem to be missing: {gap}. Or its camera has left some out.")
         if (self.rotation_deg or self.is_mirrored) and "rotation" in advice_on:
-            mirror = "mirror them, and " * self.is_mirrored
+            mirror, advice = "mirror them, and " * self.is_mirrored, advice_on["rotation"]
+            if self.rotation_deg % 90 and advice == ADVICE["rotation"]:
+                advice = "`upright=False` says that they are meant as stored"
             warn_user(
                 f"Frames of the video {name} are delivered as they are stored, but players {mirror}turn them by "
-                f"{self.rotation_deg} degrees clockwise. {advice_on['rotation']}."
+                f"{self.rotation_deg} degrees clockwise. {advice}."
             )
 
     def _gap(self) -> str:

@@ -19,7 +19,7 @@ from typing import Any, cast
 import attrs
 
 from ..draws.keyed_draws import LoadingSamples, of_thread
-from ..errors import FrameworkError, SourceError, text_of
+from ..errors import FrameworkError, SourceError, readable, text_of
 from ..faults.fault_policy import Stage
 from ..limits.file_limits import set_all_limits
 from ..providers import frame_counts
@@ -208,10 +208,11 @@ class BatchLoader:
         """Describe what was raised while a batch was loaded, or handed over."""
         where, is_here = "epoch {}, batch {}".format(*task.position), self.worker is None
         if not isinstance(error, _FailedError):
+            error = readable(error)
             what: str | None = "Putting a batch together"
             report = self._report(error, where, None, what)
             return Failed(task.number, report, cause=error if is_here else None)
-        cause, stage, sample = of_step(error.error), error.stage, error.sample
+        cause, stage, sample = readable(of_step(error.error)), error.stage, error.sample
         if not self._is_callable:
             where = f"batch {self._num_iterated} since the start"
         where += error.where if sample is None else f", slot {sample}"

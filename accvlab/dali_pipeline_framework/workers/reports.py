@@ -30,6 +30,7 @@ from ..errors import (
     error_that_is_also,
     is_of_missing_package,
     printable,
+    readable,
     text_of,
 )
 from ..sample_data.names import FieldPath, format_path
@@ -92,6 +93,7 @@ class WorkerReport:
 
         ``worker`` is the number of its process; None for the main process.
         """
+        error = readable(error)
         what = what or f"Loading {'a sample' if sample_index is None else f'sample {sample_index}'}"
         text = f": {text}" if (text := text_of(error)) else ""
         group = whole = trace = ""
@@ -164,7 +166,8 @@ class WorkerReport:
 def _command_for(error: BaseException) -> str:
     """How to install the package of a module that cannot be imported: ``: pip install ...``; empty if unknown."""
     link = next((link for link in causes_of(error) if isinstance(link, ImportError)), None)
-    name = (getattr(link, "name", None) or "").partition(".")[0]
+    given = getattr(link, "name", None)
+    name = given.partition(".")[0] if isinstance(given, str) else ""
     return f": pip install {_INSTALLED_AS.get(name, name)}" if name else ""
 
 

@@ -242,8 +242,9 @@ class SampleStepError(Exception):
 
 def of_step(error: BaseException) -> BaseException:
     """Get what a step has raised from the exception that names the step."""
-    cause = error.__cause__
-    return cause if isinstance(error, SampleStepError) and cause is not None else error
+    if isinstance(error, SampleStepError) and error.__cause__ is not None:
+        return error.__cause__
+    return error
 
 
 def named_step(error: BaseException, sample_index: int | None) -> str:

@@ -20,6 +20,7 @@ from support.providers import IndexProvider
 from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup
 from accvlab.dali_pipeline_framework.errors import DeviceError, SourceError, causes_of, error_that_is_also, text_of
 from accvlab.dali_pipeline_framework.processing_steps import MapStep
+from accvlab.dali_pipeline_framework.workers.reports import WorkerReport
 
 
 def raising(make: Callable[[], BaseException]) -> Callable[..., Any]:
@@ -95,6 +96,21 @@ class NotComparableError(Exception):
         raise RuntimeError("neither true nor false")
 
 
+class NoNameMeta(type):
+    def __getattribute__(cls, name: str) -> Any:
+        if name in ("__name__", "__qualname__"):
+            raise LookupError(name)
+        return type.__getattribute__(cls, name)
+
+
+class NoNameError(Exception, metaclass=NoNameMeta):
+    pass
+
+
+NoCauseError = odd_error("NoCauseError", __cause__=property(raising(lambda: LookupError("cause"))))
+NoNumberError = odd_error("NoNumberError", OSError, errno=property(raising(lambda: LookupError("number"))))
+
+
 def own_cause() -> None:
     try:
         raise ValueError("needle")
@@ -139,6 +155,12 @@ ODD: dict[str, tuple[Callable[[], None], str]] = {
     "frozen": (raising(lambda: FrozenError("needle")), "FrozenError: "),
     "attributes": (raising(lambda: NoAttributesError("needle")), "NoAttributesError: needle"),
     "equality": (raising(lambda: NotComparableError("needle")), "NotComparableError: needle"),
+    "no name": (
+        raising(lambda: NoNameError("needle")),
+        r"RuntimeError: NoNameError: needle \(it cannot be read: ",
+    ),
+    "no cause": (raising(lambda: NoCauseError("needle")), "RuntimeError: NoCauseError: needle"),
+    "no number": (raising(lambda: NoNumberError(5, "needle")), r"RuntimeError: NoNumberError: .*needle"),
     "own cause": (own_cause, "ValueError: needle"),
     "notes": (odd_notes, "ValueError: needle"),
     "group": (group, "ExceptionGroup: needle" if sys.version_info >= (3, 11) else "NoTextError: "),
@@ -233,3 +255,9 @@ def test_an_error_of_two_classes_is_pickled() -> None:
     assert isinstance(copied, SourceError)
     assert isinstance(copied, KeyError)
     assert str(copied) == "text"
+
+
+def test_the_name_of_a_missing_module_may_be_anything() -> None:
+    report = WorkerReport.of_exception(ImportError("needle", name=object()), "here", 5)  # type: ignore[arg-type]
+    assert "sample 5 failed with ImportError: needle" in report.message
+    assert "A package is missing, whatever the sample. Install it." in report.message

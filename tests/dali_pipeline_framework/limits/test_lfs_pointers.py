@@ -14,18 +14,22 @@ import pytest
 from support.arrays import DT, ArrayProvider
 
 from accvlab.dali_pipeline_framework import (
+    DALIStructuredOutputIterator,
     DataLoader,
+    FaultPolicy,
     FileDataProvider,
     FrameDataProvider,
     ImageDecoder,
+    PipelineDefinition,
     VideoFrameDataProvider,
 )
 from accvlab.dali_pipeline_framework.errors import FrameworkError
+from accvlab.dali_pipeline_framework.faults.fault_policy import FailedSamples
 from accvlab.dali_pipeline_framework.limits.file_limits import LfsPointerError, require_no_pointer
+from accvlab.dali_pipeline_framework.providers.files.columns import Columns
 from accvlab.dali_pipeline_framework.providers.files.storage import Storage
-from accvlab.dali_pipeline_framework.sources import (
-    FileReader,
-)
+from accvlab.dali_pipeline_framework.sources import FileReader, SequenceReader
+from accvlab.dali_pipeline_framework.sources.readers.reader_input import ReaderInput
 from accvlab.dali_pipeline_framework.video import VideoStreamInput, index_video
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'ab' * 32}\nsize 1890\n".encode()
@@ -37,10 +41,25 @@ def first_batch(run: str) -> Any:
         return next(iter(loader))
 
 
-def in_zip(path: Path) -> str:
-    with zipfile.ZipFile(path, "w") as packed:
+def in_zip(path: Path, compression: int = zipfile.ZIP_STORED) -> str:
+    with zipfile.ZipFile(path, "w", compression) as packed:
         packed.writestr("x", POINTER)
     return str(path)
+
+
+def columns_of(path: Path) -> Columns:
+    Columns("list", {"time": np.arange(3)}).save(path.parent)
+    (column,) = path.parent.glob("time.*.npy")
+    column.rename(path)
+    path.write_bytes(POINTER)
+    column.symlink_to(path)
+    return Columns.open(path.parent, "list")
+
+
+def decoded_by_dali(reader: ReaderInput) -> Any:
+    steps = [] if isinstance(reader, SequenceReader) else [ImageDecoder("data")]
+    pipeline = PipelineDefinition(reader, steps).get_dali_pipeline(batch_size=1)
+    return [*DALIStructuredOutputIterator(pipeline=pipeline)]
 
 
 def in_memory(path: Path) -> str:
@@ -61,6 +80,16 @@ READERS: dict[str, Callable[[Path], object]] = {
     "tar": lambda path: Storage(f"tar://::{path}").read_bytes("x"),
     "member": lambda path: Storage(f"zip://::{in_zip(path)}").read_bytes("x"),
     "video": lambda path: VideoFrameDataProvider([path]),
+    "remote zip": lambda path: Storage(f"zip://::{in_memory(path)}").exists("x"),
+    "remote tar": lambda path: FileDataProvider(f"tar://::{in_memory(path)}"),
+    "compressed video": lambda path: index_video(f"{in_zip(path.with_suffix('.zip'), zipfile.ZIP_DEFLATED)}/x"),
+    "column": columns_of,
+    "excluded samples": lambda path: FailedSamples(FaultPolicy(samples="skip", exclude=path)),
+    "list of DALI": lambda path: FileReader(file_list=path),
+    "files in folders of DALI": lambda path: decoded_by_dali(FileReader(file_root=path.parent.parent)),
+    "frames of DALI": lambda path: decoded_by_dali(
+        SequenceReader(file_root=path.parent.parent, sequence_length=1)
+    ),
     "video in a zip": lambda path: index_video(f"{in_zip(path.with_suffix('.zip'))}/x"),
     "remote video": lambda path: index_video(in_memory(path)),
     "bytes of a video": lambda path: index_video(path.read_bytes()),
@@ -83,7 +112,7 @@ def test_are_refused_with_what_to_do(tmp_path: Path, name: str) -> None:
         READERS[name](path)
     assert (os.fspath(path) in str(caught.value)) or name in (
         *("image in the graph", "image on arrays", "bytes of a video"),
-        "video in a zip",
+        *("video in a zip", "compressed video", "column", "list of DALI"),
     )
 
 

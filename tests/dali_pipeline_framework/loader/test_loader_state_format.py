@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from accvlab.dali_pipeline_framework.errors import StateError
 from accvlab.dali_pipeline_framework.loader.state import (
     LoaderState,
+    checksum_of,
     parse_state,
     require_same_run,
 )
@@ -133,6 +134,34 @@ DEEP = 100_000
 def test_text_that_is_no_state_is_refused(text: str) -> None:
     with pytest.raises(StateError, match=r"not valid JSON|damaged"):
         parse_state(text)
+
+
+FORGED: dict[str, Any] = {
+    "epoch": [-1, "a", None, 1.5, 10**30],
+    "batch": [-1, True, float("nan")],
+    "num_shards": [0, "a"],
+    "total_batch_size": [0, None],
+    "segments": [5, [[1]], [[0, 1, 1]], [[1, 4, -1]], [[1, 4, 10]]],
+    "plan": [None, [1]],
+    "fields": [None, [["a"]], [[1, "UINT8"]]],
+    "failed": [5, ["a"]],
+    "more": [1],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in FORGED for value in FORGED[name]])
+def test_a_right_checksum_of_wrong_entries_does_not_help(name: str, value: Any) -> None:
+    state = {**state_of({"seed": 1}).to_dict(), name: value}
+    with pytest.raises(StateError, match="No loader has written this state, though its checksum is right: "):
+        parse_state({**state, "checksum": checksum_of(state)})
+
+
+@pytest.mark.parametrize("name", ["epoch", "plan", "segments", "fields"])
+def test_a_right_checksum_of_missing_entries_does_not_help(name: str) -> None:
+    state = state_of({"seed": 1}).to_dict()
+    del state[name]
+    with pytest.raises(StateError, match=f"its checksum is right: .*{name}"):
+        parse_state({**state, "checksum": checksum_of(state)})
 
 
 @pytest.mark.parametrize("name", ["version", "epoch", "segments", "plan", "fields", "checksum"])

@@ -216,6 +216,17 @@ def test_what_has_no_end_is_refused_at_once(tmp_path: Path) -> None:
             load_state(loader, tmp_path / "large")
 
 
+def test_devices_and_pipes_are_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (
+        loader_of() as loader,
+        pytest.raises(FileError, match=r"cannot be written to .*: it is no regular file") as caught,
+    ):
+        save_state(loader, tmp_path / "pipe")
+    assert caught.value.errno == errno.EINVAL
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
 def test_what_is_no_state_is_refused_with_the_file(tmp_path: Path) -> None:
     path = tmp_path / "loader.json"
     with loader_of() as loader:

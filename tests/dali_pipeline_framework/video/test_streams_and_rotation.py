@@ -182,6 +182,14 @@ class TestRotation:
         upright = VideoFrameDataProvider(Videos([path], upright=True)).get_data(1)["image"]
         np.testing.assert_array_equal(upright, change(stored))
 
+    def test_by_other_angles_cannot_be_done_and_is_not_advised(self, tmp_path: Path) -> None:
+        path = turned(tmp_path / "a.mp4", (1, 1, -1, 1))
+        with pytest.warns(UserWarning, match=r"by 45 degrees clockwise\. `upright=False` says") as caught:
+            VideoFrameDataProvider([path])
+        assert "`upright=True`" not in str(of_product(caught)[0].message)
+        with pytest.raises(VideoError, match="multiples of 90 degrees"):
+            VideoFrameDataProvider(Videos([path], upright=True)).get_data(0)
+
     def test_of_clips_and_after_seeks(self, tmp_path: Path) -> None:
         path = turned(tmp_path / "a.mp4", 90)
         index = index_video_quietly(path)

@@ -621,6 +621,17 @@ class TestRefused:
             ({"metainfo": {"dataset": "waymo", "categories": {}}, "data_list": [{}]}, "is one of Waymo"),
             ({"metainfo": {"dataset": "kitti", "CLASSES": ["Car"]}, "data_list": [{}]}, "KittiTrackingProvider"),
             ({"metainfo": {"dataset": "Waymo_Open", "CLASSES": ["Car"]}, "data_list": [{}]}, "one of Waymo"),
+            ({"metainfo": {"DATASET": "KITTI"}, "data_list": [{}]}, "KittiTrackingProvider"),
+            ({"metainfo": {}, "data_list": [{"images": {"R0_rect": [], "CAM2": {}}}]}, "is one of KITTI's object"),
+            (
+                {"metainfo": {}, "data_list": [{"images": {"CAM_SIDE_LEFT": {}}, "timestamp": 1}]},
+                "is one of Waymo",
+            ),
+            ([{"image": {}, "point_cloud": {"lidar_sequence": "segment-1"}, "metadata": {}}], "is one of Waymo"),
+            (
+                [{"image": {}, "point_cloud": {"num_features": 6}, "pts_path": "points/0.bin"}],  # of SUN RGB-D
+                r"infos\[0\] .* has no key 'timestamp'",
+            ),
             ({"Car": [{"name": "Car", "box3d_lidar": [0] * 7}]}, "a database of objects"),
         ],
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
@@ -1222,3 +1223,19 @@ def test_pictures_of_windows_are_normalized_in_the_graph(tmp_path: Path) -> None
     expected = np.stack([windows.get_data(row)[FEATURE] for row in range(3)]).transpose(0, 1, 4, 2, 3)
     np.testing.assert_allclose(np.stack(batch[FEATURE]), expected / 255, atol=1e-6)
     assert np.stack(batch[REAR]).shape == (3, 1, 3, 64, 96)
+
+
+def test_a_video_that_is_written_again_is_refused_though_it_was_not_read_before(tmp_path: Path) -> None:
+    root = write_lerobot(tmp_path)
+    path = next(root.glob("videos/*front/*/file-000.mp4"))
+    content = path.read_bytes()
+    os.utime(path, ns=(0, 0))
+    provider = LeRobotProvider(root)
+    path.rename(path.with_suffix(".old"))  # another name is no change of the content
+    path.with_suffix(".old").rename(path)
+    first = provider.get_data(0)
+    in_worker = pickle.dumps(provider)
+    path.write_bytes(content)
+    with pytest.raises(VideoError, match=r"file-000\.mp4' was written again after its data set was opened"):
+        pickle.loads(in_worker).get_data(0)
+    np.testing.assert_array_equal(LeRobotProvider(root).get_data(0)["action"], first["action"])

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from ...errors import FileError, SettingError, error_that_is_also, file_error, reason_of
 from ...limits.file_limits import parse_json, read_table
-from .storage import is_url, replace_file
+from .storage import is_url, open_regular_file, replace_file
 
 _T = TypeVar("_T")
 
@@ -154,6 +154,7 @@ def _loaded(path: str, is_mapped: bool) -> npt.NDArray[Any]:
     except OSError:
         raise
     except Exception as error:  # the header of NumPy's files is parsed as Python
+        open_regular_file(path).close()  # raises if it is a pointer of Git LFS
         raise ValueError(f"{os.path.basename(path)}: {reason_of(error)}") from error
     if not is_mapped and _checksum(array) != path.split(".")[-2]:
         raise ValueError(f"the content of {os.path.basename(path)} was changed")

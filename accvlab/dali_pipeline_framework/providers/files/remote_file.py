@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 from cachetools import LRUCache
 
-from ...limits.file_limits import FILE_BYTES, UNPACKED_BYTES, require_no_pointer
+from ...limits.file_limits import FILE_BYTES, POINTER_BYTES, UNPACKED_BYTES, require_no_pointer
 from ...threads import give_lock
 from .remote_reading import ChangedFileError, FileSystem, RemoteReading, within
 
@@ -27,6 +27,7 @@ _VERSION_KEYS: Final = (
 _BLOCK: Final = 1 << 18
 _NUM_KEPT: Final = 16
 _MOST_AT_ONCE: Final = 8
+_ANEW: Final = "Make the provider anew, and keep archives unchanged while they are in use"
 CHECK_EACH_S = 60.0
 
 # Of a member of a ZIP file: signature, flags, checksum, lengths of name and extra field.
@@ -77,6 +78,7 @@ def read_file(file_system: FileSystem, path: str, reading: RemoteReading) -> byt
             file_system.invalidate_cache(path.rpartition("/")[0])
             why = "the answer was cut short, or the file was changed while it was read"
             raise OSError(f"{len(content)} bytes were read, but it has {stated}: {why}")
+        _require_same_archive(file_system)
         return content
 
     is_part = size is not None and store is not file_system
@@ -86,10 +88,41 @@ def read_file(file_system: FileSystem, path: str, reading: RemoteReading) -> byt
     return content
 
 
-def make_safe(file_system: FileSystem) -> None:
-    """Prepare a file system for several threads."""
+def refuse_pointer(file_system: FileSystem, path: str) -> None:
+    """Raise a `LfsPointerError` where a file is a pointer; no more is read of files that are too large for one."""
+    size = file_system.info(path).get("size")
+    if size is not None and size < POINTER_BYTES:
+        require_no_pointer(bytes(file_system.cat_file(path)))
+
+
+class WatchedArchive:
+    """A tar file that may be compressed, so that no header of a member can be compared: only its version can."""
+
+    def __init__(self, file_system: FileSystem, path: str, reading: RemoteReading) -> None:
+        """Request its version, before it is opened."""
+        self._file, self._reading = (file_system, path), reading
+        self._version, self._checked_s = reading(lambda: version_of(file_system, path)), time.monotonic()
+
+    def require_same(self) -> None:
+        """Raise a `ChangedFileError` where it was written again; remote ones are checked once a minute."""
+        if not _is_local(self._file[0]) and time.monotonic() < self._checked_s + CHECK_EACH_S:
+            return
+        if within(self._reading.timeout_s, lambda: version_of(*self._file)) != self._version:
+            raise ChangedFileError(f"its archive was written again after its list of members was read. {_ANEW}")
+        self._checked_s = time.monotonic()
+
+
+def make_safe(file_system: FileSystem, watched: WatchedArchive | None) -> None:
+    """Prepare the file system of an archive for several threads, and for archives that are written again."""
     if hasattr(file_system, "tar"):
         give_lock(file_system)
+        file_system.watched = watched if _archive_of(file_system) is None else None
+
+
+def _require_same_archive(file_system: FileSystem) -> None:
+    watched: WatchedArchive | None = getattr(file_system, "watched", None)
+    if watched is not None:
+        watched.require_same()
 
 
 def _range(file_system: FileSystem, path: str, start: int, end: int, reading: RemoteReading) -> bytes:
@@ -102,6 +135,7 @@ def _range(file_system: FileSystem, path: str, start: int, end: int, reading: Re
             raise io.UnsupportedOperation(f"its server sent {counts}: it can only be read as a whole")
         if len(content) < end - start:
             raise OSError(f"the answer was cut short: {len(content)} of {end - start} bytes came")
+        _require_same_archive(file_system)
         return content
 
     return read() if _is_local(file_system) else reading(read)
@@ -172,7 +206,7 @@ def _start_of_tarred(tar: tarfile.TarFile, member: tarfile.TarInfo, header: byte
 def _written_again(name: str, place: int) -> ChangedFileError:
     return ChangedFileError(
         f"its archive was written again after its list of members was read: {name!r} is not at byte {place} any "
-        f"more. Make the provider anew, and keep archives unchanged while they are in use"
+        f"more. {_ANEW}"
     )
 
 
@@ -220,6 +254,7 @@ class RemoteFile(io.RawIOBase):
         self._file, self._reading = (file_system, path), reading
         archive = getattr(file_system, "zip", None)
         if isinstance(archive, zipfile.ZipFile) and not _is_stored(archive.getinfo(path)):
+            refuse_pointer(file_system, path)
             raise io.UnsupportedOperation(
                 "it is compressed in its ZIP file, so that no part of it can be read by itself. Unpack it, or "
                 "pack it without compression (zip -0): that makes a video hardly larger"

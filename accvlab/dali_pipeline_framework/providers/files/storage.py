@@ -23,9 +23,9 @@ import numpy.typing as npt
 from ...checks import setting_error
 from ...errors import FileError, MissingPackageError, SettingError, error_that_is_also, file_error
 from ...errors import reason_of as reason_of
-from ...limits.file_limits import opened_file
+from ...limits.file_limits import LfsPointerError, opened_file
 from ...url_secrets import cleaned, repr_without_secrets
-from .remote_file import KnownFile, RemoteFile, make_safe, read_file, version_of
+from .remote_file import KnownFile, RemoteFile, WatchedArchive, make_safe, read_file, refuse_pointer, version_of
 from .remote_reading import FileSystem, RemoteReading, StorageOptions
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -231,11 +231,26 @@ class Storage:
             if not is_url(archive):
                 open_regular_file(archive).close()  # raises why it cannot be
             empty = f"{protocol}://::{archive}"
-            file_system, _ = self._reading(lambda: _opened(empty, self._options))  # reads the list of members
-            make_safe(file_system)
+            watched = None
+            if protocol == "tar":
+                watched = WatchedArchive(*_opened(archive, self._options), self._reading)
+            try:
+                file_system, _ = self._reading(lambda: _opened(empty, self._options))  # reads the list of members
+            except Exception:
+                self._refuse_pointer_at(archive)
+                raise
+            make_safe(file_system, watched)
             self._archives = {} if len(self._archives) >= _MOST_OPENED else self._archives
             self._archives[protocol, archive] = os.getpid(), file_system
         return file_system, inner.strip("/")
+
+    def _refuse_pointer_at(self, url: str) -> None:
+        try:
+            refuse_pointer(*_opened(url, self._options))
+        except LfsPointerError:
+            raise
+        except Exception:
+            return  # the error of the archive is raised
 
     @contextlib.contextmanager
     def _refusing(self, what: str, name: str) -> Iterator[None]:
@@ -405,6 +420,8 @@ def replace_file(path: str, parts: Iterable[bytes | memoryview], *, outlives_mac
     """
     folder, name = os.path.split(path)
     folder, start = folder or ".", f".{name[:32]}-"
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise OSError(errno.EINVAL, "it is no regular file")  # a device such as /dev/null would be replaced
     descriptor, written = tempfile.mkstemp(_PART, start, folder)
     try:
         with open(descriptor, "wb") as file:

@@ -15,7 +15,7 @@ from ...providers.files.file_scan import DEFAULT_FILE_FILTERS, NameFilter
 from ...providers.frames.frame_folders import has_image_extension
 from ...sample_data.formats import DECODED_CLIP, ENCODED_IMAGE
 from ...sample_data.names import Name
-from .reader_files import files_in_folders, named_files, require_openable
+from .reader_files import files_in_folders, named_files, pointer_among, require_openable
 from .reader_input import ReaderField, ReaderInput
 
 
@@ -47,18 +47,23 @@ class FileReader(ReaderInput):
         super().__init__(fn.readers.file, arguments)
         self._require_source("file_list", "files", alone="file_root")
         are_named = any(arguments.get(name) is not None for name in ("files", "file_list"))
-        files = self._named_files() if are_named else self._files_in_folders()
+        files = self._named_files() if are_named else self._files_in_folders(are_plain=False)
         require_openable(self.operator_name, files, are_named=are_named)
 
     def _named_files(self) -> Iterator[str]:
         return named_files(self._arguments)
 
-    def _files_in_folders(self) -> Iterator[str]:
+    def _files_in_folders(self, *, are_plain: bool) -> Iterator[str]:
         given = self._arguments
         filters = given.get("file_filters", DEFAULT_FILE_FILTERS)
         is_case_sensitive = given.get("case_sensitive_filter", False)
         wanted = NameFilter(filters, case_sensitive=is_case_sensitive, argument="file_filters")
-        return files_in_folders(given["file_root"], wanted.matches)
+        return files_in_folders(given["file_root"], wanted.matches, are_plain=are_plain)
+
+    def why_not_decoded(self) -> str:
+        """See `NativeInput.why_not_decoded`."""
+        are_named = any(self._arguments.get(name) is not None for name in ("files", "file_list"))
+        return pointer_among(self._named_files() if are_named else self._files_in_folders(are_plain=True))
 
     def advice(self, reason: str) -> str:
         """See `NativeInput.advice`."""
@@ -99,6 +104,11 @@ class SequenceReader(ReaderInput):
         if NO_FRAMES not in reason:
             return super().advice(reason)
         return "Expected are folders in `file_root`, one per stream, with one image file per frame in each."
+
+    def why_not_decoded(self) -> str:
+        """See `NativeInput.why_not_decoded`."""
+        root = self._arguments["file_root"]
+        return pointer_among(files_in_folders(root, has_image_extension, are_plain=True))
 
     def _why_empty(self) -> str:
         given = self._arguments

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ...checks import listed
-from ...errors import SettingError, file_error
+from ...errors import FrameworkError, SettingError, file_error
 from ...limits.file_limits import LfsPointerError
 from ...providers.files.storage import is_url, open_regular_file
 
@@ -45,6 +47,10 @@ def require_openable(operator: str, paths: Iterable[str], *, are_named: bool = F
             elif are_named and not is_url(path) and not os.access(path, os.R_OK):
                 why = "must not be read (permissions)" if os.path.exists(path) else "does not exist"
                 unreadable.append(f"{path!r} {why}")
+    except FrameworkError:
+        raise
+    except LfsPointerError as error:
+        raise file_error(f"fn.{operator} cannot read `file_list`", error) from error
     except OSError as error:  # from listing them
         raise file_error(f"fn.{operator} cannot read {error.filename!r}", error) from error
     if unreadable:
@@ -86,8 +92,28 @@ def named_files(arguments: ReaderArguments) -> Iterator[str]:
                     yield os.path.join(folder, os.fsdecode(line.rsplit(None, 1)[0].rstrip()))
 
 
-def files_in_folders(root: str, is_wanted: Callable[[str], bool]) -> Iterator[str]:
-    """Get the entries in the folders within a root that are neither regular files nor folders, by listing only."""
+_MOST_SEARCHED = 100_000
+
+
+def pointer_among(paths: Iterable[str]) -> str:
+    """Explain that a file is a pointer of Git LFS, the first of 100,000 that is; else empty."""
+    with contextlib.suppress(OSError):  # from listing them
+        for path in itertools.islice(paths, _MOST_SEARCHED):
+            try:
+                if not is_url(path):
+                    open_regular_file(path).close()
+            except LfsPointerError as pointer:
+                return f"Of the file {path!r}: {pointer}."
+            except OSError:  # DALI has reported it
+                continue
+    return ""
+
+
+def files_in_folders(root: str, is_wanted: Callable[[str], bool], *, are_plain: bool = False) -> Iterator[str]:
+    """Get the entries in the folders within a root that are neither regular files nor folders, by listing only.
+
+    With ``are_plain``, get the regular files instead.
+    """
     if is_on_s3(root):
         return
     with os.scandir(root) as folders:
@@ -98,5 +124,5 @@ def files_in_folders(root: str, is_wanted: Callable[[str], bool]) -> Iterator[st
                 for entry in entries:
                     # By the entries of the folder: no file is accessed, but links are.
                     is_plain = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
-                    if not is_plain and is_wanted(entry.name):
+                    if is_plain == are_plain and is_wanted(entry.name):
                         yield entry.path

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -170,7 +171,7 @@ class DrivingProvider(DataProvider):
         self._given_index = index if isinstance(index, DrivingIndex) else os.path.abspath(index)
         self._storage = Storage(data_root, storage_options)
         self._storage_options = storage_options
-        self._index_cache = index_cache
+        self._index_cache, self._opened_ns = index_cache, time.time_ns()
         self._fields = DrivingFields(**fields).completed(self._index)
         self._scenes = numbers_of_scenes([_text(name) for name in self._index.frames.scene], scenes)
         if not self.get_number_of_samples():
@@ -199,7 +200,8 @@ class DrivingProvider(DataProvider):
     @cached_property
     def _video_frames(self) -> VideoFrames:
         folder = tables.cache_folder(self._index_cache) / "videos"
-        return VideoFrames(folder, self._storage_options, self._fields.colors)
+        opened_ns = self._opened_ns
+        return VideoFrames(folder, self._storage_options, self._fields.colors, unchanged_since_ns=opened_ns)
 
     # --- what there is ----------------------------------------------------------------------------------
 

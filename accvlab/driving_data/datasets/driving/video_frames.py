@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -58,7 +59,12 @@ class VideoFrames:
     """
 
     def __init__(
-        self, index_folder: Path, storage_options: Mapping[str, Any] | None = None, colors: Colors = "bt601"
+        self,
+        index_folder: Path,
+        storage_options: Mapping[str, Any] | None = None,
+        colors: Colors = "bt601",
+        *,
+        unchanged_since_ns: int | None = None,
     ) -> None:
         """Set up; nothing is opened.
 
@@ -66,8 +72,11 @@ class VideoFrames:
             index_folder: Folder of what is found; it is made when it is needed.
             storage_options: Arguments of the remote file system, for videos that are named by URLs.
             colors: How colors are converted, see `FrameConverter`.
+            unchanged_since_ns: When the data set was opened: local videos that were written later are refused,
+                whose frames may be in another order than it says.
         """
         self._colors: Colors = colors
+        self._unchanged_since_ns = unchanged_since_ns
         self._index_folder = index_folder
         self._storage_options = storage_options
         self._storages: dict[str, Storage] = {}
@@ -96,9 +105,22 @@ class VideoFrames:
         """
         index = self._indices.get(path)
         if index is None:
-            self._indices[path] = index = cached_video_index(self._index_folder, self._located(path))
+            index = cached_video_index(self._index_folder, self._located(path))
+            self._require_unchanged(path)
+            self._indices[path] = index
             index.warn_of_choices(repr(path), _ADVICE)
         return index
+
+    def _require_unchanged(self, path: str) -> None:
+        if self._unchanged_since_ns is None or self._located(path) is not path:
+            return
+        status = os.stat(path)
+        # Of the two times, copies may keep the first of another machine, and other names change the second.
+        if min(status.st_mtime_ns, status.st_ctime_ns) > self._unchanged_since_ns:
+            raise VideoError(
+                f"The video {path!r} was written again after its data set was opened, so that its frames may be "
+                f"others. Make the provider anew, and keep files unchanged while they are in use."
+            )
 
     def times_s(self, path: str) -> Float64:
         """Get the times at which frames are shown; for errors see `index`."""

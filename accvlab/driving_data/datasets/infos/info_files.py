@@ -62,13 +62,10 @@ class FileResolver:
 
     def _has(self, name: str) -> bool:
         try:
-            if self._storage.is_remote:
-                self._storage.state(name)
-            else:
-                self._storage.open_binary(name).close()
+            self._storage.state(name)  # not opened: what cannot be read, e.g. a pointer of Git LFS, is there
+            return self._storage.is_remote or not self._storage.is_folder(name)
         except FileError:
             return False
-        return True
 
 
 def _candidates(folder: str, sensor: str) -> list[str]:

@@ -86,14 +86,12 @@ def _refuse_other_kinds(content: Any, path: str) -> None:
     kind, meta = None, content.get("metainfo", content.get("metadata")) if isinstance(content, dict) else None
     frames = content.get("infos", content.get("data_list")) if isinstance(content, dict) else content
     first = frames[0] if isinstance(frames, list | tuple) and frames else None
-    stated = str(meta.get("dataset", "")).lower() if isinstance(meta, dict) else ""
+    values = [meta[key] for key in ("dataset", "DATASET") if key in meta] if isinstance(meta, dict) else []
+    stated = str(next(iter(values), "")).lower()
     if "kitti" in stated or "waymo" in stated:
         kind = "kitti" if "kitti" in stated else "waymo"
-    elif isinstance(first, dict) and {"image", "point_cloud"} <= first.keys() and "cams" not in first:
-        points, name = first["point_cloud"], path.rpartition("/")[2].lower()
-        has_six = isinstance(points, dict) and points.get("num_features") == 6
-        is_waymo = has_six or "waymo" in name or ("pose" in first and "timestamp" in first)
-        kind = "waymo" if is_waymo else "kitti"
+    elif isinstance(first, dict):
+        kind = _kind_of_frame(first, path.rpartition("/")[2].lower())
     elif isinstance(content, dict) and frames is None:
         lists = [value for value in content.values() if isinstance(value, list) and value]
         if lists and all(isinstance(one[0], dict) and "box3d_lidar" in one[0] for one in lists):
@@ -103,6 +101,18 @@ def _refuse_other_kinds(content: Any, path: str) -> None:
             f"The pickle {path!r} is {_OTHERS[kind]}. InfosProvider reads pickles of nuScenes, and of others that "
             f"are made as those."
         )
+
+
+def _kind_of_frame(frame: Mapping[Any, Any], name: str) -> str | None:
+    """Recognise a frame of KITTI or Waymo by what only theirs have; the name is that of the pickle."""
+    points, images = (frame.get(key) for key in ("point_cloud", "images"))
+    if isinstance(points, dict) and "image" in frame and not frame.keys() & {"cams", "pts_path"}:
+        is_waymo = points.get("num_features") == 6 or "lidar_sequence" in points or "waymo" in name
+        return "waymo" if is_waymo or ("pose" in frame and "timestamp" in frame) else "kitti"
+    keys = {*frame, *images} if isinstance(images, dict) else {*frame}
+    if keys & {"cam_sync_instances", "CAM_SIDE_LEFT"}:
+        return "waymo"
+    return "kitti" if keys & {"R0_rect", "CAM2"} else None
 
 
 def _category_names(metainfo: Any, path: str) -> Sequence[str]:

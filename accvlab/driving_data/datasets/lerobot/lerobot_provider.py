@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Literal
@@ -139,6 +140,7 @@ class LeRobotProvider(BlueprintProvider):
                 rows than ``info.json`` says.
             SettingError: pyarrow is missing, or the data set lacks requested parts.
         """
+        self._opened_ns = time.time_ns()
         self._files = files = LeRobotFiles(root, storage_options)
         self._storage_options, self._cache = storage_options, cache_folder(index_cache)
         self._features = _chosen_features(files, fields)
@@ -234,7 +236,8 @@ class LeRobotProvider(BlueprintProvider):
 
     @cached_property
     def _video_frames(self) -> VideoFrames:
-        return VideoFrames(self._cache / "videos", self._storage_options, self._colors)
+        folder, opened_ns = self._cache / "videos", self._opened_ns
+        return VideoFrames(folder, self._storage_options, self._colors, unchanged_since_ns=opened_ns)
 
     @cached_property
     def _kinds(self) -> dict[str, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import random
 import re
 import signal
 import stat
@@ -423,6 +424,34 @@ def test_an_archive_that_is_written_again_in_place_is_an_error(tmp_path: Path, k
         with pytest.raises(FileError, match="written again after its list of members was read"):
             storage.open_blocks(name)
     assert Storage(storage.root).read_bytes(names[0]).tobytes()[:6] == b"0.bin "
+
+
+def test_a_compressed_tar_file_that_is_written_again_in_place_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "all.tar.gz"
+
+    def write(names: list[str]) -> None:
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            for name in names:
+                entry = tarfile.TarInfo(name)
+                entry.size = 200_000
+                archive.addfile(entry, io.BytesIO(name.encode() + random.Random(name).randbytes(200_000)))
+        with path.open("r+b" if path.exists() else "wb") as file:
+            file.write(packed.getvalue())
+
+    write(["cat", "dog"])
+    os.utime(path, ns=(0, 0))
+    storage = Storage(f"tar://::{path}")
+    opened = storage.open_blocks("dog")
+    assert storage.read_bytes("cat").tobytes()[:3] == b"cat"
+    write(["dog", "cat"])
+    message = "its archive was written again after its list of members was read. Make the provider anew"
+    for read in (lambda: storage.read_bytes("cat"), lambda: storage.open_blocks("cat").read(3)):
+        with pytest.raises(OSError, match=message):
+            read()
+    with pytest.raises(OSError, match=message):
+        opened.read(3)
+    assert Storage(storage.root).read_bytes("cat").tobytes()[:3] == b"cat"
 
 
 def test_the_message_of_an_archive_that_was_written_again(tmp_path: Path) -> None:
