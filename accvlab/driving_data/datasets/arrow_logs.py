@@ -35,7 +35,7 @@ from .driving.driving_fields import most_sweeps
 from .driving.driving_index import DrivingIndex
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import Trajectory, require_ascending, require_known
-from .driving.requested_parts import RequestedParts, index_of_parts, require_scenes, requested_scenes
+from .driving.requested_parts import RequestedParts, index_of_parts, requested_scenes, require_scenes
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
 
 SYNC = "sync"
@@ -402,7 +402,7 @@ def make_index(folders: Sequence[str], settings: ArrowLogSettings, parts: Reques
 
 
 def _names_of_logs(folders: Sequence[str], scenes: Sequence[object]) -> dict[str, str]:
-    """Names of the scenes of logs by folder; logs that cannot be read are left out where others have the scenes."""
+    """Names of the scenes of logs by folder; without logs that cannot be read, if others have the scenes."""
     names, error = {}, None
     for folder in folders:
         try:
@@ -662,7 +662,7 @@ class ArrowLogProvider(DrivingProvider):
             most_sweeps=most_sweeps(settings),
         )
         if settings.get("scenes") is not None:
-            name_of = _names_of_logs(folders, settings["scenes"])
+            name_of = _names_of_logs(folders, settings.get("scenes") or ())
             wanted = requested_scenes([*name_of.values()], settings)
             folders = [folder for folder in folders if name_of.get(folder) in wanted]
         sources = [source for folder in folders for source in LogFiles(folder).sources]
@@ -671,7 +671,9 @@ class ArrowLogProvider(DrivingProvider):
         index = index_of_parts(lambda parts: make_index(folders, of_logs, parts), sources, key, settings)
         super().__init__(index, os.path.sep, storage_options=storage_options, **settings)
         self._warn_of_missing_modalities(settings)
-        self._refuse_missing_files(listed(repr(os.fspath(each)) for each in given), also_images=False)
+        place = listed(repr(os.fspath(each)) for each in given)
+        self._refuse_missing_files(place, also_images=False)
+        self._check_files(place)
 
     def _warn_of_missing_modalities(self, settings: ProviderSettings) -> None:
         """Warn of files that logs say they have, and that samples would have by default."""

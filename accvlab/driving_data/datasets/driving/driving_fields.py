@@ -273,13 +273,13 @@ class DrivingFields:
             there, num_of_class = self._counts(boxes.category[rows], known, index)
             if there and not num_of_class[:-1].any():
                 warn_user(
-                    f"`classes`: no box of the chosen scenes is one of them, their samples have none. The boxes of "
-                    f"these scenes are: {listed(there, 30)}."
+                    f"`classes`: no box of the chosen scenes is one of them, their samples have none. The "
+                    f"boxes of these scenes are: {listed(there, 30)}."
                 )
         return []
 
     def _counts(self, category: Int32, known: Sequence[str], index: DrivingIndex) -> tuple[list[str], Int64]:
-        """Categories of boxes with their numbers, as text; numbers of boxes by class, those left out at the end."""
+        """Categories of boxes with their counts, as text; counts by class, of those left out at the end."""
         counts = np.bincount(category[category >= 0], minlength=len(known))
         num_of_class = np.zeros(len(self.class_names(index)) + 1, np.int64)
         np.add.at(num_of_class, self.class_of_category(known, index)[:-1], counts)

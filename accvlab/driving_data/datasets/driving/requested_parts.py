@@ -163,7 +163,7 @@ def index_of_parts(
     """
 
     requested = RequestedParts(settings)
-    scenes = settings.get("scenes")
+    scenes: Any = settings.get("scenes")
     is_list = isinstance(scenes, Sequence | np.ndarray) and not isinstance(scenes, str)  # others are refused later
     names = frozenset(map(str, scenes)) if is_list and len(scenes) else None
 

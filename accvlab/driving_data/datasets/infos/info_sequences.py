@@ -73,7 +73,9 @@ class Sequences:
     def taken(self, scenes: Sequence[int]) -> Sequences:
         """Some of the scenes."""
         ends = [*itertools.accumulate(self.lengths)]
-        order = [number for scene in scenes for number in self.order[ends[scene] - self.lengths[scene] : ends[scene]]]
+        order = [
+            number for scene in scenes for number in self.order[ends[scene] - self.lengths[scene] : ends[scene]]
+        ]
         names, lengths = [self.names[scene] for scene in scenes], [self.lengths[scene] for scene in scenes]
         gaps = {name: self.gaps[name] for name in names if name in self.gaps}
         return Sequences(self.kind, order, names, lengths, self.rule, gaps)
@@ -117,14 +119,13 @@ def sequences_of(frames: StoredFrames, order: str) -> Sequences:
 def _gap(frames: StoredFrames, numbers: Sequence[int]) -> str:
     """Describe the first place of a scene at which its frames say that others are missing; empty for none."""
     knows_previous = None not in frames.previous
-    if knows_previous and frames.previous[numbers[0]]:
-        return f"before its first frame {frames.token[numbers[0]]!r}"
     for one, two in itertools.pairwise(numbers):
         before, after = frames.number[one], frames.number[two]
-        is_counted = before is not None and after is not None
-        if (is_counted and after != before + 1) if is_counted else (  # type: ignore[operator]
-            knows_previous and frames.previous[two] != frames.token[one]
-        ):
+        if before is not None and after is not None:
+            is_gap = after != before + 1
+        else:
+            is_gap = knows_previous and frames.previous[two] != frames.token[one]
+        if is_gap:
             return f"between its frames {frames.token[one]!r} and {frames.token[two]!r}"
     return ""
 

@@ -133,9 +133,9 @@ class InfosProvider(DrivingProvider):
         if gaps:
             name, where = next(iter(gaps.items()))
             warn_user(
-                f"{self._pickle!r} lacks frames of {len(gaps)} of {len(self.scene_names)} scenes, as the others say "
-                f"(`frame_idx`, `prev`), e.g. in {name!r} {where}. Frames that follow each other in a sample's "
-                f"sequence are not neighbours there: make the pickle again, or leave these scenes out (`scenes`)."
+                f"{self._pickle!r} lacks frames of {len(gaps)} of {len(self.scene_names)} scenes, as the others "
+                f"say (`frame_idx`, `prev`), e.g. in {name!r} {where}, which are no neighbours in time. Make the "
+                f"pickle again, or leave these scenes out (`scenes`)."
             )
 
     def _find_folders(self) -> None:

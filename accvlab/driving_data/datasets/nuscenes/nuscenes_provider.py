@@ -143,7 +143,9 @@ class Conversion:
         cameras = calibrations.cameras
         reference = sensors.reference_channel(self.frames, (*({LIDAR} & {*calibrations.channel}), *cameras))
         is_by_sample = self.frames == KEYFRAMES
-        data = sensors.SensorRecords.read(self.tables, scenes, calibrations, cameras if is_by_sample else (), parts)
+        data = sensors.SensorRecords.read(
+            self.tables, scenes, calibrations, cameras if is_by_sample else (), parts
+        )
         if not is_by_sample:
             data.require_all(reference)
         with parts.reading("sweeps"):

@@ -122,7 +122,9 @@ class Calibrations:
         sensors = read_table(folder / "sensor.json", "token", "channel", "modality")
         path, is_kept = folder / "calibrated_sensor.json", None
         if scenes.tokens is not None:
-            records = read_table(folder / "sample_data.json", "token", "calibrated_sensor_token", is_kept=scenes.keeps)
+            records = read_table(
+                folder / "sample_data.json", "token", "calibrated_sensor_token", is_kept=scenes.keeps
+            )
             used = {*records["calibrated_sensor_token"].tolist()}
             is_kept = lambda record: str(record.get("token")).encode() in used  # noqa: E731
         table = read_table(path, "token", "sensor_token", "translation", "rotation", is_kept=is_kept)

@@ -153,9 +153,7 @@ class PhysicalAiProvider(DrivingProvider):
         )
         needed = parts.fields + ["obstacles"] * (settings.get("boxes") is True)
         of_frames = [reference] if moments is None else []
-        found = _with_files(
-            clips, needed, None if wanted is None and not drops else names, of_frames, drops=drops
-        )
+        found = _with_files(clips, needed, None if wanted is None and not drops else names, of_frames, drops=drops)
         dropped, clips = {clip.name for clip in clips} - {clip.name for clip in found}, found
         if scenes is not None and dropped:
             settings["scenes"] = [name for name in scenes if name not in dropped]
