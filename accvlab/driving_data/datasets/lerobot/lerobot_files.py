@@ -343,7 +343,8 @@ class LeRobotFiles:
         videos = {each: names("video_path", f"videos/{each}", each) for each in cameras}
         start_s = {each: columns[f"videos/{each}/from_timestamp"] for each in cameras}
         ends = columns.get("dataset_to_index")
-        unknown = {name: (column < 0) | np.isnan(column) for name, column in columns.items()}
+        # Starts that are not known are refused where a frame is wanted.
+        unknown = {name: column < 0 for name, column in columns.items() if kinds[name] == "whole"}
         return Episodes(
             number=columns["episode_index"],
             first=columns["dataset_from_index"],
@@ -433,9 +434,12 @@ class LeRobotFiles:
     def _compare_counts(self, found: Mapping[str, Mapping[str, Float64]]) -> None:
         """Warn of statistics of numbers that are of fewer rows than the data set has."""
         total = self.info.get("total_frames")
-        for name, of_feature in found.items() if isinstance(total, int) else ():
-            count = float(of_feature["count"].sum()) if "count" in of_feature else total
-            if self.feature(name).is_number and count < total:
+        numbers = [
+            name for name, of_feature in found.items() if "count" in of_feature and self.feature(name).is_number
+        ]
+        for name in numbers if isinstance(total, int) else ():
+            count = float(found[name]["count"].sum())
+            if count < float(total or 0):
                 warn_user(
                     f"The statistics of {name!r} in {self._where(_STATS)} are of {count:.0f} rows, and the data "
                     f"set has {total}, as {_INFO!r} says. Compute them anew with LeRobot."
