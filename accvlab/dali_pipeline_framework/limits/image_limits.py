@@ -51,7 +51,8 @@ def claimed_size(encoded: npt.NDArray[np.uint8]) -> tuple[int, int] | None:
     except (struct.error, IndexError):
         return None
     name = _BY_PILLOW.get(head[:2])
-    return None if name is None else _by_pillow(content, name)
+    found = None if name is None else _by_pillow(content, name)
+    return None if found is None else found[0]
 
 
 def no_image_file(image: npt.NDArray[np.generic]) -> str:
@@ -103,8 +104,16 @@ def _png(content: memoryview) -> tuple[int, int]:
         position += 12 + length
 
 
-def _by_pillow(content: memoryview, name: str) -> tuple[int, int] | None:
-    """Read the size with Pillow; None without Pillow, or where it refuses the file."""
+def pillow_mode(encoded: npt.NDArray[np.uint8]) -> str:
+    """Read Pillow's mode of a BMP, TIFF, PNM or JPEG 2000 file; empty for others, and without Pillow."""
+    name = _BY_PILLOW.get(encoded[:2].tobytes()) if encoded.ndim == 1 else None
+    array: Any = np.ascontiguousarray(encoded)
+    found = None if name is None else _by_pillow(memoryview(array), name)
+    return "" if found is None else found[1]
+
+
+def _by_pillow(content: memoryview, name: str) -> tuple[tuple[int, int], str] | None:
+    """Read size and mode with Pillow; None without Pillow, or where it refuses the file."""
     try:
         from PIL import Image
     except ImportError:
@@ -113,7 +122,7 @@ def _by_pillow(content: memoryview, name: str) -> tuple[int, int] | None:
         Image.init()
         # Not by `Image.open`, which has its own limit, and warns below it.
         with Image.OPEN[name][0](io.BytesIO(content), "") as image:
-            return image.height, image.width
+            return (image.height, image.width), image.mode
     except Exception:  # Pillow raises all kinds on broken files
         return None
 

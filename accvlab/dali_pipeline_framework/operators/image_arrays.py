@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FieldValueError
-from ..limits.image_limits import claimed_size, no_image_file, too_large, too_many_pixels
+from ..limits.image_limits import claimed_size, no_image_file, pillow_mode, too_large, too_many_pixels
 from .array_packages import needed_package
 from .functions import Array, cast_array
 
@@ -227,9 +227,14 @@ def _possible_reduction(hw: npt.NDArray[np.float32], least_scale: float) -> int:
 
 
 def is_gray_of_16_bits(encoded: _Bytes) -> bool:
-    """Whether a file, ``(num_bytes,)``, is a PNG image of one channel of 16 bits, as those of depth."""
+    """Whether a file, ``(num_bytes,)``, is an image of one channel of more than 8 bits, as those of depth.
+
+    PNG; with Pillow also TIFF, PNM and JPEG 2000.
+    """
     head = encoded[:26].tobytes()  # up to the bit depth and the type of colors
-    return head.startswith(_PNG) and head[24:] == b"\x10\0"
+    if head.startswith(_PNG):
+        return head[24:] == b"\x10\0"
+    return pillow_mode(encoded).startswith(("I", "F"))
 
 
 def image_orientation(jpeg: _Bytes) -> int:

@@ -16,8 +16,15 @@ from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.dali_pipeline_framework.extension import exact, nearest
 
 from .driving import poses
-from .driving.array_types import Array, Float32, Float64, Int64
-from .driving.arrow_files import poses_of_columns, read_columns, refuse_repeated, refuse_rows, sizes_of_columns
+from .driving.array_types import Array, Bool, Float32, Float64, Int64
+from .driving.arrow_files import (
+    NONE_IS_NAN,
+    poses_of_columns,
+    read_columns,
+    refuse_repeated,
+    refuse_rows,
+    sizes_of_columns,
+)
 from .driving.driving_fields import most_sweeps
 from .driving.driving_index import DrivingIndex, LidarColumns
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
@@ -30,6 +37,7 @@ _POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "tx_m", "ty_m", "tz_m"), "number"
 _BOXES = {"timestamp_ns": "whole", "track_uuid": "text", "category": "text"}
 _SIZE = ("length_m", "width_m", "height_m")
 _SIZE_PX = ("width_px", "height_px")
+_LENS_PX = ("fx_px", "fy_px", "cx_px", "cy_px")
 _MOST_DEPTH = 2
 
 
@@ -72,40 +80,47 @@ class ArgoverseLog:
         return Trajectory(times, poses_of_columns(columns, path, [*_POSE])[order])
 
     @cached_property
-    def sensors(self) -> dict[str, Float64]:
-        """Place of each sensor on the vehicle, ``(3, 4)``."""
-        path = self.folder / "calibration" / "egovehicle_SE3_sensor.feather"
-        columns = read_columns(path, {"sensor_name": "text", **_POSE})
-        refuse_repeated(columns["sensor_name"], path, "sensor")
-        return dict(zip(columns["sensor_name"].tolist(), poses_of_columns(columns, path, [*_POSE]), strict=True))
+    def _mounted(self) -> dict[str, Array]:
+        """Columns of the places of sensors on the vehicle."""
+        kinds, empty = {"sensor_name": "text", **_POSE}, dict.fromkeys(_POSE, NONE_IS_NAN)
+        return read_columns(self._calibration_file("egovehicle_SE3_sensor"), kinds, empty=empty)
 
     @cached_property
-    def intrinsics(self) -> dict[str, tuple[Float64, tuple[int, int]]]:
-        """Matrix of each camera, ``(3, 3)``, without distortion, which is small; width and height of images."""
-        path = self.folder / "calibration" / "intrinsics.feather"
-        names = ("fx_px", "fy_px", "cx_px", "cy_px")
-        kinds = {"sensor_name": "text", **dict.fromkeys(names, "number"), **dict.fromkeys(_SIZE_PX, "whole")}
-        columns = read_columns(path, kinds, or_none=_SIZE_PX)
-        refuse_repeated(columns["sensor_name"], path, "sensor")
-        values = np.stack([columns[name] for name in names], axis=-1)
-        is_wrong = ~np.isfinite(values).all(axis=1) | ~(values[:, :2] > 0).all(axis=1)
-        for sensor in {*columns["sensor_name"][is_wrong].tolist()}:
-            with self.parts.reading(f"cameras/{sensor}"):
-                is_own = is_wrong & (columns["sensor_name"] == sensor)
-                refuse_rows(is_own, path, "be a calibration (fx, fy, cx, cy) with focal lengths above 0", values)
-        matrices = [np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]) for fx, fy, cx, cy in values.tolist()]
-        unknown = np.zeros(len(matrices), np.int64)
-        sizes = zip(*(columns.get(name, unknown).tolist() for name in _SIZE_PX), strict=True)
-        return dict(zip(columns["sensor_name"].tolist(), zip(matrices, sizes, strict=True), strict=True))
+    def _lenses(self) -> dict[str, Array]:
+        """Columns of the intrinsics of cameras."""
+        kinds = {"sensor_name": "text", **dict.fromkeys((*_LENS_PX, *_SIZE_PX), "number")}
+        empty = dict.fromkeys(kinds.keys() - {"sensor_name"}, NONE_IS_NAN)
+        return read_columns(self._calibration_file("intrinsics"), kinds, or_none=_SIZE_PX, empty=empty)
+
+    def _calibration_file(self, name: str) -> Path:
+        return self.folder / "calibration" / f"{name}.feather"
+
+    def _row(self, columns: Mapping[str, Array], name: str, camera: str) -> Bool:
+        """Which row of a calibration file is that of a camera; others are not looked at."""
+        path, is_own = self._calibration_file(name), np.asarray(columns["sensor_name"] == camera)
+        if not is_own.any():
+            what = f"{str(path)!r} has no sensor {camera!r}, which has images"
+            raise FileError(f"{what}. It has: {listed(columns['sensor_name'].tolist())}.")
+        refuse_repeated(columns["sensor_name"][is_own], path, "sensor")
+        return is_own
 
     def calibration(self, camera: str) -> tuple[Float64, tuple[int, int], Float64]:
-        """Intrinsics of a camera, width and height of its images (0 for unknown), its place on the vehicle."""
-        for name, known in (("intrinsics", self.intrinsics), ("egovehicle_SE3_sensor", self.sensors)):
-            if camera not in known:
-                path = self.folder / "calibration" / f"{name}.feather"
-                what = f"{str(path)!r} has no sensor {camera!r}, which has images"
-                raise FileError(f"{what}. It has: {listed(known)}.")
-        return *self.intrinsics[camera], self.sensors[camera]
+        """Intrinsics of a camera, width and height of its images (0 for unknown), its place on the vehicle.
+
+        The matrix is without distortion, which is small.
+        """
+        path, lenses, mounted = self._calibration_file("intrinsics"), self._lenses, self._mounted
+        is_own = self._row(lenses, "intrinsics", camera)
+        values = np.stack([lenses[name] for name in _LENS_PX], axis=-1)
+        is_wrong = ~np.isfinite(values).all(axis=1) | ~(values[:, :2] > 0).all(axis=1)
+        rule = "be a calibration (fx, fy, cx, cy) with focal lengths above 0"
+        refuse_rows(is_wrong & is_own, path, rule, values)
+        fx, fy, cx, cy = values[is_own][0].tolist()
+        width, height = (int(np.nan_to_num(lenses[name][is_own][0])) if name in lenses else 0 for name in _SIZE_PX)
+        is_mounted = self._row(mounted, "egovehicle_SE3_sensor", camera)
+        where = self._calibration_file("egovehicle_SE3_sensor")
+        place = poses_of_columns(mounted, where, [*_POSE], is_mounted)[is_mounted][0]
+        return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), (width, height), place
 
     @cached_property
     def cameras(self) -> list[str]:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework.checks import file_path, listed, shown
 from accvlab.dali_pipeline_framework.errors import FileError, MissingPackageError, SettingError, file_error
 from accvlab.dali_pipeline_framework.extension import StoragePath, checked_path, is_url, joined_url
+from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from .driving import driving_index as tables
 from .driving import poses
@@ -34,13 +35,14 @@ from .driving.driving_fields import most_sweeps
 from .driving.driving_index import DrivingIndex
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import Trajectory, require_ascending, require_known
-from .driving.requested_parts import RequestedParts, index_of_parts, requested_scenes
+from .driving.requested_parts import RequestedParts, index_of_parts, requested_scenes, require_scenes
 from .driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes, moving_camera
 
 SYNC = "sync"
 EGO = "ego_state_se3"
 BOXES = "box_detections_se3"
 _CAMERA, _LIDAR = "camera.", "lidar."
+_LACKING = "lacking"  # in the origin of an index: by log, modalities that have no file
 
 
 def find_logs(root: str | os.PathLike[str]) -> list[str]:
@@ -188,6 +190,13 @@ class LogFiles:
         if not is_known.any():
             raise FileError(f"The file {self.path(EGO)!r} has no poses.")
         return Trajectory(times[is_known], pose_of(values[is_known]))
+
+    @property
+    def lacking(self) -> list[str]:
+        """Names of the modalities whose rows the frames name, and which have no file."""
+        sync = self.file(SYNC)
+        named = [name for name in sync.names if not name.startswith(f"{SYNC}.") and name not in self.modalities]
+        return [name for name in named if sync.column(name).null_count < sync.num_rows]
 
     @property
     def cameras(self) -> list[str]:
@@ -383,8 +392,27 @@ def make_index(folders: Sequence[str], settings: ArrowLogSettings, parts: Reques
         most_sweeps=settings.most_sweeps,
         categories=list(number_of),
         point_columns=point_columns,
-        origin={"format": "py123d", "logs": list(folders), "camera_models": models},
+        origin={
+            "format": "py123d",
+            "logs": list(folders),
+            "camera_models": models,
+            _LACKING: {log.folder: names for log in logs if (names := log.lacking)},
+        },
     )
+
+
+def _names_of_logs(folders: Sequence[str], scenes: Sequence[object]) -> dict[str, str]:
+    """Names of the scenes of logs by folder; without logs that cannot be read, if others have the scenes."""
+    names, error = {}, None
+    for folder in folders:
+        try:
+            names[folder] = _scene_name(LogFiles(folder))
+        except FileError as found:
+            error = error or found
+    require_scenes(scenes)
+    if error is not None and not {*map(str, scenes)} <= {*names.values()}:
+        raise error
+    return names
 
 
 def _scene_name(log: LogFiles) -> str:
@@ -471,8 +499,11 @@ def _files(log: LogFiles, key: str, rows: Int64, settings: ArrowLogSettings) -> 
     if stored in ("binary", "large_binary"):
         return {"file": [log.path(key)] * len(rows), "row": rows}
     if stored == "int32":
-        numbers = log.column(key, "data").fill_null(-1).to_numpy().astype(np.int64)[rows]
-        return {"file": [os.path.join(log.folder, f"{key}.mp4")] * len(rows), "video_frame": numbers}
+        numbers = log.column(key, "data").fill_null(-1).to_numpy().astype(np.int64)
+        video = {"file": [os.path.join(log.folder, f"{key}.mp4")] * len(rows), "video_frame": numbers[rows]}
+        # Where rows are the frames one by one, there are as many: another number would be another recording.
+        is_each = np.array_equal(numbers, np.arange(len(numbers)))
+        return {**video, "frame_times": log.times(key) if is_each else None}
     if stored != "string":
         rule = "must hold paths (string), images (binary) or numbers of frames (int32)"
         raise FileError(f"The column '{key}.data' of {log.path(key)!r} {rule}, got {stored}.")
@@ -631,15 +662,35 @@ class ArrowLogProvider(DrivingProvider):
             most_sweeps=most_sweeps(settings),
         )
         if settings.get("scenes") is not None:
-            name_of = {folder: _scene_name(LogFiles(folder)) for folder in folders}
+            name_of = _names_of_logs(folders, settings.get("scenes") or ())
             wanted = requested_scenes([*name_of.values()], settings)
-            folders = [folder for folder in folders if name_of[folder] in wanted]
+            folders = [folder for folder in folders if name_of.get(folder) in wanted]
         sources = [source for folder in folders for source in LogFiles(folder).sources]
-        key = {"reader": "arrow_logs 3", "folders": folders, **attrs.asdict(of_logs)}
+        key = {"reader": "arrow_logs 4", "folders": folders, **attrs.asdict(of_logs)}
         self._last_change_ns = max(changed_ns for _, _, changed_ns in tables.states_of(sources))
         index = index_of_parts(lambda parts: make_index(folders, of_logs, parts), sources, key, settings)
         super().__init__(index, os.path.sep, storage_options=storage_options, **settings)
-        self._refuse_missing_files(listed(repr(os.fspath(each)) for each in given), also_images=False)
+        self._warn_of_missing_modalities(settings)
+        place = listed(repr(os.fspath(each)) for each in given)
+        self._refuse_missing_files(place, also_images=False)
+        self._check_files(place)
+
+    def _warn_of_missing_modalities(self, settings: ProviderSettings) -> None:
+        """Warn of files that logs say they have, and that samples would have by default."""
+        wanted = RequestedParts(settings).wants
+        lacking = [
+            os.path.join(folder, f"{name}.arrow")
+            for folder, names in self.origin[_LACKING].items()
+            for name in names
+            if (name.startswith(_CAMERA) and settings.get("cameras") is None)
+            or (name.startswith(_LIDAR) and wanted("lidar"))
+            or (name == BOXES and wanted("boxes"))
+        ]
+        if lacking:
+            warn_user(
+                f"{len(lacking)} file(s) that `{SYNC}.arrow` of the logs name are not there, e.g. {lacking[0]!r}: "
+                f"samples are without them. Get them, or choose what is there (`cameras`, `lidar`, `boxes`)."
+            )
 
     @cached_property
     def _file(self) -> Callable[[str], ArrowFile]:

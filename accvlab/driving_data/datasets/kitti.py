@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import attrs
 import numpy as np
@@ -70,9 +70,13 @@ def read_rows(path: Path, num_columns: int, what: str, last: int = -1) -> Float6
             raise FileError(f"{rule}, got {shown(' '.join(words))}.") from None
         rows.append(row)
     if last >= len(rows):
-        advice = "Download it again, or cut what is longer."
-        raise FileError(f"{str(path)!r} has {len(rows)} lines, but the sequence has a frame {last}. {advice}")
+        raise _too_short(path, len(rows), last)
     return np.array(rows, np.float64).reshape(-1, num_columns)
+
+
+def _too_short(path: Path, num_rows: int, last: int) -> FileError:
+    advice = "Download it again, or cut what is longer."
+    return FileError(f"{str(path)!r} has {num_rows} lines, but the sequence has a frame {last}. {advice}")
 
 
 def numbered_files(root: Path, folder: str, names: re.Pattern[str]) -> dict[int, str]:
@@ -166,13 +170,18 @@ _CAMERA_FROM_VEHICLE = np.array([[0.0, -1, 0], [0, 0, -1], [1, 0, 0]])
 _POINTS = "velodyne"
 
 
+def _part_of(sensor: str) -> str:
+    """Name of the part that a sensor is, see `RequestedParts`."""
+    return "lidar" if sensor == _POINTS else f"cameras/{sensor}"
+
+
 class SequenceFiles:
     """The images and points of a sequence.
 
     Attributes:
         name: Its name.
         files: Names of the files of each sensor, relative to the root, by their numbers.
-        last: The greatest number of a file; -1 where there is none.
+        last: The greatest number of a file of the requested sensors, or else of all; -1 where there is none.
     """
 
     def __init__(self, root: Path, name: str, folder: str, cameras: Sequence[str], parts: RequestedParts) -> None:
@@ -189,11 +198,26 @@ class SequenceFiles:
                 self.files[camera] = numbered_files(root, folders[camera], _IMAGES)
         with parts.reading("lidar"):
             self.files[_POINTS] = numbered_files(root, folders[_POINTS], _CLOUDS)
-        self.last = max((number for files in self.files.values() for number in files), default=-1)
-        wanted = parts.wants("lidar") or parts.settings.get("cameras") is None
-        if self.last < 0 and (wanted or any(parts.wants(f"cameras/{camera}") for camera in cameras)):
+        wants_any = parts.wants("lidar") or parts.settings.get("cameras") is None
+        wants_any |= any(parts.wants(f"cameras/{camera}") for camera in cameras)
+        numbers = {sensor: max(files) for sensor, files in self.files.items() if files}
+        requested = [number for sensor, number in numbers.items() if parts.wants(_part_of(sensor))]
+        self.last = max(requested or numbers.values(), default=-1)
+        if self.last < 0 and wants_any:
             what = "images (000000.png) or points (000000.bin)"
             raise FileError(f"There are no {what} in {listed(folders.values())} of {str(root)!r}.")
+
+    def require_rows(self, path: Path, num_rows: int, parts: RequestedParts) -> None:
+        """Refuse a sensor with files of frames of which a file has no line.
+
+        Raises:
+            FileError: There is one, and it is requested.
+        """
+        for sensor, files in self.files.items():
+            with parts.reading(_part_of(sensor)):
+                if max(files, default=-1) >= num_rows:
+                    self.files[sensor] = {}
+                    raise _too_short(path, num_rows, max(files))
 
     def scene(
         self,
@@ -304,7 +328,7 @@ class KittiOdometryProvider(DrivingProvider):
         for name in names:
             parts = ("calib.txt", "times.txt", *_ODOMETRY_CAMERAS, _POINTS)
             sources += [top / "sequences" / name / part for part in parts]
-        key = {"reader": "kitti odometry 2", "most_sweeps": sweeps}
+        key = {"reader": "kitti odometry 3", "most_sweeps": sweeps}
         index = index_of_parts(lambda parts: odometry_index(top, names, sweeps, parts), sources, key, settings)
         super().__init__(index, top, **settings)
         self._refuse_missing_files(repr(str(top)), also_points=True)
@@ -343,7 +367,8 @@ def _odometry_scene(
 ) -> Scene:
     files = SequenceFiles(root, name, f"sequences/{name}/{{}}", cameras, parts)
     path, of_poses = root / "sequences" / name / "times.txt", root / "poses" / f"{name}.txt"
-    time = read_rows(path, 1, "seconds", files.last)[:, 0]
+    time = read_rows(path, 1, "seconds")[:, 0]
+    files.require_rows(path, len(time), parts)
     require_ascending(time, f"The file {str(path)!r}", strictly=True)
     of_camera_0 = read_rows(of_poses, 12, "a 3 x 4 matrix", len(time) - 1).reshape(-1, 3, 4)
     if len(of_camera_0) > len(time):
@@ -537,7 +562,10 @@ class KittiTrackingProvider(DrivingProvider):
             sources += [top / "calib" / f"{name}.txt"] + [top / "oxts" / f"{name}.txt"] * with_poses
             sources += [top / part / name for part in (*_TRACKING_CAMERAS, _POINTS)]
             sources.append(top / "label_02" / f"{name}.txt")
-        key = {"reader": "kitti tracking 2", "most_sweeps": sweeps, "with_poses": with_poses}
+        key: dict[str, Any] = {"reader": "kitti tracking 3", "most_sweeps": sweeps, "with_poses": with_poses}
+        if not with_poses:  # then the requested sensors decide how many frames there are
+            cameras = settings.get("cameras")
+            key["sensors"] = [None if cameras is None else [*map(str, cameras)], bool(settings.get("lidar"))]
         index = index_of_parts(
             lambda parts: tracking_index(top, names, with_poses, sweeps, parts), sources, key, settings
         )
@@ -563,8 +591,12 @@ def tracking_index(
         world_from_ego = poses.identity(count)
         if with_poses:
             oxts = root / "oxts" / f"{name}.txt"
-            world_from_ego = pose_of_oxts(read_rows(oxts, 30, "a record of the GPS and the IMU", files.last))
+            rows = read_rows(oxts, 30, "a record of the GPS and the IMU")
+            files.require_rows(oxts, len(rows), parts)
+            world_from_ego = pose_of_oxts(rows)
             count = len(world_from_ego)
+        else:
+            files.require_rows(path, count, parts)
         lidar_from_ego = np.eye(3, 4)  # without poses, of no use
         if with_poses or "Tr_imu_velo" in calibration.matrices or "Tr_imu_to_velo" in calibration.matrices:
             lidar_from_ego = calibration.pose("Tr_imu_velo", "Tr_imu_to_velo")

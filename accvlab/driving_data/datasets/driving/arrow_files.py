@@ -78,6 +78,7 @@ def read_columns(
     *,
     or_none: Sequence[str] = (),
     also_called: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    empty: Mapping[str, object] = MappingProxyType({}),
 ) -> dict[str, Array]:
     """Read columns of a Feather or Parquet file, ``(num_rows,)`` each.
 
@@ -89,6 +90,8 @@ def read_columns(
             empty where there is none).
         or_none: Which of them may be missing; these are then not among the results.
         also_called: Other names of columns in some files.
+        empty: By column, what empty cells are; for rows of which not all are needed. Columns that are not named
+            must have no empty cells.
 
     Raises:
         SettingError: pyarrow is missing.
@@ -104,7 +107,7 @@ def read_columns(
             name = next((name for name in (column, *also_called.get(column, ())) if name in known), column)
             if name in known or name not in or_none:
                 require_column(path, name, known)
-                columns[column] = _as_numpy(arrow, path, name, kind, table[name])
+                columns[column] = _as_numpy(arrow, path, name, kind, table[name], empty.get(column))
     return columns
 
 
@@ -114,6 +117,7 @@ def read_tensors(
     *,
     texts: Sequence[str] = (),
     images: Sequence[str] = (),
+    only: tuple[str, Sequence[int]] | None = None,
 ) -> dict[str, Any]:
     """Read columns of a Parquet file whose types are known, as data sets of Hugging Face have them.
 
@@ -122,6 +126,7 @@ def read_tensors(
         numbers: Type and shape of each value of columns of numbers: these are ``(num_rows, *shape)``.
         texts: Columns of texts, ``(num_rows,)``.
         images: Columns of images, as lists of the bytes of their files.
+        only: A column of whole numbers, and the numbers that are wanted in it; other rows are left out. None: all.
 
     Raises:
         SettingError: pyarrow is missing.
@@ -132,6 +137,9 @@ def read_tensors(
         table, known = _read_parquet(arrow, _source(arrow, path), [*numbers, *texts, *images])
         for name in (*numbers, *texts, *images):
             require_column(path, name, known)
+        if only is not None:
+            wanted = arrow.array(only[1]).cast(table[only[0]].type)
+            table = table.filter(arrow.compute.is_in(table[only[0]], value_set=wanted))
         for name, (dtype, shape) in numbers.items():
             columns[name] = _tensors(arrow, path, name, table[name], dtype, shape)
         columns |= {name: _as_numpy(arrow, path, name, "text", table[name]) for name in texts}
@@ -217,6 +225,10 @@ def _read_feather(arrow: ModuleType, source: Any, names: Sequence[str]) -> tuple
     return table, known
 
 
+NONE_IS_NAN = float("nan")
+"""For `read_columns`: empty cells of numbers, which checks of the rows that are needed refuse."""
+
+
 def refuse_rows(is_wrong: npt.ArrayLike, path: str | os.PathLike[str], rule: str, *values: Array) -> None:
     """Refuse a file of which rows are wrong; the message has the ``values`` of the first.
 
@@ -242,16 +254,22 @@ def refuse_repeated(keys: Sequence[object] | Array, path: str | os.PathLike[str]
         known.add(key)
 
 
-def poses_of_columns(columns: Mapping[str, Array], path: str | os.PathLike[str], names: Sequence[str]) -> Float64:
+def poses_of_columns(
+    columns: Mapping[str, Array],
+    path: str | os.PathLike[str],
+    names: Sequence[str],
+    is_needed: npt.ArrayLike = True,
+) -> Float64:
     """Make poses ``(n, 3, 4)`` of seven columns: w, x, y, z of quaternions, and x, y, z of translations.
 
     Raises:
-        FileError: A row is no pose.
+        FileError: A row, of those that are needed, is no pose.
     """
     quaternion, place = (np.stack([columns[name] for name in part], axis=-1) for part in (names[:4], names[4:]))
     is_wrong = ~(np.abs(np.linalg.norm(quaternion, axis=-1) - 1) < 1e-2) | ~np.isfinite(place).all(axis=-1)
-    refuse_rows(is_wrong, path, "be a pose, whose quaternion has the length 1", quaternion, place)
-    return poses.pose_of_quaternion(quaternion, place)
+    refuse_rows(is_wrong & is_needed, path, "be a pose, whose quaternion has the length 1", quaternion, place)
+    with np.errstate(invalid="ignore"):  # of rows that are not needed
+        return poses.pose_of_quaternion(quaternion, place)
 
 
 def sizes_of_columns(columns: Mapping[str, Array], path: str | os.PathLike[str], names: Sequence[str]) -> Float64:
@@ -265,13 +283,15 @@ def sizes_of_columns(columns: Mapping[str, Array], path: str | os.PathLike[str],
     return size
 
 
-def _as_numpy(arrow: ModuleType, path: str | os.PathLike[str], name: str, kind: str, column: Any) -> Array:
+def _as_numpy(
+    arrow: ModuleType, path: str | os.PathLike[str], name: str, kind: str, column: Any, empty: object = None
+) -> Array:
     types = arrow.types
     if kind == "whole lists":
         return _lists_as_numpy(arrow, path, name, column)
     stored = column.type.value_type if types.is_dictionary(column.type) else column.type
     is_text = types.is_string(stored) or types.is_large_string(stored)
-    if not (is_text and "text" in kind):
+    if not (is_text and "text" in kind) or (empty is not None and column.null_count):
         column = column.cast(stored)
     is_whole = types.is_integer(column.type)
     is_number = is_whole or types.is_floating(column.type)
@@ -280,6 +300,8 @@ def _as_numpy(arrow: ModuleType, path: str | os.PathLike[str], name: str, kind: 
     if not is_right[kind]:
         wanted = kind.replace("whole", "whole number").replace(" or", "s or") + "s"
         raise FileError(f"The column {name!r} of {os.fspath(path)!r} must hold {wanted}, got {column.type}.")
+    if column.null_count and empty is not None:
+        column = (column.cast(arrow.float64()) if kind == "number" else column).fill_null(empty)
     if column.null_count:
         where = f"The column {name!r} of {os.fspath(path)!r}"
         raise FileError(f"{where} has {column.null_count} cells without a value.")

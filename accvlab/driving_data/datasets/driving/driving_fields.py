@@ -18,7 +18,9 @@ from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, Colors, numbers_name
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
+from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
+from .array_types import Int32, Int64
 from .driving_index import LENS, Box2dColumns, BoxColumns, DrivingIndex
 
 _logger = logging.getLogger(__name__)
@@ -187,8 +189,12 @@ class DrivingFields:
 
     # --- of an index ------------------------------------------------------------------------------------
 
-    def completed(self, index: DrivingIndex) -> DrivingFields:
+    def completed(self, index: DrivingIndex, scenes: Sequence[int] | None = None) -> DrivingFields:
         """Fill in open settings, for an index.
+
+        Args:
+            index: The index.
+            scenes: Numbers of the requested scenes; None for all.
 
         Raises:
             SettingError: The index lacks requested parts; the message lists them.
@@ -224,9 +230,13 @@ class DrivingFields:
             known = index.categories if of_boxes else index.box2d_categories or index.categories
             of_names = _problems_of_names("classes", "category", [*self.classes], known)
             boxes = index.boxes if of_boxes else index.boxes_2d or index.boxes
-            problems += of_names or self._problems_of_selection(known, boxes, index)
+            problems += of_names or self._problems_of_selection(known, boxes, index, scenes)
+            if of_boxes and self.boxes_2d and index.boxes_2d is not None and not problems:
+                self._warn_of_2d_boxes(index.boxes_2d, index)
         elif self.classes is not None and self.boxes is None:
             problems.append("classes: the data set has no boxes. Leave `classes` out, or write `boxes=False`.")
+        if of_boxes and not problems:
+            problems += self._problems_of_points(index)
         if problems:
             raise SettingError(f"The data set lacks what is requested:\n{bullets(problems)}")
         return attrs.evolve(
@@ -237,15 +247,19 @@ class DrivingFields:
         )
 
     def _problems_of_selection(
-        self, known: Sequence[str], boxes: BoxColumns | Box2dColumns | None, index: DrivingIndex
+        self,
+        known: Sequence[str],
+        boxes: BoxColumns | Box2dColumns | None,
+        index: DrivingIndex,
+        scenes: Sequence[int] | None,
     ) -> list[str]:
-        """What is wrong with ``classes`` that no box has; of some of them, there is a warning in the log."""
+        """What is wrong with ``classes`` that no box has; of some of them, there is a warning in the log.
+
+        If only the requested scenes have no such box, there is a warning.
+        """
         if boxes is None:
             return []
-        counts = np.bincount(boxes.category[boxes.category >= 0], minlength=len(known))
-        num_of_class = np.zeros(len(self.class_names(index)) + 1, np.int64)
-        np.add.at(num_of_class, self.class_of_category(known, index)[:-1], counts)  # those left out are the last
-        there = [f"{name} ({count})" for name, count in zip(known, counts, strict=True) if count]
+        there, num_of_class = self._counts(boxes.category, known, index)
         empty = [name for name, count in zip(self.class_names(index), num_of_class, strict=False) if not count]
         if len(boxes.category) and not num_of_class[:-1].any():
             found = listed(there, 30) if there else "of no category"
@@ -254,7 +268,49 @@ class DrivingFields:
             _logger.warning(
                 "classes: no box of the data set is %s. Its boxes are: %s.", listed(empty), listed(there, 30)
             )
+        if scenes is not None and len(scenes) < len(index.frames.scene):
+            rows = _rows_of_scenes(boxes.first, index, scenes)
+            there, num_of_class = self._counts(boxes.category[rows], known, index)
+            if there and not num_of_class[:-1].any():
+                warn_user(
+                    f"`classes`: no box of the chosen scenes is one of them, their samples have none. The "
+                    f"boxes of these scenes are: {listed(there, 30)}."
+                )
         return []
+
+    def _counts(self, category: Int32, known: Sequence[str], index: DrivingIndex) -> tuple[list[str], Int64]:
+        """Categories of boxes with their counts, as text; counts by class, of those left out at the end."""
+        counts = np.bincount(category[category >= 0], minlength=len(known))
+        num_of_class = np.zeros(len(self.class_names(index)) + 1, np.int64)
+        np.add.at(num_of_class, self.class_of_category(known, index)[:-1], counts)
+        there = [f"{name} ({count})" for name, count in zip(known, counts, strict=True) if count]
+        return there, num_of_class
+
+    def _warn_of_2d_boxes(self, boxes: Box2dColumns, index: DrivingIndex) -> None:
+        """Warn of classes that 3D boxes have, and no 2D box."""
+        there, num_of_class = self._counts(boxes.category, index.box2d_categories or index.categories, index)
+        if there and not num_of_class[:-1].any():
+            warn_user(
+                f"`classes`: no 2D box of the data set is one of them, samples have none. The 2D boxes are: "
+                f"{listed(there, 30)}."
+            )
+
+    def _problems_of_points(self, index: DrivingIndex) -> list[str]:
+        """What is wrong with least numbers of points that no box of the data set has."""
+        boxes, problems = index.boxes, []
+        if boxes is None or boxes.num_lidar_points is None or not len(boxes.num_lidar_points):
+            return []
+        lidar = np.asarray(boxes.num_lidar_points)
+        radar = 0 if boxes.num_radar_points is None else np.maximum(boxes.num_radar_points, 0)
+        for name, least, points in (
+            ("min_lidar_points", self.min_lidar_points, lidar),
+            ("min_points", self.min_points, lidar + radar),
+        ):
+            if least and (lidar >= 0).all() and points.max() < least:
+                problems.append(
+                    f"{name}: no box of the data set has {least} points, the most are {points.max()} of a box."
+                )
+        return problems
 
     @property
     def motion_offsets_s(self) -> dict[str, Sequence[float]]:
@@ -348,6 +404,13 @@ def _group(*fields: tuple[str, types.DALIDataType, int | None]) -> SampleDataGro
     group = SampleDataGroup()
     _add(group, *fields)
     return group
+
+
+def _rows_of_scenes(first: Int64, index: DrivingIndex, scenes: Sequence[int]) -> Int64:
+    """Rows of the boxes, or 2D boxes, of scenes; ``first`` is their first row by frame or by image."""
+    per_frame = (len(first) - 1) // max(index.num_frames, 1)
+    edges = np.asarray(first)[np.asarray(index.frames.first_of_scene) * per_frame]
+    return np.concatenate([np.arange(edges[scene], edges[scene + 1]) for scene in scenes])
 
 
 def most_sweeps(fields: DrivingFieldSettings) -> int:

@@ -172,8 +172,9 @@ class DrivingProvider(DataProvider):
         self._storage = Storage(data_root, storage_options)
         self._storage_options = storage_options
         self._index_cache, self._opened_ns = index_cache, time.time_ns()
-        self._fields = DrivingFields(**fields).completed(self._index)
+        wanted = DrivingFields(**fields)
         self._scenes = numbers_of_scenes([_text(name) for name in self._index.frames.scene], scenes)
+        self._fields = wanted.completed(self._index, None if scenes is None else self._scenes)
         if not self.get_number_of_samples():
             raise SettingError("There are no frames in the chosen scenes.")
         self._is_video  # noqa: B018 - refuses images of two forms

@@ -22,7 +22,7 @@ from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from .driving_index import DrivingIndex, cached_index
 from .index_checks import require_usable
 
-_LEFT_OUT = "left_out"
+_LEFT_OUT, _ONLY_SCENES = "left_out", "only_scenes"
 _T = TypeVar("_T")
 
 # Fields that need a part which is not called like them; boxes are there where the data set has them.
@@ -30,6 +30,7 @@ _NEEDED_BY: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "boxes": lambda given: given.get("boxes") is not False or bool(given.get("boxes_2d")),
     "can_bus": lambda given: bool(given.get("can_bus") or given.get("ego_status")),
     "lidar": lambda given: bool(given.get("lidar")) or given.get("reference") == "lidar",
+    "sweeps": lambda given: bool(given.get("num_sweeps")),
 }
 
 
@@ -90,10 +91,26 @@ class RequestedParts:
     Attributes:
         settings: The settings of the provider.
         left_out: The first error of each part that was left out.
+        scenes: Names of the only scenes to read, where something is wrong with others; None for all scenes.
     """
 
     settings: Mapping[str, Any]
     left_out: dict[str, str] = attrs.field(factory=dict)
+    scenes: frozenset[str] | None = None
+
+    def of_scenes(self, known: Sequence[str]) -> list[int]:
+        """Get the places of the scenes to read among all.
+
+        Raises:
+            SettingError: There are none.
+        """
+        found = [place for place, name in enumerate(known) if self.scenes is None or name in self.scenes]
+        if not found:
+            raise SettingError(
+                f"`scenes` must be scenes of the data set, got {listed(sorted(self.scenes or ()))}. There are: "
+                f"{listed(known)}."
+            )
+        return found
 
     def wants(self, part: str) -> bool:
         """Whether a part is requested."""
@@ -133,6 +150,8 @@ def index_of_parts(
 ) -> Path:
     """Get the folder of an index that leaves out what cannot be read and is not requested, see `cached_index`.
 
+    An index has all scenes. If it cannot be made, and scenes are named, it is made of these alone.
+
     Args:
         make: Makes the index.
         sources: The files that it is made of. Those that are not there are left to ``make``.
@@ -144,14 +163,27 @@ def index_of_parts(
     """
 
     requested = RequestedParts(settings)
+    scenes: Any = settings.get("scenes")
+    is_list = isinstance(scenes, Sequence | np.ndarray) and not isinstance(scenes, str)  # others are refused later
+    names = frozenset(map(str, scenes)) if is_list and len(scenes) else None
 
     def made() -> DrivingIndex:
-        index = make(requested)
-        notes = {_LEFT_OUT: requested.left_out} if requested.left_out else {}
+        try:
+            index = make(requested)
+        except (FileError, SettingError):
+            if names is None:
+                raise
+            requested.left_out.clear()
+            requested.scenes = names
+            index = make(requested)
+        notes: dict[str, Any] = {_LEFT_OUT: requested.left_out} if requested.left_out else {}
+        notes |= {} if requested.scenes is None else {_ONLY_SCENES: sorted(requested.scenes)}
         return attrs.evolve(index, origin={**index.origin, **notes})
 
     def has_requested(index: DrivingIndex) -> bool:
-        return not any(map(requested.wants, index.origin.get(_LEFT_OUT, ())))
+        only = index.origin.get(_ONLY_SCENES)
+        has_scenes = only is None or (names is not None and names <= {*only})
+        return has_scenes and not any(map(requested.wants, index.origin.get(_LEFT_OUT, ())))
 
     there = [path for path in map(Path, sources) if path.exists()]
     folder = cached_index(made, there, key, settings.get("index_cache"), is_current=has_requested)

@@ -17,6 +17,8 @@ from ..driving.array_types import Bool, Float64
 _PAUSE = 5.0
 # No vehicle is that fast: such neighbours are not of one scene.
 _FASTEST_M_PER_S = 100.0
+GAPS = "gaps"
+"""In the origin of an index: by scene, where frames are missing, by what the others say."""
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -58,6 +60,7 @@ class Sequences:
         names: Name of each scene.
         lengths: Number of frames of each scene.
         rule: By what scenes were found.
+        gaps: By scene, where its first gap is.
     """
 
     kind: str
@@ -65,6 +68,17 @@ class Sequences:
     names: list[str]
     lengths: list[int]
     rule: str
+    gaps: dict[str, str]
+
+    def taken(self, scenes: Sequence[int]) -> Sequences:
+        """Some of the scenes."""
+        ends = [*itertools.accumulate(self.lengths)]
+        order = [
+            number for scene in scenes for number in self.order[ends[scene] - self.lengths[scene] : ends[scene]]
+        ]
+        names, lengths = [self.names[scene] for scene in scenes], [self.lengths[scene] for scene in scenes]
+        gaps = {name: self.gaps[name] for name in names if name in self.gaps}
+        return Sequences(self.kind, order, names, lengths, self.rule, gaps)
 
 
 def sequences_of(frames: StoredFrames, order: str) -> Sequences:
@@ -98,7 +112,22 @@ def sequences_of(frames: StoredFrames, order: str) -> Sequences:
     _check_interleaved(frames, scenes)
     _check_times(frames, [of_scene for _, of_scene in scenes], checks_speed=rule.startswith("a scene begins"))
     lengths = [len(of_scene) for _, of_scene in scenes]
-    return Sequences(order, [number for _, number in pairs], [key for key, _ in scenes], lengths, rule)
+    gaps = {key: gap for key, numbers in scenes if (gap := _gap(frames, numbers))}
+    return Sequences(order, [number for _, number in pairs], [key for key, _ in scenes], lengths, rule, gaps)
+
+
+def _gap(frames: StoredFrames, numbers: Sequence[int]) -> str:
+    """Describe the first place of a scene at which its frames say that others are missing; empty for none."""
+    knows_previous = None not in frames.previous
+    for one, two in itertools.pairwise(numbers):
+        before, after = frames.number[one], frames.number[two]
+        if before is not None and after is not None:
+            is_gap = after != before + 1
+        else:
+            is_gap = knows_previous and frames.previous[two] != frames.token[one]
+        if is_gap:
+            return f"between its frames {frames.token[one]!r} and {frames.token[two]!r}"
+    return ""
 
 
 def _scene_keys(frames: StoredFrames, numbers: Sequence[int], place_of: dict[str, int]) -> tuple[str, list[str]]:

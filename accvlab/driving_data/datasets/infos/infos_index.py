@@ -24,7 +24,7 @@ from .info_boxes import RawBoxes, RawBoxes2d
 from .info_files import load_plain_pickle, no_garbage_collected
 from .info_forms import InfoPickle, info_pickle
 from .info_rows import Rows
-from .info_sequences import StoredFrames, sequences_of
+from .info_sequences import GAPS, StoredFrames, sequences_of
 
 _POINT_COLUMNS = ("x", "y", "z", "intensity", "ring")
 _SAME_TIME_S = 1e-3
@@ -159,7 +159,7 @@ class _Maker:
 
     def __attrs_post_init__(self) -> None:
         """Order the frames."""
-        pickle, self._form = self._pickle, _FORMS[self._pickle.form]
+        self._form, pickle = _FORMS[self._pickle.form], self._of_scenes(self._pickle)
         stored = pickle.frames
         time = stored.times() / self._form.per_second
         world_from_ego = self._poses(stored, "ego2global", "the pose of the vehicle")
@@ -177,6 +177,8 @@ class _Maker:
             ),
             self._settings.order or ("time" if pickle.form == "infos" else "stored"),
         )
+        if self._parts.scenes is not None:
+            self._sequences = self._sequences.taken(self._parts.of_scenes(self._sequences.names))
         order = self._sequences.order
         self._frames, self._tokens = stored.taken(order), [pickle.tokens[number] for number in order]
         self._time, self._world_from_ego = time[order], world_from_ego[order]
@@ -191,6 +193,14 @@ class _Maker:
         self._world_from_base = poses.joined(self._world_from_ego, self._ego_from_base)
         self._cams = self._frames.dicts(self._form.cameras, may_lack=True)
         self._cameras = [str(name) for name in dict.fromkeys(name for cams in self._cams.values for name in cams)]
+
+    def _of_scenes(self, pickle: InfoPickle) -> InfoPickle:
+        """The frames of the only scenes to read, where each frame says its scene; else all frames."""
+        names = [None if one is None else str(one) for one in pickle.frames.find(*_SCENE)]
+        if self._parts.scenes is None or None in names:
+            return pickle
+        kept = self._parts.of_scenes([str(name) for name in names])
+        return attrs.evolve(pickle, frames=pickle.frames.taken(kept), tokens=[pickle.tokens[row] for row in kept])
 
     def _poses(self, rows: Rows, name: str, what: str) -> Float64:
         return rows.poses(name, what, are_matrices=self._form.has_matrices)
@@ -207,6 +217,7 @@ class _Maker:
             "form": self._pickle.form,
             "order": sequences.kind,
             "scenes": sequences.rule,
+            GAPS: sequences.gaps,
             **columns.pop("origin", {}),
         }
         if settings.boxes and cameras is not None:

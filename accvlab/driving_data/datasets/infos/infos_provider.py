@@ -14,18 +14,20 @@ import attrs
 from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path
 from accvlab.dali_pipeline_framework.errors import FileError, error_that_is_also
 from accvlab.dali_pipeline_framework.extension import StoragePath
+from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from ..driving.driving_index import DrivingIndex
 from ..driving.driving_provider import LIDAR, DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from ..driving.requested_parts import RequestedParts, index_of_parts
 from .box_convention import LAYOUTS, Z_PLACES
 from .info_files import FileResolver
+from .info_sequences import GAPS
 from .infos_index import IndexSettings, index_of_pickle
 
 _logger = logging.getLogger(__name__)
 
 # Of what is made of a pickle: a change of it is another version.
-_VERSION = 5
+_VERSION = 6
 # The folder of the lidar in nuScenes.
 _LIDAR = "LIDAR_TOP"
 
@@ -119,11 +121,22 @@ class InfosProvider(DrivingProvider):
         folder = index_of_parts(make, [self._pickle], key, settings)
         self._folders: dict[tuple[str, str], str] = {}
         super().__init__(folder, data_root, storage_options=storage_options, **settings)
+        self._warn_of_gaps()
         self._refuse_missing_files(repr(self._pickle))
         self._find_folders()
         self._check_files(repr(self._pickle))
         if made:
             _logger.info("%s", self.describe())
+
+    def _warn_of_gaps(self) -> None:
+        gaps = {name: where for name in self.scene_names if (where := self.origin[GAPS].get(name))}
+        if gaps:
+            name, where = next(iter(gaps.items()))
+            warn_user(
+                f"{self._pickle!r} lacks frames of {len(gaps)} of {len(self.scene_names)} scenes, as the others "
+                f"say (`frame_idx`, `prev`), e.g. in {name!r} {where}, which are no neighbours in time. Make the "
+                f"pickle again, or leave these scenes out (`scenes`)."
+            )
 
     def _find_folders(self) -> None:
         """Find out which folders are meant by those in the pickle, for the files that are requested.

@@ -18,8 +18,8 @@ from accvlab.dali_pipeline_framework.extension import StoragePath, StoredFile, p
 from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
-from ..driving.array_types import Float64, Int64
-from ..driving.arrow_files import read_columns, read_tensors, refused
+from ..driving.array_types import Bool, Float64, Int64
+from ..driving.arrow_files import NONE_IS_NAN, read_columns, read_tensors, refused
 
 _PLACES = {
     "v3": "{video_key}, {chunk_index} and {file_index}",
@@ -67,6 +67,7 @@ class Episodes:
         end_s: By feature, where the next episode starts in the video; infinity for the last one.
         span: Number of rows from its first to its last one by their numbers in the data set; None where the tables
             of episodes do not have them.
+        unknown: By name of a column of the tables of episodes, whether its cell is empty, where some are.
     """
 
     number: Int64
@@ -77,6 +78,7 @@ class Episodes:
     start_s: Mapping[str, Float64]
     end_s: Mapping[str, Float64]
     span: Int64 | None = None
+    unknown: Mapping[str, Bool] = attrs.field(factory=dict)
 
 
 def _next_starts(videos: Sequence[str], start_s: Float64) -> Float64:
@@ -167,9 +169,14 @@ class LeRobotFiles:
         shape, dtype = one.get("shape"), str(one.get("dtype"))
         if not isinstance(shape, list) or not all(isinstance(size, int) and size >= 0 for size in shape):
             raise FileError(f"'shape' of the feature {name!r} in {where} must be sizes, got {shown(shape)}.")
-        more = one.get("info") or one.get("video_info") or {}
-        if not isinstance(more, dict):
-            raise FileError(f"'info' of the feature {name!r} in {where} must be an object, got {shown(more)}.")
+        more = {key: value for key, value in one.items() if key.endswith("is_depth_map")}
+        for key in ("video_info", "info"):
+            found = one.get(key) or {}
+            if not isinstance(found, dict):
+                raise FileError(
+                    f"'{key}' of the feature {name!r} in {where} must be an object, got {shown(found)}."
+                )
+            more |= found
         more = {key.removeprefix("video."): value for key, value in more.items()}
         is_depth = bool(more.get("is_depth_map"))
         return Feature(name, dtype, () if shape == [1] else tuple(shape), more if is_depth else None)
@@ -249,7 +256,12 @@ class LeRobotFiles:
         )
 
     def require_ranges(self, found: Episodes, places: Int64) -> None:
-        """Refuse episodes whose number of rows differs from the numbers in their rows."""
+        """Refuse episodes of which the tables lack something, or whose numbers of rows differ."""
+        for name, is_unknown in found.unknown.items():
+            lacking = places[is_unknown[places]]
+            if len(lacking):
+                what = f"{name!r} of the episode {found.number[lacking[0]]}"
+                raise FileError(f"The tables of episodes of {self.storage.root!r} have no {what}. {CUT}.")
         if found.span is None:
             return
         wrong = places[found.span[places] != found.length[places]]
@@ -308,8 +320,10 @@ class LeRobotFiles:
         for video in (f"videos/{feature}" for feature in cameras):
             kinds |= {f"{video}/chunk_index": "whole", f"{video}/file_index": "whole"}
             kinds[f"{video}/from_timestamp"] = "number"
+        empty = {name: -1 if kind == "whole" else NONE_IS_NAN for name, kind in kinds.items()}
+        del empty["episode_index"]
         parts = [
-            read_columns(StoredFile(self.storage, name), kinds, or_none=["dataset_to_index"])
+            read_columns(StoredFile(self.storage, name), kinds, or_none=["dataset_to_index"], empty=empty)
             for name in self._episode_tables
         ]
         columns = {
@@ -329,6 +343,8 @@ class LeRobotFiles:
         videos = {each: names("video_path", f"videos/{each}", each) for each in cameras}
         start_s = {each: columns[f"videos/{each}/from_timestamp"] for each in cameras}
         ends = columns.get("dataset_to_index")
+        # Starts that are not known are refused where a frame is wanted.
+        unknown = {name: column < 0 for name, column in columns.items() if kinds[name] == "whole"}
         return Episodes(
             number=columns["episode_index"],
             first=columns["dataset_from_index"],
@@ -339,6 +355,7 @@ class LeRobotFiles:
             # Not `to_timestamp`: some data sets have the time of the last frame there, others when it ends.
             end_s={each: _next_starts(videos[each], start_s[each]) for each in cameras},
             span=None if ends is None else ends - columns["dataset_from_index"],
+            unknown={name: of_column for name, of_column in unknown.items() if of_column.any()},
         )
 
     def _episodes_of_v21(self, cameras: Sequence[str]) -> Episodes:
@@ -369,14 +386,16 @@ class LeRobotFiles:
 
     # --- rows ---------------------------------------------------------------------------------------------
 
-    def rows(self, table: str, features: Sequence[Feature]) -> dict[str, Any]:
-        """Read features of the rows of a table: arrays, or lists of bytes of images."""
+    def rows(
+        self, table: str, features: Sequence[Feature], only: tuple[str, Sequence[int]] | None = None
+    ) -> dict[str, Any]:
+        """Read features of rows of a table: arrays, or lists of bytes of images; see `read_tensors`."""
         path = StoredFile(self.storage, table)
         numbers = {each.name: (np.dtype(each.dtype), each.shape) for each in features if each.is_number}
         images = [each.name for each in features if each.dtype == "image"]
         texts = [each.name for each in features if each.dtype == "string"]
         try:
-            return read_tensors(path, numbers, texts=texts, images=images)
+            return read_tensors(path, numbers, texts=texts, images=images, only=only)
         except FileError as error:
             if error.__cause__ is not None:  # the file as a whole cannot be read
                 raise
@@ -399,9 +418,33 @@ class LeRobotFiles:
     def statistics(self) -> dict[str, dict[str, Float64]]:
         """Statistics of all rows by feature: ``mean``, ``std``, ``min``, ``max``, ``count``, and others."""
         if self.version == "v3":
-            return self._checked_statistics(_STATS, self._parsed(_STATS, parse_json))
+            found = self._checked_statistics(_STATS, self._parsed(_STATS, parse_json))
+            self._compare_counts(found)
+            return found
         name, lines = _OF_V21[2], self._lines(_OF_V21[2], ["episode_index"], "stats")
+        known = {line["episode_index"] for line in lines}
+        lacking = [number for number in self._episodes_of_v21(()).number.tolist() if number not in known]
+        if lacking:
+            raise FileError(
+                f"{self._where(name)} must have statistics of all episodes, and has none of {listed(lacking, 5)}. "
+                f"{CUT}."
+            )
         return _joined([self._checked_statistics(name, line["stats"]) for line in lines])
+
+    def _compare_counts(self, found: Mapping[str, Mapping[str, Float64]]) -> None:
+        """Warn of statistics of numbers that are of fewer rows than the data set has."""
+        total = self.info.get("total_frames")
+        numbers = [
+            name for name, of_feature in found.items() if "count" in of_feature and self.feature(name).is_number
+        ]
+        for name in numbers if isinstance(total, int) else ():
+            count = float(found[name]["count"].sum())
+            if count < float(total or 0):
+                warn_user(
+                    f"The statistics of {name!r} in {self._where(_STATS)} are of {count:.0f} rows, and the data "
+                    f"set has {total}, as {_INFO!r} says. Compute them anew with LeRobot."
+                )
+                return
 
     def _checked_statistics(self, file: str, given: Any) -> dict[str, dict[str, Float64]]:
         if not isinstance(given, dict) or not all(isinstance(one, dict) for one in given.values()):

@@ -736,7 +736,8 @@ def _rows_of_table(
     is_whole: bool,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Read the rows of some episodes in a table, which must be complete and in order."""
-    columns, where = files.rows(table, features), repr(files.storage.path(table))
+    only = None if is_whole else ("episode_index", episodes.number[[*places]].tolist())
+    columns, where = files.rows(table, features, only), repr(files.storage.path(table))
     strange = columns["episode_index"][~np.isin(columns["episode_index"], episodes.number[[*places]])]
     if is_whole and len(strange):
         rule = f"{where} must have rows of the episodes that the tables of episodes list for it"

@@ -60,6 +60,7 @@ class Annotations:
             folder / "sample_annotation.json",
             *("token", "sample_token", "instance_token", "visibility_token", "attribute_tokens", "prev", "next"),
             *("translation", "size", "rotation", "num_lidar_pts", "num_radar_pts"),
+            is_kept=scenes.keeps,
         )
         instances = read_table(folder / "instance.json", "token", "category_token", "nbr_annotations")
         categories = read_table(folder / "category.json", "token", "name")
@@ -67,7 +68,9 @@ class Annotations:
         levels = read_table(folder / "visibility.json", "token", "level")
         sample = scenes.samples.rows_of(table, "sample_token")
         instance = instances.rows_of(table, "instance_token")
-        instances.refuse_fewer(np.bincount(instance, minlength=len(instances)), "nbr_annotations", "annotations")
+        counts = np.bincount(instance, minlength=len(instances))
+        is_read = np.ones(len(counts), bool) if scenes.tokens is None else counts > 0  # of objects of other scenes
+        instances.refuse_fewer(counts, "nbr_annotations", "annotations", is_read)
         category = categories.rows_of(instances, "category_token")[instance]
         attribute = attributes.rows_of(table, "attribute_tokens", may_be_empty=True)
         level = levels.rows_of(table, "visibility_token", may_be_empty=True)

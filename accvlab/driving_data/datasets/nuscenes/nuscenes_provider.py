@@ -25,7 +25,7 @@ from ..driving.scene_parts import box2d_columns
 from . import sensors
 from .annotations import Annotations, box_columns, boxes_of_frames
 from .sensors import KEYFRAMES, LIDAR
-from .splits import DETECTION_CLASSES, chosen_by_split, class_mapping
+from .splits import DETECTION_CLASSES, SPLITS, chosen_by_split, class_mapping, scenes_of_split
 from .tables import TABLES, not_found, read_records, tables_folder
 
 _KINDS = ("pose", "steeranglefeedback")
@@ -138,11 +138,18 @@ class Conversion:
             FileError: They are damaged.
             SettingError: There is no sensor for the frames that are requested.
         """
-        scenes, calibrations = sensors.Scenes.read(self.tables), sensors.Calibrations.read(self.tables, parts)
+        scenes = sensors.Scenes.read(self.tables, parts)
+        calibrations = sensors.Calibrations.read(self.tables, scenes, parts)
         cameras = calibrations.cameras
         reference = sensors.reference_channel(self.frames, (*({LIDAR} & {*calibrations.channel}), *cameras))
         is_by_sample = self.frames == KEYFRAMES
-        data = sensors.SensorRecords.read(self.tables, scenes, calibrations, cameras if is_by_sample else ())
+        data = sensors.SensorRecords.read(
+            self.tables, scenes, calibrations, cameras if is_by_sample else (), parts
+        )
+        if not is_by_sample:
+            data.require_all(reference)
+        with parts.reading("sweeps"):
+            data.require_all(LIDAR)
         frames = sensors.make_frames(scenes, data, reference, only_keyframes=is_by_sample)
         columns = sensors.frame_columns(scenes, data, calibrations, frames, by_sample=is_by_sample)
         world_from_base = poses.joined(columns.world_from_ego, columns.ego_from_base)
@@ -272,8 +279,9 @@ class NuScenesProvider(DrivingProvider):
             max_sweeps=most_sweeps(settings),
             can_bus=_can_folder(folder, can_bus_root),
         )
-        key = {"format": "nuscenes 2", **attrs.asdict(conversion)}
-        index_folder = index_of_parts(conversion.make_index, conversion.sources(), key, settings)
+        key = {"format": "nuscenes 3", **attrs.asdict(conversion)}
+        requested = {**settings} if split not in SPLITS else {**settings, "scenes": scenes_of_split(str(split))}
+        index_folder = index_of_parts(conversion.make_index, conversion.sources(), key, requested)
         index = self._index = DrivingIndex.open(index_folder)  # once, though both constructors need it
         if split is not None:
             settings["scenes"] = chosen_by_split(split, [os.fsdecode(bytes(name)) for name in index.frames.scene])

@@ -6,6 +6,8 @@ A frame has the records of a keyframe, or those nearest to each record of a sens
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import attrs
@@ -36,24 +38,40 @@ class Scenes:
         samples: The table of the samples.
         scene: Number of the scene of each sample.
         previous: Row of the sample before each; -1 for none.
+        tokens: Tokens of the samples, where these are not all of the tables; else None.
     """
 
     records: list[Record]
     samples: Table
     scene: Rows
     previous: Rows
+    tokens: frozenset[str] | None = None
 
     @classmethod
-    def read(cls, folder: Path) -> Scenes:
+    def read(cls, folder: Path, parts: RequestedParts) -> Scenes:
         """Read scenes and samples.
 
         Raises:
             FileError: They are damaged, or the times of a scene go backwards.
+            SettingError: There is none of the requested scenes.
         """
-        samples = read_table(folder / "sample.json", "token", "timestamp", "scene_token", "prev", "next")
         path = folder / "scene.json"
         records = read_records(path, "token", "name", "first_sample_token", "log_token")
-        scenes = read_table(path, "token", "first_sample_token", "last_sample_token", "name", "nbr_samples")
+        is_wanted, tokens = None, None
+        if parts.scenes is not None:
+            records = [records[place] for place in parts.of_scenes([str(each["name"]) for each in records])]
+            kept = {record["token"] for record in records}
+            is_wanted = lambda record: record.get("token") in kept  # noqa: E731
+        samples = read_table(
+            folder / "sample.json",
+            *("token", "timestamp", "scene_token", "prev", "next"),
+            is_kept=None if is_wanted is None else lambda record: record.get("scene_token") in kept,
+        )
+        if is_wanted is not None:
+            tokens = frozenset(token.decode() for token in samples["token"].tolist())
+        scenes = read_table(
+            path, "token", "first_sample_token", "last_sample_token", "name", "nbr_samples", is_kept=is_wanted
+        )
         if not len(scenes) or not len(samples):
             raise FileError(f"There are no scenes in {str(path)!r}, or no samples in {str(samples.path)!r}.")
         samples.rows_of(scenes, "first_sample_token")
@@ -65,7 +83,11 @@ class Scenes:
         samples.refuse_times(previous, "sample")
         is_of_other_scene = (previous >= 0) & (scene != scene[previous])
         samples.refuse(is_of_other_scene, "must be of the scene of the sample before it")
-        return cls(records, samples, scene, previous)
+        return cls(records, samples, scene, previous, tokens)
+
+    def keeps(self, record: Record) -> bool:
+        """Whether a record of another table is of these samples."""
+        return self.tokens is None or record.get("sample_token") in self.tokens
 
     def __len__(self) -> int:
         """Get the number of scenes."""
@@ -91,24 +113,31 @@ class Calibrations:
     intrinsics: Float64
 
     @classmethod
-    def read(cls, folder: Path, parts: RequestedParts) -> Calibrations:
-        """Read the calibrated sensors, with their sensors.
+    def read(cls, folder: Path, scenes: Scenes, parts: RequestedParts) -> Calibrations:
+        """Read the calibrated sensors, with their sensors; those of some scenes where these are not all.
 
         Raises:
             FileError: A calibration cannot be used.
         """
         sensors = read_table(folder / "sensor.json", "token", "channel", "modality")
-        path = folder / "calibrated_sensor.json"
-        table = read_table(path, "token", "sensor_token", "translation", "rotation")
+        path, is_kept = folder / "calibrated_sensor.json", None
+        if scenes.tokens is not None:
+            records = read_table(
+                folder / "sample_data.json", "token", "calibrated_sensor_token", is_kept=scenes.keeps
+            )
+            used = {*records["calibrated_sensor_token"].tolist()}
+            is_kept = lambda record: str(record.get("token")).encode() in used  # noqa: E731
+        table = read_table(path, "token", "sensor_token", "translation", "rotation", is_kept=is_kept)
         sensor = sensors.rows_of(table, "sensor_token")
         channel = [name.decode() for name in sensors["channel"][sensor].tolist()]
         is_camera = sensors["modality"][sensor] == b"camera"
         intrinsics = np.broadcast_to(np.eye(3), (len(table), 3, 3)).copy()
-        for row, record in enumerate(read_records(path, "token", "camera_intrinsic")):
+        records_of = read_records(path, "token", "camera_intrinsic")
+        for row, record in enumerate(filter(is_kept, records_of) if is_kept else records_of):
             if is_camera[row]:
                 with parts.reading(f"cameras/{channel[row]}"):
                     intrinsics[row] = _intrinsics(record, channel[row], path)
-        return cls(table, channel, is_camera, checked_poses(table), intrinsics)
+        return cls(table, channel, is_camera, checked_poses(table, channel, parts), intrinsics)
 
     @property
     def cameras(self) -> tuple[str, ...]:
@@ -131,19 +160,36 @@ def _intrinsics(record: Record, channel: str, path: Path) -> Float64:
     )
 
 
-def checked_poses(table: Table) -> Float64:
+def checked_poses(
+    table: Table, channel: Sequence[str] | None = None, parts: RequestedParts | None = None
+) -> Float64:
     """Poses of the columns ``rotation`` and ``translation``, ``(n, 3, 4)``.
+
+    Args:
+        table: The table.
+        channel: Sensor of each row; poses of those that are not requested may be wrong, and mean nothing then.
+        parts: The requested parts.
 
     Raises:
         FileError: A quaternion of length 0, or numbers that are not finite.
     """
     length = np.linalg.norm(table["rotation"], axis=1)
-    table.refuse(
-        ~(np.isfinite(length) & (length > 1e-6)), "must have a quaternion that is not 0 as rotation", "rotation"
-    )
-    is_finite = np.asarray(np.isfinite(table["translation"]).all(axis=1))
-    table.refuse(~is_finite, "must have a finite translation", "translation")
-    return poses.pose_of_quaternion(table["rotation"], table["translation"])
+    is_null = np.asarray(~(np.isfinite(length) & (length > 1e-6)))
+    is_off = np.asarray(~np.isfinite(table["translation"]).all(axis=1))
+    names = np.array(channel or [LIDAR] * len(table), np.str_)
+    for name in np.unique(names[is_null | is_off]).tolist():
+        with reading_sensor(name, parts):
+            of_sensor = np.asarray(names == name)
+            table.refuse(is_null & of_sensor, "must have a quaternion that is not 0 as rotation", "rotation")
+            table.refuse(is_off & of_sensor, "must have a finite translation", "translation")
+    with np.errstate(invalid="ignore"):
+        return poses.pose_of_quaternion(table["rotation"], table["translation"])
+
+
+def reading_sensor(channel: str, parts: RequestedParts | None) -> AbstractContextManager[None]:
+    """As `RequestedParts.reading`, for a sensor: the lidar, which is the base, is always needed."""
+    is_needed = parts is None or channel == LIDAR
+    return nullcontext() if is_needed or parts is None else parts.reading(f"cameras/{channel}")
 
 
 @attrs.frozen(eq=False)
@@ -170,7 +216,12 @@ class SensorRecords:
 
     @classmethod
     def read(
-        cls, folder: Path, scenes: Scenes, calibrations: Calibrations, only_keyframes_of: tuple[str, ...]
+        cls,
+        folder: Path,
+        scenes: Scenes,
+        calibrations: Calibrations,
+        only_keyframes_of: tuple[str, ...],
+        parts: RequestedParts,
     ) -> SensorRecords:
         """Read the records of the tables in a folder; of some channels, only those that are keyframes.
 
@@ -185,7 +236,8 @@ class SensorRecords:
 
         def is_kept(record: Record) -> bool:
             token = str(record.get("calibrated_sensor_token"))  # what is no text is refused later
-            return token not in left_out and (bool(record.get("is_key_frame")) or token not in between)
+            is_used = token not in left_out and (bool(record.get("is_key_frame")) or token not in between)
+            return is_used and scenes.keeps(record)
 
         table = read_table(
             folder / "sample_data.json",
@@ -197,7 +249,8 @@ class SensorRecords:
         number_of = {name: number for number, name in enumerate(channels)}
         channel = np.array([number_of.get(name, -1) for name in calibrations.channel], np.int64)[calibration]
         sample = scenes.samples.rows_of(table, "sample_token")
-        world_from_ego = _ego_poses(folder, table)
+        names = [channels[number] for number in channel.tolist()]
+        world_from_ego = _ego_poses(folder, table, names, parts)
         table.refuse_times(table.found(table["prev"]), "record")  # the one before may not have been kept
         return cls(table, channels, channel, calibration, sample, scenes.scene[sample], world_from_ego)
 
@@ -205,15 +258,34 @@ class SensorRecords:
         """Rows of a sensor."""
         return np.flatnonzero(self.channel == self.channels.index(channel))
 
+    def require_all(self, channel: str) -> None:
+        """Refuse tables that lack records of a sensor, of which all are kept: those that others name (`prev`).
 
-def _ego_poses(folder: Path, table: Table) -> Float64:
+        Raises:
+            FileError: They do.
+        """
+        before = self.table["prev"]
+        is_wrong = (before != b"") & (self.table.found(before) < 0)
+        is_wrong &= self.channel == (self.channels.index(channel) if channel in self.channels else -1)
+        rule = f"must have the record of {channel} before it (`prev`) in the same table, which lacks that"
+        self.table.refuse(is_wrong, rule, "prev")
+
+
+def _ego_poses(folder: Path, table: Table, channel: Sequence[str], parts: RequestedParts) -> Float64:
     wanted = set(table["ego_pose_token"].tolist())
     ego = read_table(
         folder / "ego_pose.json",
         *("token", "translation", "rotation"),
         is_kept=lambda record: str(record.get("token")).encode() in wanted,
     )
-    return checked_poses(ego)[ego.rows_of(table, "ego_pose_token")]
+    rows, names = ego.found(table["ego_pose_token"]), np.array(channel, np.str_)
+    for name in np.unique(names[rows < 0]).tolist():
+        with reading_sensor(name, parts):
+            ego.rows_of(table.taken(np.asarray(names == name)), "ego_pose_token")
+    sensor_of = np.full(len(ego), LIDAR, names.dtype if len(names) else "U1")
+    sensor_of[rows] = names  # of poses that several sensors have, any
+    found: Float64 = checked_poses(ego, sensor_of.tolist(), parts)[rows]
+    return found
 
 
 KEYFRAMES = "keyframes"

@@ -117,6 +117,10 @@ class Table:
         """Get the number of rows."""
         return len(self.columns["token"])
 
+    def taken(self, is_taken: Bool) -> Table:
+        """Some of the rows."""
+        return Table(self.path, {name: column[is_taken] for name, column in self.columns.items()})
+
     @cached_property
     def _order(self) -> Rows:
         return np.argsort(self["token"], kind="stable")
@@ -178,17 +182,18 @@ class Table:
         """
         if is_wrong.any():
             row = int(np.flatnonzero(is_wrong)[0])
-            got = f", got {self[field][row].tolist()}" if field else ""
+            value = self[field][row].tolist() if field else None
+            got = f", got {_written(value) if isinstance(value, bytes) else value}" if field else ""
             where = f"The record {_written(self['token'][row])} of {str(self.path)!r}"
             raise FileError(f"{where} {what}{got}{_others(~is_wrong)}. {_AGAIN}")
 
-    def refuse_fewer(self, counts: Int64, field: str, what: str) -> None:
+    def refuse_fewer(self, counts: Int64, field: str, what: str, is_read: Bool | None = None) -> None:
         """Refuse records of which there is less than their ``field`` says; ``what`` and ``counts`` are there.
 
         Raises:
-            FileError: There is less of one of them.
+            FileError: There is less of one of them, of those that are read; None for all.
         """
-        lacking = np.flatnonzero(counts < self[field])
+        lacking = np.flatnonzero((counts < self[field]) & (True if is_read is None else is_read))
         if len(lacking):
             row, others = lacking[0], _others(counts >= self[field])
             where = f"The record {_written(self['token'][row])} of {str(self.path)!r}"

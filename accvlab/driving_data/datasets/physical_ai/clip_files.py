@@ -15,7 +15,13 @@ from accvlab.dali_pipeline_framework.extension import StoredFile
 from accvlab.dali_pipeline_framework.providers import Storage
 
 from ..driving.array_types import Array, Float64, Int64
-from ..driving.arrow_files import poses_of_columns, read_columns, refuse_repeated, sizes_of_columns
+from ..driving.arrow_files import (
+    NONE_IS_NAN,
+    poses_of_columns,
+    read_columns,
+    refuse_repeated,
+    sizes_of_columns,
+)
 from ..driving.ego_motion import SmoothTrajectory
 from ..driving.poses import require_ascending
 from .layout import ClipLayout
@@ -23,6 +29,8 @@ from .layout import ClipLayout
 _POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "x", "y", "z"), "number")
 _ALSO_CALLED = {"clip_id": ["__index_level_0__"], "sensor_name": ["camera_name", "__index_level_1__"]}
 _NONE = np.zeros(0, np.int64)
+_NOTHING: Mapping[str, object] = {}
+_EMPTY = {"clip_is_valid": False, "split": "", "end_timestamp": 0}  # of the list of clips: nothing is said
 
 
 @attrs.frozen(eq=False)
@@ -75,11 +83,13 @@ class ClipFiles:
             f"{others} or the chunk {self.chunk} (`chunks`). missing='drop' leaves out all clips that lack a file."
         )
 
-    def columns(self, field: str, kinds: Mapping[str, str], camera: str = "") -> dict[str, Array]:
+    def columns(
+        self, field: str, kinds: Mapping[str, str], camera: str = "", empty: Mapping[str, object] = _NOTHING
+    ) -> dict[str, Array]:
         """Columns of a table of the clip, or of its chunk; see `read_columns`."""
         file = self.file(field, camera)
         try:
-            return read_columns(file, kinds, also_called=_ALSO_CALLED)
+            return read_columns(file, kinds, also_called=_ALSO_CALLED, empty=empty)
         except FileError:
             self.require(file, camera)
             raise
@@ -171,6 +181,7 @@ def listed_clips(
         {"clip_id": "text", "chunk": "whole", **wanted.kinds},
         or_none=[*wanted.kinds],
         also_called=_ALSO_CALLED,
+        empty=_EMPTY,
     )
     names = columns["clip_id"].tolist()
     events = columns.get("event_t0s", [_NONE] * len(names))
@@ -192,26 +203,30 @@ class ClipCalibration:
 
     def __init__(self) -> None:
         """Begin without any; tables are read when they are needed."""
-        self._tables: dict[str, dict[tuple[str, ...], dict[str, float]]] = {}
+        self._tables: dict[str, dict[tuple[str, ...], list[dict[str, float]]]] = {}
 
     def _row(self, clip: ClipFiles, field: str, names: Sequence[str], *sensor: str) -> dict[str, float]:
         """What a table, with one row for each clip, or clip and sensor, says of one."""
         path, row = os.fspath(clip.file(field)), (clip.name, *sensor)
         if path not in self._tables:
             keys = ["clip_id", "sensor_name"][: len(row)]
-            columns = clip.columns(field, dict.fromkeys(keys, "text") | dict.fromkeys(names, "number"))
+            kinds = dict.fromkeys(keys, "text") | dict.fromkeys(names, "number")
+            columns = clip.columns(field, kinds, empty=dict.fromkeys(names, NONE_IS_NAN))
             values = zip(*(columns[name].tolist() for name in names), strict=True)
-            of = [*zip(*(columns[key].tolist() for key in keys), strict=True)]
-            refuse_repeated([" ".join(each) for each in of], path, "clip and sensor" if sensor else "clip")
-            self._tables[path] = {
-                key: dict(zip(names, each, strict=True)) for key, each in zip(of, values, strict=True)
-            }
+            self._tables[path] = {}
+            for key, each in zip(zip(*(columns[key].tolist() for key in keys), strict=True), values, strict=True):
+                self._tables[path].setdefault(key, []).append(dict(zip(names, each, strict=True)))
         table = self._tables[path]
         if row not in table:
             what = f"sensor {sensor[0]!r}" if sensor else "row"
             known = listed([" ".join(others) for of_clip, *others in table if of_clip == clip.name])
             raise FileError(f"{path!r} has no {what} of the clip {clip.name!r}. It has: {known}.")
-        return table[row]
+        found, what = table[row], "clip and sensor" if sensor else "clip"
+        refuse_repeated([" ".join(row)] * len(found), path, what)
+        unknown = [name for name, value in found[0].items() if np.isnan(value)]
+        if unknown:
+            raise FileError(f"{path!r} has no value as {listed(unknown)} of the {what} {' '.join(row)!r}.")
+        return found[0]
 
     def camera(self, clip: ClipFiles, camera: str, *, has_lens: bool) -> tuple[Float64, Float64, Float64 | None]:
         """Matrix of a camera around its axis, its place on the vehicle, and its lens, see `CameraColumns`."""

@@ -48,6 +48,8 @@ _TRAIN = "train"
 _logger = logging.getLogger(__name__)
 _MOST_READ = 8  # clips at once, of a URL
 _MOST_LABEL_DISTANCE_US = 50_000  # labels are about 0.1 s apart
+_WITHOUT_MOTION = "without_motion"  # in the origin of an index: share of the frames of clips that are left out
+_USUAL_SHARE = 0.1  # of frames before the first pose and after the last
 
 
 class PhysicalAiProvider(DrivingProvider):
@@ -130,7 +132,7 @@ class PhysicalAiProvider(DrivingProvider):
             split=split is not None,
         )
         drops = choice(missing, "missing", ("raise", "drop")) == "drop"
-        clips = _found_clips(storage, layout, chunks, wanted or (), columns, has_all=scenes is None, drops=drops)
+        clips = _found_clips(storage, layout, chunks, wanted or (), columns, scenes, drops=drops)
         clips = _of_split(clips, None if split is None else text(split, "split"), scenes, valid_only=valid_only)
         clips = _chosen(clips, scenes, moments)
         names = sorted({camera for clip in clips for camera in clip.cameras})
@@ -139,7 +141,7 @@ class PhysicalAiProvider(DrivingProvider):
             hint = f"{did_you_mean(reference, names)} There are: {listed(names)}."
             raise SettingError(f"`reference_camera` must be a camera of the clips, got {reference!r}.{hint}")
         if wanted is not None and {*wanted} <= {*names}:
-            names = [name for name in names if name in wanted or (moments is None and name == reference)]
+            names = [name for name in names if name in wanted]
         parts = IndexParts(
             cameras=names,
             reference=reference,
@@ -150,8 +152,12 @@ class PhysicalAiProvider(DrivingProvider):
             has_lenses=bool(settings.get("lenses")),
         )
         needed = parts.fields + ["obstacles"] * (settings.get("boxes") is True)
-        clips = _with_files(clips, needed, None if wanted is None and not drops else names, drops=drops)
-        key: dict[str, Any] = {"reader": "physical ai 3", "root": storage.root, "parts": attrs.asdict(parts)}
+        of_frames = [reference] if moments is None else []
+        found = _with_files(clips, needed, None if wanted is None and not drops else names, of_frames, drops=drops)
+        dropped, clips = {clip.name for clip in clips} - {clip.name for clip in found}, found
+        if scenes is not None and dropped:
+            settings["scenes"] = [name for name in scenes if name not in dropped]
+        key: dict[str, Any] = {"reader": "physical ai 4", "root": storage.root, "parts": attrs.asdict(parts)}
         key["layout"] = attrs.asdict(clips[0].layout)
         key["clips"] = [[clip.name, clip.chunk, clip.end, clip.events.tolist(), clip.cameras] for clip in clips]
         sources = parts.sources(clips)
@@ -163,10 +169,24 @@ class PhysicalAiProvider(DrivingProvider):
                 clip.require(file, camera)
             raise
         require_usable(
-            DrivingIndex.open(index), RequestedParts(settings).wants, scenes, has_own_times=moments is None
+            DrivingIndex.open(index),
+            RequestedParts(settings).wants,
+            settings.get("scenes"),
+            has_own_times=moments is None,
         )
         super().__init__(index, root, storage_options=storage_options, **settings)
+        self._warn_of_missing_motion()
         self._refuse_missing_files(repr(storage.root), also_images=False)
+
+    def _warn_of_missing_motion(self) -> None:
+        lacking = {name: share for name in self.scene_names if (share := self.origin[_WITHOUT_MOTION].get(name))}
+        if lacking:
+            name, share = next(iter(lacking.items()))
+            warn_user(
+                f"The poses of the vehicle (egomotion) cover a part of {len(lacking)} of {len(self.scene_names)} "
+                f"clips only: {share:.0%} of the frames of {name!r} are before or after them, and left out. Is "
+                f"the file complete?"
+            )
 
 
 def _found_clips(
@@ -175,8 +195,8 @@ def _found_clips(
     chunks: str | Sequence[int] | None,
     cameras: Sequence[str],
     columns: ListedColumns,
+    scenes: Sequence[str] | None,
     *,
-    has_all: bool,
     drops: bool,
 ) -> list[ClipFiles]:
     """Find the clips: those that have an unpacked video, or those of the list that are in the chunks.
@@ -195,18 +215,20 @@ def _found_clips(
                 f"{where}, and no {FEATURES!r}, which says where the published archives are: download it into "
                 f"that folder. Files that lie elsewhere are named by `layout`."
             )
-        return _published_clips(storage, numbers, cameras, columns)
+        return _published_clips(storage, numbers, cameras, columns, scenes)
     if not used.needs_chunks and numbers is None and not storage.exists(used.clips):
         return [ClipFiles(storage, used, name, cameras) for name, cameras in unpacked.items()]
     of_list = {clip.name: clip for clip in listed_clips(storage, used, (), columns)}
-    for name in unpacked:
+    for name in unpacked if scenes is None else [name for name in scenes if name in unpacked]:
         if name not in of_list:
             raise FileError(f"The clip {name!r} is not in {storage.path(used.clips)!r}.")
-    clips = [attrs.evolve(of_list[name], cameras=cameras) for name, cameras in unpacked.items()]
+    clips = [attrs.evolve(of_list[name], cameras=cameras) for name, cameras in unpacked.items() if name in of_list]
+    if not clips:
+        raise FileError(f"None of the clips that have videos is in {storage.path(used.clips)!r}.")
     clips = _of_chunks(clips, numbers)
     used_chunks = {clip.chunk for clip in clips}
     lacking = [name for name, clip in of_list.items() if name not in unpacked and clip.chunk in used_chunks]
-    if lacking and has_all:
+    if lacking and scenes is None:
         where = f"{storage.path(used.clips)!r} lists for the chunks {listed(sorted(used_chunks))}"
         what = f"have no video {used.video!r}, and are left out: {listed(lacking, 5)}"
         (_logger.warning if drops else warn_user)(f"{len(lacking)} clip(s) that {where} {what}.")
@@ -214,7 +236,11 @@ def _found_clips(
 
 
 def _published_clips(
-    storage: Storage, chunks: Sequence[int] | None, wanted: Sequence[str], columns: ListedColumns
+    storage: Storage,
+    chunks: Sequence[int] | None,
+    wanted: Sequence[str],
+    columns: ListedColumns,
+    scenes: Sequence[str] | None,
 ) -> list[ClipFiles]:
     layout, cameras = published_layout(storage)
     clips = listed_clips(storage, layout, cameras, columns)
@@ -227,8 +253,17 @@ def _published_clips(
         if not chunks:
             raise FileError(f"There are no archives {archive!r} in {storage.root!r}: download at least one chunk.")
     clips = _of_chunks(clips, chunks)
-    if not wanted:
-        there = [camera for camera in cameras if storage.exists(clips[0].source("video", camera).name)]
+    if not (wanted and storage.is_remote):
+        needed = [clip for clip in clips if scenes is None or clip.name in scenes] or clips
+        of_chunks = [*{clip.chunk: clip for clip in needed}.values()]
+        if storage.is_remote:
+            of_chunks = of_chunks[:1]  # each is a request
+        files = ListedFiles()
+        there = [
+            camera
+            for camera in cameras
+            if camera in wanted or any(files.has(clip.source("video", camera)) for clip in of_chunks)
+        ]
         cameras = there or cameras
     return [attrs.evolve(clip, cameras=cameras) for clip in clips]
 
@@ -295,15 +330,24 @@ def _of_split(
 
 
 def _with_files(
-    clips: Sequence[ClipFiles], fields: Sequence[str], cameras: Sequence[str] | None, *, drops: bool
+    clips: Sequence[ClipFiles],
+    fields: Sequence[str],
+    cameras: Sequence[str] | None,
+    of_frames: Sequence[str],
+    *,
+    drops: bool,
 ) -> list[ClipFiles]:
-    """The clips that have all files of some kinds, and of cameras (None: those of each); others are refused."""
+    """The clips that have all files of some kinds, and of cameras (None: those of each); others are refused.
+
+    Of the cameras of which only the times are needed, ``of_frames``, there may be no videos.
+    """
     files, kept = ListedFiles(), []
     lacking: list[FileError] = []
     for clip in clips:
         needed = [(field, "") for field in fields]
         of_clip = clip.cameras if cameras is None else cameras
         needed += [(field, camera) for camera in of_clip for field in ("times", "video")]
+        needed += [("times", camera) for camera in of_frames]
         error = next((found for each in needed if (found := _lacking(files, clip, *each, drops=drops))), None)
         if error is None:
             kept.append(clip)
@@ -378,13 +422,17 @@ class IndexParts:
         of_cameras = ["intrinsics", "extrinsics"] * bool(self.cameras)
         return ["ego_motion", *of_cameras, *["vehicle"] * self.has_vehicle_size]
 
+    def timed(self, clip: ClipFiles) -> list[str]:
+        """The cameras of a clip whose times are needed."""
+        wanted = [*self.cameras, *[self.reference] * (self.moments is None and self.reference not in self.cameras)]
+        return [camera for camera in wanted if camera in clip.cameras]
+
     def sources(self, clips: Sequence[ClipFiles]) -> dict[str, tuple[StoredFile, ClipFiles, str]]:
         """Files, and archives, that an index is made of, by name; with a clip and a camera that need it."""
         files: dict[str, tuple[StoredFile, ClipFiles, str]] = {}
         for clip in clips:
             of_clip = [(clip.source(field), clip, "") for field in self.fields]
-            cameras = [camera for camera in self.cameras if camera in clip.cameras]
-            of_clip += [(clip.source("times", camera), clip, camera) for camera in cameras]
+            of_clip += [(clip.source("times", camera), clip, camera) for camera in self.timed(clip)]
             files |= {each[0].name: each for each in of_clip if each[0].name not in files}
         of_boxes = [(clip.source("obstacles"), clip, "") for clip in clips if self.has_boxes]
         boxes = {each[0].name: each for each in of_boxes}
@@ -400,17 +448,18 @@ def make_index(clips: Sequence[ClipFiles], parts: IndexParts) -> DrivingIndex:
     """
     calibration, storage = ClipCalibration(), clips[0].storage
     with ThreadPoolExecutor(_MOST_READ if storage.is_remote else 1) as threads:
-        scenes = [*threads.map(lambda clip: _scene(clip, calibration, parts), clips)]
-    scenes = [scene for scene in scenes if len(scene.time)]
+        pairs = [*threads.map(lambda clip: _scene(clip, calibration, parts), clips)]
+    scenes = [scene for scene, _ in pairs if len(scene.time)]
     if not scenes:
         raise FileError(f"None of {len(clips)} clip(s) in {storage.root!r} has a sample at {parts.moments}.")
-    origin = {"format": "PhysicalAI-AV", "root": storage.root}
+    lacking = {scene.name: share for scene, share in pairs if share > _USUAL_SHARE}
+    origin = {"format": "PhysicalAI-AV", "root": storage.root, _WITHOUT_MOTION: lacking}
     return index_of_scenes(scenes, base="ego", camera_names=parts.cameras, origin=origin)
 
 
-def _scene(clip: ClipFiles, calibration: ClipCalibration, parts: IndexParts) -> Scene:
-    """What one clip has, with the names of the categories of boxes."""
-    cameras = [camera for camera in parts.cameras if camera in clip.cameras]
+def _scene(clip: ClipFiles, calibration: ClipCalibration, parts: IndexParts) -> tuple[Scene, float]:
+    """What one clip has, with the names of the categories of boxes; and the share of frames without a pose."""
+    cameras, without_pose = parts.timed(clip), 0.0
     if parts.moments is None and parts.reference not in cameras:
         what = f"The clip {clip.name!r} has no video of the reference camera {parts.reference!r}"
         raise FileError(f"{what}. It has: {listed(clip.cameras)}.")
@@ -420,6 +469,7 @@ def _scene(clip: ClipFiles, calibration: ClipCalibration, parts: IndexParts) -> 
         tokens = np.arange(0, len(times), parts.stride)
         tokens = tokens[(times[tokens] >= ego.times[0]) & (times[tokens] <= ego.times[-1])]
         frame_times = times[tokens]
+        without_pose = 1 - len(tokens) / len(times[:: parts.stride])
         if not len(tokens):
             frames, motion = os.fspath(clip.file("times", parts.reference)), os.fspath(clip.file("ego_motion"))
             raise FileError(f"No frame of {frames!r} is in the time of {motion!r}.")
@@ -432,7 +482,7 @@ def _scene(clip: ClipFiles, calibration: ClipCalibration, parts: IndexParts) -> 
     is_within = (frame_times >= ego.times[0]) & (frame_times <= ego.times[-1])  # others fail when they are loaded
     require_known(ego.times, frame_times[is_within], 1e6, f"The file {os.fspath(clip.file('ego_motion'))!r}")
     images = {}
-    for camera, of_camera in image_times.items():
+    for camera, of_camera in ((camera, image_times[camera]) for camera in cameras if camera in parts.cameras):
         matrix, mounted, lens = calibration.camera(clip, camera, has_lens=parts.has_lenses)
         if parts.moments is None:
             chosen = nearest(of_camera, frame_times, half_period(of_camera))
@@ -448,7 +498,7 @@ def _scene(clip: ClipFiles, calibration: ClipCalibration, parts: IndexParts) -> 
             frame_times=of_camera,
             **columns,
         )
-    return Scene(
+    scene = Scene(
         name=clip.name,
         token=[f"{clip.name}/{one}" for one in tokens],
         time=frame_times / 1e6,
@@ -458,6 +508,7 @@ def _scene(clip: ClipFiles, calibration: ClipCalibration, parts: IndexParts) -> 
         motion=ego,
         vehicle_size=calibration.vehicle_size(clip) if parts.has_vehicle_size else None,
     )
+    return scene, without_pose
 
 
 def _boxes(
