@@ -23,7 +23,7 @@ from ..engine.dali.graph_definition import (
     without_conditionals,
 )
 from ..engine.transport import Delivery, FieldPlace
-from ..sample_data import GroupFormat, SampleDataGroup
+from ..sample_data import GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.folded_formats import WHOLE_SAMPLE, FoldedFormat, Level
 from ..sample_data.graph_mode import Decoding, Joining
 from ..sample_data.names import format_paths
@@ -226,11 +226,11 @@ class Folding:
             self._parts[count] = BatchPart(predicate)
         return self._parts[count]
 
-    def folded(self, field: FieldNodes) -> DataNode:
-        """Get the node of all elements of a field."""
+    def folded(self, field: FieldNodes, leaves: Sequence[LeafFormat]) -> DataNode:
+        """Get the node of all elements of a field, which have these formats."""
         if field.folded is None:
             selections = self._selection(field.level)
-            *before, node = field.elements or ()
+            *before, node = _with_one_layout(field.elements or (), leaves)
             for element, selection in zip(reversed(before), reversed(selections), strict=True):
                 node = merge(element, node, selection)
                 self._know(node, None)
@@ -331,7 +331,10 @@ class Folding:
                 if field.folded is None:
                     elements = range(leaf.level.count)
                     self.merged[format_paths([leaf.level.path_of(leaf.path, each) for each in elements])] = None
-            data.set_data([self.folded(field) for field in sample.fields])
+            leaves = sample.format.full.flat_leaves
+            for leaf, field in zip(sample.format.leaves, sample.fields, strict=True):
+                self.folded(field, [leaves[member] for member in leaf.members])
+            data.set_data([field.folded for field in sample.fields])
             return data
         nodes: list[Any] = [None] * shown.num_leaves
         for leaf, field in zip(sample.format.leaves, sample.fields, strict=True):
@@ -472,3 +475,15 @@ def inputs_of(node: DataNode) -> list[DataNode]:
 
 def _key(nodes: Sequence[DataNode | None] | None) -> tuple[str, ...]:
     return tuple([repr(node) for node in nodes or ()])
+
+
+def _with_one_layout(elements: Sequence[DataNode], leaves: Sequence[LeafFormat]) -> Sequence[DataNode]:
+    """Give elements that may be images the layout that steps know, or none: DALI refuses to merge several ones.
+
+    Steps on some of the elements alone have set layouts there.
+    """
+    if len(elements) < 2 or any(leaf.ndim is not None and leaf.ndim < 3 for leaf in leaves):
+        return elements
+    known = {leaf.content.layout for leaf in leaves if leaf.content.layout}
+    layout = known.pop() if len(known) == 1 else ""
+    return [fn.reshape(element, layout=layout) for element in elements]

@@ -355,7 +355,7 @@ class Graph:
             if not any(changes):
                 fields.append(field)
             elif are_alike:
-                node = self._folding.folded(field)
+                node = self._folding.folded(field, [pixels[first].leaf for first, *_ in changes])
                 for indices in zip(*changes, strict=True):
                     node = self._changed(node, indices, leaf.level)
                 fields.append(FieldNodes(leaf.level, name, node, [node] if leaf.level.count == 1 else None))

@@ -265,12 +265,14 @@ def test_workers_that_are_killed_at_any_time(method: str, num_workers: int, afte
         shuffled(IndexProvider(4000)), py_start_method=method, py_num_workers=num_workers
     ) as iterator:
         epoch = iter(iterator)
-        next(epoch)
+        received = indices([next(epoch)])
         pid = pipelines.worker_pids()[-1]
         timer = threading.Timer(after_s, os.kill, (pid, signal.SIGKILL))
         timer.start()
-        with pytest.raises(WorkerDiedError):
-            list(epoch)
+        with contextlib.suppress(WorkerDiedError):  # where the other workers have not loaded all before that is seen
+            received += indices(epoch)
+            assert num_workers > 1
+            assert sorted(np.concatenate(received)) == [*range(4000)]
         timer.join()
 
 

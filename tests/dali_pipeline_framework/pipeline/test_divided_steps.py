@@ -243,6 +243,20 @@ def test_divided_steps_give_what_whole_steps_give(
             assert_same(on_arrays, divided, 2 * sum(tolerances) + 0.02)
 
 
+@pytest.mark.parametrize("run", ["pixels", "graph"])
+def test_images_without_a_layout_go_with_those_that_a_step_has_given_one(run: str) -> None:
+    sample = sample_of({"cameras": [{"image": gradient(24, 33)}, {"image": gradient(24, 33)}]})
+    stretch = _affine(set())
+    steps = [
+        DataGroupInPathAppliedStep(stretch, ("cameras", 0)),
+        ImageRange01Normalizer("image"),
+        each_camera(stretch),
+    ]
+    (folded,), (single,) = [run_step(steps, [sample], run=run, fold_arrays=folds, seed=0) for folds in (True, False)]
+    assert_same([folded], [single])
+    assert {*folded.layouts.values()} == {"HWC"}
+
+
 class Batches(IterableBase):
     """Samples of several cameras in batches, without anything that could supply draws."""
 

@@ -190,9 +190,8 @@ class ImageRange01Normalizer(PixelStep):
     """Divides every image with the given name, anywhere in the sample, by 255.
 
     Input: decoded images or clips of any shape and layout, on the CPU or the GPU: uint8 in [0, 255], or another
-        type of numbers, in the same range, which is not checked. Images that are known to be encoded are refused.
-        Output, in the same
-    field: float32 in [0, 1], the same shape and layout::
+    type of numbers in the same range, which is not checked. Images that are known to be encoded are refused.
+    Output, in the same field: float32 in [0, 1], the same shape and layout::
 
         output = float32(input) * float32(1 / 255)
 
