@@ -8,6 +8,7 @@ import contextlib
 import functools
 import logging
 import os
+import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns
@@ -74,6 +75,7 @@ _open: weakref.WeakSet[StructuredPipeline] = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     for pipeline in list(_open):
+        pipeline.leave_after(getattr(sys, "last_value", None))  # what has ended the main script, without a `with`
         pipeline.close()
 
 
@@ -454,6 +456,7 @@ class StructuredPipeline(Pipeline):
         vars(self).pop("build", None)
         if self._native_run is not None:
             self._native_run.close()
+        self.leave_after(self.failure)
         has_gpu = self.device_id is not None and self._pipe is not None
         self._shutdown()
         if has_gpu:  # else another loader, or the model, would find it used by nobody

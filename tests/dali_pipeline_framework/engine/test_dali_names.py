@@ -485,6 +485,7 @@ def test_each_text_is_probed_and_used() -> None:
         "DEVICE_FAILURES",
         "TORCH_DEVICE_FAILURES",
         "LOST_GPU",
+        "LOST_GPU_NUMBERS",
         "NO_VIDEO_LIBRARY_FOUND",
     }
     assert constants == TEXTS.keys()
