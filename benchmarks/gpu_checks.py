@@ -710,15 +710,15 @@ def tests(check: Check) -> None:
 
 # Seconds that each may take, in the order in which they run.
 CHECKS: dict[Callable[[Check], None], int] = {
-    environment: 20,
-    pixels: 65,
-    recipes: 85,
+    environment: 40,  # reads PyTorch for the first time
+    pixels: 60,
+    recipes: 80,
     consumers: 30,
     contexts: 40,
     ranks: 30,
     errors: 35,
     faults: 35,
-    tests: 115,
-    memory: 55,
+    tests: 110,
+    memory: 50,
     speed: 80,
 }

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, cast
 
+from ..engine.dali.texts import is_about_lost_gpu
 from ..engine.input_sources import FedSource
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import (
@@ -333,7 +334,7 @@ class LoaderPipeline:
 
     def _may_restart(self, error: FrameworkError) -> bool:
         most = self.failed.policy.restarts or 0
-        if self.pool.supervisor.num_restarts >= most:
+        if self.pool.supervisor.num_restarts >= most or is_about_lost_gpu(error):  # for this process
             return False
         self.pool.supervisor.count_restart(error, most)
         return True

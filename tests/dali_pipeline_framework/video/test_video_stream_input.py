@@ -26,7 +26,7 @@ from damaged_videos import zeroed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
-from nvidia.dali.pipeline import pipeline_def
+from nvidia.dali.pipeline import Pipeline, pipeline_def
 from support.child_processes import run_process
 from support.gpu_definitions import pretend_gpus
 from support.laws import each_value, examples
@@ -251,7 +251,7 @@ class TestFrames:
             ("an odd packet", None, VideoError),
         ],
     )
-    @pytest.mark.parametrize("fails_in", ["definition", "run"])
+    @pytest.mark.parametrize("fails_in", ["build", "run"])
     def test_a_gpu_that_fails_is_not_blamed_on_the_video(
         self,
         fails_in: str,
@@ -262,27 +262,22 @@ class TestFrames:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        path, num_good = video_of(12), 0
+        path, num_good, num_runs = video_of(12), 0, 0
 
-        class Failing:
-            num_runs = 0
-
-            def feed_input(self, name: str, data: Any) -> None:
-                pass
-
-            def run(self) -> Any:
-                self.num_runs += 1
-                if self.num_runs > num_good:
-                    raise RuntimeError(text)
-                return "frames", SimpleNamespace(as_tensor=lambda: np.array([5]))
-
-        def define(decoder: SequenceDecoder, index: Any) -> Failing:
-            if fails_in == "definition" and not num_good:
+        def build(pipeline: Pipeline) -> None:
+            if fails_in == "build" and not num_good:
                 raise RuntimeError(text)
-            return Failing()
+
+        def run(pipeline: Pipeline) -> Any:
+            nonlocal num_runs
+            num_runs += 1
+            if num_runs > num_good:
+                raise RuntimeError(text)
+            return "frames", SimpleNamespace(as_tensor=lambda: np.array([5]))
 
         pretend_gpus(monkeypatch)
-        monkeypatch.setattr(SequenceDecoder, "_operator_pipeline", define)
+        for name, function in (("build", build), ("run", run), ("feed_input", lambda *arguments: None)):
+            monkeypatch.setattr(Pipeline, name, function)
         decoder = SequenceDecoder(SequenceSettings("pad", types.RGB, 5, 0, 1), 3, 0)
         video = FedVideo(0, str(path), "'a'", make_index(path))
         if at_first is None:  # the CPU decodes it
@@ -294,7 +289,7 @@ class TestFrames:
         else:
             with pytest.raises(at_first, match=r"^Decoding the video 'a' failed because of the GPU"):
                 next(decoder.batches(video))
-        num_good = 1
+        num_good, num_runs = 1, 0
         batches = decoder.batches(video)
         assert next(batches).frames == "frames"
         with pytest.raises(later, match=r"Decoding the video 'a' failed|after 5 of its 12 frames: an odd packet"):
