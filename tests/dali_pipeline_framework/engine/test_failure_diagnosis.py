@@ -261,6 +261,16 @@ def test_what_helps_where_memory_ran_out(operator: str) -> None:
     assert advice.endswith(" After another error of CUDA: start a new process.")
 
 
+@pytest.mark.parametrize("name", ["SYMBOL_NOT_FOUND (302)", "INIT_FAILED (303)"])
+def test_a_missing_library_for_videos_is_named_with_what_to_set(name: str) -> None:
+    error = device_error(
+        "Batch 1 of epoch 0", RuntimeError(f"CUDA driver API error CUDA_ERROR_SHARED_OBJECT_{name}")
+    )
+    first, advice = str(error).splitlines()
+    assert first.startswith("Batch 1 of epoch 0 failed, since no video can be decoded on the GPU: CUDA driver API")
+    assert advice.endswith(" in a container set NVIDIA_DRIVER_CAPABILITIES=compute,utility,video.")
+
+
 # --- all samples ------------------------------------------------------------------------------------------
 
 
