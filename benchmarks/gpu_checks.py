@@ -268,12 +268,14 @@ def ranks(check: Check) -> None:
             began, outputs = time.perf_counter(), []
             common = {"WORLD_SIZE": "2", "LOCAL_RANK": str(check.device_id or 0), "LOCAL_WORLD_SIZE": "2"}
             running = [
-                subprocess.Popen(
-                    [sys.executable, script],
-                    env={**os.environ, **common, "RANK": str(rank)},
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
+                resources.enter_context(
+                    subprocess.Popen(
+                        [sys.executable, script],
+                        env={**os.environ, **common, "RANK": str(rank)},
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        text=True,
+                    )
                 )
                 for rank in range(2)
             ]

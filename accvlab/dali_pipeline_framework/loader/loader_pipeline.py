@@ -324,7 +324,7 @@ class LoaderPipeline:
         if isinstance(error, GraphError) and culprits and self.pool.refuse(position, culprits):
             return True
         if isinstance(error, DeviceError):  # whatever the batch: the next call tries it again
-            return self._may_restart(error)
+            return not is_about_lost_gpu(error) and self._may_restart(error)  # lost to this process
         if isinstance(error, GraphError) and not culprits and self._failed_in_graph != position:
             self._failed_in_graph = position
             if self._may_restart(error):
@@ -334,7 +334,7 @@ class LoaderPipeline:
 
     def _may_restart(self, error: FrameworkError) -> bool:
         most = self.failed.policy.restarts or 0
-        if self.pool.supervisor.num_restarts >= most or is_about_lost_gpu(error):  # for this process
+        if self.pool.supervisor.num_restarts >= most:
             return False
         self.pool.supervisor.count_restart(error, most)
         return True

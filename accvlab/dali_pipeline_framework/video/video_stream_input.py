@@ -183,7 +183,7 @@ class SequenceDecoder:
         encoded = (
             np.fromfile(video.source, np.uint8) if is_file else np.frombuffer(cast(bytes, video.source), np.uint8)
         )
-        num_frames = 0
+        num_frames, pipeline = 0, None
         try:
             pipeline = self._operator_pipeline(video.index)
             cast(Any, pipeline).feed_input("video", encoded[None])
@@ -193,6 +193,8 @@ class SequenceDecoder:
                 yield SequenceBatch(video, num_frames, frames, lengths)
                 num_frames += sum(lengths)
         except RuntimeError as error:
+            if pipeline is not None and is_about_lost_gpu(error):
+                leave_pipeline(pipeline)
             if is_about_device(error):
                 raise device_error(f"Decoding the video {video.label}", error) from error
             raise VideoError(

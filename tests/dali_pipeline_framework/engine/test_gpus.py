@@ -349,7 +349,11 @@ def test_after_an_error_of_cuda_the_pipeline_is_not_destroyed(
 def test_a_pipeline_that_has_lost_the_gpu_itself_is_not_destroyed(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever closes it, also to make another one where a restart is tried."""
+    """Whoever closes it; nor another one on that GPU."""
+
+    def defined() -> Any:
+        return PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(py_num_workers=0)
+
     destroyed: list[Any] = []  # also of other tests, which are collected meanwhile
     monkeypatch.setattr(Pipeline, "_shutdown", lambda self: destroyed.append((self, self._pipe)))
     monkeypatch.setattr(nvidia.dali.backend, "ReleaseUnusedMemory", lambda: None)
@@ -359,10 +363,18 @@ def test_a_pipeline_that_has_lost_the_gpu_itself_is_not_destroyed(
     pipeline.failure = DeviceError(f"Batch 0 of epoch 0 failed because of the GPU, and not of samples: {text}")
     with pytest.raises(DeviceError, match="Batch 0"):
         next(batches)
-    loader.close()
-    assert [pipe for each, pipe in destroyed if each is pipeline] == [None if "Assert" in text else backend]
-    pipeline._pipe = None
-    whole.Shutdown()
+    other, of_cpu = (DALIStructuredOutputIterator(None, defined()) for _ in range(2))
+    beside, on_cpu = other.internal_iterator, of_cpu.internal_iterator
+    kept, beside._pipe, beside._device_id = beside._pipe, backend, 0
+    for each in (loader, other, of_cpu):
+        each.close()
+    shut_down = [pipe for each in (pipeline, beside) for of, pipe in destroyed if of is each]
+    assert shut_down == [None if "Assert" in text else backend] * 2
+    assert [pipe is None for of, pipe in destroyed if of is on_cpu] == [False]
+    for each in (pipeline, beside):
+        each._pipe = None
+    for each in (whole, kept, on_cpu._pipe):
+        each.Shutdown()
 
 
 _WITHOUT_WITH = """
