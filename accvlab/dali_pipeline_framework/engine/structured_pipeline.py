@@ -465,7 +465,7 @@ class StructuredPipeline(Pipeline):
             self._py_pool.close()
 
     def leave_after(self, error: BaseException | None) -> None:
-        """Where an error has lost the GPU, leave all pipelines as they are: to destroy one would end the process."""
+        """Where an error has lost the GPU, leave all pipelines as they are: to destroy one ends the process."""
         if self.device_id is not None and self._pipe is not None and is_about_lost_gpu(error):
             # Else the process might end before Python shows it.
             _logger.error("A call of CUDA has failed; nothing more can be done on this GPU.", exc_info=error)
