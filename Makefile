@@ -56,7 +56,7 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 
 mutants: $(VENV)/test.stamp
-	$(BIN)/python tests/mutants.py $(MUTANTS)
+	$(HIDDEN) $(BIN)/python tests/mutants.py $(MUTANTS)
 
 types: $(VENV)/test.stamp
 	MYPY_NUM_WORKERS=2 $(BIN)/mypy
@@ -81,10 +81,10 @@ wheel-test: $(VENV)/test.stamp
 	mkdir build/wheel/elsewhere
 	cp -r tests docs examples benchmarks README.md CHANGELOG.md CONTRIBUTING.md Makefile LICENSE pyproject.toml \
 		build/wheel/elsewhere/
-	cd build/wheel/elsewhere && ../venv/bin/python $(PYTEST)
+	cd build/wheel/elsewhere && $(HIDDEN) ../venv/bin/python $(PYTEST)
 
 test-matrix: $(VENV)/bin/python
-	$(BIN)/python tests/matrix.py $(MATRIX)
+	$(HIDDEN) $(BIN)/python tests/matrix.py $(MATRIX)
 
 # Says early when a new release of DALI changes a private name that the package uses.
 canary:
@@ -92,7 +92,7 @@ canary:
 	$(PYTHON) -m venv build/canary
 	build/canary/bin/python $(INSTALL) -e ".[test]"
 	build/canary/bin/python -m pip install -q --upgrade nvidia-dali-cuda120
-	CANARY=1 build/canary/bin/python $(PYTEST) --wide
+	$(HIDDEN) CANARY=1 build/canary/bin/python $(PYTEST) --wide
 
 lock: $(VENV)/bin/python
 	$(BIN)/python -m pip install -q uv
@@ -100,7 +100,7 @@ lock: $(VENV)/bin/python
 		--output-file $(CONSTRAINTS) pyproject.toml
 
 test-readers: build/readers/stamp
-	$(READERS)/bin/python -m pytest tests/driving_data/datasets/test_arrow_logs.py tests/driving_data/datasets/test_argoverse.py
+	$(HIDDEN) $(READERS)/bin/python -m pytest tests/driving_data/datasets/test_arrow_logs.py tests/driving_data/datasets/test_argoverse.py
 
 build/readers/stamp: pyproject.toml
 	$(PYTHON) -m venv $(READERS)

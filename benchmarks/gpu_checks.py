@@ -268,12 +268,14 @@ def ranks(check: Check) -> None:
             began, outputs = time.perf_counter(), []
             common = {"WORLD_SIZE": "2", "LOCAL_RANK": str(check.device_id or 0), "LOCAL_WORLD_SIZE": "2"}
             running = [
-                subprocess.Popen(
-                    [sys.executable, script],
-                    env={**os.environ, **common, "RANK": str(rank)},
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
+                resources.enter_context(
+                    subprocess.Popen(
+                        [sys.executable, script],
+                        env={**os.environ, **common, "RANK": str(rank)},
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        text=True,
+                    )
                 )
                 for rank in range(2)
             ]
@@ -710,15 +712,15 @@ def tests(check: Check) -> None:
 
 # Seconds that each may take, in the order in which they run.
 CHECKS: dict[Callable[[Check], None], int] = {
-    environment: 20,
-    pixels: 65,
-    recipes: 85,
+    environment: 40,  # reads PyTorch for the first time
+    pixels: 60,
+    recipes: 80,
     consumers: 30,
     contexts: 40,
     ranks: 30,
     errors: 35,
     faults: 35,
-    tests: 115,
-    memory: 55,
+    tests: 110,
+    memory: 50,
     speed: 80,
 }

@@ -51,6 +51,14 @@ def test_workflows_only_call_targets_of_make() -> None:
         assert {command.removeprefix("make ") for command in commands} <= targets
 
 
+def test_make_runs_all_tests_without_a_gpu() -> None:
+    """Once CUDA is initialised, DALI forks no workers."""
+    recipes = re.findall(r"^\t(.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    running = [line for line in recipes if re.search(r"PYTEST|-m pytest|tests/\w+\.py", line)]
+    assert len(running) == 8
+    assert [line for line in running if "$(HIDDEN)" not in line] == []
+
+
 def test_only_the_wheel_for_cuda_12_is_brought() -> None:
     """Of two wheels, each overwrites files of the other; and the package without extras can be imported."""
     tomllib = pytest.importorskip("tomllib", reason="is in Python since 3.11")

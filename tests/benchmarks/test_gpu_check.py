@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
+import signal
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gpu_check
 import gpu_checks
 import numpy as np
 import pytest
+import torch
 from gpu_checks import CASES, CHECKS, Check, judged_difference
 from support.stand_in_driver import make_stand_in_driver, needs_compiler
 
 IN_PROCESS = [check for check in CHECKS if check.__name__ not in ("environment", "tests")]
 QUICK = ("pixels", "memory")
+
+
+@pytest.fixture(autouse=True)
+def more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits are for a machine that does nothing else."""
+    longer = {name: (check, 5 * seconds) for name, (check, seconds) in gpu_check.CHECKS.items()}
+    monkeypatch.setattr(gpu_check, "CHECKS", longer)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +93,60 @@ def test_pixels_that_are_not_on_the_device_are_a_problem(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_a_check_that_is_interrupted_is_ended(
+    interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+
+    class Interrupted(subprocess.Popen[str]):
+        def wait(self, timeout: float | None = None) -> int:
+            if timeout is None:
+                return super().wait()
+            started.append(self)
+            raise interrupt
+
+    monkeypatch.setattr(gpu_check.subprocess, "Popen", Interrupted)
+    with pytest.raises(interrupt):
+        gpu_check.result_of("environment", 9.0, ["--device", "none", "--quick"])
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
+
+
+@pytest.mark.parametrize(
+    ("of_gpu", "others", "expected"),
+    [
+        (100, [], "the GPU shares the memory of the system"),
+        (40, ["7"], "other programs use the GPU: 7"),
+        (40, [], ""),
+    ],
+)
+def test_the_memory_of_the_system_or_of_other_programs_is_not_taken(
+    of_gpu: int, others: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_checks.psutil, "virtual_memory", lambda: SimpleNamespace(total=110))
+    properties = SimpleNamespace(total_memory=of_gpu)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(gpu_checks, "asked_of_nvidia_smi", lambda what, fields: [str(os.getpid()), *others])
+    assert gpu_checks.why_not_filled(Check(tmp_path / "found.json", 0, quick=True)) == expected
+
+
+def test_what_is_compared_waits_for_each_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    stream = SimpleNamespace(synchronize=lambda: calls.append("synchronize"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    get = gpu_checks.synchronized(lambda: len(calls), Check(tmp_path / "found.json", 0, quick=True))
+    assert [get(), get(), *calls] == [0, 1, "synchronize", "synchronize"]
+
+
+@pytest.mark.wide
+def test_workers_that_open_the_gpu_are_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_checks, "has_gpu_open", lambda pid: True)
+    check = Check(tmp_path / "found.json", None, quick=True)
+    gpu_checks.contexts(check)
+    assert check.problems
+    assert all(problem.endswith("workers have opened the GPU") for problem in check.problems)
+
+
 @pytest.mark.wide
 def test_a_check_that_takes_too_long_is_ended_and_those_behind_it_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -116,12 +182,11 @@ def test_ranks_with_the_same_samples_are_a_problem(tmp_path: Path, monkeypatch: 
 # --- with a driver that only says that there is a GPU ---------------------------------------------------------
 
 
-@pytest.mark.wide
 @needs_compiler
 @pytest.mark.parametrize(
     ("driver_cuda", "why"),
     [
-        (13000, "PyTorch .* is built without CUDA: install one with it"),
+        pytest.param(13000, "PyTorch .* is built without CUDA: install one with it", marks=pytest.mark.wide),
         (11080, "nvidia-dali-cuda120 needs a driver for CUDA 12, and this one is for 11.8: update it"),
     ],
 )

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import logging
 import os
+import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns
@@ -27,7 +28,7 @@ from ..user_warnings import warn_user
 from ..workers.process_setup import comes_from_signal_handler
 from ..workers.reports import ReportedFailure, WorkerReport
 from ..workers.starting import refuse_where_none_can_be_started
-from .dali.left_pipelines import leave_pipeline
+from .dali.left_pipelines import leave_pipeline, leave_pipelines_with_gpu
 from .dali.texts import is_about_lost_gpu
 from .dali.worker_queues import unblockable_queues
 from .failure_diagnosis import Culprit, FailureDiagnosis
@@ -74,6 +75,7 @@ _open: weakref.WeakSet[StructuredPipeline] = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     for pipeline in list(_open):
+        pipeline.leave_after(getattr(sys, "last_value", None))  # what has ended the main script, without a `with`
         pipeline.close()
 
 
@@ -454,6 +456,7 @@ class StructuredPipeline(Pipeline):
         vars(self).pop("build", None)
         if self._native_run is not None:
             self._native_run.close()
+        self.leave_after(self.failure)
         has_gpu = self.device_id is not None and self._pipe is not None
         self._shutdown()
         if has_gpu:  # else another loader, or the model, would find it used by nobody
@@ -462,11 +465,11 @@ class StructuredPipeline(Pipeline):
             self._py_pool.close()
 
     def leave_after(self, error: BaseException | None) -> None:
-        """Where an error has lost the GPU, leave DALI's pipeline as it is: to destroy it would end the process."""
+        """Where an error has lost the GPU, leave all pipelines as they are: to destroy one ends the process."""
         if self.device_id is not None and self._pipe is not None and is_about_lost_gpu(error):
             # Else the process might end before Python shows it.
             _logger.error("A call of CUDA has failed; nothing more can be done on this GPU.", exc_info=error)
-            leave_pipeline(self)
+            leave_pipelines_with_gpu()
 
     def _leave(self) -> None:
         """In a forked child, leave workers and threads to the parent."""

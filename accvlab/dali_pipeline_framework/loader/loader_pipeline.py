@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, cast
 
+from ..engine.dali.texts import is_about_lost_gpu
 from ..engine.input_sources import FedSource
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import (
@@ -323,7 +324,7 @@ class LoaderPipeline:
         if isinstance(error, GraphError) and culprits and self.pool.refuse(position, culprits):
             return True
         if isinstance(error, DeviceError):  # whatever the batch: the next call tries it again
-            return self._may_restart(error)
+            return not is_about_lost_gpu(error) and self._may_restart(error)  # lost to this process
         if isinstance(error, GraphError) and not culprits and self._failed_in_graph != position:
             self._failed_in_graph = position
             if self._may_restart(error):

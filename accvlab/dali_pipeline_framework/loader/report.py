@@ -170,7 +170,8 @@ class LoaderReport:
         if not bottleneck:
             return "No batch has been delivered yet, apart from the first one of a loop."
         if bottleneck == "loop":
-            return f"The training loop is the bottleneck: it {waits}, and data loading is hidden."
+            counts = "" if self.device_id is None else " The GPU's work on batches counts as the loop's."
+            return f"The training loop is the bottleneck: it {waits}, and data loading is hidden.{counts}"
         about = {"loading": _about_loading, "graph": _about_graph}.get(bottleneck)
         what, *cures = about(self) if about else (f"{bottleneck} takes long", _CURES[bottleneck])
         return f"The loop {waits}: {what}. What may help: {', or '.join(filter(None, cures))}."

@@ -137,6 +137,7 @@ class DALIStructuredOutputIterator:
         if self._structured is not None:  # last: a failure above leaves the pipeline as it was
             self._structured.attach_iterator()
             self._release = weakref.finalize(self, self._structured.detach_iterator)
+            self._release.atexit = False  # pipelines are closed then, see `StructuredPipeline`
 
     def _checked_blueprint(self, given: SampleDataGroup | None) -> SampleDataGroup:
         if given is not None:

@@ -23,8 +23,16 @@ from nvidia.dali.pipeline import Pipeline
 from .. import errors
 from ..checks import flag, one_of, valid, whole_number
 from ..engine.dali.left_pipelines import leave_pipeline
-from ..engine.dali.texts import dali_cause
-from ..errors import FieldValueError, FileError, SettingError, VideoError, error_that_is_also, reason_of
+from ..engine.dali.texts import dali_cause, device_error, is_about_device, is_about_lost_gpu
+from ..errors import (
+    DeviceError,
+    FieldValueError,
+    FileError,
+    SettingError,
+    VideoError,
+    error_that_is_also,
+    reason_of,
+)
 from ..forks import left_to_parent
 from ..operators.encoded_videos import rgb_of_bt601, why_not_in_graph
 from ..providers.files.storage import open_regular_file
@@ -142,20 +150,23 @@ class SequenceDecoder:
         Raises:
             FileError: The file cannot be read.
             VideoError: It was changed, or a frame cannot be decoded.
+            DeviceError: The GPU has failed.
         """
         if self.device_id is not None:
-            why = self._why_not_on_gpu(video.index)
+            why, log = self._why_not_on_gpu(video.index), _logger.info
             if not why:
                 batches = self.by_dali(video)
                 try:
                     first = next(batches)
-                except VideoError as error:
-                    why = str(error)
+                except (VideoError, DeviceError) as error:  # e.g. a part of a GPU that has no decoder for videos
+                    if is_about_lost_gpu(error):
+                        raise
+                    why, log = str(error), _logger.warning
                 else:
                     yield first
                     yield from batches
                     return
-            _logger.info("The video %s is decoded on the CPU: %s", video.label, why)
+            log("The video %s is decoded on the CPU: %s", video.label, why)
         yield from self._by_pyav(video)
 
     def _why_not_on_gpu(self, index: VideoIndex) -> str:
@@ -172,20 +183,24 @@ class SequenceDecoder:
         encoded = (
             np.fromfile(video.source, np.uint8) if is_file else np.frombuffer(cast(bytes, video.source), np.uint8)
         )
-        pipeline = self._operator_pipeline(video.index)
-        num_frames = 0
-        cast(Any, pipeline).feed_input("video", encoded[None])
-        while num_frames < video.index.num_frames:
-            try:
+        num_frames, pipeline = 0, None
+        try:
+            pipeline = self._operator_pipeline(video.index)
+            cast(Any, pipeline).feed_input("video", encoded[None])
+            while num_frames < video.index.num_frames:
                 frames, per_sequence = pipeline.run()
-            except RuntimeError as error:
-                raise VideoError(
-                    f"DALI cannot decode the video {video.label} after {num_frames} of its "
-                    f"{video.index.num_frames} frames: {dali_cause(error).rstrip('.')}. Is it complete?"
-                ) from error
-            lengths = [int(length) for length in np.asarray(per_sequence.as_tensor())]
-            yield SequenceBatch(video, num_frames, frames, lengths)
-            num_frames += sum(lengths)
+                lengths = [int(length) for length in np.asarray(per_sequence.as_tensor())]
+                yield SequenceBatch(video, num_frames, frames, lengths)
+                num_frames += sum(lengths)
+        except RuntimeError as error:
+            if pipeline is not None and is_about_lost_gpu(error):
+                leave_pipeline(pipeline)
+            if is_about_device(error):
+                raise device_error(f"Decoding the video {video.label}", error) from error
+            raise VideoError(
+                f"DALI cannot decode the video {video.label} after {num_frames} of its "
+                f"{video.index.num_frames} frames: {dali_cause(error).rstrip('.')}. Is it complete?"
+            ) from error
 
     def _operator_pipeline(self, index: VideoIndex) -> Pipeline:
         length, colors = self.settings.sequence_length, self.settings.colors

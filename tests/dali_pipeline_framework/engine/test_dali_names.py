@@ -122,6 +122,7 @@ NAMES: dict[str, Callable[[Any], bool]] = {
     "pipeline._skip_api_check": lambda value: value is False,
     "pipeline._py_pool.close": callable,
     "pipeline._pipe": lambda value: isinstance(value, backend.Pipeline),
+    "pipeline._pipes": lambda value: any(isinstance(each(), Pipeline) for each in value),
     "pipeline._py_pool.pool._observer": lambda value: callable(value.close),
     "pipeline._py_pool.pool._processes": lambda value: (
         [type(each).__name__ for each in value] == ["ForkServerProcess"]
@@ -485,6 +486,7 @@ def test_each_text_is_probed_and_used() -> None:
         "DEVICE_FAILURES",
         "TORCH_DEVICE_FAILURES",
         "LOST_GPU",
+        "LOST_GPU_NUMBERS",
         "NO_VIDEO_LIBRARY_FOUND",
     }
     assert constants == TEXTS.keys()

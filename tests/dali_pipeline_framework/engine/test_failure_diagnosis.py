@@ -221,11 +221,16 @@ def test_a_gpu_that_fails_only_in_the_diagnosis_blames_nobody(made: list[int]) -
     assert made == [2]
 
 
-@pytest.mark.parametrize("restarts", [0, 1])
-def test_a_restart_may_help_a_gpu(restarts: int, caplog: pytest.LogCaptureFixture) -> None:
-    with failing(FailingStep(OUT_OF_MEMORY), faults=FaultPolicy(restarts=restarts)) as loader:
-        assert_refused(lambda: next(iter(loader)), "out of memory", DeviceError)
-    assert sum("Restart 1 of at most 1" in message for message in caplog.messages) == restarts
+@pytest.mark.parametrize(
+    ("restarts", "text", "expected"),
+    [(0, OUT_OF_MEMORY, 0), (1, OUT_OF_MEMORY, 1), (1, "CUDA runtime API error cudaErrorAssert (710)", 0)],
+)
+def test_a_restart_may_help_a_gpu_that_is_not_lost(
+    restarts: int, text: str, expected: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with failing(FailingStep(text), faults=FaultPolicy(restarts=restarts)) as loader:
+        assert_refused(lambda: next(iter(loader)), text.splitlines()[-1], DeviceError)
+    assert sum("Restart 1 of at most 1" in message for message in caplog.messages) == expected
 
 
 @pytest.mark.skipif(num_usable_gpus() > 0, reason="is about a machine without a GPU")
@@ -254,6 +259,16 @@ def test_what_helps_where_memory_ran_out(operator: str) -> None:
     of_videos = "VideoDecoder(device='cpu'): a GPU holds 8 frames of each clip while it decodes a batch."
     assert (of_videos in advice) == (operator == "decoders.video")
     assert advice.endswith(" After another error of CUDA: start a new process.")
+
+
+@pytest.mark.parametrize("name", ["SYMBOL_NOT_FOUND (302)", "INIT_FAILED (303)"])
+def test_a_missing_library_for_videos_is_named_with_what_to_set(name: str) -> None:
+    error = device_error(
+        "Batch 1 of epoch 0", RuntimeError(f"CUDA driver API error CUDA_ERROR_SHARED_OBJECT_{name}")
+    )
+    first, advice = str(error).splitlines()
+    assert first.startswith("Batch 1 of epoch 0 failed, since no video can be decoded on the GPU: CUDA driver API")
+    assert advice.endswith(" in a container set NVIDIA_DRIVER_CAPABILITIES=compute,utility,video.")
 
 
 # --- all samples ------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import ctypes
 import logging
 import os
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -130,6 +131,21 @@ def test_what_else_is_printed_does_not_matter(
     assert gpus.gpu_facts.__wrapped__() == expected
     warned = ["The GPUs could not be listed, so none is used: Segmentation fault"]
     assert [record.getMessage() for record in caplog.records] == (warned if not printed else [])
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied", ""), subprocess.TimeoutExpired(["python"], 120)]
+)
+def test_where_no_other_process_of_python_runs_no_gpu_is_used(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(*arguments: Any, timeout: float, **settings: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
+    monkeypatch.setattr(subprocess, "run", run)
+    assert gpus.gpu_facts.__wrapped__() == GpuFacts()
+    assert caplog.messages == [f"The GPUs could not be listed, so none is used: {error}"]
 
 
 @needs_compiler
@@ -284,6 +300,11 @@ LOST = "CUDA error: device-side assert triggered\nCUDA kernel errors might be as
     [
         (RuntimeError(LOST), True),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), True),
+        (RuntimeError("CUDA driver API error CUDA_ERROR_ILLEGAL_ADDRESS (700):\nan illegal memory access"), True),
+        (RuntimeError("CUDA runtime API error cudaErrorMisalignedAddress (716)"), True),
+        (RuntimeError("CUDA Runtime failure: '#719' at ..."), True),
+        (RuntimeError("CUDA driver API error CUDA_ERROR_NOT_SUPPORTED (801)"), False),
+        (RuntimeError("CUDA runtime API error cudaErrorMemoryAllocation (2):\nout of memory"), False),
         (RuntimeError("CUDA error: out of memory"), False),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), False),
         (RuntimeError("something else"), False),
@@ -322,6 +343,65 @@ def test_after_an_error_of_cuda_the_pipeline_is_not_destroyed(
     assert [record.exc_info[1] for record in logged if record.exc_info] == [error] * is_left
     pipeline._pipe = None
     whole.Shutdown()
+
+
+@pytest.mark.parametrize("text", ["CUDA runtime API error cudaErrorAssert (710)", "out of memory on device 0."])
+def test_a_pipeline_that_has_lost_the_gpu_itself_is_not_destroyed(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever closes it; nor another one on that GPU."""
+
+    def defined() -> Any:
+        return PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(py_num_workers=0)
+
+    destroyed: list[Any] = []  # also of other tests, which are collected meanwhile
+    monkeypatch.setattr(Pipeline, "_shutdown", lambda self: destroyed.append((self, self._pipe)))
+    monkeypatch.setattr(nvidia.dali.backend, "ReleaseUnusedMemory", lambda: None)
+    loader = DataLoader(IndexProvider(8), 4, num_workers=0)
+    batches, pipeline, backend = iter(loader), pipeline_of(loader), Backend()
+    whole, pipeline._pipe, pipeline._device_id = pipeline._pipe, backend, 0
+    pipeline.failure = DeviceError(f"Batch 0 of epoch 0 failed because of the GPU, and not of samples: {text}")
+    with pytest.raises(DeviceError, match="Batch 0"):
+        next(batches)
+    other, of_cpu = (DALIStructuredOutputIterator(None, defined()) for _ in range(2))
+    beside, on_cpu = other.internal_iterator, of_cpu.internal_iterator
+    kept, beside._pipe, beside._device_id = beside._pipe, backend, 0
+    for each in (loader, other, of_cpu):
+        each.close()
+    shut_down = [pipe for each in (pipeline, beside) for of, pipe in destroyed if of is each]
+    assert shut_down == [None if "Assert" in text else backend] * 2
+    assert [pipe is None for of, pipe in destroyed if of is on_cpu] == [False]
+    for each in (pipeline, beside):
+        each._pipe = None
+    for each in (whole, kept, on_cpu._pipe):
+        each.Shutdown()
+
+
+_WITHOUT_WITH = """
+from nvidia.dali.pipeline import Pipeline
+from support.loaders import pipeline_of
+from support.providers import IndexProvider
+from accvlab.dali_pipeline_framework.loader import DataLoader
+
+def train():
+    loader = DataLoader(IndexProvider(8), 4, num_workers=0, output_type="numpy")
+    pipeline = pipeline_of(loader)
+    for batch in loader:
+        pipeline._device_id = 0
+        Pipeline._shutdown = lambda self: print("destroyed:", self._pipe is not None)
+        raise RuntimeError({error!r})
+
+train()
+"""
+
+
+@pytest.mark.parametrize(("error", "is_destroyed"), [(LOST, False), ("something else", True)])
+def test_at_exit_a_pipeline_is_not_destroyed_either(error: str, is_destroyed: bool) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = run_python(_WITHOUT_WITH.format(error=error), env=environment)
+    assert done.returncode == 1, done.stderr
+    assert ("destroyed: True" in done.stdout) == is_destroyed  # DALI shuts down all that are left, again
+    assert error.partition("\n")[0] in done.stderr
 
 
 def test_the_memory_of_a_gpu_is_given_back_only_where_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -469,6 +469,8 @@ def test_a_loop_that_hardly_waits_is_the_bottleneck() -> None:
     report = hand_made({"waits for loading": 0.09})
     text = "The training loop is the bottleneck: it waits 9 % of its time, and data loading is hidden."
     assert (report.bottleneck, report.verdict) == ("loop", text)
+    on_gpu = hand_made({"waits for loading": 0.09}, device_id=0)
+    assert on_gpu.verdict == f"{text} The GPU's work on batches counts as the loop's."
     assert hand_made({"waits for loading": 0.11}, READING).bottleneck == "loading"
 
 

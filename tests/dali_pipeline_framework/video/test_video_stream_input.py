@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import av
@@ -26,13 +26,15 @@ from damaged_videos import zeroed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
-from nvidia.dali.pipeline import pipeline_def
+from nvidia.dali.pipeline import Pipeline, pipeline_def
 from support.child_processes import run_process
+from support.gpu_definitions import pretend_gpus
 from support.laws import each_value, examples
 from support.videos import HEIGHT, WIDTH, make_video, read_numbers
 
 from accvlab.dali_pipeline_framework.errors import (
     ClosedError,
+    DeviceError,
     FieldValueError,
     FileError,
     GraphError,
@@ -240,6 +242,58 @@ class TestFrames:
         assert read_numbers(batch.frames.reshape(-1, HEIGHT, WIDTH, 3)[:12]) == [*range(12)]
         assert batch.lengths == [5, 5, 2]
         assert "The video 'a' is decoded on the CPU: it has hidden frames or is interlaced" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("text", "at_first", "later"),
+        [
+            ("CUDA driver API error CUDA_ERROR_NOT_SUPPORTED (801)", None, DeviceError),
+            ("CUDA runtime API error cudaErrorIllegalAddress (700)", DeviceError, DeviceError),
+            ("an odd packet", None, VideoError),
+        ],
+    )
+    @pytest.mark.parametrize("fails_in", ["build", "run"])
+    def test_a_gpu_that_fails_is_not_blamed_on_the_video(
+        self,
+        fails_in: str,
+        text: str,
+        at_first: type[Exception] | None,
+        later: type[Exception],
+        video_of: Any,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        path, num_good, num_runs = video_of(12), 0, 0
+
+        def build(pipeline: Pipeline) -> None:
+            if fails_in == "build" and not num_good:
+                raise RuntimeError(text)
+
+        def run(pipeline: Pipeline) -> Any:
+            nonlocal num_runs
+            num_runs += 1
+            if num_runs > num_good:
+                raise RuntimeError(text)
+            return "frames", SimpleNamespace(as_tensor=lambda: np.array([5]))
+
+        pretend_gpus(monkeypatch)
+        for name, function in (("build", build), ("run", run), ("feed_input", lambda *arguments: None)):
+            monkeypatch.setattr(Pipeline, name, function)
+        decoder = SequenceDecoder(SequenceSettings("pad", types.RGB, 5, 0, 1), 3, 0)
+        video = FedVideo(0, str(path), "'a'", make_index(path))
+        if at_first is None:  # the CPU decodes it
+            assert [batch.lengths for batch in decoder.batches(video)] == [[5, 5, 2]]
+            warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+            assert len(warned) == 1
+            assert warned[0].startswith("The video 'a' is decoded on the CPU: ")
+            assert text in warned[0]
+        else:
+            with pytest.raises(at_first, match=r"^Decoding the video 'a' failed because of the GPU"):
+                next(decoder.batches(video))
+        num_good, num_runs = 1, 0
+        batches = decoder.batches(video)
+        assert next(batches).frames == "frames"
+        with pytest.raises(later, match=r"Decoding the video 'a' failed|after 5 of its 12 frames: an odd packet"):
+            next(batches)
 
     def test_several_videos_are_never_mixed(self, video_of: Any) -> None:
         first = video_of(7)

@@ -24,6 +24,7 @@ Capability: TypeAlias = tuple[int, int]
 """CUDA's compute capability of a GPU, by which generations differ: (8, 0) is an A100, (9, 0) an H100 or H200."""
 
 _MARK: Final = "accvlab-gpus: "  # programs that run at the start of Python may print, too
+_MOST_SECONDS: Final = 120
 _LIST_DEVICES: Final = f"""
 import ctypes, json
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -83,10 +84,15 @@ def gpu_facts() -> GpuFacts:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
         return GpuFacts()
-    looked = subprocess.run([sys.executable, "-c", _LIST_DEVICES], capture_output=True, text=True, check=False)
-    lines = [line for line in looked.stdout.splitlines() if line.startswith(_MARK)]
+    command = [sys.executable, "-c", _LIST_DEVICES]
+    try:
+        looked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_MOST_SECONDS)
+        printed, problem = looked.stdout, looked.stderr.strip()
+    except (OSError, subprocess.TimeoutExpired) as error:  # where Python is a part of another program
+        printed, problem = "", str(error)
+    lines = [line for line in printed.splitlines() if line.startswith(_MARK)]
     if not lines:
-        _logger.warning("The GPUs could not be listed, so none is used: %s", looked.stderr.strip()[-500:])
+        _logger.warning("The GPUs could not be listed, so none is used: %s", problem[-500:])
         return GpuFacts()
     capabilities, driver_cuda, has_video = json.loads(lines[-1].removeprefix(_MARK))
     return GpuFacts(tuple([(major, minor) for major, minor in capabilities]), driver_cuda, has_video)

@@ -76,6 +76,8 @@ LOST_GPU = (
     "cudaErrorLaunchFailure",
     "CUDA_ERROR_ASSERT",
 )
+# The same by their numbers, which both APIs of CUDA share: also illegal instructions, errors of memory, time-outs.
+LOST_GPU_NUMBERS = re.compile(r"(?:API error \w+ \(|failure: '#|CUDA error #)(?:214|70[029]|71[04-9])\b")
 
 # Errors while a graph is defined.
 NO_CONDITIONALS = "conditional"
@@ -114,7 +116,8 @@ def is_about_lost_gpu(error: BaseException | None) -> bool:
     """Whether an error is one of CUDA after which a process can use no GPU any more: not one of memory."""
     causes = [*map(text_of, causes_of(error))]
     ran_out = any("out of memory" in cause for cause in causes)
-    return not ran_out and any(text in cause for cause in causes for text in LOST_GPU)
+    is_lost = any(text in cause for cause in causes for text in LOST_GPU)
+    return not ran_out and (is_lost or any(map(LOST_GPU_NUMBERS.search, causes)))
 
 
 def number_in_batch(error: BaseException) -> int | None:
