@@ -46,9 +46,8 @@ def pad_to_size(input: DataNode, num_dims: int, data_type: types.DALIDataType, s
         raise SettingError(f"`size` must be at least 0, got {size!r}.")
 
     def padded(values: Array) -> Array:
-        return np.concatenate(
-            [values[:size], np.zeros((max(size - len(values), 0), *values.shape[1:]), values.dtype)]
-        )
+        zeros = np.zeros((max(size - len(values), 0), *values.shape[1:]), values.dtype)
+        return np.concatenate([values[:size], zeros])
 
     return _on_arrays(padded, input)
 
@@ -351,50 +350,29 @@ def apply_matrix(
     Returns:
         The shape of ``to_apply_to``. Where matrix and vectors do not fit, or there is no inverse, the graph fails.
     """
-    return _on_arrays(
-        functools.partial(
-            _applied,
-            is_homogeneous=make_apply_to_homog,
-            is_transposed=to_apply_to_is_transposed,
-            matrix_is_transposed=matrix_is_transposed,
-            matrix_is_inverted=matrix_is_inverted,
-            is_right_factor=multiply_matrix_from_right,
-        ),
-        to_apply_to,
-        matrix,
-    )
+
+    def applied(vectors: Array, matrix: Array) -> Array:
+        # One vector, `(k,)`, becomes a row or a column.
+        columns = np.atleast_2d(vectors).T if to_apply_to_is_transposed else vectors.reshape(len(vectors), -1)
+        if make_apply_to_homog:
+            columns = np.concatenate([columns, np.ones((1, columns.shape[1]), columns.dtype)])
+        if matrix_is_transposed:
+            matrix = matrix.T
+        if matrix_is_inverted:
+            try:
+                matrix = np.linalg.inv(matrix)
+            except np.linalg.LinAlgError as error:
+                raise FieldValueError(f"cannot invert the matrix {matrix.tolist()}: {error}") from error
+        product = columns @ matrix if multiply_matrix_from_right else matrix @ columns
+        if make_apply_to_homog:
+            product = product[:-1] / product[-1:]
+        product = product.T if to_apply_to_is_transposed else product
+        return product.reshape(vectors.shape) if vectors.ndim == 1 else product
+
+    return _on_arrays(applied, to_apply_to, matrix)
 
 
 _apply_matrix_2d_input_ensured = apply_matrix  # a published name
-
-
-def _applied(
-    vectors: Array,
-    matrix: Array,
-    *,
-    is_homogeneous: bool,
-    is_transposed: bool,
-    matrix_is_transposed: bool,
-    matrix_is_inverted: bool,
-    is_right_factor: bool,
-) -> Array:
-    """Apply a matrix to vectors, as `apply_matrix`."""
-    # One vector, `(k,)`, becomes a row or a column.
-    columns = np.atleast_2d(vectors).T if is_transposed else vectors.reshape(len(vectors), -1)
-    if is_homogeneous:
-        columns = np.concatenate([columns, np.ones((1, columns.shape[1]), columns.dtype)])
-    if matrix_is_transposed:
-        matrix = matrix.T
-    if matrix_is_inverted:
-        try:
-            matrix = np.linalg.inv(matrix)
-        except np.linalg.LinAlgError as error:
-            raise FieldValueError(f"cannot invert the matrix {matrix.tolist()}: {error}") from error
-    product = columns @ matrix if is_right_factor else matrix @ columns
-    if is_homogeneous:
-        product = product[:-1] / product[-1:]
-    product = product.T if is_transposed else product
-    return product.reshape(vectors.shape) if vectors.ndim == 1 else product
 
 
 def _linear_or_homogeneous(matrix: Array, as_homogeneous: bool) -> Array:
