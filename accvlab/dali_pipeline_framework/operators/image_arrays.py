@@ -384,9 +384,7 @@ def _places(row: Array, hw: Sequence[int]) -> npt.NDArray[np.float32]:
     return steps
 
 
-def resample_region(
-    image: Array, start: Array, end: Array, output: Array, is_mask: bool, is_cubic: bool = False
-) -> None:
+def resample_region(image: Array, start: Array, end: Array, output: Array, is_mask: bool) -> None:
     """Resample a region of ``(..., H, W, C)`` to all of an output, as ``fn.resize`` does without antialiasing.
 
     Args:
@@ -396,7 +394,6 @@ def resample_region(
         end: The same for the last corner; less than ``start`` where an axis is mirrored.
         output: ``(..., h, w, C)``, which is written to.
         is_mask: Whether the nearest neighbor is taken.
-        is_cubic: Whether the interpolation is cubic instead of linear.
     """
     if is_mask:
         rows, columns = _nearest(start, end, output.shape[-3:-1], image.shape[-3:-1])
@@ -416,17 +413,16 @@ def resample_region(
             [0, scale_y, top - needed_rows.start + 0.5 * scale_y - 0.5],
         ]
     )
-    interpolation = cv2.INTER_CUBIC if is_cubic else cv2.INTER_LINEAR
     for given, result in _parts(image, output):
         if is_all:
-            cv2.resize(given, (width, height), dst=result, interpolation=interpolation)
+            cv2.resize(given, (width, height), dst=result, interpolation=cv2.INTER_LINEAR)
         else:
             cv2.warpAffine(
                 given,
                 matrix,
                 (width, height),
                 dst=result,
-                flags=interpolation | cv2.WARP_INVERSE_MAP,
+                flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
                 borderMode=cv2.BORDER_REPLICATE,
             )
 
