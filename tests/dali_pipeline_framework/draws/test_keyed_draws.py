@@ -154,7 +154,7 @@ class TestDependence:
 
     @pytest.mark.parametrize("seed", [1.5, "3", None])
     def test_the_seed_must_be_a_whole_number(self, seed: Any) -> None:
-        with pytest.raises(SettingError, match="The seed of the random draws must be a whole number, got "):
+        with pytest.raises(SettingError, match="`seed` must be a whole number, got "):
             KeyedDraws([planned(UniformDraw("gain"))], PATHS, seed)
 
     def test_seeds_of_any_integer_type_are_equal(self) -> None:
