@@ -26,7 +26,6 @@ Each level makes 64-bit keys for the next one, for all draws and samples of a ba
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -35,11 +34,11 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import number, text, whole_number
+from ..checks import number, text, whole_number, whole_number_list
 from ..errors import SettingError
 from ..sample_data import FieldPath
 from ..sample_data.names import format_path, normalized_path
-from .keyed_draws import SamplePlace, UInt64Array, derive_key, hash_bytes, place_at, random_bits, random_uniform
+from .keyed_draws import SamplePlace, SampleSeeds, UInt64Array, derive_key, hash_bytes, random_bits, random_uniform
 
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 _KEYS = ("sample", "rig", "sequence", "sequence-rig")
@@ -88,14 +87,8 @@ def _checked_key(key: str | Sequence[Any] | FieldKey) -> DrawKey:
 
 
 def _checked_shape(shape: object) -> tuple[int, ...]:
-    try:
-        sizes = tuple(map(operator.index, shape))  # type: ignore[call-overload]
-    except TypeError:
-        sizes = (-1,)
-    if any(size < 1 for size in sizes):
-        rule = "a tuple of whole numbers of at least 1, e.g. () for a scalar or (3,)"
-        raise SettingError(f"The `shape` of a draw must be {rule}; got {shape!r}.")
-    return sizes
+    rule = "a tuple of whole numbers of at least 1, e.g. () for a scalar or (3,)"
+    return whole_number_list(shape, "shape", rule, at_least=1)
 
 
 def _checked_name(value: object) -> str:
@@ -287,34 +280,23 @@ class KeyedDraws:
         self,
         draws: Sequence[PlannedDraw],
         field_paths: Sequence[FieldPath],
-        seed: int = 0,
-        *,
-        shard: tuple[int, int] = (0, 1),
-        batch_size: int = 1,
+        seeds: SampleSeeds,
     ) -> None:
         """Prepare what does not depend on the samples.
 
         Args:
             draws: The draws, none of them constant.
             field_paths: Paths of the fields of a flat sample.
-            seed: A whole number.
-            shard: Shard id and number of shards of the input.
-            batch_size: Samples per batch on this shard. Together with the shard it gives the position of a sample
-                among the samples of all shards, which is its key where the input knows neither place nor index.
-
-        Raises:
-            SettingError: The seed is no whole number.
+            seeds: Seed and shard.
         """
-        seed = whole_number(seed, "seed")
         self._draws = tuple(draws)
-        self._shard = shard
-        self._batch_size = batch_size
+        self._seeds = seeds
         positions = {path: position for position, path in enumerate(field_paths)}
         # What a draw is keyed by: "sample", "sequence", or the flat position of a field.
         key_of_draw = [_key_of(planned.draw.key, positions) for planned in draws]
         self._keys: list[str | int] = [*dict.fromkeys(key_of_draw)]
         self._key_of_draw = np.array([self._keys.index(key) for key in key_of_draw], np.intp)  # (draws,)
-        self._draw_keys = np.array([_draw_key(planned, seed) for planned in draws], np.uint64)  # (draws,)
+        self._draw_keys = np.array([_draw_key(planned, seeds.seed) for planned in draws], np.uint64)  # (draws,)
         # Each number that is to be computed is a row; a normal one is made of two.
         counts = [_num_rows(planned) for planned in draws]
         self._rows = [slice(end - count, end) for end, count in zip(np.cumsum(counts), counts, strict=True)]
@@ -337,7 +319,7 @@ class KeyedDraws:
         Raises:
             SettingError: A draw is keyed by sequences, and a sample has none.
         """
-        places = [place_at(source, info, self._shard, self._batch_size) for info in infos]
+        places = [self._seeds.place_of(source, info) for info in infos]
         epochs = [place.epoch for place in places]
         values = np.empty((len(self._keys), len(infos)), np.uint64)
         visits = np.zeros((len(self._keys), len(infos)), np.int64)

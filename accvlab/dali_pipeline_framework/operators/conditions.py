@@ -30,6 +30,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from ..checks import choice, valid
 from ..errors import SettingError
 from . import functions
 from .functions import Array, Value
@@ -101,13 +102,8 @@ class Comparison(AST):
     form = "({val1} {comparison_type} {val2})"
 
     val1: AST
-    comparison_type: str
+    comparison_type: str = attrs.field(validator=valid(choice, allowed=[*_OPERATORS]))
     val2: AST
-
-    def __attrs_post_init__(self) -> None:
-        """Refuse other comparisons."""
-        if self.comparison_type not in _OPERATORS:
-            raise SettingError(f"a comparison is one of {', '.join(_OPERATORS)}, got {self.comparison_type!r}.")
 
 
 @attrs.frozen(init=False)

@@ -22,6 +22,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ..checks import choice
 from ..engine.dali.texts import ASKS_FOR_DECODER
 from ..errors import FieldValueError, SettingError
 from ..sample_data.graph_mode import graph_context
@@ -30,8 +31,6 @@ from .functions import Array, Value, failing_with
 
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32
-_NO_PIXELS = f"an image has no pixels or no channels ({ASKS_FOR_DECODER})"
-_SIZES_DIFFER = "the images or size fields of a sample differ in size; wrap the step"
 # Margin decoded around a region: neighbors for the interpolation and for the chroma upsampling of JPEG.
 _MARGIN_PX = 4
 _WIDE_MARGIN_PX = 16  # for filters of up to eight pixels of the output
@@ -87,11 +86,14 @@ def one_size(sizes: Sequence[Value], *, are_of_images: bool) -> Value:
         FieldValueError: Sizes differ, or are not at least one pixel and finite.
     """
     rows = [np.ravel(functions.cast(size, _FLOAT)).tolist() for size in sizes]
-    rule = _NO_PIXELS if are_of_images else "a size is below 1 pixel, or not finite (is the image decoded before?)"
     if not all(len(row) == 2 and 1 <= length < np.inf for row in rows for length in row):
-        raise FieldValueError(f"{rule[0].upper()}{rule[1:]}. Sizes: {rows}.")
+        no_pixels = f"An image has no pixels or no channels ({ASKS_FOR_DECODER})"
+        no_size = "A size is below 1 pixel, or not finite (is the image decoded before?)"
+        raise FieldValueError(f"{no_pixels if are_of_images else no_size}. Sizes: {rows}.")
     if any(row != rows[0] for row in rows):
-        raise FieldValueError(f"{_SIZES_DIFFER[0].upper()}{_SIZES_DIFFER[1:]}. Sizes: {rows}.")
+        raise FieldValueError(
+            f"The images or size fields of a sample differ in size; wrap the step. Sizes: {rows}."
+        )
     return np.array(rows[0], np.float32)
 
 
@@ -104,12 +106,9 @@ def checked_resizing(mode: object, anchor: object) -> tuple[ResizingMode, Resizi
     Raises:
         SettingError: They are not of these kinds, or do not fit together.
     """
-    if not isinstance(mode, ResizingMode):
-        raise SettingError(f"`resizing_mode` must be a ResizingMode (STRETCH, PAD or CROP), got {mode!r}.")
-    if anchor is not None and not isinstance(anchor, ResizingAnchor):
-        raise SettingError(
-            f"`resizing_anchor` must be a ResizingAnchor (CENTER, TOP_OR_LEFT or BOTTOM_OR_RIGHT), got {anchor!r}."
-        )
+    mode = choice(mode, "resizing_mode", ResizingMode)
+    anchors: list[ResizingAnchor | None] = [None, *ResizingAnchor]
+    anchor = choice(anchor, "resizing_anchor", anchors)
     if mode == ResizingMode.STRETCH and anchor is not None:
         raise SettingError(
             f"`resizing_anchor` must be left out with STRETCH, which fills the output; got {anchor}."
@@ -247,13 +246,8 @@ class Resampler:
     arguments: dict[str, Value]
 
     @classmethod
-    def warping(cls, matrix: Value, output_hw: tuple[int, int]) -> Resampler:
-        """Prepare for any affine transformation from the input to the output, ``(2, 3)``."""
-        return cls(Resampling.WARP, output_hw, {"matrix": matrix})
-
-    @classmethod
     def resizing(cls, resampling: Resampling, scaling: AxisScaling, hw: Value) -> Resampler:
-        """Prepare for a transformation without rotation and shearing.
+        """Prepare for a transformation without rotation and shearing; for others there is `WARP` with a matrix.
 
         Args:
             resampling: Which operators are used; not `WARP`.

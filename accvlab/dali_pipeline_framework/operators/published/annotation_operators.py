@@ -12,8 +12,9 @@ import numpy as np
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ...checks import choice, whole_number
 from ...engine.dali.graph_definition import python_operator
-from ...errors import FieldValueError, SettingError
+from ...errors import SettingError
 from ...sample_data.dtypes import get_numpy_type_for_dali_type
 from ...sample_data.graph_mode import do_not_convert
 from ..bbox_visibility import boxes_of_minimum_size, visible_boxes
@@ -40,10 +41,8 @@ def pad_to_size(input: DataNode, num_dims: int, data_type: types.DALIDataType, s
     Raises:
         SettingError: There are no axes, or the size is negative.
     """
-    if num_dims <= 0:
-        raise SettingError(f"`num_dims` must be at least 1, got {num_dims!r}.")
-    if size < 0:
-        raise SettingError(f"`size` must be at least 0, got {size!r}.")
+    whole_number(num_dims, "num_dims", at_least=1)
+    size = whole_number(size, "size", at_least=0)
 
     def padded(values: Array) -> Array:
         zeros = np.zeros((max(size - len(values), 0), *values.shape[1:]), values.dtype)
@@ -138,9 +137,8 @@ def replace_nans(
 
 def _checked_float_type(data_type: types.DALIDataType) -> np.dtype[Any]:
     """Get the NumPy type of a floating-point type."""
-    if data_type not in (_DT.FLOAT16, _DT.FLOAT, _DT.FLOAT64):
-        raise SettingError(f"`data_type` must be FLOAT16, FLOAT or FLOAT64, got {data_type!r}.")
-    return np.dtype(get_numpy_type_for_dali_type(data_type))
+    real = choice(data_type, "data_type", (_DT.FLOAT16, _DT.FLOAT, _DT.FLOAT64))
+    return np.dtype(get_numpy_type_for_dali_type(real))
 
 
 @do_not_convert
@@ -359,10 +357,7 @@ def apply_matrix(
         if matrix_is_transposed:
             matrix = matrix.T
         if matrix_is_inverted:
-            try:
-                matrix = np.linalg.inv(matrix)
-            except np.linalg.LinAlgError as error:
-                raise FieldValueError(f"cannot invert the matrix {matrix.tolist()}: {error}") from error
+            matrix = failing_with(f"cannot invert the matrix {matrix.tolist()}", np.linalg.inv, matrix)
         product = columns @ matrix if multiply_matrix_from_right else matrix @ columns
         if make_apply_to_homog:
             product = product[:-1] / product[-1:]

@@ -319,9 +319,7 @@ def pad_to_common_size(*inputs: Array, fill_value: float) -> tuple[Array, ...]:
     if len({array.ndim for array in inputs}) > 1:
         shapes = ", ".join(str(array.shape) for array in inputs)
         raise FieldValueError(f"arrays to pad must have the same number of axes, got {shapes}")
-    if not inputs:
-        return ()
-    shape = np.max([array.shape for array in inputs], axis=0).astype(int)
+    shape = np.max([array.shape for array in inputs], axis=0, initial=0).astype(int)
     padded = []
     for array in inputs:
         result = np.full(tuple(shape), fill_value).astype(array.dtype)

@@ -682,7 +682,7 @@ class AffineTransformer(ResamplingStep):
         matrix = last.matrix_after(chain.matrix)
         resampling = self._resampling()
         if resampling == Resampling.WARP:
-            resampler = Resampler.warping(matrix, self._output_hw)
+            resampler = Resampler(resampling, self._output_hw, {"matrix": matrix})
         else:
             scaling = last if chain.matrix is None else AxisScaling.of_matrix(matrix, self._output_hw)
             resampler = Resampler.resizing(resampling, scaling, hw)
