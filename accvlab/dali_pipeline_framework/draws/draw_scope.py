@@ -276,15 +276,14 @@ class GraphDraws(DrawSupply):
 
     def _drawn(self, draw: RandomDraw) -> DataNode:
         shape: dict[str, Any] = {"shape": [*draw.shape]} if draw.shape else {}
-        # `fn.random.uniform` is looked up at each call: callers may replace it.
-        if isinstance(draw, UniformDraw):
-            node: DataNode = fn.random.uniform(range=[draw.low, draw.high], **shape)
-            return node
         if isinstance(draw, NormalDraw):
-            node = fn.random.normal(mean=draw.mean, stddev=draw.stddev, **shape)
+            node: DataNode = fn.random.normal(mean=draw.mean, stddev=draw.stddev, **shape)
             return node
-        number = dali_math.floor(fn.random.uniform(range=[draw.low, draw.high], **shape))
-        return dali_math.clamp(fn.cast(number, dtype=draw.dtype), draw.low, draw.high - 1)
+        # `fn.random.uniform` is looked up at each call: callers may replace it.
+        node = fn.random.uniform(range=[draw.low, draw.high], **shape)
+        if isinstance(draw, UniformDraw):
+            return node
+        return dali_math.clamp(fn.cast(dali_math.floor(node), dtype=draw.dtype), draw.low, draw.high - 1)
 
 
 @methods_not_converted
@@ -296,7 +295,7 @@ class ArrayDraws(DrawSupply):
 
     def __init__(self, plan: DrawPlan | None = None) -> None:
         """Set up for the draws of a plan; None outside of a pipeline."""
-        super().__init__(plan, None if plan is None else self._number_of)
+        super().__init__(plan, None if plan is None else lambda indices: self._numbers(indices[0])[()])
         self._numbers: Callable[[int], Any]  # of a sample
 
     def begin_sample(self, numbers: Callable[[int], Any]) -> None:
@@ -304,9 +303,6 @@ class ArrayDraws(DrawSupply):
         self.position = 0
         self.made.clear()
         self._numbers = numbers
-
-    def _number_of(self, indices: tuple[int, ...]) -> Any:
-        return self._numbers(indices[0])[()]
 
     def _constant(self, draw: RandomDraw, value: float) -> Any:
         return np.full(draw.shape, value, draw.numpy_dtype)[()]

@@ -287,7 +287,7 @@ class Parser:
         expression = self._expression(_OR, depth=0)
         if self._current.type != TokenType.EOL:
             raise self._unexpected("an operator or the end")
-        if not _has_fewer_levels(expression, _MOST_LEVELS):
+        if _num_levels(expression) > _MOST_LEVELS + 1:
             raise syntax_error(
                 self._text,
                 len(self._text),
@@ -349,14 +349,12 @@ class Parser:
         return syntax_error(self._text, self._current.position, f"expected {expected}, got {got}")
 
 
-def _has_fewer_levels(expression: AST, most: int) -> bool:
-    """Whether a tree has at most a given number of levels."""
+def _num_levels(expression: AST) -> int:
     level: list[AST] = [expression]
-    for _ in range(most + 1):
-        level = [child for node in level for child in node.children]
-        if not level:
-            return True
-    return False
+    count = 0
+    while level:
+        level, count = [child for node in level for child in node.children], count + 1
+    return count
 
 
 def variables_of(expression: AST) -> list[str]:

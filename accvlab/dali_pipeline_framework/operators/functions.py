@@ -78,8 +78,6 @@ def _rounded(values: Array, target: np.dtype[Any]) -> Value:
 def _limited(values: Array, target: np.dtype[Any]) -> Value:
     own, limits = np.iinfo(values.dtype), np.iinfo(target)
     low, high = max(own.min, limits.min), min(own.max, limits.max)
-    if (low, high) == (own.min, own.max):
-        return values.astype(target)
     return np.clip(values, values.dtype.type(low), values.dtype.type(high)).astype(target)
 
 

@@ -22,9 +22,8 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ..checks import choice
 from ..engine.dali.texts import ASKS_FOR_DECODER
-from ..errors import FieldValueError, SettingError
+from ..errors import FieldValueError
 from ..sample_data.graph_mode import graph_context
 from . import functions, image_arrays
 from .functions import Array, Value, failing_with
@@ -98,24 +97,6 @@ def one_size(sizes: Sequence[Value], *, are_of_images: bool) -> Value:
 
 
 # --- matrices -------------------------------------------------------------------------------------------
-
-
-def checked_resizing(mode: object, anchor: object) -> tuple[ResizingMode, ResizingAnchor | None]:
-    """Check mode and anchor of a resizing.
-
-    Raises:
-        SettingError: They are not of these kinds, or do not fit together.
-    """
-    mode = choice(mode, "resizing_mode", ResizingMode)
-    anchors: list[ResizingAnchor | None] = [None, *ResizingAnchor]
-    anchor = choice(anchor, "resizing_anchor", anchors)
-    if mode == ResizingMode.STRETCH and anchor is not None:
-        raise SettingError(
-            f"`resizing_anchor` must be left out with STRETCH, which fills the output; got {anchor}."
-        )
-    if mode != ResizingMode.STRETCH and anchor is None:
-        raise SettingError(f"`resizing_anchor` must be given with {mode.name}: what stays in place?")
-    return mode, anchor
 
 
 @attrs.frozen

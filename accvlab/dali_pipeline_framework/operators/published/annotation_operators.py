@@ -159,12 +159,10 @@ def check_bbox_visibiity(
     Returns:
         ``(N,)`` bool.
     """
-    shrink = bool(shrink_bbox_to_obtain_int_coords)
 
     def visible(boxes: Array, depths: Array, image_hw: Array) -> Array:
-        count = len(depths)
-        boxes = failing_with("boxes must be (N, 4)", np.reshape, boxes, (count, 4))
-        return visible_boxes(boxes, depths, image_hw.astype(boxes.dtype), shrink)
+        boxes = failing_with("boxes must be (N, 4)", np.reshape, boxes, (len(depths), 4))
+        return visible_boxes(boxes, depths, image_hw.astype(boxes.dtype), bool(shrink_bbox_to_obtain_int_coords))
 
     return _on_arrays(visible, bboxes, depths, image_hw)
 
