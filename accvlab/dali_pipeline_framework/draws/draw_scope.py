@@ -384,7 +384,7 @@ def in_group(path: FieldPath) -> Within[StepContext]:
 
 
 @methods_not_converted
-class RunningStep(Within[StepContext]):
+class RunningStep:
     """Lets a step get the draws that it declares, within a ``with`` statement."""
 
     def __init__(
@@ -398,11 +398,14 @@ class RunningStep(Within[StepContext]):
         outer = step_context.get()
         # In a bare pipeline nobody supplies draws; what the outermost step draws, its groups may share.
         used = (supply or outer.supply or GraphDraws()) if outer.step is None else outer.supply
-        super().__init__(step_context, StepContext(outer.group, outer.plan, used, step, draws, application))
+        self._context = StepContext(outer.group, outer.plan, used, step, draws, application)
         self._ending = used if outer.step is None else None
 
+    def __enter__(self) -> None:
+        self._token = step_context.set(self._context)
+
     def __exit__(self, *raised: object) -> None:
-        super().__exit__(*raised)
+        step_context.reset(self._token)
         if self._ending is not None:
             self._ending.end_step()
 

@@ -45,10 +45,7 @@ def hash_bytes(*parts: bytes) -> int:
     """Make a 64-bit hash of bytes, the same in every process."""
     import hashlib  # it loads a large library, which a pipeline that draws nothing does not need
 
-    content = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        content.update(part)
-    return int.from_bytes(content.digest(), "little")
+    return int.from_bytes(hashlib.blake2b(b"".join(parts), digest_size=8).digest(), "little")
 
 
 def mix(values: UInt64Array) -> UInt64Array:

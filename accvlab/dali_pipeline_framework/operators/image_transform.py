@@ -304,13 +304,11 @@ class Resampler:
         shape = (*image.shape[:-3], *self.output_hw, image.shape[-1] if decoded is None else 3)
         if decoded is not None and decoded.reduction > 1:
             start, end = start / np.float32(decoded.reduction), end / np.float32(decoded.reduction)
-        if self.resampling == Resampling.REGION:
-            output = np.empty(shape, image.dtype)
-            image_arrays.resample_region(image, start, end, output, is_mask)
-            return output
-        # `start`: of the output, seen from the part.
-        (top, left), (height, width) = (-self.arguments["start"]).tolist(), self.arguments["size"].tolist()
-        part = np.s_[..., top : top + int(height), left : left + int(width), :]
+        (top, left), (height, width) = (0, 0), self.output_hw
+        if self.resampling == Resampling.PASTED_REGION:
+            top, left = (-self.arguments["start"]).tolist()  # `start`: of the output, seen from the part
+            height, width = self.arguments["size"].astype(int).tolist()
+        part = np.s_[..., top : top + height, left : left + width, :]
         is_all = (top, left, height, width) == (0, 0, *self.output_hw)
         output = np.empty(shape, image.dtype) if is_all else image_arrays.with_fill(shape, image.dtype, fill_value)
         if top < self.output_hw[0] and left < self.output_hw[1]:

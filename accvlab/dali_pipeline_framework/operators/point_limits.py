@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ..checks import number_list, shown
+from ..checks import elements, number_list, setting_error
 from ..errors import FieldValueError, SettingError
 from .functions import Array, cast_array, clamp
 
@@ -33,9 +33,10 @@ class PointLimits:
         Raises:
             SettingError: No two lists of numbers of one length, NaN, or a first number above the second.
         """
-        if isinstance(point_range, str | bytes) or not hasattr(point_range, "__len__") or len(point_range) != 2:
-            raise SettingError(f"`{argument}` must be two lists of numbers, got {shown(point_range)}.")
-        low, high = point_range
+        limits = elements(point_range)
+        if limits is None or len(limits) != 2:
+            raise setting_error(argument, "two lists of numbers", point_range)
+        low, high = limits
         return cls.checked(low, high, (f"{argument}[0]", f"{argument}[1]"))
 
     @classmethod
@@ -50,10 +51,9 @@ class PointLimits:
         Raises:
             SettingError: Not two lists of numbers of one length, NaN, or a minimum above its maximum.
         """
+        rule = "a list of numbers, one per axis of a point"
         minimum, maximum = (
-            number_list(
-                point, name.partition("[")[0], "a list of numbers, one per axis of a point", is_finite=False
-            )
+            number_list(point, name.partition("[")[0], rule, is_finite=False)
             for point, name in zip((minimum_point, maximum_point), arguments, strict=True)
         )
         if len(minimum) != len(maximum):
