@@ -68,8 +68,7 @@ def random_bits(key: int | UInt64Array, counters: npt.ArrayLike) -> UInt64Array:
     Returns:
         uint64, of the shape of ``counters``.
     """
-    steps = np.asarray(counters).astype(np.uint64)
-    steps = steps + _ONE
+    steps = np.asarray(counters).astype(np.uint64) + _ONE
     steps *= _GAMMA
     return mix(steps + np.asarray(key, dtype=np.uint64))
 

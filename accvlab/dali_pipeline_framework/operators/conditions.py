@@ -406,13 +406,10 @@ def _evaluated(expression: AST, variables: Mapping[str, Array]) -> _Value:
 
 def _compared(comparison: str, left: _Value, right: _Value) -> Any:
     left, right = _in_type_of(right, left), _in_type_of(left, right)
-    if (
-        isinstance(left, np.ndarray)
-        and isinstance(right, np.ndarray)
-        and "f" in left.dtype.kind + right.dtype.kind
-    ):
-        is_single = all(np.can_cast(side.dtype, np.float32) for side in (left, right))
-        left, right = (side.astype(np.float32 if is_single else np.float64) for side in (left, right))
+    arrays = [side for side in (left, right) if isinstance(side, np.ndarray)]
+    if len(arrays) == 2 and any(side.dtype.kind == "f" for side in arrays):
+        is_single = all(np.can_cast(side.dtype, np.float32) for side in arrays)
+        left, right = (side.astype(np.float32 if is_single else np.float64) for side in arrays)
     # NumPy compares whole numbers of any types exactly, and a `Fraction` as Python does.
     return _OPERATORS[comparison](left, right)
 

@@ -308,16 +308,14 @@ def warped(image: Array, matrix: Array, output_hw: tuple[int, int], fill_value: 
     """
     output = with_fill((*image.shape[:-3], *output_hw, image.shape[-1]), image.dtype, fill_value)
     inverse = inverse_matrix(matrix)
-    if inverse is None:
-        return output
-    if is_mask:
+    if inverse is not None and is_mask:
         _warp_nearest(image, inverse, output)
-        return output
-    shifted = inverse.astype(np.float64)  # the center of the first pixel becomes the origin
-    shifted[:, 2] += 0.5 * (shifted[:, 0] + shifted[:, 1]) - 0.5
-    fill = output.reshape(-1)[:1].tolist() * 4 if output.size else []
-    for given, result in _parts(image, output):
-        _warp(given, result, shifted, needed_package("cv2").BORDER_CONSTANT, fill)
+    elif inverse is not None:
+        shifted = inverse.astype(np.float64)  # the center of the first pixel becomes the origin
+        shifted[:, 2] += 0.5 * (shifted[:, 0] + shifted[:, 1]) - 0.5
+        fill = output.reshape(-1)[:1].tolist() * 4 if output.size else []
+        for given, result in _parts(image, output):
+            _warp(given, result, shifted, needed_package("cv2").BORDER_CONSTANT, fill)
     return output
 
 
@@ -427,14 +425,9 @@ def _nearest(
     rows = np.full(hw[0], scale[0], np.float32)
     rows[0] = (start[0] - row_origin) + half * scale[0]
     np.add.accumulate(rows, out=rows)
-    return (
-        _limited(np.floor(rows) + row_origin, image_hw[0]),
-        _limited(np.floor(columns) + column_origin, image_hw[1]),
-    )
-
-
-def _limited(places: Array, length: int) -> npt.NDArray[np.intp]:
-    return np.clip(places, 0, length - 1).astype(np.intp)
+    places = zip((np.floor(rows) + row_origin, np.floor(columns) + column_origin), image_hw, strict=True)
+    nearest_row, nearest_column = (np.clip(each, 0, length - 1).astype(np.intp) for each, length in places)
+    return nearest_row, nearest_column
 
 
 def _gains_by_fourth(image: Array, output: Array) -> bool:

@@ -107,13 +107,10 @@ def get_mapped(val: object, mapping: Mapping[Any, Any], encapsulate: bool = Fals
     """
     if isinstance(val, list | tuple):
         return [get_mapped(element, mapping) for element in val]
-    if val in mapping:
-        number = mapping[val]
-    elif None in mapping:
-        number = mapping[None]
-    else:
+    key = val if val in mapping else None
+    if key not in mapping:
         raise unknown_label(val, mapping)
-    return [number] if encapsulate else number
+    return [mapping[key]] if encapsulate else mapping[key]
 
 
 def get_as_data_node(value: FieldValue) -> DataNode:
