@@ -18,8 +18,6 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ..checks import valid, whole_number
-
 if TYPE_CHECKING:
     from nvidia.dali import types
 
@@ -160,7 +158,7 @@ class SampleSeeds:
             among the samples of all shards, which is its index where the input knows neither place nor index.
     """
 
-    seed: int = attrs.field(default=0, validator=valid(whole_number))
+    seed: int = 0
     shard: tuple[int, int] = (0, 1)
     batch_size: int = 1
 

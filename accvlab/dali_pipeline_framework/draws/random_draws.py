@@ -288,7 +288,11 @@ class KeyedDraws:
             draws: The draws, none of them constant.
             field_paths: Paths of the fields of a flat sample.
             seeds: Seed and shard.
+
+        Raises:
+            SettingError: The seed is no whole number.
         """
+        seed = whole_number(seeds.seed, "seed")
         self._draws = tuple(draws)
         self._seeds = seeds
         positions = {path: position for position, path in enumerate(field_paths)}
@@ -296,7 +300,7 @@ class KeyedDraws:
         key_of_draw = [_key_of(planned.draw.key, positions) for planned in draws]
         self._keys: list[str | int] = [*dict.fromkeys(key_of_draw)]
         self._key_of_draw = np.array([self._keys.index(key) for key in key_of_draw], np.intp)  # (draws,)
-        self._draw_keys = np.array([_draw_key(planned, seeds.seed) for planned in draws], np.uint64)  # (draws,)
+        self._draw_keys = np.array([_draw_key(planned, seed) for planned in draws], np.uint64)  # (draws,)
         # Each number that is to be computed is a row; a normal one is made of two.
         counts = [_num_rows(planned) for planned in draws]
         self._rows = [slice(end - count, end) for end, count in zip(np.cumsum(counts), counts, strict=True)]

@@ -155,7 +155,7 @@ class TestDependence:
     @pytest.mark.parametrize("seed", [1.5, "3", None])
     def test_the_seed_must_be_a_whole_number(self, seed: Any) -> None:
         with pytest.raises(SettingError, match="`seed` must be a whole number, got "):
-            SampleSeeds(seed)
+            KeyedDraws([planned(UniformDraw("gain"))], PATHS, SampleSeeds(seed))
 
     def test_seeds_of_any_integer_type_are_equal(self) -> None:
         assert one(UniformDraw("gain"), seed=np.int32(7)) == one(UniformDraw("gain"), seed=7)  # type: ignore[arg-type]
