@@ -276,12 +276,7 @@ NEEDS_SEQUENCES = (
 class KeyedDraws:
     """Computes the draws of a batch. It has no state, so it may be used in any process."""
 
-    def __init__(
-        self,
-        draws: Sequence[PlannedDraw],
-        field_paths: Sequence[FieldPath],
-        seeds: SampleSeeds,
-    ) -> None:
+    def __init__(self, draws: Sequence[PlannedDraw], field_paths: Sequence[FieldPath], seeds: SampleSeeds) -> None:
         """Prepare what does not depend on the samples.
 
         Args:
