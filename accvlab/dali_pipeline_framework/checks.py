@@ -126,15 +126,15 @@ def number_list(
 
 
 def whole_number_list(
-    value: object, name: str, what: str, *, count: int, at_least: int, may_be_one: bool = False
+    value: object, name: str, what: str, *, count: int | None = None, at_least: int, may_be_one: bool = False
 ) -> tuple[int, ...]:
-    """Check a list of whole numbers; see `number_list`."""
+    """Check a list of whole numbers; see `number_list`. Without a ``count``, it may be empty."""
     given = elements(value)
     if given is None and may_be_one:
-        given = [value] * count
+        given = [value] * (count or 1)
     wholes = [_whole(each) for each in given or ()]
     kept = tuple(whole for whole in wholes if whole is not None and whole >= at_least)
-    if len(kept) != count or len(wholes) != count:
+    if given is None or len(kept) != len(given) or count not in (None, len(given)):
         raise setting_error(name, what, value)
     return kept
 

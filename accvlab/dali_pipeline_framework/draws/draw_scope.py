@@ -119,11 +119,11 @@ class DrawPlan:
         pixel_readers: Positions of the steps that may look at pixels, and do not declare what they do.
     """
 
-    def __init__(self, input_format: GroupFormat | None) -> None:
-        """Start without draws, for an input of a format; None where the input is not known."""
+    def __init__(self, input_format: GroupFormat) -> None:
+        """Start without draws, for an input of a format."""
         self.draws: list[PlannedDraw] = []
         self.position = 0
-        self._input_format = input_format
+        self._input_paths = input_format.flat_paths
         self.index: dict[_Place, int] = {}
         self.pixels: list[PlannedPixels] = []
         self.pixel_readers: set[int] = set()
@@ -137,10 +137,8 @@ class DrawPlan:
         Raises:
             SettingError: A draw cannot have the key that it names.
         """
-        if not draws:
-            return
-        name, number = self._identity(step)
         for draw in draws.values():
+            name, number = self._identity(step)
             self._check_key(draw)
             place = _place(self.position, step, draw)
             planned = PlannedDraw(draw, name, number, place[2])
@@ -172,13 +170,10 @@ class DrawPlan:
         return self._steps[key][1:]
 
     def _check_key(self, draw: RandomDraw) -> None:
-        if self._input_format is None:
-            return
-        paths = self._input_format.flat_paths
-        if isinstance(draw.key, FieldKey) and draw.key.path not in paths:
+        if isinstance(draw.key, FieldKey) and draw.key.path not in self._input_paths:
             raise SettingError(
                 f"The draw {draw.name!r} is keyed by {draw.key}, but the input has no data field with this path. "
-                f"Paths start at the whole sample. Fields: {listed(map(format_path, paths))}."
+                f"Paths start at the whole sample. Fields: {listed(map(format_path, self._input_paths))}."
             )
 
     def _require_same(self, planned: PlannedDraw, again: PlannedDraw) -> None:
@@ -196,6 +191,7 @@ class DrawSupply(ABC):
     Attributes:
         position: Position in the chain of the step that is being applied.
         level: Which elements of folded arrays the draws are for; a node has the numbers for all of them.
+        made: The draws that steps have requested, each at its place; for the present level.
     """
 
     def __init__(
@@ -213,14 +209,14 @@ class DrawSupply(ABC):
         self.level = WHOLE_SAMPLE
         self._plan = plan
         self._supply_node = supply_node
-        self._made: dict[_Place, DataNode] = {}  # for the present level
+        self.made: dict[_Place, DataNode] = {}
 
     def node(self, step: DrawingStep, draw: RandomDraw) -> DataNode:
         """Get the node of a draw that a step declares for the current group."""
         place = _place(self.position, step, draw)
-        if place not in self._made:
-            self._made[place] = self._make(step, draw, place)
-        return self._made[place]
+        if place not in self.made:
+            self.made[place] = self._make(step, draw, place)
+        return self.made[place]
 
     def end_step(self) -> None:
         """Go on to the next step of the chain."""
@@ -235,17 +231,18 @@ class DrawSupply(ABC):
             return self._drawn(draw)
         position, identity, group, name = place
         paths = [self.level.path_of(group, element) for element in range(self.level.count)]
-        indices = [self._plan.index.get((position, identity, path, name)) for path in paths]
-        if None in indices:
+        try:
+            indices = tuple([self._plan.index[position, identity, path, name] for path in paths])
+        except KeyError:
             raise StepOutputError(
                 f"{type(step).__name__} requests its draw {draw.name!r}, but did not declare it when the "
                 f"format was checked. A step that applies another one must call the other's "
                 f"check_input_data_format_and_set_output_data_format in its own "
                 f"_check_and_adjust_data_format_input_to_output, on the same object and group."
-            )
+            ) from None
         if self._supply_node is None:
             return self._drawn(draw)
-        return self._supply_node(tuple(index for index in indices if index is not None))
+        return self._supply_node(indices)
 
     @abstractmethod
     def _constant(self, draw: RandomDraw, value: float) -> DataNode:
@@ -263,30 +260,15 @@ class GraphDraws(DrawSupply):
     @contextlib.contextmanager
     def at(self, level: Level) -> Iterator[None]:
         """Supply the draws for a level within a ``with`` statement; if it fails, nothing was supplied."""
-        before = self.position, self._made.copy()
+        before = self.position, self.made.copy()
         self.level = level
         try:
             yield
         except BaseException:
-            self.position, self._made = before
+            self.position, self.made = before
             raise
         finally:
             self.level = WHOLE_SAMPLE
-
-    def take_parts(self, to_part: Callable[[DataNode], DataNode]) -> None:
-        """Keep, of each draw, the part of the batch that the step has got: random operators draw it anew."""
-        self._made = {place: to_part(node) for place, node in self._made.items()}
-
-    def made(self) -> list[DataNode]:
-        """Get the nodes of the draws that the steps have requested."""
-        return [*self._made.values()]
-
-    def unused(self) -> list[PlannedDraw]:
-        """Get the draws of the plan that no step has requested."""
-        if self._plan is None:
-            return []
-        both = zip(self._plan.index, self._plan.draws, strict=True)
-        return [planned for place, planned in both if place not in self._made]
 
     def _constant(self, draw: RandomDraw, value: float) -> DataNode:
         node: DataNode = types.Constant(np.full(draw.shape, value, draw.numpy_dtype), device="cpu")
@@ -294,15 +276,14 @@ class GraphDraws(DrawSupply):
 
     def _drawn(self, draw: RandomDraw) -> DataNode:
         shape: dict[str, Any] = {"shape": [*draw.shape]} if draw.shape else {}
-        # `fn.random.uniform` is looked up at each call: callers may replace it.
-        if isinstance(draw, UniformDraw):
-            node: DataNode = fn.random.uniform(range=[draw.low, draw.high], **shape)
-            return node
         if isinstance(draw, NormalDraw):
-            node = fn.random.normal(mean=draw.mean, stddev=draw.stddev, **shape)
+            node: DataNode = fn.random.normal(mean=draw.mean, stddev=draw.stddev, **shape)
             return node
-        number = dali_math.floor(fn.random.uniform(range=[draw.low, draw.high], **shape))
-        return dali_math.clamp(fn.cast(number, dtype=draw.dtype), draw.low, draw.high - 1)
+        # `fn.random.uniform` is looked up at each call: callers may replace it.
+        node = fn.random.uniform(range=[draw.low, draw.high], **shape)
+        if isinstance(draw, UniformDraw):
+            return node
+        return dali_math.clamp(fn.cast(dali_math.floor(node), dtype=draw.dtype), draw.low, draw.high - 1)
 
 
 @methods_not_converted
@@ -314,17 +295,14 @@ class ArrayDraws(DrawSupply):
 
     def __init__(self, plan: DrawPlan | None = None) -> None:
         """Set up for the draws of a plan; None outside of a pipeline."""
-        super().__init__(plan, None if plan is None else self._number_of)
+        super().__init__(plan, None if plan is None else lambda indices: self._numbers(indices[0])[()])
         self._numbers: Callable[[int], Any]  # of a sample
 
     def begin_sample(self, numbers: Callable[[int], Any]) -> None:
         """Begin with a sample, for which ``numbers`` gives the array of each draw of the plan."""
         self.position = 0
-        self._made.clear()
+        self.made.clear()
         self._numbers = numbers
-
-    def _number_of(self, indices: tuple[int, ...]) -> Any:
-        return self._numbers(indices[0])[()]
 
     def _constant(self, draw: RandomDraw, value: float) -> Any:
         return np.full(draw.shape, value, draw.numpy_dtype)[()]

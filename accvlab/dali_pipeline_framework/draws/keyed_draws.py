@@ -43,10 +43,7 @@ def hash_bytes(*parts: bytes) -> int:
     """Make a 64-bit hash of bytes, the same in every process."""
     import hashlib  # it loads a large library, which a pipeline that draws nothing does not need
 
-    content = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        content.update(part)
-    return int.from_bytes(content.digest(), "little")
+    return int.from_bytes(hashlib.blake2b(b"".join(parts), digest_size=8).digest(), "little")
 
 
 def mix(values: UInt64Array) -> UInt64Array:
@@ -69,8 +66,7 @@ def random_bits(key: int | UInt64Array, counters: npt.ArrayLike) -> UInt64Array:
     Returns:
         uint64, of the shape of ``counters``.
     """
-    steps = np.asarray(counters).astype(np.uint64)
-    steps = steps + _ONE
+    steps = np.asarray(counters).astype(np.uint64) + _ONE
     steps *= _GAMMA
     return mix(steps + np.asarray(key, dtype=np.uint64))
 
@@ -115,69 +111,32 @@ class SamplePlace(NamedTuple):
     visit: int = 0
 
 
-def place_at(source: Any, info: types.SampleInfo, shard: tuple[int, int], batch_size: int) -> SamplePlace:
-    """Get the place of the sample at a position of an input.
-
-    Where the input knows neither place (``get_place``) nor index (``get_sample_index``), the position in the epoch
-    of all shards is the index. Of an endless input with an index, that position is the visit.
-
-    Args:
-        source: The input.
-        info: The position, among the samples of this shard.
-        shard: Shard id and number of shards.
-        batch_size: Samples per batch on this shard.
-    """
-    get_place = getattr(source, "get_place", None)
-    place: SamplePlace | None = None if get_place is None else get_place(info)
-    if place is not None:
-        return place
-    get_index = getattr(source, "get_sample_index", None)
-    index: int | None = None if get_index is None else get_index(info)
-    # The batches of all shards follow each other:
-    # num_shards = 2, batch_size = 2:   shard 0: 0 1   shard 1: 2 3   shard 0: 4 5   shard 1: 6 7  ...
-    shard_id, num_shards = shard
-    position = info.idx_in_epoch + (info.iteration * (num_shards - 1) + shard_id) * batch_size
-    where = info.epoch_idx, info.iteration, info.idx_in_batch
-    if index is None:
-        return SamplePlace(*where, position)
-    return SamplePlace(*where, index, visit=0 if getattr(source, "has_epochs", True) else position)
-
-
 @contextlib.contextmanager
-def kept_global_generators() -> Iterator[None]:
-    """Restore the global generators after a ``with`` statement, whatever draws in it.
+def kept_global_generators(seed: int | None = None) -> Iterator[None]:
+    """Restore the global generators after a ``with`` statement; with a seed, seed them at its beginning.
 
-    Of PyTorch, where it was imported, it is the generator of the CPU.
+    For code of others that draws from them, so that what it draws depends on the seed only. Of PyTorch, where it
+    was imported, it is the generator of the CPU.
+
+    Example:
+        >>> with kept_global_generators(5):
+        ...     first = random.random(), np.random.rand()
+        >>> with kept_global_generators(5):
+        ...     first == (random.random(), np.random.rand())
+        True
     """
     of_torch = sys.modules["torch"].default_generator if "torch" in sys.modules else None
     of_python, of_numpy = random.getstate(), np.random.get_state()
     state_of_torch = None if of_torch is None else of_torch.get_state()
     try:
+        if seed is not None:
+            seed_global_generators(seed)
         yield
     finally:
         random.setstate(of_python)
         np.random.set_state(of_numpy)
         if of_torch is not None:
             of_torch.set_state(state_of_torch)
-
-
-@contextlib.contextmanager
-def seeded_global_generators(seed: int) -> Iterator[None]:
-    """Seed the global generators, in ``[0, 2**32)``, within a ``with`` statement; then they are as before.
-
-    For code of others that draws from them, so that what it draws depends on the seed only. Of PyTorch, where it
-    was imported, it is the generator of the CPU.
-
-    Example:
-        >>> with seeded_global_generators(5):
-        ...     first = random.random(), np.random.rand()
-        >>> with seeded_global_generators(5):
-        ...     first == (random.random(), np.random.rand())
-        True
-    """
-    with kept_global_generators():
-        seed_global_generators(seed)
-        yield
 
 
 def seed_global_generators(seed: int) -> None:
@@ -190,7 +149,7 @@ def seed_global_generators(seed: int) -> None:
 
 @attrs.frozen
 class SampleSeeds:
-    """Values on which seeds depend, apart from the sample.
+    """Values on which draws and seeds depend, apart from the sample.
 
     Attributes:
         seed: Seed of the pipeline.
@@ -203,45 +162,53 @@ class SampleSeeds:
     shard: tuple[int, int] = (0, 1)
     batch_size: int = 1
 
-    def loading(self, source: Any, keeps_generators: bool) -> LoadingSamples:
-        """Get the context in which this thread loads samples of an input.
+    def place_of(self, source: Any, info: types.SampleInfo) -> SamplePlace:
+        """Get the place of the sample at a position of an input, among the samples of this shard.
 
-        Args:
-            source: The input.
-            keeps_generators: Whether the global generators are afterwards as before.
+        Where the input knows neither place (``get_place``) nor index (``get_sample_index``), the position in the
+        epoch of all shards is the index. Of an endless input with an index, that position is the visit.
         """
-        return LoadingSamples(self, source, keeps_generators)
+        get_place = getattr(source, "get_place", None)
+        place: SamplePlace | None = None if get_place is None else get_place(info)
+        if place is not None:
+            return place
+        get_index = getattr(source, "get_sample_index", None)
+        index: int | None = None if get_index is None else get_index(info)
+        # The batches of all shards follow each other:
+        # num_shards = 2, batch_size = 2:   shard 0: 0 1   shard 1: 2 3   shard 0: 4 5   shard 1: 6 7  ...
+        shard_id, num_shards = self.shard
+        position = info.idx_in_epoch + (info.iteration * (num_shards - 1) + shard_id) * self.batch_size
+        where = info.epoch_idx, info.iteration, info.idx_in_batch
+        if index is None:
+            return SamplePlace(*where, position)
+        return SamplePlace(*where, index, visit=0 if getattr(source, "has_epochs", True) else position)
 
 
 @attrs.define(eq=False)
 class LoadingSamples:
     """Context in which a thread loads samples; can be entered again.
 
-    What loads each batch sets the attributes, and `of_thread`, itself: that takes no calls where nothing draws.
-
     Attributes:
+        seeds: What seeds depend on.
         source: The input.
+        keeps_generators: Whether the global generators are afterwards as before.
         info: Position of the sample that is being loaded; None before the first one.
-        kept: Restores the global generators when it is closed; None where they were not seeded.
     """
 
-    _seeds: SampleSeeds
+    seeds: SampleSeeds
     source: Any
-    _keeps_generators: bool
+    keeps_generators: bool
     info: types.SampleInfo | None = None
-    kept: contextlib.ExitStack | None = None
-    _outer: LoadingSamples | None = None
+    # Restores the global generators when it is closed; None where they were not seeded.
+    _kept: contextlib.ExitStack | None = attrs.field(default=None, init=False)
+    _outer: LoadingSamples | None = attrs.field(default=None, init=False)
 
     def __enter__(self) -> None:
         self._outer, of_thread.loading = of_thread.loading, self  # a data set may load with a loader itself
 
     def __exit__(self, *error: object) -> None:
         of_thread.loading = self._outer
-        self.restore_generators()
-
-    def restore_generators(self) -> None:
-        """Restore the global generators to the state before they were seeded, if it is kept."""
-        kept, self.kept = self.kept, None
+        kept, self._kept = self._kept, None
         if kept is not None:
             kept.close()
 
@@ -249,14 +216,12 @@ class LoadingSamples:
         """Seed the global generators for items of the sample; return whether the sample is known."""
         if self.info is None:
             return False
-        if self._keeps_generators and self.kept is None:  # it takes 0.1 ms, so once per batch, where needed
-            self.kept = contextlib.ExitStack()
-            self.kept.enter_context(kept_global_generators())
-        seeds = self._seeds
-        place = place_at(self.source, self.info, seeds.shard, seeds.batch_size)
-        seed_global_generators(
-            derive_key("global", seeds.seed, place.epoch, place.sample_index, place.visit, *items)
-        )
+        if self.keeps_generators and self._kept is None:  # it takes 0.1 ms, so once per batch, where needed
+            self._kept = contextlib.ExitStack()
+            self._kept.enter_context(kept_global_generators())
+        place = self.seeds.place_of(self.source, self.info)
+        key = derive_key("global", self.seeds.seed, place.epoch, place.sample_index, place.visit, *items)
+        seed_global_generators(key)
         return True
 
 
@@ -266,12 +231,6 @@ class _OfThread(threading.local):
 
 of_thread = _OfThread()
 """What this thread loads."""
-
-
-def note_sample(info: types.SampleInfo) -> None:
-    """Record that this thread now loads the sample at a position."""
-    if of_thread.loading is not None:
-        of_thread.loading.info = info
 
 
 def seed_by_sample(*items: int) -> bool:

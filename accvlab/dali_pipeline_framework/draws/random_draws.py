@@ -26,8 +26,6 @@ Each level makes 64-bit keys for the next one, for all draws and samples of a ba
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -36,13 +34,15 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
+from ..checks import number, text, whole_number, whole_number_list
 from ..errors import SettingError
 from ..sample_data import FieldPath
 from ..sample_data.names import format_path, normalized_path
-from .keyed_draws import SamplePlace, UInt64Array, derive_key, hash_bytes, place_at, random_bits, random_uniform
+from .keyed_draws import SamplePlace, SampleSeeds, UInt64Array, derive_key, hash_bytes, random_bits, random_uniform
 
+Float64Array: TypeAlias = npt.NDArray[np.float64]
 _KEYS = ("sample", "rig", "sequence", "sequence-rig")
-_INT32 = np.iinfo(np.int32)
+_INT32, _GREATEST = np.iinfo(np.int32), float(np.finfo(np.float32).max)
 
 
 @attrs.frozen
@@ -86,42 +86,21 @@ def _checked_key(key: str | Sequence[Any] | FieldKey) -> DrawKey:
     )
 
 
-def _checked_name(name: object) -> str:
-    if not isinstance(name, str) or not name:
-        raise SettingError(f"The `name` of a draw must be a text of at least one character, got {name!r}.")
-    return name
-
-
 def _checked_shape(shape: object) -> tuple[int, ...]:
-    try:
-        sizes = tuple(map(operator.index, shape))  # type: ignore[call-overload]
-    except TypeError:
-        sizes = (-1,)
-    if any(size < 1 for size in sizes):
-        rule = "a tuple of whole numbers of at least 1, e.g. () for a scalar or (3,)"
-        raise SettingError(f"The `shape` of a draw must be {rule}; got {shape!r}.")
-    return sizes
+    rule = "a tuple of whole numbers of at least 1, e.g. () for a scalar or (3,)"
+    return whole_number_list(shape, "shape", rule, at_least=1)
 
 
-def _checked_number(value: Any) -> float:
-    try:
-        number = math.nan if isinstance(value, str | bytes | bool | np.bool_) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number) or abs(number) > float(np.finfo(np.float32).max):
-        raise SettingError(f"The numbers of a draw must be finite, as float32; got {value!r}.")
-    return number
+def _checked_name(value: object) -> str:
+    return text(value, "name")
 
 
-def _checked_int32(value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool) or not _INT32.min <= number <= _INT32.max:
-        rule = "whole numbers that fit into int32"
-        raise SettingError(f"The limits of an integer draw must be {rule}, got {value!r}.")
-    return number
+def _float32(value: object) -> float:
+    return number(value, "number of a draw", at_least=-_GREATEST, at_most=_GREATEST)
+
+
+def _int32(value: object) -> int:
+    return whole_number(value, "limit of a draw", at_least=_INT32.min, at_most=_INT32.max)
 
 
 @attrs.frozen
@@ -144,8 +123,8 @@ class UniformDraw:
     """
 
     name: str = attrs.field(converter=_checked_name)
-    low: float = attrs.field(default=0.0, converter=_checked_number)
-    high: float = attrs.field(default=1.0, converter=_checked_number)
+    low: float = attrs.field(default=0.0, converter=_float32)
+    high: float = attrs.field(default=1.0, converter=_float32)
     shape: tuple[int, ...] = attrs.field(default=(), converter=_checked_shape, kw_only=True)
     key: DrawKey = attrs.field(default="sample", converter=_checked_key, kw_only=True)
     dtype: ClassVar[types.DALIDataType] = types.DALIDataType.FLOAT
@@ -177,8 +156,8 @@ class IntegerDraw:
     """
 
     name: str = attrs.field(converter=_checked_name)
-    low: int = attrs.field(converter=_checked_int32)
-    high: int = attrs.field(converter=_checked_int32)
+    low: int = attrs.field(converter=_int32)
+    high: int = attrs.field(converter=_int32)
     shape: tuple[int, ...] = attrs.field(default=(), converter=_checked_shape, kw_only=True)
     key: DrawKey = attrs.field(default="sample", converter=_checked_key, kw_only=True)
     dtype: ClassVar[types.DALIDataType] = types.DALIDataType.INT32
@@ -210,8 +189,8 @@ class NormalDraw:
     """
 
     name: str = attrs.field(converter=_checked_name)
-    mean: float = attrs.field(default=0.0, converter=_checked_number)
-    stddev: float = attrs.field(default=1.0, converter=_checked_number)
+    mean: float = attrs.field(default=0.0, converter=_float32)
+    stddev: float = attrs.field(default=1.0, converter=_float32)
     shape: tuple[int, ...] = attrs.field(default=(), converter=_checked_shape, kw_only=True)
     key: DrawKey = attrs.field(default="sample", converter=_checked_key, kw_only=True)
     dtype: ClassVar[types.DALIDataType] = types.DALIDataType.FLOAT
@@ -280,35 +259,20 @@ NEEDS_SEQUENCES = (
 class KeyedDraws:
     """Computes the draws of a batch. It has no state, so it may be used in any process."""
 
-    def __init__(
-        self,
-        draws: Sequence[PlannedDraw],
-        field_paths: Sequence[FieldPath],
-        seed: int = 0,
-        *,
-        shard: tuple[int, int] = (0, 1),
-        batch_size: int = 1,
-    ) -> None:
+    def __init__(self, draws: Sequence[PlannedDraw], field_paths: Sequence[FieldPath], seeds: SampleSeeds) -> None:
         """Prepare what does not depend on the samples.
 
         Args:
             draws: The draws, none of them constant.
             field_paths: Paths of the fields of a flat sample.
-            seed: A whole number.
-            shard: Shard id and number of shards of the input.
-            batch_size: Samples per batch on this shard. Together with the shard it gives the position of a sample
-                among the samples of all shards, which is its key where the input knows neither place nor index.
+            seeds: Seed and shard.
 
         Raises:
             SettingError: The seed is no whole number.
         """
-        try:
-            seed = operator.index(seed)
-        except TypeError:
-            raise SettingError(f"The seed of the random draws must be a whole number, got {seed!r}.") from None
+        seed = whole_number(seeds.seed, "seed")
         self._draws = tuple(draws)
-        self._shard = shard
-        self._batch_size = batch_size
+        self._seeds = seeds
         positions = {path: position for position, path in enumerate(field_paths)}
         # What a draw is keyed by: "sample", "sequence", or the flat position of a field.
         key_of_draw = [_key_of(planned.draw.key, positions) for planned in draws]
@@ -320,9 +284,9 @@ class KeyedDraws:
         self._rows = [slice(end - count, end) for end, count in zip(np.cumsum(counts), counts, strict=True)]
         self._draw_of_row = np.repeat(np.arange(len(draws)), counts)  # (rows,)
         self._counters = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts])[:, None]
-        limits = np.array([_limits(planned) for planned in draws])
+        limits = np.array([_limits(planned.draw) for planned in draws])
         self._limits = limits[self._draw_of_row, :, None]  # (rows, 3, 1)
-        is_whole = [planned.draw.dtype == types.DALIDataType.INT32 for planned in draws]
+        is_whole = [isinstance(planned.draw, IntegerDraw) for planned in draws]
         self._is_whole = np.array(is_whole, bool)[self._draw_of_row, None]
 
     def of_batch(
@@ -341,7 +305,7 @@ class KeyedDraws:
         Raises:
             SettingError: A draw is keyed by sequences, and a sample has none.
         """
-        places = [place_at(source, info, self._shard, self._batch_size) for info in infos]
+        places = [self._seeds.place_of(source, info) for info in infos]
         epochs = [place.epoch for place in places]
         values = np.empty((len(self._keys), len(infos)), np.uint64)
         visits = np.zeros((len(self._keys), len(infos)), np.int64)
@@ -362,18 +326,16 @@ class KeyedDraws:
         """Compute the draws for their keys, ``(draws, batch)``."""
         uniform = random_uniform(keys[self._draw_of_row], self._counters)  # (rows, batch)
         low, width, last = self._limits[:, 0], self._limits[:, 1], self._limits[:, 2]
-        numbers = uniform * width
+        numbers = uniform * width  # of all draws at once: there may be a hundred, of a number or two
         np.floor(numbers, out=numbers, where=self._is_whole)
         numbers += low
         np.minimum(numbers, last, out=numbers)  # rounding must not reach the upper limit
         arrays: list[npt.NDArray[Any]] = []
         for planned, rows in zip(self._draws, self._rows, strict=True):
-            draw = planned.draw
-            of_draw = numbers[rows].T  # (batch, rows of the draw)
+            draw, of_draw = planned.draw, numbers[rows].T  # (batch, rows of the draw)
             if isinstance(draw, NormalDraw):
                 of_draw = draw.mean + draw.stddev * _normal(uniform[rows].T)
-            dtype = draw.numpy_dtype
-            arrays.append(of_draw.astype(dtype, order="C").reshape(-1, *draw.shape))
+            arrays.append(of_draw.astype(draw.numpy_dtype, order="C").reshape(-1, *draw.shape))
         return arrays
 
     def _sequences(self, source: Any, places: Sequence[SamplePlace]) -> list[int]:
@@ -400,20 +362,17 @@ def _num_rows(planned: PlannedDraw) -> int:
     return 2 * size if isinstance(planned.draw, NormalDraw) else size
 
 
-def _limits(planned: PlannedDraw) -> tuple[float, float, float]:
+def _limits(draw: RandomDraw) -> tuple[float, float, float]:
     """Least number, width of the range, and greatest number; without meaning for normal draws."""
-    draw = planned.draw
     if isinstance(draw, UniformDraw):
         low, high = np.float32(draw.low), np.float32(draw.high)
         return float(low), float(high) - float(low), float(np.nextafter(high, low))
-    if isinstance(draw, NormalDraw):
-        return 0.0, 1.0, 1.0
-    return draw.low, draw.high - draw.low, draw.high - 1
+    return (0.0, 1.0, 1.0) if isinstance(draw, NormalDraw) else (draw.low, draw.high - draw.low, draw.high - 1)
 
 
-def _normal(uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _normal(uniform: Float64Array) -> Float64Array:
     """Make normal numbers, ``(batch, n)``, of uniform ones in [0, 1), ``(batch, 2 n)`` (Box, Muller, 1958)."""
-    radius: npt.NDArray[np.float64] = np.sqrt(-2.0 * np.log1p(-uniform[:, ::2]))
+    radius: Float64Array = np.sqrt(-2.0 * np.log1p(-uniform[:, ::2]))
     return radius * np.cos(2.0 * np.pi * uniform[:, 1::2])
 
 

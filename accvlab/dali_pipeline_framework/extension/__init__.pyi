@@ -18,6 +18,7 @@ from ..operators.image_pixels import zero_where_channels_fit as zero_where_chann
 from ..operators.image_transform import AxisScaling as AxisScaling
 from ..operators.image_transform import Resampler as Resampler
 from ..operators.image_transform import Resampling as Resampling
+from ..operators.image_transform import resampled_in_graph as resampled_in_graph
 from ..operators.point_limits import Float64Array as Float64Array
 from ..operators.point_limits import affine as affine
 from ..operators.point_limits import coordinates as coordinates

@@ -30,6 +30,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from ..checks import choice, valid
 from ..errors import SettingError
 from . import functions
 from .functions import Array, Value
@@ -60,7 +61,7 @@ class AST(ABC):
         return self.form.format(**attrs.asdict(cast(Any, self), recurse=False))
 
 
-@attrs.frozen(str=False)
+@attrs.frozen
 class Assignment(AST):
     """``variable = expression``: ``'v' = <...>``."""
 
@@ -70,7 +71,7 @@ class Assignment(AST):
     expression: AST
 
 
-@attrs.frozen(str=False)
+@attrs.frozen
 class Literal(AST):
     """A number without sign; ``value`` is its text as it was written."""
 
@@ -79,7 +80,7 @@ class Literal(AST):
     value: str
 
 
-@attrs.frozen(str=False)
+@attrs.frozen
 class Variable(AST):
     """A ``name``: ``'name'``."""
 
@@ -88,7 +89,7 @@ class Variable(AST):
     name: str
 
 
-@attrs.frozen(str=False)
+@attrs.frozen
 class Comparison(AST):
     """``val1 comparison_type val2``: ``(l op r)``.
 
@@ -101,16 +102,11 @@ class Comparison(AST):
     form = "({val1} {comparison_type} {val2})"
 
     val1: AST
-    comparison_type: str
+    comparison_type: str = attrs.field(validator=valid(choice, allowed=[*_OPERATORS]))
     val2: AST
 
-    def __attrs_post_init__(self) -> None:
-        """Refuse other comparisons."""
-        if self.comparison_type not in _OPERATORS:
-            raise SettingError(f"a comparison is one of {', '.join(_OPERATORS)}, got {self.comparison_type!r}.")
 
-
-@attrs.frozen(str=False, init=False)
+@attrs.frozen(init=False)
 class _Joined(AST, ABC):
     """Several ``conditions`` with the same word between them."""
 
@@ -142,7 +138,7 @@ class And(_Joined):
     word = "and"
 
 
-@attrs.frozen(str=False)
+@attrs.frozen
 class Not(AST):
     """The opposite of ``condition``: ``not [x]``."""
 
@@ -151,7 +147,7 @@ class Not(AST):
     condition: AST
 
 
-@attrs.frozen(str=False)
+@attrs.frozen
 class UnaryMinus(AST):
     """The negative of ``value``: ``-(x)``."""
 
@@ -201,14 +197,12 @@ def syntax_error(text: str, position: int, message: str) -> SettingError:
 
 
 _MOST_DIGITS = 1000
-_KEYWORDS = {"and": TokenType.LOGICAL_AND, "or": TokenType.LOGICAL_OR, "not": TokenType.LOGICAL_NOT}
-_SYMBOLS = {
-    "=": TokenType.ASSIGNMENT,
-    "-": TokenType.MINUS,
-    "(": TokenType.PARENTHESIS_OPEN,
-    ")": TokenType.PARENTHESIS_CLOSE,
-}
-_PARTS = re.compile(r"(?P<number>[0-9.]+)|(?P<name>[^\W\d]\w*)|(?P<comparison>[=!<>]=|[<>])|(?P<symbol>[-=()])")
+# The name of a group is the type of the token.
+_TOKENS = re.compile(
+    r"\s*(?:(?P<literal>[0-9.]+)|(?P<logical_or>or\b)|(?P<logical_and>and\b)|(?P<logical_not>not\b)"
+    r"|(?P<variable>[^\W\d]\w*)|(?P<comparison>[=!<>]=|[<>])|(?P<assignment>=)|(?P<minus>-)"
+    r"|(?P<parenthesis_open>\()|(?P<parenthesis_close>\))|(?P<end_of_line>\Z)|(?P<no_token>.))"
+)
 
 
 class Lexer:
@@ -240,29 +234,16 @@ class Lexer:
         Raises:
             SettingError: The text continues with something that is not a token; it is also a ValueError.
         """
-        while self._position < len(self._text) and self._text[self._position].isspace():
-            self._position += 1
-        start = self._position
-        if start == len(self._text):
-            return Token(TokenType.EOL, "", position=start)
-        match = _PARTS.match(self._text, start)
-        if match is None:
-            raise syntax_error(self._text, start, f"{self._text[start]!r} does not belong here")
-        value = match.group()
-        token_type = self._type_of(match.lastgroup, value, start)
+        match: Any = _TOKENS.match(self._text, self._position)
+        kind, value, start = match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)
+        if kind == "no_token":
+            raise syntax_error(self._text, start, f"{value!r} does not belong here")
+        if kind == TokenType.LITERAL and len(value) > _MOST_DIGITS:
+            raise syntax_error(self._text, start, f"a number has at most {_MOST_DIGITS} digits")
+        if kind == TokenType.LITERAL and (value.count(".") > 1 or value == "."):
+            raise syntax_error(self._text, start, f"{value!r} is no number: digits with at most one dot are")
         self._position = match.end()
-        return Token(token_type, value, position=start)
-
-    def _type_of(self, kind: str | None, value: str, start: int) -> str:
-        if kind == "number":
-            if len(value) > _MOST_DIGITS:
-                raise syntax_error(self._text, start, f"a number has at most {_MOST_DIGITS} digits")
-            if value.count(".") > 1 or value == ".":
-                raise syntax_error(self._text, start, f"{value!r} is no number: digits with at most one dot are")
-            return TokenType.LITERAL
-        if kind == "name":
-            return _KEYWORDS.get(value, TokenType.VARIABLE)
-        return TokenType.COMPARISON if kind == "comparison" else _SYMBOLS[value]
+        return Token(kind, value, position=start)
 
 
 # How tightly operators bind; `not` lies between `and` and the comparisons, as in Python.
@@ -289,7 +270,6 @@ class Parser:
         self._text = input
         self._lexer = Lexer(input)
         self._current = self._lexer.next_token()
-        self._depth = 0
         self._is_used = False
 
     def parse(self) -> Assignment:
@@ -304,10 +284,10 @@ class Parser:
         variable = self._take(TokenType.VARIABLE, "the name of the result")
         self._refuse_constant(variable)
         self._take(TokenType.ASSIGNMENT, f"'=' after {variable.value!r}")
-        expression = self._expression(_OR)
+        expression = self._expression(_OR, depth=0)
         if self._current.type != TokenType.EOL:
             raise self._unexpected("an operator or the end")
-        if not _has_fewer_levels(expression, _MOST_LEVELS):
+        if _num_levels(expression) > _MOST_LEVELS + 1:
             raise syntax_error(
                 self._text,
                 len(self._text),
@@ -315,27 +295,21 @@ class Parser:
             )
         return Assignment(variable.value, expression)
 
-    def _expression(self, least_strength: int) -> AST:
-        left = self._operand(least_strength)
+    def _expression(self, least_strength: int, depth: int) -> AST:
+        left = self._operand(least_strength, depth)
         while (strength := _STRENGTHS.get(self._current.type, 0)) >= least_strength:
             joining = self._advance()
-            right = self._expression(strength + 1)
+            right = self._expression(strength + 1, depth)
             if joining.type == TokenType.COMPARISON:
                 left = Comparison(left, joining.value, right)
             else:
                 left = Or(left, right) if joining.type == TokenType.LOGICAL_OR else And(left, right)
         return left
 
-    def _operand(self, least_strength: int) -> AST:
-        self._depth += 1
-        if self._depth > _MOST_NESTED:
-            raise syntax_error(self._text, self._current.position, f"nested more than {_MOST_NESTED} times")
-        operand = self._operand_of_depth(least_strength)
-        self._depth -= 1
-        return operand
-
-    def _operand_of_depth(self, least_strength: int) -> AST:
+    def _operand(self, least_strength: int, depth: int) -> AST:
         token = self._current
+        if depth == _MOST_NESTED:
+            raise syntax_error(self._text, token.position, f"nested more than {_MOST_NESTED} times")
         if token.type == TokenType.LITERAL:
             return Literal(self._advance().value)
         if token.type == TokenType.VARIABLE:
@@ -343,13 +317,14 @@ class Parser:
             return Variable(self._advance().value)
         if token.type == TokenType.MINUS:
             self._advance()
-            return UnaryMinus(self._operand(_MINUS))
+            return UnaryMinus(self._operand(_MINUS, depth + 1))
         if token.type == TokenType.LOGICAL_NOT:
             self._advance()
-            return Not(self._expression(max(_NOT, least_strength)))  # in `a == not b == c`, `not b` only
+            least_of_not = max(_NOT, least_strength)  # in `a == not b == c`, `not b` only
+            return Not(self._expression(least_of_not, depth + 1))
         if token.type == TokenType.PARENTHESIS_OPEN:
             self._advance()
-            expression = self._expression(_OR)
+            expression = self._expression(_OR, depth + 1)
             self._take(TokenType.PARENTHESIS_CLOSE, f"')' for the '(' at position {token.position}")
             return expression
         raise self._unexpected("a name, a number or '('")
@@ -374,14 +349,12 @@ class Parser:
         return syntax_error(self._text, self._current.position, f"expected {expected}, got {got}")
 
 
-def _has_fewer_levels(expression: AST, most: int) -> bool:
-    """Whether a tree has at most a given number of levels."""
+def _num_levels(expression: AST) -> int:
     level: list[AST] = [expression]
-    for _ in range(most + 1):
-        level = [child for node in level for child in node.children]
-        if not level:
-            return True
-    return False
+    count = 0
+    while level:
+        level, count = [child for node in level for child in node.children], count + 1
+    return count
 
 
 def variables_of(expression: AST) -> list[str]:
@@ -433,18 +406,12 @@ def _evaluated(expression: AST, variables: Mapping[str, Array]) -> _Value:
 
 def _compared(comparison: str, left: _Value, right: _Value) -> Any:
     left, right = _in_type_of(right, left), _in_type_of(left, right)
-    if isinstance(left, Fraction) and isinstance(right, np.ndarray):
-        return _compared_with_fraction(right, comparison, left, is_less=">" in comparison)
-    if isinstance(right, Fraction) and isinstance(left, np.ndarray):
-        return _compared_with_fraction(left, comparison, right, is_less="<" in comparison)
-    if (
-        isinstance(left, np.ndarray)
-        and isinstance(right, np.ndarray)
-        and "f" in left.dtype.kind + right.dtype.kind
-    ):
-        is_single = all(np.can_cast(side.dtype, np.float32) for side in (left, right))
-        left, right = (side.astype(np.float32 if is_single else np.float64) for side in (left, right))
-    return _OPERATORS[comparison](left, right)  # NumPy compares whole numbers of any types exactly
+    arrays = [side for side in (left, right) if isinstance(side, np.ndarray)]
+    if len(arrays) == 2 and any(side.dtype.kind == "f" for side in arrays):
+        is_single = all(np.can_cast(side.dtype, np.float32) for side in arrays)
+        left, right = (side.astype(np.float32 if is_single else np.float64) for side in arrays)
+    # NumPy compares whole numbers of any types exactly, and a `Fraction` as Python does.
+    return _OPERATORS[comparison](left, right)
 
 
 def _in_type_of(values: _Value, number: _Value) -> Any:
@@ -459,11 +426,3 @@ def _in_type_of(values: _Value, number: _Value) -> Any:
         real = math.inf if number > 0 else -math.inf
     with np.errstate(over="ignore"):  # a number beyond the type is infinite there
         return np.array(real).astype(values.dtype)
-
-
-def _compared_with_fraction(values: Array, comparison: str, fraction: Fraction, *, is_less: bool) -> Array:
-    """Compare whole numbers with a number between two of them."""
-    if comparison in ("==", "!="):
-        return np.full(values.shape, comparison == "!=")
-    is_below: Array = values <= math.floor(fraction)
-    return is_below if is_less else ~is_below

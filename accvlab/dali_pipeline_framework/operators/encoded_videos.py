@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding of encoded videos in the graph, and which codecs can be decoded there."""
+"""Which encoded videos the graph can decode, and their colors there."""
 
 from __future__ import annotations
 
@@ -8,14 +8,9 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import nvidia.dali.fn as fn
-from nvidia.dali import types
-from nvidia.dali.data_node import DataNode
 
 from ..checks import listed
 from ..engine.dali.gpus import NO_VIDEO_LIBRARY, Capability, gpu_facts
-from ..sample_data.graph_mode import do_not_convert
-from .image_pixels import pipeline_has_gpu
 
 _HOPPER = (9, 0)
 
@@ -106,25 +101,3 @@ def rgb_of_bt601(codecs: Sequence[str]) -> list[float]:
 def _from_rgb(red: float, blue: float) -> npt.NDArray[np.float64]:
     luma = np.array([red, 1 - red - blue, blue])
     return np.stack([luma, ([0, 0, 1] - luma) / (2 - 2 * blue), ([1, 0, 0] - luma) / (2 - 2 * red)])
-
-
-@do_not_convert
-def video_decoded_in_graph(
-    encoded: DataNode, numbers: DataNode, *, is_clip: bool, on_gpu: bool, colors: Sequence[float] = ()
-) -> DataNode:
-    """Decode frames of video files, on the GPU in a pipeline that has one.
-
-    Args:
-        encoded: Bytes of the files.
-        numbers: ``(F,)`` int32, numbers of the frames; of a single one ``()``.
-        is_clip: Whether there is an axis of frames.
-        on_gpu: Whether a GPU may decode.
-        colors: ``3 x 3`` matrix that RGB is multiplied by; none for that of DALI.
-    """
-    device = "mixed" if on_gpu and pipeline_has_gpu() else "cpu"
-    if not is_clip:
-        numbers = fn.reshape(numbers, shape=[1])
-    frames = fn.decoders.video(encoded, device=device, frames=numbers, pad_mode="none")
-    if colors:
-        frames = fn.coord_transform(frames, M=[*colors], dtype=types.DALIDataType.UINT8)
-    return frames if is_clip else fn.squeeze(frames, axes=[0])

@@ -47,14 +47,14 @@ def cast(values: Value, dtype: types.DALIDataType) -> Value:
     return cast_array(values, get_numpy_type_for_dali_type(dtype))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of infinity and NaN
 def cast_array(values: Value, dtype: npt.DTypeLike) -> Value:
     """Convert to another type, given as NumPy's, as `cast` does."""
     values, target = np.asarray(values), np.dtype(dtype)
     if values.dtype == target or values.dtype.kind == "b":
         return values.astype(target, copy=False)[()]
     if target.kind == "f":
-        with np.errstate(over="ignore"):
-            return values.astype(target)[()]
+        return values.astype(target)[()]
     is_real = values.dtype.kind == "f"
     if target.kind == "b":
         return (~(np.abs(values) < 0.5) if is_real else values != 0)[()]  # true of NaN
@@ -78,8 +78,6 @@ def _rounded(values: Array, target: np.dtype[Any]) -> Value:
 def _limited(values: Array, target: np.dtype[Any]) -> Value:
     own, limits = np.iinfo(values.dtype), np.iinfo(target)
     low, high = max(own.min, limits.min), min(own.max, limits.max)
-    if (low, high) == (own.min, own.max):
-        return values.astype(target)
     return np.clip(values, values.dtype.type(low), values.dtype.type(high)).astype(target)
 
 

@@ -31,7 +31,6 @@ RESAMPLING_NEEDS = ("cv2",)
 
 _JPEG = b"\xff\xd8\xff"
 _PNG = b"\x89PNG\r\n\x1a\n"
-_CMYK = ("CMYK", "YCCK")
 _TIFF = (b"II*\0", b"MM\0*")
 _OTHERS = (
     *(_PNG, b"BM", b"RIFF", *_TIFF, b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"),
@@ -107,29 +106,34 @@ def begins_like_image(values: Array) -> bool:
 
 
 def _decoded_jpeg(encoded: _Bytes, as_bgr: bool, reduction: int, may_have_unused: bool) -> Array:
-    simplejpeg = needed_package("simplejpeg")
     encoded = np.ascontiguousarray(encoded)
     orientation = image_orientation(encoded)
+    height, width, is_cmyk = _header_of_jpeg(encoded)
+    least = (0, 0) if reduction == 1 else (-(-height // reduction), -(-width // reduction))
+    colors = "CMYK" if is_cmyk else "BGR" if as_bgr else "RGBX" if may_have_unused else "RGB"
+    decode = needed_package("simplejpeg").decode_jpeg
     try:
-        height, width, color_space = _header_of_jpeg(simplejpeg, encoded)
-        if color_space in _CMYK:
-            image = _rgb_of_cmyk(simplejpeg.decode_jpeg(encoded, "CMYK"), as_bgr)
-        else:
-            least = (0, 0) if reduction == 1 else (-(-height // reduction), -(-width // reduction))
-            colors = "BGR" if as_bgr else "RGBX" if may_have_unused else "RGB"
-            image = simplejpeg.decode_jpeg(encoded, colors, min_height=least[0], min_width=least[1])
+        image = decode(encoded, colors, min_height=least[0], min_width=least[1])
     except ValueError as error:
         raise _broken_jpeg(encoded, error) from error
-    return _turned(image, orientation) if orientation > 1 else np.asarray(image)
+    image = _rgb_of_cmyk(image, as_bgr) if is_cmyk else np.asarray(image)
+    return _turned(image, orientation) if orientation > 1 else image
 
 
-def _header_of_jpeg(simplejpeg: Any, encoded: _Bytes) -> tuple[int, int, str]:
-    """Get height, width and color space as the decoder reads them; a ValueError where that may not be decoded."""
-    height, width, color_space, _ = simplejpeg.decode_jpeg_header(encoded)
+def _header_of_jpeg(encoded: _Bytes) -> tuple[int, int, bool]:
+    """Get height and width as the decoder reads them, and whether the colors are CMYK.
+
+    Raises:
+        FieldValueError: It is broken, or claims too many pixels.
+    """
+    try:
+        height, width, colors, _ = needed_package("simplejpeg").decode_jpeg_header(np.ascontiguousarray(encoded))
+    except ValueError as error:
+        raise _broken_jpeg(encoded, error) from error
     excess = too_many_pixels(height, width)
     if excess:
-        raise ValueError(f"it claims {excess}")
-    return height, width, color_space
+        raise _broken_jpeg(encoded, f"it claims {excess}")
+    return height, width, colors in ("CMYK", "YCCK")
 
 
 def _rgb_of_cmyk(cmyk: Array, as_bgr: bool) -> Array:
@@ -175,9 +179,13 @@ class ImageFile:
     @classmethod
     def opened(cls, encoded: _Bytes) -> ImageFile:
         """Read the size; decode the image if its header does not contain it."""
-        hw = _hw_of_jpeg(encoded)
-        image = decoded_image(encoded, may_have_unused=True) if hw is None else None
-        return cls(np.array(hw if image is None else image.shape[:2], np.float32), encoded, image)
+        if encoded.ndim == 1 and encoded[:3].tobytes() == _JPEG:
+            height, width, is_cmyk = _header_of_jpeg(encoded)
+            # A turned image would begin with the pixels at its end, which may be cut off by the reduction.
+            if not is_cmyk and image_orientation(encoded) == 1:
+                return cls(np.array([height, width], np.float32), encoded, None)
+        image = decoded_image(encoded, may_have_unused=True)
+        return cls(np.array(image.shape[:2], np.float32), encoded, image)
 
     def decoded(self, least_scale: float = 1.0) -> DecodedFile:
         """Decode the file, at a reduced size if it will be scaled down enough.
@@ -187,7 +195,8 @@ class ImageFile:
         """
         if self.image is not None:
             return DecodedFile(self.image)
-        reduction = _possible_reduction(self.hw, least_scale)
+        is_large = float(self.hw.min()) >= _LEAST_REDUCED
+        reduction = next(each for each in (8, 4, 2, 1) if each == 1 or (is_large and least_scale * each <= 1))
         return DecodedFile(decoded_image(self.encoded, reduction=reduction, may_have_unused=True), reduction)
 
 
@@ -203,27 +212,8 @@ class DecodedFile(NamedTuple):
     reduction: int = 1
 
 
-def _hw_of_jpeg(encoded: _Bytes) -> tuple[int, int] | None:
-    """Get the image size of a JPEG file from its header; None for other files, CMYK, and turned images."""
-    if encoded.ndim != 1 or not encoded[:3].tobytes().startswith(_JPEG):
-        return None
-    simplejpeg = needed_package("simplejpeg")
-    try:
-        height, width, color_space = _header_of_jpeg(simplejpeg, np.ascontiguousarray(encoded))
-    except ValueError as error:
-        raise _broken_jpeg(encoded, error) from error
-    # A turned image would begin with the pixels at its end, which may be cut off by the reduction.
-    return None if color_space in _CMYK or image_orientation(encoded) > 1 else (height, width)
-
-
-def _broken_jpeg(encoded: _Bytes, error: Exception) -> FieldValueError:
+def _broken_jpeg(encoded: _Bytes, error: object) -> FieldValueError:
     return FieldValueError(f"The JPEG file ({encoded.size} bytes) cannot be decoded: {error}.")
-
-
-def _possible_reduction(hw: npt.NDArray[np.float32], least_scale: float) -> int:
-    if float(hw.min()) < _LEAST_REDUCED:
-        return 1
-    return next(factor for factor in (8, 4, 2, 1) if factor == 1 or least_scale * factor <= 1)
 
 
 def is_gray_of_16_bits(encoded: _Bytes) -> bool:
@@ -294,14 +284,11 @@ def padded(image: Array, axis: int, hw: list[int], fill_value: float) -> Array:
     height, width = image.shape[axis : axis + 2]
     if [height, width] == hw:
         return image
-    output = np.empty((*image.shape[:axis], *hw, *image.shape[axis + 2 :]), image.dtype)
-    before = (slice(None),) * axis
-    values = output.view(np.uint8) if image.dtype == np.bool_ else output
+    values = image.view(np.uint8) if image.dtype == np.bool_ else image
+    added = np.zeros((image.ndim, 2), int)
+    added[axis : axis + 2, 1] = hw[0] - height, hw[1] - width
     fill = _fill_of_type(fill_value, values.dtype)
-    output[(*before, slice(height), slice(width))] = image
-    values[(*before, slice(height, None))] = fill
-    values[(*before, slice(height), slice(width, None))] = fill
-    return output
+    return np.pad(values, added, constant_values=fill).view(image.dtype)
 
 
 def with_fill(shape: tuple[int, ...], dtype: np.dtype[Any], fill_value: float) -> Array:
@@ -326,25 +313,22 @@ def warped(image: Array, matrix: Array, output_hw: tuple[int, int], fill_value: 
     """
     output = with_fill((*image.shape[:-3], *output_hw, image.shape[-1]), image.dtype, fill_value)
     inverse = inverse_matrix(matrix)
-    if inverse is None:
-        return output
-    if is_mask:
+    if inverse is not None and is_mask:
         _warp_nearest(image, inverse, output)
-        return output
-    cv2 = needed_package("cv2")
-    shifted = _of_pixel_centers(inverse)
-    fill = output.reshape(-1)[:1].tolist() * 4 if output.size else []
-    for given, result in _parts(image, output):
-        cv2.warpAffine(
-            given,
-            shifted,
-            result.shape[1::-1],
-            dst=result,
-            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
-            borderMode=cv2.BORDER_CONSTANT,
-            borderValue=fill,
-        )
+    elif inverse is not None:
+        shifted = inverse.astype(np.float64)  # the center of the first pixel becomes the origin
+        shifted[:, 2] += 0.5 * (shifted[:, 0] + shifted[:, 1]) - 0.5
+        fill = output.reshape(-1)[:1].tolist() * 4 if output.size else []
+        for given, result in _parts(image, output):
+            _warp(given, result, shifted, needed_package("cv2").BORDER_CONSTANT, fill)
     return output
+
+
+def _warp(image: Array, output: Array, matrix: Array, border: int, fill: Sequence[float] = ()) -> None:
+    """Interpolate an output at the places in the image that a matrix gives, from center to center of pixels."""
+    cv2 = needed_package("cv2")
+    how = {"flags": cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP, "borderMode": border, "borderValue": fill}
+    cv2.warpAffine(image, matrix, output.shape[1::-1], dst=output, **how)
 
 
 def inverse_matrix(matrix: Array) -> npt.NDArray[np.float32] | None:
@@ -355,13 +339,6 @@ def inverse_matrix(matrix: Array) -> npt.NDArray[np.float32] | None:
         return None
     e, f, g, h = d / determinant, -b / determinant, -c / determinant, a / determinant
     return np.array([[e, f, -(e * x + f * y)], [g, h, -(g * x + h * y)]], np.float32)
-
-
-def _of_pixel_centers(inverse: Array) -> npt.NDArray[np.float64]:
-    """Convert a transformation to coordinates in which the center of the first pixel is the origin."""
-    shifted = inverse.astype(np.float64)
-    shifted[:, 2] += 0.5 * (shifted[:, 0] + shifted[:, 1]) - 0.5
-    return shifted
 
 
 def _warp_nearest(image: Array, inverse: Array, output: Array) -> None:
@@ -389,9 +366,7 @@ def _places(row: Array, hw: Sequence[int]) -> npt.NDArray[np.float32]:
     return steps
 
 
-def resample_region(
-    image: Array, start: Array, end: Array, output: Array, is_mask: bool, is_cubic: bool = False
-) -> None:
+def resample_region(image: Array, start: Array, end: Array, output: Array, is_mask: bool) -> None:
     """Resample a region of ``(..., H, W, C)`` to all of an output, as ``fn.resize`` does without antialiasing.
 
     Args:
@@ -401,7 +376,6 @@ def resample_region(
         end: The same for the last corner; less than ``start`` where an axis is mirrored.
         output: ``(..., h, w, C)``, which is written to.
         is_mask: Whether the nearest neighbor is taken.
-        is_cubic: Whether the interpolation is cubic instead of linear.
     """
     if is_mask:
         rows, columns = _nearest(start, end, output.shape[-3:-1], image.shape[-3:-1])
@@ -421,19 +395,11 @@ def resample_region(
             [0, scale_y, top - needed_rows.start + 0.5 * scale_y - 0.5],
         ]
     )
-    interpolation = cv2.INTER_CUBIC if is_cubic else cv2.INTER_LINEAR
     for given, result in _parts(image, output):
         if is_all:
-            cv2.resize(given, (width, height), dst=result, interpolation=interpolation)
+            cv2.resize(given, (width, height), dst=result, interpolation=cv2.INTER_LINEAR)
         else:
-            cv2.warpAffine(
-                given,
-                matrix,
-                (width, height),
-                dst=result,
-                flags=interpolation | cv2.WARP_INVERSE_MAP,
-                borderMode=cv2.BORDER_REPLICATE,
-            )
+            _warp(given, result, matrix, cv2.BORDER_REPLICATE)
 
 
 def _needed(start: float, end: float, length: int) -> slice:
@@ -464,14 +430,9 @@ def _nearest(
     rows = np.full(hw[0], scale[0], np.float32)
     rows[0] = (start[0] - row_origin) + half * scale[0]
     np.add.accumulate(rows, out=rows)
-    return (
-        _limited(np.floor(rows) + row_origin, image_hw[0]),
-        _limited(np.floor(columns) + column_origin, image_hw[1]),
-    )
-
-
-def _limited(places: Array, length: int) -> npt.NDArray[np.intp]:
-    return np.clip(places, 0, length - 1).astype(np.intp)
+    places = zip((np.floor(rows) + row_origin, np.floor(columns) + column_origin), image_hw, strict=True)
+    nearest_row, nearest_column = (np.clip(each, 0, length - 1).astype(np.intp) for each, length in places)
+    return nearest_row, nearest_column
 
 
 def _gains_by_fourth(image: Array, output: Array) -> bool:

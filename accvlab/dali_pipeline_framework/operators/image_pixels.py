@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pixels of images: decoding and checks in the graph, and changes of arrays.
+"""Pixels of images: checks in the graph, and changes of arrays.
 
 Arrays are changed by OpenCV, with few passes over the pixels, and with DALI's roundings.
 """
@@ -19,40 +19,18 @@ from nvidia.dali.pipeline import Pipeline
 from ..engine.dali.graph_definition import branched
 from ..engine.dali.texts import ASKS_FOR_DECODER, failing_with
 from ..errors import FieldValueError
-from ..sample_data.graph_mode import Decoding, Joining, do_not_convert, graph_context
+from ..sample_data.graph_mode import do_not_convert
 from .array_packages import needed_package
 from .functions import Array, Value, cast_array
 
 _OTHER_CHANNELS = f"an image has another number of channels than there are means ({ASKS_FOR_DECODER})"
 _INT32 = types.DALIDataType.INT32
-_DEFAULT_LOAD = 0.65  # of the steps, and of DALI
 
 
 @do_not_convert
 def pipeline_has_gpu() -> bool:
     """Whether the pipeline that is being defined, if there is one, has a GPU."""
     return Pipeline.current() is None or Pipeline.current().device_id is not None
-
-
-@do_not_convert
-def decoded_in_graph(
-    encoded: DataNode, on_gpu: bool, image_type: types.DALIImageType, hw_decoder_load: float
-) -> DataNode:
-    """Decode an image file on the GPU, in a pipeline that has one, or on the CPU; see `ImageDecoder`."""
-    if on_gpu and pipeline_has_gpu():
-        own = {} if hw_decoder_load == _DEFAULT_LOAD else {"hw_decoder_load": hw_decoder_load}
-        settings = {**graph_context.get().decoder_options, **own}
-        return fn.decoders.image(encoded, device="mixed", output_type=image_type, **settings)
-    return fn.decoders.image(encoded, device="cpu", output_type=image_type)
-
-
-@do_not_convert
-def clips_in_one_batch(decode: Decoding, join: Joining, clips: Sequence[Sequence[DataNode]]) -> Sequence[DataNode]:
-    """Decode and join the files of clips, all together where the batch of the pipeline has the room."""
-    decode_together = graph_context.get().decode_together
-    if decode_together is None:
-        return [join([*map(decode, files)]) for files in clips]
-    return decode_together(decode, join, clips)
 
 
 @do_not_convert

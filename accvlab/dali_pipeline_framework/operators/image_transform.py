@@ -23,15 +23,13 @@ from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ..engine.dali.texts import ASKS_FOR_DECODER
-from ..errors import FieldValueError, SettingError
+from ..errors import FieldValueError
 from ..sample_data.graph_mode import graph_context
 from . import functions, image_arrays
 from .functions import Array, Value, failing_with
 
 _FLOAT = types.DALIDataType.FLOAT
 _INT32 = types.DALIDataType.INT32
-_NO_PIXELS = f"an image has no pixels or no channels ({ASKS_FOR_DECODER})"
-_SIZES_DIFFER = "the images or size fields of a sample differ in size; wrap the step"
 # Margin decoded around a region: neighbors for the interpolation and for the chroma upsampling of JPEG.
 _MARGIN_PX = 4
 _WIDE_MARGIN_PX = 16  # for filters of up to eight pixels of the output
@@ -87,36 +85,18 @@ def one_size(sizes: Sequence[Value], *, are_of_images: bool) -> Value:
         FieldValueError: Sizes differ, or are not at least one pixel and finite.
     """
     rows = [np.ravel(functions.cast(size, _FLOAT)).tolist() for size in sizes]
-    rule = _NO_PIXELS if are_of_images else "a size is below 1 pixel, or not finite (is the image decoded before?)"
     if not all(len(row) == 2 and 1 <= length < np.inf for row in rows for length in row):
-        raise FieldValueError(f"{rule[0].upper()}{rule[1:]}. Sizes: {rows}.")
+        no_pixels = f"An image has no pixels or no channels ({ASKS_FOR_DECODER})"
+        no_size = "A size is below 1 pixel, or not finite (is the image decoded before?)"
+        raise FieldValueError(f"{no_pixels if are_of_images else no_size}. Sizes: {rows}.")
     if any(row != rows[0] for row in rows):
-        raise FieldValueError(f"{_SIZES_DIFFER[0].upper()}{_SIZES_DIFFER[1:]}. Sizes: {rows}.")
+        raise FieldValueError(
+            f"The images or size fields of a sample differ in size; wrap the step. Sizes: {rows}."
+        )
     return np.array(rows[0], np.float32)
 
 
 # --- matrices -------------------------------------------------------------------------------------------
-
-
-def checked_resizing(mode: object, anchor: object) -> tuple[ResizingMode, ResizingAnchor | None]:
-    """Check mode and anchor of a resizing.
-
-    Raises:
-        SettingError: They are not of these kinds, or do not fit together.
-    """
-    if not isinstance(mode, ResizingMode):
-        raise SettingError(f"`resizing_mode` must be a ResizingMode (STRETCH, PAD or CROP), got {mode!r}.")
-    if anchor is not None and not isinstance(anchor, ResizingAnchor):
-        raise SettingError(
-            f"`resizing_anchor` must be a ResizingAnchor (CENTER, TOP_OR_LEFT or BOTTOM_OR_RIGHT), got {anchor!r}."
-        )
-    if mode == ResizingMode.STRETCH and anchor is not None:
-        raise SettingError(
-            f"`resizing_anchor` must be left out with STRETCH, which fills the output; got {anchor}."
-        )
-    if mode != ResizingMode.STRETCH and anchor is None:
-        raise SettingError(f"`resizing_anchor` must be given with {mode.name}: what stays in place?")
-    return mode, anchor
 
 
 @attrs.frozen
@@ -174,11 +154,8 @@ def resizing(
         return AxisScaling(ratio, origin, origin, hw * np.float32(1), output_hw)
     factor = ratio.min() if mode == ResizingMode.PAD else ratio.max()
     scale, extent = np.array([factor, factor]), size / factor
-    share = _SHARE_BEFORE[anchor]
-    if share == 0:
-        return AxisScaling(scale, origin, origin, extent, output_hw)
-    start = (hw - extent) * np.float32(share)
-    offset = (size - hw * factor) * np.float32(share)
+    share = np.float32(_SHARE_BEFORE[anchor])
+    start, offset = (hw - extent) * share, (size - hw * factor) * share
     return AxisScaling(scale, offset, start, start + extent, output_hw)
 
 
@@ -191,8 +168,8 @@ def transformed_points(points: Value, matrix: Value, dtype: types.DALIDataType) 
     The arithmetic is float32. Whole numbers are rounded.
     """
     pairs = failing_with("points must be x, y pairs", _in_pairs, points)
-    moved = functions.coord_transform(_as_float(pairs, dtype), matrix)
-    return _as_type(np.reshape(moved, points.shape), dtype)
+    moved = functions.coord_transform(functions.cast(pairs, _FLOAT), matrix)
+    return functions.cast(np.reshape(moved, points.shape), dtype)
 
 
 def _in_pairs(points: Array) -> Array:
@@ -213,8 +190,8 @@ def boxes_matrix(matrix: Value) -> Value:
 
 def transformed_boxes(boxes: Value, matrix_of_boxes: Value, dtype: types.DALIDataType) -> Value:
     """Transform boxes, ``(..., 4)`` with ``x1 <= x2`` and ``y1 <= y2``, by a matrix of `boxes_matrix`."""
-    rule, given = "boxes must be x1, y1, x2, y2", _as_float(boxes, dtype)
-    return _as_type(failing_with(rule, functions.coord_transform, given, matrix_of_boxes), dtype)
+    rule, given = "boxes must be x1, y1, x2, y2", functions.cast(boxes, _FLOAT)
+    return functions.cast(failing_with(rule, functions.coord_transform, given, matrix_of_boxes), dtype)
 
 
 def transformed_projections(projections: Value, matrix: Value, dtype: types.DALIDataType) -> Value:
@@ -225,19 +202,11 @@ def transformed_projections(projections: Value, matrix: Value, dtype: types.DALI
     Raises:
         FieldValueError: They have another number of rows.
     """
-    given = _as_float(projections, dtype)
+    given = functions.cast(projections, _FLOAT)
     if given.ndim < 2 or given.shape[-2] not in (3, 4):
         raise FieldValueError(f"Projection matrices must have 3 or 4 rows, got the shape {given.shape}.")
     changed = [(given[..., :3, :] * row[:, None]).sum(axis=-2, keepdims=True) for row in matrix]
-    return _as_type(np.concatenate([*changed, given[..., 2:, :]], axis=-2), dtype)
-
-
-def _as_float(values: Value, dtype: types.DALIDataType) -> Value:
-    return values if dtype == _FLOAT else functions.cast(values, _FLOAT)
-
-
-def _as_type(values: Value, dtype: types.DALIDataType) -> Value:
-    return values if dtype == _FLOAT else functions.cast(values, dtype)
+    return functions.cast(np.concatenate([*changed, given[..., 2:, :]], axis=-2), dtype)
 
 
 # --- images ---------------------------------------------------------------------------------------------
@@ -245,32 +214,21 @@ def _as_type(values: Value, dtype: types.DALIDataType) -> Value:
 
 @attrs.frozen
 class Resampler:
-    """Resamples the images of a sample, with arguments that are computed once for all of them.
+    """Resamples the arrays of a sample, with arguments that are computed once for all of them.
 
     Attributes:
-        resampling: Which operators are used.
+        resampling: Method of resampling.
         output_hw: Height and width of the output.
-        arguments: Arguments of the operator, ``(2,)`` or a matrix per sample.
-        decoded_part: For encoded images: first row and column, and size, of the part to decode, ``(2,)`` int32
-            each; regions are relative to it.
-        is_antialiased: Whether a cubic filter is used, not for `WARP`. In a graph it is as wide as the pixels of
-            the output where images are made smaller, as in ``PIL.Image.resize``; arrays should be halved before.
+        arguments: By name, as those of DALI's operators: ``(2,)`` each, or a matrix.
     """
 
     resampling: Resampling
     output_hw: tuple[int, int]
-    arguments: dict[str, Any]
-    decoded_part: tuple[Value, Value] | None = None
-    is_antialiased: bool = False
-
-    @classmethod
-    def warping(cls, matrix: DataNode, output_hw: tuple[int, int]) -> Resampler:
-        """Prepare for any affine transformation from the input to the output, ``(2, 3)``."""
-        return cls(Resampling.WARP, output_hw, {"matrix": matrix})
+    arguments: dict[str, Value]
 
     @classmethod
     def resizing(cls, resampling: Resampling, scaling: AxisScaling, hw: Value) -> Resampler:
-        """Prepare for a transformation without rotation and shearing.
+        """Prepare for a transformation without rotation and shearing; for others there is `WARP` with a matrix.
 
         Args:
             resampling: Which operators are used; not `WARP`.
@@ -297,22 +255,27 @@ class Resampler:
         }
         return cls(resampling, output_hw, part)
 
-    def of_encoded(self, hw: Value) -> Resampler:
-        """Get the same for image files in a graph, of which only the visible part is decoded; not for `WARP`."""
-        start, end = self.arguments["roi_start"], self.arguments["roi_end"]
-        zero = np.float32(0)
-        # `fn.cast` rounds to the nearest whole number.
-        margin = np.float32((_WIDE_MARGIN_PX if self.is_antialiased else _MARGIN_PX) + 0.5)
+    def parameters(self, hw: Value, *, is_encoded: bool, is_antialiased: bool = False) -> dict[str, Value]:
+        """Get the numbers by which `resampled_in_graph` resamples images of a size; see `parameter_types`."""
+        if not is_encoded:
+            return self.arguments
+        start, end, zero = self.arguments["roi_start"], self.arguments["roi_end"], np.float32(0)
+        # `cast` rounds to the nearest whole number.
+        margin = np.float32((_WIDE_MARGIN_PX if is_antialiased else _MARGIN_PX) + 0.5)
         least = functions.clamp(functions.minimum(start, end) - margin, zero, hw)
         most = functions.clamp(functions.maximum(start, end) + margin, zero, hw)
         corner = functions.cast(least, _INT32)
-        part = corner, functions.cast(most, _INT32) - corner
         regions = {"roi_start": start - corner, "roi_end": end - corner}
-        return attrs.evolve(self, arguments={**self.arguments, **regions}, decoded_part=part)
+        part = {"decoded_start": corner, "decoded_shape": functions.cast(most, _INT32) - corner}
+        return {**self.arguments, **regions, **part}
 
     @staticmethod
     def parameter_types(resampling: Resampling, is_encoded: bool) -> dict[str, types.DALIDataType]:
-        """Get names and types of the numbers on which the change of the pixels depends."""
+        """Get names and types of these numbers.
+
+        Of image files, only a part is decoded, to which the regions are relative: its first row and column, and
+        its size, ``(2,)`` int32 each.
+        """
         if resampling == Resampling.WARP:
             return {"matrix": _FLOAT}
         regions = {"roi_start": _FLOAT, "roi_end": _FLOAT}
@@ -320,98 +283,83 @@ class Resampler:
             regions |= {"size": _FLOAT, "start": _INT32}
         return {**regions, "decoded_start": _INT32, "decoded_shape": _INT32} if is_encoded else regions
 
-    @property
-    def parameters(self) -> list[Value]:
-        """These numbers, in the order of `parameter_types`."""
-        return [*self.arguments.values(), *(self.decoded_part or ())]
-
-    @classmethod
-    def of_parameters(
-        cls, resampling: Resampling, output_hw: tuple[int, int], parameters: Mapping[str, Value], **settings: Any
-    ) -> Resampler:
-        """Make the resampler of numbers that were computed before."""
-        arguments = dict(parameters)
-        names = ("decoded_start", "decoded_shape")
-        part: Value = tuple([arguments.pop(name) for name in names if name in arguments])
-        return cls(resampling, output_hw, arguments, part or None, **settings)
-
-    def of_whole_image(self) -> Resampler:
-        """Get the same for images that are decoded as a whole, from one of `of_encoded`."""
-        corner, _ = self.decoded_part or (None, None)
-        regions = {name: self.arguments[name] + corner for name in ("roi_start", "roi_end")}
-        return attrs.evolve(self, arguments={**self.arguments, **regions}, decoded_part=None)
-
-    def decoded(self, encoded: DataNode, device: str) -> DataNode:
-        """Decode the visible part of an image file, as RGB."""
-        corner, size = self.decoded_part or (None, None)
-        options = graph_context.get().decoder_options if device == "mixed" else {}
-        image: DataNode = fn.decoders.image_slice(
-            encoded, start=corner, shape=size, axis_names="HW", device=device, **options
-        )
-        return image
-
     def __call__(
         self,
-        image: Value,
+        image: Array,
         fill_value: float = 0,
         is_mask: bool = False,
         decoded: image_arrays.DecodedFile | None = None,
-    ) -> Value:
+    ) -> Array:
         """Resample an image, ``(H, W, C)`` or ``(F, H, W, C)``.
 
         Args:
-            image: The image, on the CPU or the GPU.
+            image: The image.
             fill_value: Value of output pixels outside of the input.
             is_mask: Whether the values are labels, which takes nearest-neighbor instead of bilinear interpolation.
-            decoded: Where the image comes from, if that is a file; not for `WARP`, and not in a graph.
+            decoded: Where the image comes from, if that is a file; not for `WARP`.
         """
-        if isinstance(image, np.ndarray):
-            return self._of_array(image, fill_value, is_mask, decoded)
-        is_antialiased = self.is_antialiased and not is_mask
-        smooth = types.DALIInterpType.INTERP_CUBIC if is_antialiased else types.DALIInterpType.INTERP_LINEAR
-        interpolation = types.DALIInterpType.INTERP_NN if is_mask else smooth
-        if self.resampling == Resampling.WARP:
-            return fn.warp_affine(
-                image,
-                **self.arguments,
-                size=[*self.output_hw],
-                interp_type=interpolation,
-                fill_value=fill_value,
-                inverse_map=False,
-            )
-        region = dict(self.arguments)
-        start = region.pop("start", None)
-        size = region.pop("size", [*self.output_hw])
-        part: Value = fn.resize(image, **region, size=size, interp_type=interpolation, antialias=is_antialiased)
-        if start is not None:
-            part = fn.slice(
-                part,
-                start=start,
-                shape=[*self.output_hw],
-                axis_names="HW",
-                out_of_bounds_policy="pad",
-                fill_values=fill_value,
-            )
-        return part
-
-    def _of_array(
-        self, image: Array, fill_value: float, is_mask: bool, decoded: image_arrays.DecodedFile | None
-    ) -> Array:
         if self.resampling == Resampling.WARP:
             return image_arrays.warped(image, self.arguments["matrix"], self.output_hw, fill_value, is_mask)
         start, end = self.arguments["roi_start"], self.arguments["roi_end"]
         shape = (*image.shape[:-3], *self.output_hw, image.shape[-1] if decoded is None else 3)
         if decoded is not None and decoded.reduction > 1:
             start, end = start / np.float32(decoded.reduction), end / np.float32(decoded.reduction)
-        if self.resampling == Resampling.REGION:
-            output = np.empty(shape, image.dtype)
-            image_arrays.resample_region(image, start, end, output, is_mask, self.is_antialiased)
-            return output
-        # `start`: of the output, seen from the part.
-        (top, left), (height, width) = (-self.arguments["start"]).tolist(), self.arguments["size"].tolist()
-        part = np.s_[..., top : top + int(height), left : left + int(width), :]
+        (top, left), (height, width) = (0, 0), self.output_hw
+        if self.resampling == Resampling.PASTED_REGION:
+            top, left = (-self.arguments["start"]).tolist()  # `start`: of the output, seen from the part
+            height, width = self.arguments["size"].astype(int).tolist()
+        part = np.s_[..., top : top + height, left : left + width, :]
         is_all = (top, left, height, width) == (0, 0, *self.output_hw)
         output = np.empty(shape, image.dtype) if is_all else image_arrays.with_fill(shape, image.dtype, fill_value)
         if top < self.output_hw[0] and left < self.output_hw[1]:
-            image_arrays.resample_region(image, start, end, output[part], is_mask, self.is_antialiased)
+            image_arrays.resample_region(image, start, end, output[part], is_mask)
         return output
+
+
+def resampled_in_graph(
+    image: Value,
+    output_hw: tuple[int, int],
+    parameters: Mapping[str, DataNode],
+    *,
+    device: str = "cpu",
+    fill_value: float = 0,
+    is_mask: bool = False,
+    is_antialiased: bool = False,
+) -> Value:
+    """Resample an image in a graph.
+
+    Args:
+        image: The image, on the CPU or the GPU; or the bytes of an image file, if the parameters are for those.
+        output_hw: Height and width of the output.
+        parameters: The numbers of `Resampler.parameters`.
+        device: Where an image file is decoded, to RGB.
+        fill_value: Value of output pixels outside of the input.
+        is_mask: Whether the values are labels, which takes nearest-neighbor interpolation; always decoded, as a
+            whole.
+        is_antialiased: Whether a cubic filter is used, not for `WARP`. It is as wide as the pixels of the output
+            where images are made smaller, as in ``PIL.Image.resize``.
+    """
+    arguments: dict[str, Any] = dict(parameters)
+    corner, shape = arguments.pop("decoded_start", None), arguments.pop("decoded_shape", None)
+    if corner is not None and is_mask:
+        arguments |= {name: arguments[name] + corner for name in ("roi_start", "roi_end")}
+    elif corner is not None:
+        options = graph_context.get().decoder_options if device == "mixed" else {}
+        image = fn.decoders.image_slice(
+            image, start=corner, shape=shape, axis_names="HW", device=device, **options
+        )
+    is_antialiased &= not is_mask
+    smooth = types.DALIInterpType.INTERP_CUBIC if is_antialiased else types.DALIInterpType.INTERP_LINEAR
+    interpolation, size = types.DALIInterpType.INTERP_NN if is_mask else smooth, [*output_hw]
+    if "matrix" in arguments:
+        return fn.warp_affine(
+            image, **arguments, size=size, interp_type=interpolation, fill_value=fill_value, inverse_map=False
+        )
+    start = arguments.pop("start", None)
+    arguments.setdefault("size", size)
+    part: Value = fn.resize(image, **arguments, interp_type=interpolation, antialias=is_antialiased)
+    if start is None:
+        return part
+    return fn.slice(
+        part, start=start, shape=size, axis_names="HW", out_of_bounds_policy="pad", fill_values=fill_value
+    )

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from ..checks import number_list, shown
+from ..checks import elements, number_list, setting_error
 from ..errors import FieldValueError, SettingError
-from .functions import Array, clamp
+from .functions import Array, cast_array, clamp
 
 
 @attrs.frozen
@@ -34,9 +33,10 @@ class PointLimits:
         Raises:
             SettingError: No two lists of numbers of one length, NaN, or a first number above the second.
         """
-        if isinstance(point_range, str | bytes) or not hasattr(point_range, "__len__") or len(point_range) != 2:
-            raise SettingError(f"`{argument}` must be two lists of numbers, got {shown(point_range)}.")
-        low, high = point_range
+        limits = elements(point_range)
+        if limits is None or len(limits) != 2:
+            raise setting_error(argument, "two lists of numbers", point_range)
+        low, high = limits
         return cls.checked(low, high, (f"{argument}[0]", f"{argument}[1]"))
 
     @classmethod
@@ -51,10 +51,9 @@ class PointLimits:
         Raises:
             SettingError: Not two lists of numbers of one length, NaN, or a minimum above its maximum.
         """
+        rule = "a list of numbers, one per axis of a point"
         minimum, maximum = (
-            number_list(
-                point, name.partition("[")[0], "a list of numbers, one per axis of a point", is_finite=False
-            )
+            number_list(point, name.partition("[")[0], rule, is_finite=False)
             for point, name in zip((minimum_point, maximum_point), arguments, strict=True)
         )
         if len(minimum) != len(maximum):
@@ -69,44 +68,34 @@ class PointLimits:
             )
         return cls(minimum, maximum)
 
-    def arrays(self, points: Array, *, inner: bool) -> tuple[Array, Array]:
-        """Get the limits in the type of points ``(N, D)``, ``(D,)`` each.
-
-        Args:
-            points: The points.
-            inner: For integers, whether fractions are rounded towards the inside of the box, so that comparisons
-                are exact. Otherwise they are cut off.
+    def contain(self, points: Array) -> npt.NDArray[np.bool_]:
+        """Find the points ``(N, D)`` within the limits: ``(N,)`` bool.
 
         Raises:
             FieldValueError: The points have another number of axes than there are limits.
         """
-        if points.shape[1:] != (len(self.minimum),):
-            wanted = f"(N, {len(self.minimum)})"
-            raise FieldValueError(f"Points must have one number for each limit, {wanted}, got {points.shape}.")
-        return self._converted(points.dtype, inner=inner)
-
-    def contain(self, points: Array) -> npt.NDArray[np.bool_]:
-        """Find the points ``(N, D)`` within the limits: ``(N,)`` bool."""
-        low, high = self.arrays(points, inner=True)
+        self._check_axes(points)
+        limits = np.array([self.minimum, self.maximum])
+        # Whole numbers of up to 32 bits are compared as float64; those of 64 bits by Python, which is exact.
+        exact = np.float64 if points.dtype.itemsize < 8 else object
+        low, high = cast_array(limits, points.dtype) if points.dtype.kind == "f" else limits.astype(exact)
         return np.asarray(((points >= low) & (points <= high)).all(axis=1))
 
     def cropped(self, points: Array) -> Array:
-        """Clamp points ``(N, D)`` to the limits; NaN stays."""
-        return np.asarray(clamp(points, *self.arrays(points, inner=False)))
+        """Clamp points ``(N, D)`` to the limits, without fractions for whole numbers; NaN stays.
 
-    def _converted(self, dtype: np.dtype[Any], *, inner: bool) -> tuple[Array, Array]:
-        low, high = np.array(self.minimum), np.array(self.maximum)
-        if dtype.kind == "f":
-            return low.astype(dtype), high.astype(dtype)
-        low, high = (np.ceil(low), np.floor(high)) if inner else (np.trunc(low), np.trunc(high))
-        return _saturated(low, dtype), _saturated(high, dtype)
+        Raises:
+            FieldValueError: The points have another number of axes than there are limits.
+        """
+        self._check_axes(points)
+        is_real, limits = points.dtype.kind == "f", np.array([self.minimum, self.maximum])
+        low, high = cast_array(limits if is_real else np.trunc(limits), points.dtype)
+        return np.asarray(clamp(points, low, high))
 
-
-def _saturated(limits: Array, dtype: np.dtype[Any]) -> Array:
-    info = np.iinfo(dtype)
-    # Python integers: float64 cannot hold the greatest int64.
-    whole = [info.max if limit == np.inf else info.min if limit == -np.inf else int(limit) for limit in limits]
-    return np.array([min(max(limit, int(info.min)), int(info.max)) for limit in whole], dtype)
+    def _check_axes(self, points: Array) -> None:
+        if points.shape[1:] != (len(self.minimum),):
+            wanted = f"(N, {len(self.minimum)})"
+            raise FieldValueError(f"Points must have one number for each limit, {wanted}, got {points.shape}.")
 
 
 Float64Array = npt.NDArray[np.float64]

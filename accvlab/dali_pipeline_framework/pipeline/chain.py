@@ -712,9 +712,8 @@ class Chain:
             return None
         if self.given_draws is not None:
             return self.given_draws
-        shard = self.sample_seeds(seed, batch_size).shard
         paths = self.input_data_structure.format.flat_paths
-        return KeyedDraws(plan.draws, paths, seed, shard=shard, batch_size=batch_size)
+        return KeyedDraws(plan.draws, paths, self.sample_seeds(seed, batch_size))
 
     def sample_seeds(self, seed: int, batch_size: int) -> SampleSeeds:
         """Get the seeds of global generators where samples are loaded.

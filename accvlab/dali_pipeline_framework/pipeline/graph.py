@@ -471,12 +471,13 @@ class Graph:
                     value if isinstance(value, DataNode) else types.Constant(value, device="cpu")
                     for value in result.get_data()
                 ]
-                self._supply.take_parts(to_part)
+                # Keep, of each draw, the part that the step has got: random operators draw it anew.
+                self._supply.made = {place: to_part(node) for place, node in self._supply.made.items()}
             return make_sample(result, list(map(to_part, values)), sample, name)
 
     def _note(self, sample: FoldedSample, name: str) -> None:
         nodes = [node for field in sample.fields for node in field.present]
-        self.inspection.note(name, nodes, [*self._supply.made(), *self._folding.own_nodes])
+        self.inspection.note(name, nodes, [*self._supply.made.values(), *self._folding.own_nodes])
 
     # --- outputs ----------------------------------------------------------------------------------
 

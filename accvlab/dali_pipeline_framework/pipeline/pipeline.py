@@ -14,7 +14,7 @@ from nvidia.dali.pipeline import Pipeline
 
 from ..checks import choice, flag, whole_number
 from ..draws.draw_scope import DrawPlan
-from ..draws.keyed_draws import note_sample
+from ..draws.keyed_draws import LoadingSamples
 from ..draws.random_draws import DrawSource
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import SettingError
@@ -240,8 +240,8 @@ class PipelineDefinition:
         batch, slot = divmod(whole_number(position, "position", at_least=0), batch_size)
         info = types.SampleInfo(position, slot, batch, whole_number(epoch, "epoch", at_least=0))
         try:
-            with chain.sample_seeds(seed, batch_size).loading(data_input, keeps_generators=True):
-                note_sample(info)
+            seeds = chain.sample_seeds(seed, batch_size)
+            with LoadingSamples(seeds, data_input, keeps_generators=True, info=info):
                 flat = data_input(info)
         except StopIteration:
             raise SettingError(f"Epoch {epoch} has no sample at position {position}.") from None

@@ -343,7 +343,7 @@ def _misused_draws(
     step: PipelineStepBase, sample: SampleDataGroup, how: Mapping[str, Any]
 ) -> tuple[list[str], list[str]]:
     """Declared draws that the step does not use, and random operators that it uses in addition."""
-    plan = DrawPlan(None)
+    plan = DrawPlan(sample.format)
     supply = GraphDraws(plan)
     inspection = GraphInspection()
     arguments = {name: how[name] for name in ("device_id", "enable_conditionals")}
@@ -358,11 +358,13 @@ def _misused_draws(
         data = sources()
         with Within(step_context, step_context.get()._replace(plan=plan, supply=supply)):
             data = step(data)
-        inspection.note("", data.get_data(), supply.made())
+        inspection.note("", data.get_data(), supply.made.values())
         return tuple(data.get_data())
 
     graph()
-    return [planned.record_name for planned in supply.unused()], [*inspection.random_users.get("", ())]
+    declared = zip(plan.index, plan.draws, strict=True)
+    unused = [planned.record_name for place, planned in declared if place not in supply.made]
+    return unused, [*inspection.random_users.get("", ())]
 
 
 def _unused_on_arrays(step: PipelineStepBase, sample: SampleDataGroup) -> list[str]:

@@ -15,7 +15,7 @@ from nvidia.dali import types
 
 from ..checks import choice, listed
 from ..draws.draw_scope import DrawPlan
-from ..draws.keyed_draws import SamplePlace
+from ..draws.keyed_draws import SamplePlace, SampleSeeds
 from ..draws.random_draws import DrawRecord, IntegerDraw, KeyedDraws, NormalDraw, PlannedDraw
 from ..errors import SettingError
 from ..pipeline.chain import ArraySteps, chain_format
@@ -261,7 +261,7 @@ def _drawn_records(draws: Sequence[PlannedDraw], given: GivenSamples, seed: int)
     infos = [types.SampleInfo(slot, slot, 0, 0) for slot in range(len(given.samples))]
     if not draws:
         return [{} for _ in infos]
-    keyed = KeyedDraws(draws, given.samples[0].format.flat_paths, seed, batch_size=len(infos))
+    keyed = KeyedDraws(draws, given.samples[0].format.flat_paths, SampleSeeds(seed, batch_size=len(infos)))
     names = [planned.record_name for planned in draws]
     of_batch = keyed.of_batch(given, infos, [sample.get_data() for sample in given.samples])
     return [dict(zip(names, map(np.asarray, numbers), strict=True)) for numbers in zip(*of_batch, strict=True)]

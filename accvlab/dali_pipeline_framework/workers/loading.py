@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import attrs
 
-from ..draws.keyed_draws import LoadingSamples, of_thread
+from ..draws.keyed_draws import LoadingSamples
 from ..errors import FrameworkError, SourceError, readable, text_of
 from ..faults.fault_policy import Stage
 from ..limits.file_limits import set_all_limits
@@ -169,7 +169,7 @@ class BatchLoader:
         self._is_callable, self._batch_size = plan.is_callable, plan.batch_size
         self._is_torch_seeded = "torch" in sys.modules
         self.memory: Memory = ReusedMemory()
-        self._loading: LoadingSamples = plan.seeds.loading(plan.source, worker is None)
+        self._loading = LoadingSamples(plan.seeds, plan.source, keeps_generators=worker is None)
         self._kept: _Batch | None = None  # of which a sample has failed
         self._epoch: int | None = None  # of an iterable
         self._iterator: Iterator[Any] = iter(())
@@ -191,16 +191,13 @@ class BatchLoader:
             self._is_torch_seeded = self.plan.setup.seed_torch(self.worker)
         if frame_counts.pending is not frame_counts.NO_FRAMES:
             frame_counts.take_frames()  # of other uses of the data set in this process
-        outer, of_thread.loading = of_thread.loading, self._loading
         try:
-            return self._loaded(task) if self._is_callable else self._iterated_once(task)
+            with self._loading:
+                return self._loaded(task) if self._is_callable else self._iterated_once(task)
         except BaseException as error:
             pass_on_interrupt(error)
             return self.failure(task, error)
         finally:
-            of_thread.loading = outer
-            if self._loading.kept is not None:
-                self._loading.restore_generators()
             if self._note is not None:
                 self._note(0)
 

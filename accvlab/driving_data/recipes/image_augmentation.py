@@ -41,6 +41,7 @@ from accvlab.dali_pipeline_framework.extension import (
     naming_field,
     needed_package,
     pipeline_has_gpu,
+    resampled_in_graph,
 )
 from accvlab.dali_pipeline_framework.processing_steps import ArrayStep, ImageUse
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE, LeafFormat
@@ -354,14 +355,10 @@ class PlannedImageAugmenter(ArrayStep):
         end = (output_hw - offset) / scale
         return AxisScaling(scale, offset, -offset / scale, end, self._output_hw)
 
-    def _resampler(self, plan: Any, hw: Any) -> Resampler:
-        """The change of the pixels in a graph, of a file of which only what is shown is decoded."""
-        resampler = Resampler.resizing(Resampling.PASTED_REGION, self._scaling(plan, hw), hw)
-        return attrs.evolve(resampler, is_antialiased=True).of_encoded(hw)
-
     def _parameters(self, plan: Any, hw: Any) -> list[Any]:
         """The parameters of the change of an image, in the order in which they are declared."""
-        parameters = self._resampler(plan, hw).parameters
+        resampler = Resampler.resizing(Resampling.PASTED_REGION, self._scaling(plan, hw), hw)
+        parameters = [*resampler.parameters(hw, is_encoded=True, is_antialiased=True).values()]
         if self._rotates:
             center = np.array(self._output_hw[::-1], np.float32) / np.float32(2)
             parameters.append(functions.rotation(-plan[5], center))
@@ -378,10 +375,10 @@ class PlannedImageAugmenter(ArrayStep):
     def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
         """See `PipelineStepBase.graph`."""
         rotation = parameters.pop("rotation", None)
-        resampler = Resampler.of_parameters(
-            Resampling.PASTED_REGION, self._output_hw, parameters, is_antialiased=True
+        device = "mixed" if pipeline_has_gpu() else "cpu"
+        changed: DataNode = resampled_in_graph(
+            image, self._output_hw, parameters, device=device, is_antialiased=True
         )
-        changed: DataNode = resampler(resampler.decoded(image, "mixed" if pipeline_has_gpu() else "cpu"))
         if rotation is None:
             return changed
         rotated: DataNode = fn.warp_affine(

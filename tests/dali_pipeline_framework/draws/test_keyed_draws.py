@@ -13,7 +13,7 @@ from support.draws import SequenceInput
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.draws import FieldKey, IntegerDraw, NormalDraw, RandomDraw, UniformDraw
-from accvlab.dali_pipeline_framework.draws.keyed_draws import SamplePlace
+from accvlab.dali_pipeline_framework.draws.keyed_draws import SamplePlace, SampleSeeds
 from accvlab.dali_pipeline_framework.draws.random_draws import KeyedDraws, PlannedDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
 
@@ -37,7 +37,7 @@ class Places:
 def numbers(draws: list[PlannedDraw], places: list[SamplePlace], seed: int = 0, samples: Any = None) -> list[Any]:
     infos = [types.SampleInfo(99, slot, 77, 88) for slot in range(len(places))]
     samples = [()] * len(places) if samples is None else samples
-    return KeyedDraws(draws, PATHS, seed).of_batch(Places(*places), infos, samples)
+    return KeyedDraws(draws, PATHS, SampleSeeds(seed)).of_batch(Places(*places), infos, samples)
 
 
 def place(sample_index: int, **details: int) -> SamplePlace:
@@ -133,14 +133,14 @@ class TestDependence:
         draws = [planned(UniformDraw("gain"))]
         infos = [types.SampleInfo(10 + slot, slot, 5, 3) for slot in range(2)]
         computed = {
-            tells: KeyedDraws(draws, PATHS).of_batch(
+            tells: KeyedDraws(draws, PATHS, SampleSeeds()).of_batch(
                 SequenceInput(tells=tells, order=[9, 8] * 10), infos, [()] * 2
             )[0]
             for tells in ("nothing", "index")
         }
         assert (computed["nothing"] == numbers(draws, [place(10, epoch=3), place(11, epoch=3)])[0]).all()
         assert (computed["index"] == numbers(draws, [place(9, epoch=3), place(8, epoch=3)])[0]).all()
-        bare = KeyedDraws(draws, PATHS).of_batch(object(), infos, [()] * 2)[0]
+        bare = KeyedDraws(draws, PATHS, SampleSeeds()).of_batch(object(), infos, [()] * 2)[0]
         assert (bare == computed["nothing"]).all()
 
     def test_a_sample_without_sequence_is_refused(self) -> None:
@@ -154,8 +154,8 @@ class TestDependence:
 
     @pytest.mark.parametrize("seed", [1.5, "3", None])
     def test_the_seed_must_be_a_whole_number(self, seed: Any) -> None:
-        with pytest.raises(SettingError, match="The seed of the random draws must be a whole number, got "):
-            KeyedDraws([planned(UniformDraw("gain"))], PATHS, seed)
+        with pytest.raises(SettingError, match="`seed` must be a whole number, got "):
+            KeyedDraws([planned(UniformDraw("gain"))], PATHS, SampleSeeds(seed))
 
     def test_seeds_of_any_integer_type_are_equal(self) -> None:
         assert one(UniformDraw("gain"), seed=np.int32(7)) == one(UniformDraw("gain"), seed=7)  # type: ignore[arg-type]

@@ -131,7 +131,7 @@ class TestTree:
         assert pickle.loads(pickle.dumps(statement)) == statement
 
     def test_an_unknown_comparison(self) -> None:
-        with pytest.raises(ValueError, match=r"a comparison is one of .* got '<>'"):
+        with pytest.raises(ValueError, match=r"`comparison_type` must be one of '==', .* got '<>'"):
             Comparison(Variable("a"), "<>", Variable("b"))
 
 

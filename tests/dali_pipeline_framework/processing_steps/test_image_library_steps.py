@@ -27,7 +27,7 @@ from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
     TorchvisionStep,
 )
-from accvlab.dali_pipeline_framework.draws.keyed_draws import seeded_global_generators
+from accvlab.dali_pipeline_framework.draws.keyed_draws import kept_global_generators
 from accvlab.dali_pipeline_framework.errors import FormatError, SettingError, StepOutputError
 from accvlab.dali_pipeline_framework.testing import check_step, run_step
 
@@ -403,9 +403,9 @@ def test_global_generators_are_as_before() -> None:
     random.seed(1)
     np.random.seed(1)
     torch.manual_seed(1)
-    with seeded_global_generators(9):
+    with kept_global_generators(9):
         first = numbers()
-    with contextlib.suppress(KeyError), seeded_global_generators(9):
+    with contextlib.suppress(KeyError), kept_global_generators(9):
         assert numbers() == first
         raise KeyError
     assert numbers() == expected

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_runs import assert_laws, assert_same, output_format, run_step
@@ -48,6 +51,15 @@ def test_no_integer_between_the_limits() -> None:
     points = np.arange(4).reshape(-1, 1)
     [found] = run_step(PointsInRangeCheck("p", "in", [1.2], [1.8]), [{"p": points}])
     assert found["in"].tolist() == [False] * 4
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.uint64])
+def test_limits_beyond_the_type_are_limits(dtype: Any) -> None:
+    limits, (low, high) = np.iinfo(dtype), (-1e30, 1e30)
+    samples = [{"p": np.array([[limits.min], [limits.max]], dtype)}]
+    for minimum, maximum, expected in ((high, INF, False), (-INF, low, False), (low, high, True)):
+        [found] = run_step(PointsInRangeCheck("p", "in", [minimum], [maximum]), samples)
+        assert found["in"].tolist() == [expected] * 2
 
 
 def test_float_limits_are_rounded_to_the_type_of_the_points() -> None:

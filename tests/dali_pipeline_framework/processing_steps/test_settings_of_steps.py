@@ -242,8 +242,11 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"image_field_names": None, "image_hw_field_names": "a", "mask_names": "b"}, "`mask_names` needs"),
         ({"point_field_names": ["a", "image"]}, r"these names are given twice: \['image'\]"),
         *(({"output_hw": hw}, r"`output_hw` must be \[height, width\]") for hw in ([4], [4, 0], [4, 2.5], 4)),
-        ({"resizing_mode": 0}, "`resizing_mode` must be a ResizingMode"),
-        ({"resizing_mode": PAD, "resizing_anchor": 0}, "`resizing_anchor` must be a ResizingAnchor"),
+        ({"resizing_mode": 0}, "`resizing_mode` must be one of ResizingMode.STRETCH"),
+        (
+            {"resizing_mode": PAD, "resizing_anchor": 0},
+            "`resizing_anchor` must be one of None, ",
+        ),
         ({"resizing_anchor": A.ResizingAnchor.CENTER}, "must be left out with STRETCH"),
         ({"resizing_mode": PAD}, "must be given with PAD"),
         ({"resizing_mode": CROP}, "must be given with CROP"),

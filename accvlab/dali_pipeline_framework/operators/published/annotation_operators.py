@@ -12,8 +12,9 @@ import numpy as np
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
+from ...checks import choice, whole_number
 from ...engine.dali.graph_definition import python_operator
-from ...errors import FieldValueError, SettingError
+from ...errors import SettingError
 from ...sample_data.dtypes import get_numpy_type_for_dali_type
 from ...sample_data.graph_mode import do_not_convert
 from ..bbox_visibility import boxes_of_minimum_size, visible_boxes
@@ -40,15 +41,12 @@ def pad_to_size(input: DataNode, num_dims: int, data_type: types.DALIDataType, s
     Raises:
         SettingError: There are no axes, or the size is negative.
     """
-    if num_dims <= 0:
-        raise SettingError(f"`num_dims` must be at least 1, got {num_dims!r}.")
-    if size < 0:
-        raise SettingError(f"`size` must be at least 0, got {size!r}.")
+    whole_number(num_dims, "num_dims", at_least=1)
+    size = whole_number(size, "size", at_least=0)
 
     def padded(values: Array) -> Array:
-        return np.concatenate(
-            [values[:size], np.zeros((max(size - len(values), 0), *values.shape[1:]), values.dtype)]
-        )
+        zeros = np.zeros((max(size - len(values), 0), *values.shape[1:]), values.dtype)
+        return np.concatenate([values[:size], zeros])
 
     return _on_arrays(padded, input)
 
@@ -139,9 +137,8 @@ def replace_nans(
 
 def _checked_float_type(data_type: types.DALIDataType) -> np.dtype[Any]:
     """Get the NumPy type of a floating-point type."""
-    if data_type not in (_DT.FLOAT16, _DT.FLOAT, _DT.FLOAT64):
-        raise SettingError(f"`data_type` must be FLOAT16, FLOAT or FLOAT64, got {data_type!r}.")
-    return np.dtype(get_numpy_type_for_dali_type(data_type))
+    real = choice(data_type, "data_type", (_DT.FLOAT16, _DT.FLOAT, _DT.FLOAT64))
+    return np.dtype(get_numpy_type_for_dali_type(real))
 
 
 @do_not_convert
@@ -162,12 +159,10 @@ def check_bbox_visibiity(
     Returns:
         ``(N,)`` bool.
     """
-    shrink = bool(shrink_bbox_to_obtain_int_coords)
 
     def visible(boxes: Array, depths: Array, image_hw: Array) -> Array:
-        count = len(depths)
-        boxes = failing_with("boxes must be (N, 4)", np.reshape, boxes, (count, 4))
-        return visible_boxes(boxes, depths, image_hw.astype(boxes.dtype), shrink)
+        boxes = failing_with("boxes must be (N, 4)", np.reshape, boxes, (len(depths), 4))
+        return visible_boxes(boxes, depths, image_hw.astype(boxes.dtype), bool(shrink_bbox_to_obtain_int_coords))
 
     return _on_arrays(visible, bboxes, depths, image_hw)
 
@@ -351,50 +346,26 @@ def apply_matrix(
     Returns:
         The shape of ``to_apply_to``. Where matrix and vectors do not fit, or there is no inverse, the graph fails.
     """
-    return _on_arrays(
-        functools.partial(
-            _applied,
-            is_homogeneous=make_apply_to_homog,
-            is_transposed=to_apply_to_is_transposed,
-            matrix_is_transposed=matrix_is_transposed,
-            matrix_is_inverted=matrix_is_inverted,
-            is_right_factor=multiply_matrix_from_right,
-        ),
-        to_apply_to,
-        matrix,
-    )
+
+    def applied(vectors: Array, matrix: Array) -> Array:
+        # One vector, `(k,)`, becomes a row or a column.
+        columns = np.atleast_2d(vectors).T if to_apply_to_is_transposed else vectors.reshape(len(vectors), -1)
+        if make_apply_to_homog:
+            columns = np.concatenate([columns, np.ones((1, columns.shape[1]), columns.dtype)])
+        if matrix_is_transposed:
+            matrix = matrix.T
+        if matrix_is_inverted:
+            matrix = failing_with(f"cannot invert the matrix {matrix.tolist()}", np.linalg.inv, matrix)
+        product = columns @ matrix if multiply_matrix_from_right else matrix @ columns
+        if make_apply_to_homog:
+            product = product[:-1] / product[-1:]
+        product = product.T if to_apply_to_is_transposed else product
+        return product.reshape(vectors.shape) if vectors.ndim == 1 else product
+
+    return _on_arrays(applied, to_apply_to, matrix)
 
 
 _apply_matrix_2d_input_ensured = apply_matrix  # a published name
-
-
-def _applied(
-    vectors: Array,
-    matrix: Array,
-    *,
-    is_homogeneous: bool,
-    is_transposed: bool,
-    matrix_is_transposed: bool,
-    matrix_is_inverted: bool,
-    is_right_factor: bool,
-) -> Array:
-    """Apply a matrix to vectors, as `apply_matrix`."""
-    # One vector, `(k,)`, becomes a row or a column.
-    columns = np.atleast_2d(vectors).T if is_transposed else vectors.reshape(len(vectors), -1)
-    if is_homogeneous:
-        columns = np.concatenate([columns, np.ones((1, columns.shape[1]), columns.dtype)])
-    if matrix_is_transposed:
-        matrix = matrix.T
-    if matrix_is_inverted:
-        try:
-            matrix = np.linalg.inv(matrix)
-        except np.linalg.LinAlgError as error:
-            raise FieldValueError(f"cannot invert the matrix {matrix.tolist()}: {error}") from error
-    product = columns @ matrix if is_right_factor else matrix @ columns
-    if is_homogeneous:
-        product = product[:-1] / product[-1:]
-    product = product.T if is_transposed else product
-    return product.reshape(vectors.shape) if vectors.ndim == 1 else product
 
 
 def _linear_or_homogeneous(matrix: Array, as_homogeneous: bool) -> Array:

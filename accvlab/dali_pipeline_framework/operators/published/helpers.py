@@ -3,21 +3,23 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from nvidia.dali import fn, types
+import nvidia.dali.fn as fn
+from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
 from ...errors import FieldValueError, error_that_is_also
 from ...sample_data import FieldValue
 from ...sample_data.conversion import is_instance_of_loaded, unknown_label
+from ...sample_data.graph_mode import do_not_convert
 from ..functions import Array
 
 
+@do_not_convert
 def check_type(input: DataNode, expected_type_np: type[np.generic], identifier: str) -> DataNode:
     """Add an operator to the graph that checks the element type of each sample when the graph runs.
 
@@ -38,25 +40,20 @@ def check_type(input: DataNode, expected_type_np: type[np.generic], identifier: 
     if not isinstance(input, DataNode):
         raise FieldValueError(f"check_type needs a DataNode for {identifier}, got {type(input).__name__}")
     expected = np.dtype(expected_type_np)
-    shape = input.shape()
-    probe = input
-    if input.device == "gpu":
-        # An empty part has the type too: nothing but the type crosses over to the host.
-        probe = fn.slice(fn.reshape(input, shape=[-1]), 0, 0, axes=[0]).cpu()
-    checked_shape = fn.python_function(
-        probe, shape, function=functools.partial(_checked_shape, expected, identifier), num_outputs=1
-    )
-    return fn.reinterpret(input, shape=checked_shape)
 
+    def checked_shape(data: Array, shape: Array) -> Array:
+        if data.dtype != expected:
+            raise FieldValueError(
+                f"Expected type of {identifier}: {expected}; actual data type is: {data.dtype}. Cast the data "
+                "with fn.cast, or change the type of the field"
+            )
+        return np.array(shape, dtype=np.int64)  # a copy: DALI owns the memory of its arguments
 
-def _checked_shape(expected: np.dtype[Any], identifier: str, data: Array, shape: Array) -> Array:
-    if data.dtype != expected:
-        raise FieldValueError(
-            f"Expected type of {identifier}: {expected}; actual data type is: {data.dtype}. Cast the data "
-            "with fn.cast, or change the type of the field"
-        )
-    # A copy: DALI owns the memory of its arguments.
-    return np.array(shape, dtype=np.int64)
+    # An empty part has the type too: of a node on a GPU, nothing but the type crosses over to the host.
+    is_on_gpu = input.device == "gpu"
+    probe = fn.slice(fn.reshape(input, shape=[-1]), 0, 0, axes=[0]).cpu() if is_on_gpu else input
+    shape = fn.python_function(probe, input.shape(), function=checked_shape, num_outputs=1)
+    return fn.reinterpret(input, shape=shape)
 
 
 _RULE_WIDTH = 60
@@ -82,20 +79,16 @@ def print_tensor_size_op(tensor_list: DataNode, name: str) -> None:
     _add_writer(tensor_list, name, lambda sample: str(sample.shape))
 
 
+@do_not_convert
 def _add_writer(node: DataNode, name: str, text_of: Callable[[Array], str]) -> None:
-    fn.python_function(
-        node.cpu() if node.device == "gpu" else node,
-        function=functools.partial(_write_batch, name, text_of),
-        num_outputs=0,
-        batch_processing=True,
-    )
+    def write_batch(samples: Sequence[Array]) -> None:
+        lines = [f" {name} ".center(_RULE_WIDTH, "-"), f"batch size: {len(samples)}"]
+        lines += [f"{name}[{i}]: {text_of(sample)}" for i, sample in enumerate(samples)]
+        lines.append("-" * _RULE_WIDTH)
+        sys.stdout.write("\n".join(lines) + "\n")
 
-
-def _write_batch(name: str, text_of: Callable[[Array], str], samples: Sequence[Array]) -> None:
-    lines = [f" {name} ".center(_RULE_WIDTH, "-"), f"batch size: {len(samples)}"]
-    lines += [f"{name}[{i}]: {text_of(sample)}" for i, sample in enumerate(samples)]
-    lines.append("-" * _RULE_WIDTH)
-    sys.stdout.write("\n".join(lines) + "\n")
+    on_cpu = node.cpu() if node.device == "gpu" else node
+    fn.python_function(on_cpu, function=write_batch, num_outputs=0, batch_processing=True)
 
 
 def get_mapped(val: object, mapping: Mapping[Any, Any], encapsulate: bool = False) -> Any:
@@ -114,13 +107,10 @@ def get_mapped(val: object, mapping: Mapping[Any, Any], encapsulate: bool = Fals
     """
     if isinstance(val, list | tuple):
         return [get_mapped(element, mapping) for element in val]
-    if val in mapping:
-        number = mapping[val]
-    elif None in mapping:
-        number = mapping[None]
-    else:
+    key = val if val in mapping else None
+    if key not in mapping:
         raise unknown_label(val, mapping)
-    return [number] if encapsulate else number
+    return [mapping[key]] if encapsulate else mapping[key]
 
 
 def get_as_data_node(value: FieldValue) -> DataNode:
@@ -148,22 +138,15 @@ def get_as_data_node(value: FieldValue) -> DataNode:
             "a constant needs a number, or a list or array with at least one number, got "
             f"{value!r} of type {type(value).__name__}"
         )
-    shape = list(array.shape)
-    if array.dtype.kind == "f":
-        return _constant(types.DALIDataType.FLOAT, shape, fdata=array.ravel().tolist())
-    limits = np.iinfo(np.int32)
-    if array.min() < limits.min or array.max() > limits.max:
+    limits, is_real = np.iinfo(np.int32), array.dtype.kind == "f"
+    if not is_real and (array.min() < limits.min or array.max() > limits.max):
         raise error_that_is_also(
             FieldValueError,
             (OverflowError,),
             f"integer constants are INT32 ({limits.min} … {limits.max}), got values {array.min()} … "
             f"{array.max()}. Use a float, or put the value into a field of the sample",
         )
-    return _constant(types.DALIDataType.INT32, shape, idata=array.ravel().tolist())
-
-
-def _constant(dtype: types.DALIDataType, shape: list[int], **data: list[float]) -> DataNode:
-    node: DataNode = fn.constant(**data, shape=shape, dtype=dtype)  # type: ignore[attr-defined]
+    node: DataNode = types.Constant(array.astype(np.float32 if is_real else np.int32), device="cpu")
     return node
 
 
@@ -333,9 +316,7 @@ def pad_to_common_size(*inputs: Array, fill_value: float) -> tuple[Array, ...]:
     if len({array.ndim for array in inputs}) > 1:
         shapes = ", ".join(str(array.shape) for array in inputs)
         raise FieldValueError(f"arrays to pad must have the same number of axes, got {shapes}")
-    if not inputs:
-        return ()
-    shape = np.max([array.shape for array in inputs], axis=0).astype(int)
+    shape = np.max([array.shape for array in inputs], axis=0, initial=0).astype(int)
     padded = []
     for array in inputs:
         result = np.full(tuple(shape), fill_value).astype(array.dtype)

@@ -21,7 +21,7 @@ from ...checks import probability as checked_probability
 from ...draws.draw_scope import Draws
 from ...draws.random_draws import DrawKey, UniformDraw
 from ...errors import SettingError
-from ...operators import functions, image_transform
+from ...operators import functions
 from ...operators.functions import Value
 from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
 from ...sample_data.graph_mode import do_not_convert
@@ -655,9 +655,16 @@ class AffineTransformer(ResamplingStep):
             on_gpu=transform_image_on_gpu,
         )
         self._output_hw = checked_hw(output_hw, "output_hw")
-        self._resizing_mode, self._resizing_anchor = image_transform.checked_resizing(
-            resizing_mode, resizing_anchor
-        )
+        anchors: list[ResizingAnchor | None] = [None, *ResizingAnchor]
+        self._resizing_mode = choice(resizing_mode, "resizing_mode", ResizingMode)
+        self._resizing_anchor = anchor = choice(resizing_anchor, "resizing_anchor", anchors)
+        if self._resizing_mode == ResizingMode.STRETCH and anchor is not None:
+            raise SettingError(
+                f"`resizing_anchor` must be left out with STRETCH, which fills the output; got {anchor}."
+            )
+        if self._resizing_mode != ResizingMode.STRETCH and anchor is None:
+            mode = self._resizing_mode.name
+            raise SettingError(f"`resizing_anchor` must be given with {mode}: what stays in place?")
         self._steps = checked_steps(transformation_steps, "`transformation_steps`")
         check_order(self._steps)
         self.draws = tuple(draws_of(self._steps, _PLACE, key))  # type: ignore[arg-type]
@@ -682,7 +689,7 @@ class AffineTransformer(ResamplingStep):
         matrix = last.matrix_after(chain.matrix)
         resampling = self._resampling()
         if resampling == Resampling.WARP:
-            resampler = Resampler.warping(matrix, self._output_hw)
+            resampler = Resampler(resampling, self._output_hw, {"matrix": matrix})
         else:
             scaling = last if chain.matrix is None else AxisScaling.of_matrix(matrix, self._output_hw)
             resampler = Resampler.resizing(resampling, scaling, hw)

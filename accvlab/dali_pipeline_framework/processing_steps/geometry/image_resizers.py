@@ -25,7 +25,15 @@ from ...operators.deferred_images import DeferredImage
 from ...operators.element_selection import leaf_at
 from ...operators.functions import Array, Value
 from ...operators.image_pixels import pipeline_has_gpu
-from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
+from ...operators.image_transform import (
+    AxisScaling,
+    Resampler,
+    Resampling,
+    ResizingAnchor,
+    ResizingMode,
+    resampled_in_graph,
+    resizing,
+)
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
 from ...sample_data.names import Name
@@ -349,21 +357,15 @@ class ResamplingStep(ImageTransformStep):
         return Resampler.parameter_types(self._resampling(), self._is_encoded)
 
     def _in_graph(self, image: Value, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Value:
-        resampler = Resampler.of_parameters(self._resampling(), self._output_hw, parameters)
-        if resampler.decoded_part is not None:
-            if is_mask:
-                resampler = resampler.of_whole_image()
-            else:
-                image = resampler.decoded(image, device)
-        return resampler(image, fill_value, is_mask)
+        return resampled_in_graph(
+            image, self._output_hw, parameters, device=device, fill_value=fill_value, is_mask=is_mask
+        )
 
     def _change_by(
         self, resampler: Resampler, matrix: Value, hw: Value, least_scale: float = 1.0
     ) -> ImagePlaneChange:
         """Make the change by a resampler, which works on decoded images of a size."""
-        for_graph = resampler.of_encoded(hw) if self._is_encoded else resampler
-        names = self._parameter_types()
-        parameters = dict(zip(names, for_graph.parameters, strict=True))
+        parameters = resampler.parameters(hw, is_encoded=self._is_encoded)
         return ImagePlaneChange(matrix, parameters, resampler, self._output_hw, least_scale)
 
     def _resized(self, scaling: AxisScaling, hw: Value) -> ImagePlaneChange:

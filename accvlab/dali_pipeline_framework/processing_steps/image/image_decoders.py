@@ -19,9 +19,9 @@ from ...errors import FieldValueError
 from ...operators import image_arrays
 from ...operators.deferred_images import DeferredImage
 from ...operators.functions import Value
-from ...operators.image_pixels import clips_in_one_batch, decoded_in_graph
+from ...operators.image_pixels import pipeline_has_gpu
 from ...sample_data import FieldPath, FieldValue, ImageContent, LeafFormat, SampleDataGroup, formats
-from ...sample_data.graph_mode import Decoding, do_not_convert
+from ...sample_data.graph_mode import do_not_convert, graph_context
 from ...sample_data.names import Name, format_path
 from ..field_steps import PixelStep
 from ..named_fields import FieldSearch, find_paths
@@ -124,7 +124,13 @@ class ImageDecoder(PixelStep):
             decoded = self._decoded(data.get_item_in_path(path))
             self._adjust_format(data, path)
             data.set_item_in_path(path, decoded)
-        return _with_clips(data, _decoded_clips(data, sequences, self._decoded))
+        files = [[*data.get_item_in_path((*path, formats.ENCODED_NAME)).values()] for path in sequences]
+        decode_together = graph_context.get().decode_together
+        if decode_together is None:
+            clips = [_joined([*map(self._decoded, of_clip)]) for of_clip in files]
+        else:  # the batch of the pipeline has the room
+            clips = [*decode_together(self._decoded, _joined, files)]
+        return _with_clips(data, dict(zip(sequences, clips, strict=True)))
 
     @do_not_convert
     def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
@@ -155,7 +161,12 @@ class ImageDecoder(PixelStep):
 
     def _decoded(self, image: DataNode) -> DataNode:
         output_type = types.DALIImageType.BGR if self._as_bgr else types.DALIImageType.RGB
-        return decoded_in_graph(image, self._use_device_mixed, output_type, self._hw_decoder_load)
+        if not (self._use_device_mixed and pipeline_has_gpu()):
+            return fn.decoders.image(image, device="cpu", output_type=output_type)
+        settings = {**graph_context.get().decoder_options}
+        if self._hw_decoder_load != _DEFAULT_LOAD:
+            settings["hw_decoder_load"] = self._hw_decoder_load
+        return fn.decoders.image(image, device="mixed", output_type=output_type, **settings)
 
     def _on_array(self, image: npt.NDArray[np.uint8], leaf: LeafFormat) -> npt.NDArray[np.uint8]:
         return image_arrays.decoded_image(image, as_bgr=self._as_bgr)
@@ -164,6 +175,7 @@ class ImageDecoder(PixelStep):
         return image.decoded(type(self).__name__)
 
 
+_DEFAULT_LOAD = 0.65  # of the step, and of DALI
 _SAME_SIZE = "the frames of a window must have the same size, and these have not"
 # Added to the extent of a region to make it larger than any image, so that DALI refuses it.
 _FAR_OUTSIDE = 1 << 24
@@ -183,14 +195,6 @@ def _with_clips(data: SampleDataGroup, clips: Mapping[FieldPath, FieldValue]) ->
 
 
 # --- the graph ------------------------------------------------------------------------------------------
-
-
-@do_not_convert
-def _decoded_clips(
-    data: SampleDataGroup, paths: Sequence[FieldPath], decode: Decoding
-) -> Mapping[FieldPath, DataNode]:
-    files = [[*data.get_item_in_path((*path, formats.ENCODED_NAME)).values()] for path in paths]
-    return dict(zip(paths, clips_in_one_batch(decode, _joined, files), strict=True))
 
 
 def _joined(images: Sequence[DataNode]) -> DataNode:

@@ -14,7 +14,7 @@ import numpy as np
 from nvidia.dali import types
 
 from ...draws.draw_scope import Draws
-from ...draws.keyed_draws import seeded_global_generators
+from ...draws.keyed_draws import kept_global_generators
 from ...draws.random_draws import IntegerDraw, RandomDraw
 from ...errors import FieldValueError, SettingError, StepOutputError
 from ...operators.array_packages import needed_package
@@ -190,7 +190,7 @@ class ImageLibraryStep(ArrayStep):
         labels = {name: boxes.values_beside(name) for name in self._label_names}
         seed = int(draws["seed"])
         given = Annotated([*images.values()], [*masks.values()], boxes.joined, points.joined, labels)
-        with seeded_global_generators(seed):
+        with kept_global_generators(seed):
             after = self._transformed(given, seed)
         self._change_type(data)
         for path, array in zip((*images, *masks), (*after.images, *after.masks), strict=True):

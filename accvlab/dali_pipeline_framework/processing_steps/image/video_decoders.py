@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 import numpy as np
 import numpy.typing as npt
+import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
@@ -16,7 +17,8 @@ from ...checks import choice, field_name
 from ...draws.draw_scope import Draws
 from ...operators.deferred_images import DeferredImage
 from ...operators.element_selection import leaf_at
-from ...operators.encoded_videos import rgb_of_bt601, video_decoded_in_graph, why_not_in_graph
+from ...operators.encoded_videos import rgb_of_bt601, why_not_in_graph
+from ...operators.image_pixels import pipeline_has_gpu
 from ...providers.frame_counts import count_frames
 from ...sample_data import FieldPath, LeafFormat, SampleDataGroup, formats
 from ...sample_data.names import Name
@@ -121,8 +123,13 @@ class VideoDecoder(PixelStep):
         """See `PipelineStepBase.graph`."""
         ((kind, numbers),) = parameters.items()
         colors = rgb_of_bt601(leaf.content.codecs) if self._colors == "stream" else ()
-        on_gpu, is_clip = self._device != "cpu", kind == "frames"
-        return video_decoded_in_graph(image, numbers, is_clip=is_clip, on_gpu=on_gpu, colors=colors)
+        device, is_clip = "mixed" if self._device != "cpu" and pipeline_has_gpu() else "cpu", kind == "frames"
+        if not is_clip:
+            numbers = fn.reshape(numbers, shape=[1])
+        frames = fn.decoders.video(image, device=device, frames=numbers, pad_mode="none")
+        if colors:
+            frames = fn.coord_transform(frames, M=[*colors], dtype=types.DALIDataType.UINT8)
+        return frames if is_clip else fn.squeeze(frames, axes=[0])
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """The numbers of the frames."""
