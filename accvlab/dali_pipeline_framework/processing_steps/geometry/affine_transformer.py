@@ -172,8 +172,6 @@ class DrawnStep(TransformationStep):
     Where the greatest are None, they are the least ones.
     """
 
-    _parameters: tuple[str, ...] = ("x", "y")
-
     def __attrs_post_init__(self) -> None:
         """Check the limits."""
         low, high = self._limits()
@@ -188,16 +186,18 @@ class DrawnStep(TransformationStep):
         _, low, high = attrs.astuple(cast(Any, self), recurse=False)
         return np.atleast_1d(low).tolist(), np.atleast_1d(low if high is None else high).tolist()
 
+    def _names(self, place: str) -> list[str]:
+        """Get the names of the draws of the parameters."""
+        return [f"{place}.{name}" for name in ("x", "y")] if len(self._limits()[0]) > 1 else [f"{place}.value"]
+
     def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
-        for parameter, least, most in zip(self._parameters, *self._limits(), strict=True):
-            draw = UniformDraw(f"{place}.{parameter}", least, most, key=key)
-            if draw.constant is None:
-                yield draw
+        draws = [UniformDraw(*each, key=key) for each in zip(self._names(place), *self._limits(), strict=True)]
+        return (draw for draw in draws if draw.constant is None)
 
     def _value(self, chain: TransformationChain, place: str) -> Value:
         """Get the parameter, or both, ``(2,)``: float32, as drawn, or the only one that is possible."""
-        least = zip(self._parameters, self._limits()[0], strict=True)
-        values = np.array([chain.numbers.get(f"{place}.{name}", low) for name, low in least], np.float32)
+        least = zip(self._names(place), self._limits()[0], strict=True)
+        values = np.array([chain.numbers.get(name, low) for name, low in least], np.float32)
         return values if len(values) > 1 else values[0]
 
 
@@ -271,8 +271,6 @@ class Rotation(DrawnStep):
     """Rotates the content about the center of the viewport, in degrees, counter-clockwise as people see it."""
 
     turns = True
-    _parameters = ("value",)
-
     min_rot: float = attrs.field(converter=number)
     max_rot: float | None = attrs.field(default=None, converter=optional(number))
 
@@ -297,8 +295,6 @@ class _Scaling(DrawnStep):
 @attrs.frozen
 class UniformScaling(_Scaling):
     """Scales both axes by one factor, about the center of the viewport."""
-
-    _parameters = ("value",)
 
     min_scaling: float = attrs.field(converter=number)
     max_scaling: float | None = attrs.field(default=None, converter=optional(number))

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
-from nvidia.dali.types import DALIImageType
 
 from ...checks import field_name, flag, listed, probability
 from ...draws.draw_scope import Draws
@@ -21,7 +20,7 @@ from ...operators.deferred_images import DeferredImage
 from ...operators.functions import Value
 from ...operators.image_pixels import clips_in_one_batch, decoded_in_graph
 from ...sample_data import FieldPath, FieldValue, ImageContent, LeafFormat, SampleDataGroup, formats
-from ...sample_data.graph_mode import Decoding, do_not_convert
+from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, format_path
 from ..field_steps import PixelStep
 from ..named_fields import FieldSearch, find_paths
@@ -103,11 +102,10 @@ class ImageDecoder(PixelStep):
         return [path for path in super()._image_paths(data) if path not in sequences]
 
     def _find(self, search: FieldSearch) -> list[FieldPath]:
+        found = super()._find(search)
         sequences = self._sequences(SampleDataGroup.from_format(search.format))
-        group_of, holds = self._plural, self._holds
-        return search.find(
-            self._names(), self._what, self._dtypes, group_of=group_of, holds=holds, except_for=sequences
-        )
+        search.problems = [problem for problem in search.problems if problem.path not in sequences]
+        return found
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         """See `ArrayStep.format_after`."""
@@ -124,7 +122,9 @@ class ImageDecoder(PixelStep):
             decoded = self._decoded(data.get_item_in_path(path))
             self._adjust_format(data, path)
             data.set_item_in_path(path, decoded)
-        return _with_clips(data, _decoded_clips(data, sequences, self._decoded))
+        files = [[*data.get_item_in_path((*path, formats.ENCODED_NAME)).values()] for path in sequences]
+        clips = clips_in_one_batch(self._decoded, _joined, files)
+        return _with_clips(data, dict(zip(sequences, clips, strict=True)))
 
     @do_not_convert
     def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
@@ -167,7 +167,6 @@ class ImageDecoder(PixelStep):
 _SAME_SIZE = "the frames of a window must have the same size, and these have not"
 # Added to the extent of a region to make it larger than any image, so that DALI refuses it.
 _FAR_OUTSIDE = 1 << 24
-_IMAGE_TYPES = (DALIImageType.RGB, DALIImageType.BGR, DALIImageType.YCbCr, DALIImageType.GRAY)
 _MOST_TO_PASTE = 64  # images that DALI puts on a canvas at once
 
 
@@ -180,17 +179,6 @@ def _with_clips(data: SampleDataGroup, clips: Mapping[FieldPath, FieldValue]) ->
     values = {**dict(zip(data.format.flat_paths, data.get_data(), strict=True)), **clips}
     output.set_data([values[path] for path in format.flat_paths])
     return output
-
-
-# --- the graph ------------------------------------------------------------------------------------------
-
-
-@do_not_convert
-def _decoded_clips(
-    data: SampleDataGroup, paths: Sequence[FieldPath], decode: Decoding
-) -> Mapping[FieldPath, DataNode]:
-    files = [[*data.get_item_in_path((*path, formats.ENCODED_NAME)).values()] for path in paths]
-    return dict(zip(paths, clips_in_one_batch(decode, _joined, files), strict=True))
 
 
 def _joined(images: Sequence[DataNode]) -> DataNode:
