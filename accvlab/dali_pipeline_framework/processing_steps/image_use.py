@@ -115,7 +115,9 @@ def image_problems(
     return [*problems.values()]
 
 
-def contents_after(uses: Sequence[ImageUse] | None, before: GroupFormat, after: GroupFormat) -> GroupFormat:
+def contents_after(
+    step: PipelineStepBase, uses: Sequence[ImageUse] | None, before: GroupFormat, after: GroupFormat
+) -> GroupFormat:
     """Get the format after a step, with the known contents of its images."""
     contents: dict[FieldPath, ImageContent] = {}
     for use in uses or ():

@@ -552,7 +552,7 @@ class PipelineStepBase(ABC):
         if plan is not None:
             plan.collect(self, declared_draws(self, given))
             plan.collect_pixels(self, self.declare_pixel_changes(given), before)
-        replace_contents(output, contents_after(uses, before, output.format))
+        replace_contents(output, contents_after(self, uses, before, output.format))
         return output
 
     def _advice_on_types(self, after: GroupFormat, found: Mapping[FieldPath, types.DALIDataType | None]) -> str:

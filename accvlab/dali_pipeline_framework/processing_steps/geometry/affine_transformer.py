@@ -38,20 +38,18 @@ class Coverage:
         least_scale: Least factor of the size; negative factors count by their absolute value.
         is_covered: Whether the image certainly covers the viewport.
         is_turned: Whether the image may be rotated or sheared, which holds for both axes.
+        has_turns: Whether there is a step that rotates or shears, also one that is never applied.
     """
 
     least_scale: NDArray[np.float64] = attrs.Factory(lambda: np.ones(2))
     is_covered: NDArray[np.bool_] = attrs.Factory(lambda: np.ones(2, bool))
     is_turned: bool = False
+    has_turns: bool = False
 
     def both(self, other: Coverage) -> Coverage:
         """Combine two alternatives: keep what holds for both."""
-        least = np.minimum(self.least_scale, other.least_scale)
-        return Coverage(least, self.is_covered & other.is_covered, self.is_turned or other.is_turned)
-
-    def shifted_along(self, *axes: bool) -> Coverage:
-        """Get the coverage after a shift along some axes by which a large enough image covers the viewport."""
-        return attrs.evolve(self, is_covered=np.where(axes, self.least_scale >= 1, self.is_covered))
+        least, is_covered = np.minimum(self.least_scale, other.least_scale), self.is_covered & other.is_covered
+        return Coverage(least, is_covered, self.is_turned or other.is_turned, self.has_turns or other.has_turns)
 
 
 @attrs.define
@@ -124,19 +122,15 @@ class TransformationStep(ABC):
         """Whether nothing is ever changed; then nothing is drawn."""
         return self.prob == 0
 
-    def turned_after(self, is_turned: bool) -> bool:
-        """Get whether a step rotates or shears, this one or one before it (``is_turned``).
+    def coverage_after(self, before: Coverage) -> Coverage:
+        """Get the coverage after this step, which is applied with its probability.
 
         Raises:
-            SettingError: This step cannot follow one that rotates or shears.
+            SettingError: This step cannot follow the steps before it.
         """
-        return is_turned or self.turns
-
-    def coverage_after(self, before: Coverage) -> Coverage:
-        """Get the coverage after this step, which is applied with its probability."""
-        if self.prob == 0:
-            return before
         after = self._coverage_if_applied(before)
+        if self.prob == 0:
+            return attrs.evolve(before, has_turns=after.has_turns)
         return after if self.prob == 1 else after.both(before)
 
     def draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw | None]:
@@ -155,7 +149,7 @@ class TransformationStep(ABC):
             self._extend(chain, place)
 
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        return attrs.evolve(before, is_turned=before.is_turned or self.turns)
+        return attrs.evolve(before, is_turned=True, has_turns=True) if self.turns else before
 
     def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw | None]:
         """Get the draws of the parameters."""
@@ -174,31 +168,30 @@ class DrawnStep(TransformationStep):
 
     def __attrs_post_init__(self) -> None:
         """Check the limits."""
-        low, high = self._limits()
-        if any(least > most for least, most in zip(low, high, strict=True)):
+        low, high = ([*limits] for limits in zip(*self._ranges().values(), strict=True))
+        if any(least > most for least, most in self._ranges().values()):
             rule = f"no minimum may exceed its maximum, got {low} and {high}."
             if len(low) == 1:
                 rule = f"the minimum must not exceed the maximum, got {low[0]} and {high[0]}."
             raise SettingError(f"{type(self).__name__}: {rule}")
 
-    def _limits(self) -> tuple[list[float], list[float]]:
-        """Get the least and the greatest number of each parameter."""
+    def _ranges(self) -> dict[str, tuple[float, float]]:
+        """Get the least and the greatest number of each parameter, by its name."""
         _, low, high = attrs.astuple(cast(Any, self), recurse=False)
-        return np.atleast_1d(low).tolist(), np.atleast_1d(low if high is None else high).tolist()
-
-    def _names(self, place: str) -> list[str]:
-        """Get the names of the draws of the parameters."""
-        return [f"{place}.{name}" for name in ("x", "y")] if len(self._limits()[0]) > 1 else [f"{place}.value"]
+        lows, highs = (np.atleast_1d(each).tolist() for each in (low, low if high is None else high))
+        names = ("x", "y") if len(lows) > 1 else ("value",)
+        return dict(zip(names, zip(lows, highs, strict=True), strict=True))
 
     def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
-        draws = [UniformDraw(*each, key=key) for each in zip(self._names(place), *self._limits(), strict=True)]
+        ranges = self._ranges().items()
+        draws = [UniformDraw(f"{place}.{name}", *limits, key=key) for name, limits in ranges]
         return (draw for draw in draws if draw.constant is None)
 
     def _value(self, chain: TransformationChain, place: str) -> Value:
         """Get the parameter, or both, ``(2,)``: float32, as drawn, or the only one that is possible."""
-        least = zip(self._names(place), self._limits()[0], strict=True)
-        values = np.array([chain.numbers.get(name, low) for name, low in least], np.float32)
-        return values if len(values) > 1 else values[0]
+        ranges = self._ranges().items()
+        values = [chain.numbers.get(f"{place}.{name}", least) for name, (least, _) in ranges]
+        return np.array(values, np.float32) if len(values) > 1 else np.float32(values[0])
 
 
 # --- chains of steps ------------------------------------------------------------------------------------
@@ -216,19 +209,12 @@ def checked_steps(steps: object, what: str) -> tuple[TransformationStep, ...]:
     return tuple(several)
 
 
-def turned_after(steps: Sequence[TransformationStep], is_turned: bool = False) -> bool:
-    """Get whether a step rotates or shears, or one before them (``is_turned``).
+def coverage_after(steps: Sequence[TransformationStep], before: Coverage) -> Coverage:
+    """Get the coverage after some steps.
 
     Raises:
         SettingError: A step cannot follow the steps before it.
     """
-    for step in steps:
-        is_turned = step.turned_after(is_turned)
-    return is_turned
-
-
-def coverage_after(steps: Sequence[TransformationStep], before: Coverage) -> Coverage:
-    """Get the coverage after some steps."""
     for step in steps:
         before = step.coverage_after(before)
     return before
@@ -259,7 +245,7 @@ class Translation(DrawnStep):
     max_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
 
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        stays = [least == most == 0 for least, most in zip(*self._limits(), strict=True)]
+        stays = [limits == (0, 0) for limits in self._ranges().values()]
         return attrs.evolve(before, is_covered=before.is_covered & stays)
 
     def _extend(self, chain: TransformationChain, place: str) -> None:
@@ -282,11 +268,11 @@ class Rotation(DrawnStep):
 class _Scaling(DrawnStep):
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        if any(low == high == 0 for low, high in zip(*self._limits(), strict=True)):
+        if (0, 0) in self._ranges().values():
             raise SettingError(f"{type(self).__name__}: a factor must not be 0.")
 
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        low, high = map(np.array, self._limits())  # of each factor, or of the one for both axes
+        low, high = np.transpose([*self._ranges().values()])  # of each factor, or of the one for both axes
         least = np.where((low < 0) & (high > 0), 0, np.minimum(np.abs(low), np.abs(high)))
         is_covered = before.is_covered & (least >= 1)
         return attrs.evolve(before, least_scale=before.least_scale * least, is_covered=is_covered)
@@ -335,13 +321,25 @@ class Shearing(DrawnStep):
 
 
 class _Shift(TransformationStep):
-    def turned_after(self, is_turned: bool) -> bool:
-        if is_turned:
+    @property
+    @abstractmethod
+    def _axes(self) -> tuple[bool, bool]:
+        """Whether the content is shifted along x, and along y: there, a large enough image covers the viewport."""
+
+    @abstractmethod
+    def _offset(self, chain: TransformationChain, place: str) -> Value:
+        """Compute the shift along each axis, ``(2,)``."""
+
+    def _coverage_if_applied(self, before: Coverage) -> Coverage:
+        if before.has_turns:
             raise SettingError(
                 f"Cannot perform `{type(self).__name__}` if rotation or shearing are performed before it: the "
                 f"image has no edges along the axes then. Put the step before them."
             )
-        return False
+        return attrs.evolve(before, is_covered=np.where(self._axes, before.least_scale >= 1, before.is_covered))
+
+    def _extend(self, chain: TransformationChain, place: str) -> None:
+        chain.then(functions.translation(self._offset(chain, place) * np.array(self._axes, np.float32)))
 
 
 @attrs.frozen
@@ -357,23 +355,22 @@ class ShiftInsideOriginalImage(_Shift):
     @property
     def is_idle(self) -> bool:
         """Whether it is never applied, or to no axis."""
-        return self.prob == 0 or not (self.shift_x or self.shift_y)
+        return self.prob == 0 or not any(self._axes)
 
-    def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        return before.shifted_along(bool(self.shift_x), bool(self.shift_y))
+    @property
+    def _axes(self) -> tuple[bool, bool]:
+        return bool(self.shift_x), bool(self.shift_y)
 
     def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
-        for axis, is_shifted in (("x", self.shift_x), ("y", self.shift_y)):
-            if is_shifted:
-                yield UniformDraw(f"{place}.{axis}", key=key)
+        names = [f"{place}.{axis}" for axis, is_shifted in zip("xy", self._axes, strict=True) if is_shifted]
+        return (UniformDraw(name, key=key) for name in names)
 
-    def _extend(self, chain: TransformationChain, place: str) -> None:
+    def _offset(self, chain: TransformationChain, place: str) -> Value:
         shares = np.array([chain.numbers.get(f"{place}.{axis}", 0) for axis in "xy"], np.float32)
         low, high = chain.bounds()
         room = high - low - chain.wh  # (2,): how much larger the image is
         shift = chain.wh - high + shares * functions.maximum(room, np.float32(0))
-        is_shifted = (room > np.float32(-_SLACK_PX)) * np.array([self.shift_x, self.shift_y], np.float32)
-        chain.then(functions.translation(shift * is_shifted))
+        return shift * (room > np.float32(-_SLACK_PX))
 
 
 @attrs.frozen
@@ -391,17 +388,13 @@ class ShiftToAlignWithOriginalImageBorder(_Shift):
     border: ShiftToAlignWithOriginalImageBorder.Border = attrs.field(validator=valid(choice, allowed=Border))
 
     @property
-    def _is_vertical(self) -> bool:
-        return self.border in (self.Border.TOP, self.Border.BOTTOM)
+    def _axes(self) -> tuple[bool, bool]:
+        is_vertical = self.border in (self.Border.TOP, self.Border.BOTTOM)
+        return not is_vertical, is_vertical
 
-    def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        return before.shifted_along(not self._is_vertical, self._is_vertical)
-
-    def _extend(self, chain: TransformationChain, place: str) -> None:
+    def _offset(self, chain: TransformationChain, place: str) -> Value:
         low, high = chain.bounds()
-        to_border = -low if self.border in (self.Border.TOP, self.Border.LEFT) else chain.wh - high
-        along = np.array([0, 1] if self._is_vertical else [1, 0], np.float32)
-        chain.then(functions.translation(to_border * along))
+        return -low if self.border in (self.Border.TOP, self.Border.LEFT) else chain.wh - high
 
 
 def _option_probs(values: object) -> tuple[float, ...]:
@@ -444,11 +437,6 @@ class Selection(TransformationStep):
     def is_idle(self) -> bool:
         """Whether no option is ever applied, or none changes anything."""
         return self.prob == 0 or all(step.is_idle for option in self.options for step in option)
-
-    def turned_after(self, is_turned: bool) -> bool:
-        """Check the steps of each option, as if they came at this place."""
-        turned = [turned_after(option, is_turned) for option in self.options]
-        return any(turned)
 
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
         return functools.reduce(Coverage.both, [coverage_after(option, before) for option in self.options])
@@ -595,7 +583,7 @@ class AffineTransformer(ResamplingStep):
             resizing_mode, resizing_anchor
         )
         self._steps = checked_steps(transformation_steps, "`transformation_steps`")
-        turned_after(self._steps)  # refuses a wrong order
+        self._resampling()  # refuses a wrong order of the steps
         draws = draws_of(self._steps, _PLACE, key)  # type: ignore[arg-type]
         self.draws = tuple(draw for draw in draws if draw is not None)
 
