@@ -15,7 +15,6 @@ from ..errors import SettingError
 from ..operators.element_selection import leaf_at
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, LeafFormat, SampleDataGroup, format_error
 from ..sample_data.formats import holds_encoded_frames
-from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, Path, format_path, normalized_path
 
 Names: TypeAlias = Name | Sequence[Name]
@@ -241,7 +240,6 @@ class FieldSearch:
         return self._data_empty
 
 
-@do_not_convert
 def put_beside(
     data: SampleDataGroup,
     path: FieldPath,

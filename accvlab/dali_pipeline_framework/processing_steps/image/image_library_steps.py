@@ -141,11 +141,11 @@ class ImageLibraryStep(ArrayStep):
         leaves: ContentRule = as_pixels if self._image_type is None else PIXELS
         return [ImageUse(self._image_names, PIXELS, leaves)]
 
-    def _row_names(self) -> dict[str, tuple[tuple[Name, ...], tuple[Name, ...]]]:
-        """Names of the boxes and points, and names of the fields next to them with a row for each."""
+    def _kinds_of_rows(self) -> dict[str, tuple[Sequence[Name], Sequence[Name], int]]:
+        """Names of boxes and points, names of fields next to them with a row for each, number of coordinates."""
         return {
-            "boxes": (self._box_names, (*self._box_row_names, *self._label_names)),
-            "points": (self._point_names, self._point_row_names),
+            "boxes": (self._box_names, (*self._box_row_names, *self._label_names), 4),
+            "points": (self._point_names, self._point_row_names, self._point_columns),
         }
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
@@ -153,7 +153,7 @@ class ImageLibraryStep(ArrayStep):
         search = FieldSearch(data_empty, self)
         search.find(self._image_names, "an image", _PIXELS, group_of="images")
         search.find(self._mask_names, "a mask", _MASKS, group_of="masks")
-        for what, (names, row_names) in self._row_names().items():
+        for what, (names, row_names, _) in self._kinds_of_rows().items():
             paths = search.find(names, what, _COORDINATES, group_of=what)
             _check_rows(search, paths, row_names, what)
         for name in self._label_names:
@@ -181,21 +181,21 @@ class ImageLibraryStep(ArrayStep):
             for names in (self._image_names, self._mask_names)
         )
         _check_sizes(self, {**images, **masks})
-        rows = {
-            what: _FieldRows(data, paths, row_names, 4 if what == "boxes" else self._point_columns, what)
-            for what, (names, row_names) in self._row_names().items()
-            if (paths := find_paths(data, names))
+        kinds = {what: kind for what, kind in self._kinds_of_rows().items() if kind[0]}
+        rows = {what: _joined(data, find_paths(data, kind[0]), kind[2], what) for what, kind in kinds.items()}
+        groups = [path[:-1] for path in find_paths(data, self._box_names)]
+        labels = {
+            name: np.concatenate([data.get_item_in_path((*group, name)) for group in groups])
+            for name in self._label_names
         }
-        labels = {name: rows["boxes"].values_beside(name) for name in self._label_names}
-        joined = {what: of_fields.joined for what, of_fields in rows.items()}
         seed = int(draws["seed"])
         with seeded_global_generators(seed):
-            after = self._transformed(Annotated([*images.values()], [*masks.values()], joined, labels), seed)
+            after = self._transformed(Annotated([*images.values()], [*masks.values()], rows, labels), seed)
         self._change_type(data)
         for path, array in zip((*images, *masks), (*after.images, *after.masks), strict=True):
             data.set_item_in_path(path, array)
-        for what, of_fields in rows.items():
-            of_fields.put(after.rows[what])
+        for what, (names, row_names, columns) in kinds.items():
+            _set_rows(data, find_paths(data, names), row_names, columns, after.rows[what])
         return data
 
 
@@ -209,65 +209,48 @@ def _check_rows(search: FieldSearch, of: Sequence[FieldPath], names: Sequence[Na
             search.add_missing(name, f"fields next to the {what}")
 
 
-class _FieldRows:
-    """Boxes, or points, of several fields of a sample as one array, and back.
-
-    Attributes:
-        joined: All of them.
-    """
-
-    def __init__(
-        self, data: SampleDataGroup, paths: Sequence[FieldPath], row_names: Sequence[Name], columns: int, what: str
-    ) -> None:
-        """Join fields; fields of further names next to each have a row for each of its rows."""
-        self._data, self._row_names, self._columns = data, dict.fromkeys(row_names), columns
-        self._given: dict[FieldPath, Array] = {path: data.get_item_in_path(path) for path in paths}
-        for path, array in self._given.items():
-            if array.ndim == 0 or array.shape[-1] < columns or (what == "boxes" and array.ndim != 2):
-                raise FieldValueError(
-                    f"{full_path(path)}: must be {what} (N, {columns}), got the shape {array.shape}."
-                )
-        parts = [_in_rows(array)[:, :columns].astype(np.float32) for array in self._given.values()]
-        values = np.concatenate(parts)
-        self.joined = Rows(values, np.arange(len(values)))
-
-    def values_beside(self, name: Name) -> Array:
-        """Join the values of the fields of a name."""
-        return np.concatenate([self._data.get_item_in_path((*path[:-1], name)) for path in self._given])
-
-    def put(self, rows: Rows) -> None:
-        """Set the fields to the rows that came back, and drop the others in the fields next to them."""
-        start = 0
-        for path, before in self._given.items():
-            count = len(_in_rows(before))
-            is_own = (rows.numbers >= start) & (rows.numbers < start + count)
-            kept = rows.numbers[is_own] - start
-            start += count
-            is_same = np.array_equal(kept, np.arange(count))
-            if not is_same and before.ndim != 2:
-                raise FieldValueError(
-                    f"{full_path(path)}: the transform dropped {count - len(kept)} of {count} points; a field "
-                    f"of the shape {before.shape} cannot have fewer. Let it keep them, or give a field (N, 2)."
-                )
-            self._data.set_item_in_path(path, self._changed(before, rows.values[is_own], kept))
-            for other in [(*path[:-1], name) for name in self._row_names]:
-                if isinstance(self._data.format.get(other), LeafFormat):
-                    self._keep_beside(other, path, count, None if is_same else kept)
-
-    def _keep_beside(self, other: FieldPath, path: FieldPath, count: int, kept: Array | None) -> None:
-        value = self._data.get_item_in_path(other)
-        if value.ndim == 0 or len(value) != count:
+def _joined(data: SampleDataGroup, paths: Sequence[FieldPath], columns: int, what: str) -> Rows:
+    """Join the boxes, or points, of several fields."""
+    parts = []
+    for path in paths:
+        array = data.get_item_in_path(path)
+        if array.ndim == 0 or array.shape[-1] < columns or (what == "boxes" and array.ndim != 2):
             raise FieldValueError(
-                f"{full_path(other)}: must have a row for each of the {count} in {full_path(path)}, "
-                f"got the shape {value.shape}."
+                f"{full_path(path)}: must be {what} (N, {columns}), got the shape {array.shape}."
             )
-        if kept is not None:
-            self._data.set_item_in_path(other, value[kept])
+        parts.append(_in_rows(array)[:, :columns].astype(np.float32))
+    values = np.concatenate(parts)
+    return Rows(values, np.arange(len(values)))
 
-    def _changed(self, before: Array, values: Array, kept: Array) -> Array:
+
+def _set_rows(
+    data: SampleDataGroup, paths: Sequence[FieldPath], row_names: Sequence[Name], columns: int, rows: Rows
+) -> None:
+    """Set fields to the rows that came back, and drop the others in the fields next to them."""
+    start = 0
+    for path in paths:
+        before = data.get_item_in_path(path)
+        count = len(_in_rows(before))
+        is_own = (rows.numbers >= start) & (rows.numbers < start + count)
+        kept, values = rows.numbers[is_own] - start, rows.values[is_own]
+        start += count
+        if before.ndim != 2 and not np.array_equal(kept, np.arange(count)):
+            raise FieldValueError(
+                f"{full_path(path)}: the transform dropped {count - len(kept)} of {count} points; a field "
+                f"of the shape {before.shape} cannot have fewer. Let it keep them, or give a field (N, 2)."
+            )
         rounded = np.rint(values) if before.dtype.kind in "iu" else values
-        array = np.concatenate([rounded.astype(before.dtype), _in_rows(before)[kept, self._columns :]], axis=1)
-        return array.reshape(*before.shape[:-1], -1) if before.ndim != 2 else array
+        changed = np.concatenate([rounded.astype(before.dtype), _in_rows(before)[kept, columns:]], axis=1)
+        data.set_item_in_path(path, changed if before.ndim == 2 else changed.reshape(before.shape))
+        for other in dict.fromkeys((*path[:-1], name) for name in row_names):
+            if isinstance(data.format.get(other), LeafFormat):
+                beside = data.get_item_in_path(other)
+                if beside.ndim == 0 or len(beside) != count:
+                    raise FieldValueError(
+                        f"{full_path(other)}: must have a row for each of the {count} in {full_path(path)}, "
+                        f"got the shape {beside.shape}."
+                    )
+                data.set_item_in_path(other, beside[kept])
 
 
 def _in_rows(array: Array) -> Array:
