@@ -343,7 +343,7 @@ class ResamplingStep(ImageTransformStep):
             image = image.gpu()
         if is_mask and self._is_encoded:
             resampler = resampler.of_whole_image()
-        changed: DataNode = resampler(image, 0.0 if is_mask else self._fill_value, is_mask)
+        changed: DataNode = resampler(image, 0.0 if is_mask else _fill(self._fill_value, leaf.dtype), is_mask)
         return changed
 
     def _change_by(self, resampler: Resampler, matrix: Value, hw: Value) -> ImagePlaneChange:
@@ -355,6 +355,11 @@ class ResamplingStep(ImageTransformStep):
         """Make the change for a transformation without rotation and shearing."""
         resampler = Resampler.resizing(self._resampling(), scaling, hw)
         return self._change_by(resampler, scaling.matrix_after(), hw)
+
+
+def _fill(value: float, dtype: types.DALIDataType) -> float:
+    """Round and limit a fill value to a type, as for arrays: DALI cuts off fractions and higher bits."""
+    return float(functions.cast(np.float32(value), dtype))
 
 
 def checked_hw(value: object, argument: str) -> tuple[int, int]:
@@ -708,7 +713,7 @@ class ImageToTileSizePadder(PixelStep):
             shape=padded_hw,
             axes=[height, height + 1],
             out_of_bounds_policy="pad",
-            fill_values=[self._fill_value],
+            fill_values=[_fill(self._fill_value, _DT.UINT8 if is_bool else leaf.dtype)],
         )
         return fn.reinterpret(padded, dtype=_DT.BOOL) if is_bool else padded
 
