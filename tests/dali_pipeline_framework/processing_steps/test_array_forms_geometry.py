@@ -323,16 +323,21 @@ class TestOtherSteps:
         [
             lambda fill: ImageToTileSizePadder("image", 16, fill_value=fill),
             lambda fill: ImageResizer("image", output_hw=[8, 32], mode="pad", fill_value=fill),
-            lambda fill: ImageResizer("image", output_hw=[8, 32], mode="pad", is_encoded=True, fill_value=fill),
             lambda fill: T([8, 32], Mode.PAD, Anchor.CENTER, "image", fill_value=fill),
             lambda fill: T([9, 9], Mode.STRETCH, None, "image", transformation_steps=[TURN], fill_value=fill),
         ],
-        ids=["tiles", "resizer", "files", "transformer", "warp"],
+        ids=["tiles", "resizer", "transformer", "warp"],
     )
     def test_fill_values_are_rounded_and_limited_to_the_type(self, make: Any, fill: float, level: int) -> None:
-        pixels = np.full((9, 9, 3), 7, np.uint8)
-        step = make(fill)
-        image = encoded(pixels) if getattr(step, "_is_encoded", False) else pixels
+        self.assert_filled(make(fill), np.full((9, 9, 3), 7, np.uint8), level)
+
+    @pytest.mark.parametrize(("fill", "level"), [(114.6, 115), (300, 255), (-3.5, 0)])
+    def test_so_are_those_around_files(self, fill: float, level: int) -> None:
+        step = ImageResizer("image", output_hw=[8, 32], mode="pad", is_encoded=True, fill_value=fill)
+        self.assert_filled(step, encoded(np.full((9, 9, 3), 7, np.uint8)), level)
+
+    @staticmethod
+    def assert_filled(step: PipelineStepBase, image: np.ndarray, level: int) -> None:
         sample = sample_of({"image": (DT.UINT8, image)})
         assert_agree(step, sample)
         assert run_step(step, sample).output["image"][0, -1].tolist() == [level] * 3
