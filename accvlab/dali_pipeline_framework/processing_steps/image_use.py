@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -58,10 +58,8 @@ class ImageUse:
 
     def paths(self, group: GroupFormat) -> list[FieldPath]:
         """Get the paths of the data fields."""
-        if self.path is not None:
-            return [self.path] if isinstance(group.get(self.path), LeafFormat) else []
-        found = [path for name in self.names for path in group.find(name)]
-        return [path for path in found if isinstance(group.at(path), LeafFormat)]
+        paths = [path for name in self.names for path in group.find(name)] if self.path is None else [self.path]
+        return [path for path in paths if isinstance(group.get(path), LeafFormat)]
 
 
 # --- what image steps need and leave -----------------------------------------------------------------------
@@ -72,16 +70,13 @@ PIXELS = ImageContent(is_encoded=False, layout="HWC")
 
 def as_pixels(leaf: LeafFormat) -> ImageContent:
     """Get the known content, and that it is ``HWC`` or ``FHWC``, which a step has relied on."""
-    return attrs.evolve(leaf.content, is_encoded=False, layout=_layout_of_pixels(leaf))
+    layout = leaf.content.layout or _LAYOUT_OF_NDIM.get(known_ndim(leaf) or 0)
+    return attrs.evolve(leaf.content, is_encoded=False, layout=layout)
 
 
 def as_array(leaf: LeafFormat) -> ImageContent:
     """Get the known content, and that it is decoded, which a step has relied on."""
     return attrs.evolve(leaf.content, is_encoded=False)
-
-
-def _layout_of_pixels(leaf: LeafFormat) -> str | None:
-    return leaf.content.layout or _LAYOUT_OF_NDIM.get(known_ndim(leaf) or 0)
 
 
 def axis_of_height(leaf: LeafFormat) -> int:
@@ -114,7 +109,7 @@ def image_problems(
     problems: dict[FieldPath, FormatProblem] = {}
     for use in uses or ():
         for path in use.paths(before):
-            message = _problem(step, before.at(path), use)
+            message = _problem(type(step).__name__, before.at(path), use)
             if message:
                 problems.setdefault(path, FormatProblem(message, path))
     return [*problems.values()]
@@ -124,47 +119,30 @@ def contents_after(
     step: PipelineStepBase, uses: Sequence[ImageUse] | None, before: GroupFormat, after: GroupFormat
 ) -> GroupFormat:
     """Get the format after a step, with the known contents of its images."""
-    if uses is None:
-        return after.with_contents(_nothing_known(after))
     contents: dict[FieldPath, ImageContent] = {}
-    for use in uses:
+    for use in uses or ():
         for path in use.paths(after):
-            contents[path] = _content_left(use, _leaf_before(path, before, after.at(path)))
+            given: Any = before.get(path)
+            if not isinstance(given, LeafFormat):  # a new field
+                leaf: Any = after.at(path)
+                given = leaf.with_content(UNKNOWN_CONTENT)
+            contents[path] = given.content if use.leaves is None else _content(use.leaves, given)
+    if uses is None:  # An outdated number of dimensions misleads only for the bytes of a file.
+        contents = {
+            path: _CHANGED_BYTES if leaf.ndim is not None and leaf.dtype == _DT.UINT8 else UNKNOWN_CONTENT
+            for path, leaf in zip(after.flat_paths, after.flat_leaves, strict=True)
+        }
     return after.with_contents(contents)
 
 
-def _nothing_known(format: GroupFormat) -> dict[FieldPath, ImageContent]:
-    leaves = zip(format.flat_paths, format.flat_leaves, strict=True)
-    # An outdated number of dimensions misleads only for the bytes of a file.
-    return {
-        path: _CHANGED_BYTES if leaf.ndim is not None and leaf.dtype == _DT.UINT8 else UNKNOWN_CONTENT
-        for path, leaf in leaves
-    }
+def _content(rule: ContentRule, leaf: LeafFormat) -> ImageContent:
+    return rule(leaf) if callable(rule) else rule
 
 
-def _leaf_before(path: FieldPath, before: GroupFormat, leaf: object) -> LeafFormat:
-    """Get the format of a field before a step; of a new field, its format without content."""
-    found = before.get(path)
-    if isinstance(found, LeafFormat) or not isinstance(leaf, LeafFormat):
-        return found  # type: ignore[return-value]
-    return leaf.with_content(UNKNOWN_CONTENT)
-
-
-def _content_left(use: ImageUse, leaf: LeafFormat) -> ImageContent:
-    if use.leaves is None:
-        return leaf.content
-    return use.leaves(leaf) if callable(use.leaves) else use.leaves
-
-
-def _problem(step: PipelineStepBase, leaf: object, use: ImageUse) -> str | None:
-    if not isinstance(leaf, LeafFormat):
-        return None
-    needs = use.needs(leaf) if callable(use.needs) else use.needs
-    content = leaf.content
-    is_encoded = _is_encoded(leaf)
+def _problem(here: str, leaf: Any, use: ImageUse) -> str | None:
+    needs, content, is_encoded = _content(use.needs, leaf), leaf.content, _is_encoded(leaf)
     if None not in (is_encoded, needs.is_encoded) and is_encoded != needs.is_encoded:
-        return _encoding_problem(step, leaf, use)
-    here = type(step).__name__
+        return _encoding_problem(here, leaf, use)
     if needs.is_encoded and content.codecs and not needs.codecs:
         return f"is an encoded video ({', '.join(content.codecs)}). VideoDecoder decodes it, before {here}"
     if needs.layout is not None and content.layout is not None and not content.layout.endswith(needs.layout):
@@ -175,8 +153,7 @@ def _problem(step: PipelineStepBase, leaf: object, use: ImageUse) -> str | None:
     return None
 
 
-def _encoding_problem(step: PipelineStepBase, leaf: LeafFormat, use: ImageUse) -> str:
-    here = type(step).__name__
+def _encoding_problem(here: str, leaf: LeafFormat, use: ImageUse) -> str:
     shown = "" if leaf.content.is_encoded is not None else f", as its type and ndim={leaf.ndim} show"
     if _is_encoded(leaf):
         advice = use.advice or f"Put ImageDecoder before {here}"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from nvidia.dali import types
@@ -15,7 +15,6 @@ from ..errors import SettingError
 from ..operators.element_selection import leaf_at
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, LeafFormat, SampleDataGroup, format_error
 from ..sample_data.formats import holds_encoded_frames
-from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, Path, format_path, normalized_path
 
 Names: TypeAlias = Name | Sequence[Name]
@@ -110,7 +109,6 @@ class FieldSearch:
         group_of: str = "fields",
         holds: str = "",
         error_type: type[Exception] = KeyError,
-        except_for: Container[FieldPath] = (),
     ) -> list[FieldPath]:
         """Find the data fields of some names, anywhere in the sample.
 
@@ -121,25 +119,13 @@ class FieldSearch:
             group_of: What the fields are called together: "No occurrences of ... found".
             holds: What a field of these types holds, for the message about a wrong type; otherwise ``what``.
             error_type: Class of the error for a name that does not occur.
-            except_for: Paths of what is no such field, and no problem either.
 
         Returns:
             The paths of the fields without a problem, name by name.
         """
-        found: list[FieldPath] = []
-        for name in [names] if isinstance(names, str | int) else names:
-            paths = self.format.find(name)
-            if not paths:
-                self.add_missing(name, group_of, error_type)
-            for path in paths:
-                if path in except_for:
-                    continue
-                problem = self._problem_of(path, what, dtypes, holds or what)
-                if problem is None:
-                    found.append(path)
-                else:
-                    self.add(problem, path)
-        return found
+        several = [names] if isinstance(names, str | int) else names
+        paths = [path for name in several for path in self._occurrences(name, group_of, error_type)]
+        return [path for path in paths if self._is_field(path, what, dtypes, holds or what)]
 
     def find_at(
         self, path: FieldPath, what: str, dtypes: Sequence[types.DALIDataType] | None = None
@@ -151,10 +137,7 @@ class FieldSearch:
             hint = did_you_mean(name, parent.names) if isinstance(parent, GroupFormat) else ""
             self.add(f"there is no such data field with {what}.{hint}", path, KeyError)
             return None
-        problem = self._problem_of(path, what, dtypes, what)
-        if problem is not None:
-            self.add(problem, path)
-        return path if problem is None else None
+        return path if self._is_field(path, what, dtypes, what) else None
 
     def leaf(self, path: FieldPath) -> LeafFormat:
         """Get the format of a data field."""
@@ -173,25 +156,34 @@ class FieldSearch:
             problem: What is wrong with a data field of that name.
             error_type: Class of the error for a name that does not occur.
         """
+        paths = self._occurrences(name, "annotations", error_type)
+        groups = [path for path in paths if isinstance(self.format.at(path), GroupFormat)]
+        for path in paths:
+            if path not in groups:
+                self.add(problem, path)
+        return groups
+
+    def _occurrences(self, name: Name, group_of: str, error_type: type[Exception]) -> list[FieldPath]:
         paths = self.format.find(name)
         if not paths:
-            self.add_missing(name, "annotations", error_type)
-        others = [path for path in paths if not isinstance(self.format.at(path), GroupFormat)]
-        for path in others:
-            self.add(problem, path)
-        return [path for path in paths if path not in others]
+            self.add_missing(name, group_of, error_type)
+        return paths
 
-    def _problem_of(
+    def _is_field(
         self, path: FieldPath, what: str, dtypes: Sequence[types.DALIDataType] | None, holds: str
-    ) -> str | None:
+    ) -> bool:
+        """Whether there is a data field of one of these types; adds a problem otherwise."""
         leaf = self.format.at(path)
         if isinstance(leaf, GroupFormat):
-            is_sequence = holds_encoded_frames(leaf)
-            of_sequence = "; frames of a sequence are decoded by ImageDecoder" if is_sequence else ""
-            return f"must be a data field with {what}, is a group{of_sequence}"
-        if dtypes is not None and leaf.dtype not in dtypes:
-            return f"must be {' or '.join(dtype.name for dtype in dtypes)} ({holds}), got {leaf.dtype.name}"
-        return None
+            of_sequence = "; frames of a sequence are decoded by ImageDecoder" * holds_encoded_frames(leaf)
+            self.add(f"must be a data field with {what}, is a group{of_sequence}", path)
+        elif dtypes is not None and leaf.dtype not in dtypes:
+            self.add(
+                f"must be {' or '.join(dtype.name for dtype in dtypes)} ({holds}), got {leaf.dtype.name}", path
+            )
+        else:
+            return True
+        return False
 
     def add(self, message: str, path: FieldPath | None = None, error_type: type[Exception] = ValueError) -> None:
         """Add a problem."""
@@ -248,7 +240,6 @@ class FieldSearch:
         return self._data_empty
 
 
-@do_not_convert
 def put_beside(
     data: SampleDataGroup,
     path: FieldPath,

@@ -269,7 +269,9 @@ def test_workers_that_are_killed_at_any_time(method: str, num_workers: int, afte
         pid = pipelines.worker_pids()[-1]
         timer = threading.Timer(after_s, os.kill, (pid, signal.SIGKILL))
         timer.start()
-        with contextlib.suppress(WorkerDiedError):  # where the other workers have not loaded all before that is seen
+        with contextlib.suppress(
+            WorkerDiedError
+        ):  # where the other workers have not loaded all before that is seen
             received += indices(epoch)
             assert num_workers > 1
             assert sorted(np.concatenate(received)) == [*range(4000)]

@@ -252,7 +252,9 @@ def test_images_without_a_layout_go_with_those_that_a_step_has_given_one(run: st
         ImageRange01Normalizer("image"),
         each_camera(stretch),
     ]
-    (folded,), (single,) = [run_step(steps, [sample], run=run, fold_arrays=folds, seed=0) for folds in (True, False)]
+    (folded,), (single,) = [
+        run_step(steps, [sample], run=run, fold_arrays=folds, seed=0) for folds in (True, False)
+    ]
     assert_same([folded], [single])
     assert {*folded.layouts.values()} == {"HWC"}
 

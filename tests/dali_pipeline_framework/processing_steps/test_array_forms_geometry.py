@@ -99,6 +99,8 @@ def assert_agree(step: PipelineStepBase, sample: SampleDataGroup, seed: int = 0)
 
 
 Steps = Callable[[tuple[int, int], float], PipelineStepBase]
+Mode, Anchor = T.ResizingMode, T.ResizingAnchor
+TURN = T.Rotation(1.0, 45)
 
 
 def transformer(mode: str, anchor: str | None, *steps: Any) -> Steps:
@@ -314,6 +316,31 @@ class TestOtherSteps:
         assert_agree(ImageToTileSizePadder("image", (4, 8), hw_names="hw", fill_value=1.0), sample)
         clip = sample_of({"image": (dtype, np.stack([values] * 2))})
         assert_agree(ImageToTileSizePadder("image", 8), clip)
+
+    @pytest.mark.parametrize(("fill", "level"), [(114.6, 115), (300, 255), (-3.5, 0)])
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda fill: ImageToTileSizePadder("image", 16, fill_value=fill),
+            lambda fill: ImageResizer("image", output_hw=[8, 32], mode="pad", fill_value=fill),
+            lambda fill: T([8, 32], Mode.PAD, Anchor.CENTER, "image", fill_value=fill),
+            lambda fill: T([9, 9], Mode.STRETCH, None, "image", transformation_steps=[TURN], fill_value=fill),
+        ],
+        ids=["tiles", "resizer", "transformer", "warp"],
+    )
+    def test_fill_values_are_rounded_and_limited_to_the_type(self, make: Any, fill: float, level: int) -> None:
+        self.assert_filled(make(fill), np.full((9, 9, 3), 7, np.uint8), level)
+
+    @pytest.mark.parametrize(("fill", "level"), [(114.6, 115), (300, 255), (-3.5, 0)])
+    def test_so_are_those_around_files(self, fill: float, level: int) -> None:
+        step = ImageResizer("image", output_hw=[8, 32], mode="pad", is_encoded=True, fill_value=fill)
+        self.assert_filled(step, encoded(np.full((9, 9, 3), 7, np.uint8)), level)
+
+    @staticmethod
+    def assert_filled(step: PipelineStepBase, image: np.ndarray, level: int) -> None:
+        sample = sample_of({"image": (DT.UINT8, image)})
+        assert_agree(step, sample)
+        assert run_step(step, sample).output["image"][0, -1].tolist() == [level] * 3
 
 
 def test_a_step_of_the_graph_only_says_so() -> None:

@@ -256,6 +256,18 @@ def test_boxes_and_points_that_albumentations_drops_take_their_rows_along() -> N
     assert (found["boxes"].shape, found["labels"].shape) == ((0, 4), (0,))
 
 
+@pytest.mark.parametrize("shape", [(0, 2), (0, 3, 2), (3, 0, 2), (2, 3, 2)])
+def test_points_keep_their_shape_also_where_there_are_none(shape: tuple[int, ...]) -> None:
+    flip = compose(("HorizontalFlip", {"p": 1.0}), keypoint_params={"format": "xy"})
+    sample = scene()
+    sample.add_data_field("corners", DT.FLOAT)
+    sample["corners"] = np.zeros(shape, np.float32)
+    found = values(
+        run_step(AlbumentationsStep(flip, "image", point_names="corners"), sample, run="workers").output
+    )
+    assert (found["corners"].shape, found["corners"].dtype) == (shape, np.float32)
+
+
 @needs_albumentations
 def test_frames_of_clips_are_changed_as_the_image_next_to_them() -> None:
     image = values(scene())["image"].astype(np.uint8)

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, ClassVar, TypeAlias, cast
 
@@ -36,18 +37,19 @@ class Coverage:
     Attributes:
         least_scale: Least factor of the size; negative factors count by their absolute value.
         is_covered: Whether the image certainly covers the viewport.
+        is_turned: Whether the image may be rotated or sheared, which holds for both axes.
+        has_turns: Whether there is a step that rotates or shears, also one that is never applied.
     """
 
     least_scale: NDArray[np.float64] = attrs.Factory(lambda: np.ones(2))
     is_covered: NDArray[np.bool_] = attrs.Factory(lambda: np.ones(2, bool))
+    is_turned: bool = False
+    has_turns: bool = False
 
     def both(self, other: Coverage) -> Coverage:
         """Combine two alternatives: keep what holds for both."""
-        return Coverage(np.minimum(self.least_scale, other.least_scale), self.is_covered & other.is_covered)
-
-    def shifted_along(self, *axes: bool) -> Coverage:
-        """Get the coverage after a shift along some axes by which a large enough image covers the viewport."""
-        return Coverage(self.least_scale, np.where(axes, self.least_scale >= 1, self.is_covered))
+        least, is_covered = np.minimum(self.least_scale, other.least_scale), self.is_covered & other.is_covered
+        return Coverage(least, is_covered, self.is_turned or other.is_turned, self.has_turns or other.has_turns)
 
 
 @attrs.define
@@ -56,28 +58,26 @@ class TransformationChain:
 
     Attributes:
         wh: Width and height of the images, ``(2,)`` float32: the viewport.
-        draw: Gives the number of a declared draw.
-        matrix: ``(2, 3)`` float32; None as long as nothing is transformed.
+        numbers: Numbers of the declared draws, by name.
+        matrix: ``(2, 3)`` float32.
     """
 
     wh: Value
-    draw: Callable[[str], Value]
-    matrix: Value = None
-    center: Value = attrs.field(init=False)
+    numbers: Mapping[str, Value]
+    matrix: Value = attrs.Factory(lambda: np.eye(2, 3, dtype=np.float32))
 
-    def __attrs_post_init__(self) -> None:
-        """Compute the center of the viewport."""
-        self.center = self.wh * np.float32(0.5)
+    @property
+    def center(self) -> Value:
+        """Center of the viewport, ``(2,)``."""
+        return self.wh * np.float32(0.5)
 
     def then(self, matrix: Value) -> None:
         """Append a transformation, ``(2, 3)``."""
-        self.matrix = matrix if self.matrix is None else functions.combined(self.matrix, matrix)
+        self.matrix = functions.combined(self.matrix, matrix)
 
     def bounds(self) -> tuple[Value, Value]:
         """Compute the least and greatest ``x, y`` of the image, ``(2,)`` each; nothing may be rotated."""
-        corners: Value = np.array([np.zeros(2, np.float32), self.wh])
-        if self.matrix is not None:
-            corners = functions.coord_transform(corners, self.matrix)
+        corners = functions.coord_transform(np.array([np.zeros(2, np.float32), self.wh]), self.matrix)
         return corners.min(axis=0), corners.max(axis=0)
 
 
@@ -122,60 +122,38 @@ class TransformationStep(ABC):
         """Whether nothing is ever changed; then nothing is drawn."""
         return self.prob == 0
 
-    @property
-    def keeps_axes(self) -> bool:
-        """Whether nothing is rotated or sheared."""
-        return self.prob == 0 or not self.has_turns()
-
-    def has_turns(self) -> bool:
-        """Whether this step, or one in it, rotates or shears when applied."""
-        return self.turns
-
-    def check_after(self, is_turned: bool) -> None:
-        """Require that this step can follow a step that rotates or shears, if there is one.
+    def coverage_after(self, before: Coverage) -> Coverage:
+        """Get the coverage after this step, which is applied with its probability.
 
         Raises:
-            SettingError: It cannot.
+            SettingError: This step cannot follow the steps before it.
         """
-        return None
-
-    def coverage_after(self, before: Coverage) -> Coverage:
-        """Get the coverage after this step, which is applied with its probability."""
-        if self.prob == 0:
-            return before
         after = self._coverage_if_applied(before)
+        if self.prob == 0:
+            return attrs.evolve(before, has_turns=after.has_turns)
         return after if self.prob == 1 else after.both(before)
 
-    def draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
-        """Get the draws of the step, in order: whether it is applied, then its parameters."""
-        if self.is_idle:
-            return
-        if self.prob < 1:
-            yield UniformDraw(f"{place}.is_applied", key=key)
-        yield from self._parameter_draws(place, key)
+    def draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw | None]:
+        """Get the draws of the step, in the published order: whether it is applied, then its parameters.
 
-    def published_draws(self, place: str) -> Iterator[str | None]:
-        """Get the names of the draws in the published order; None for a number that is drawn and not used."""
-        yield f"{place}.is_applied" if self.prob < 1 and not self.is_idle else None
+        None is a number that published code draws here, and that is not used.
+        """
+        is_drawn = self.prob < 1 and not self.is_idle
+        yield UniformDraw(f"{place}.is_applied", key=key) if is_drawn else None
         if self.prob > 0:
-            yield from self._published_parameters(place)
-
-    def _published_parameters(self, place: str) -> Iterator[str | None]:
-        for draw in self._parameter_draws(place, "sample"):
-            yield draw.name
+            yield from self._parameter_draws(place, key)
 
     def extend(self, chain: TransformationChain, place: str) -> None:
         """Append the step to a chain, if it is applied."""
-        is_sure = self.prob == 1 or self.is_idle
-        if self.prob > 0 and (is_sure or chain.draw(f"{place}.is_applied") < np.float32(self.prob)):
+        if chain.numbers.get(f"{place}.is_applied", 0) < np.float32(self.prob):
             self._extend(chain, place)
 
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        return before
+        return attrs.evolve(before, is_turned=True, has_turns=True) if self.turns else before
 
-    @abstractmethod
-    def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
+    def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw | None]:
         """Get the draws of the parameters."""
+        return iter(())
 
     @abstractmethod
     def _extend(self, chain: TransformationChain, place: str) -> None:
@@ -188,37 +166,32 @@ class DrawnStep(TransformationStep):
     Where the greatest are None, they are the least ones.
     """
 
-    _parameters: tuple[str, ...] = ("x", "y")
-
     def __attrs_post_init__(self) -> None:
         """Check the limits."""
-        low, high = self._limits()
-        if any(least > most for least, most in zip(low, high, strict=True)):
+        low, high = ([*limits] for limits in zip(*self._ranges().values(), strict=True))
+        if any(least > most for least, most in self._ranges().values()):
             rule = f"no minimum may exceed its maximum, got {low} and {high}."
             if len(low) == 1:
                 rule = f"the minimum must not exceed the maximum, got {low[0]} and {high[0]}."
             raise SettingError(f"{type(self).__name__}: {rule}")
 
-    def _limits(self) -> tuple[list[float], list[float]]:
-        """Get the least and the greatest number of each parameter."""
+    def _ranges(self) -> dict[str, tuple[float, float]]:
+        """Get the least and the greatest number of each parameter, by its name."""
         _, low, high = attrs.astuple(cast(Any, self), recurse=False)
-        return np.atleast_1d(low).tolist(), np.atleast_1d(low if high is None else high).tolist()
+        lows, highs = (np.atleast_1d(each).tolist() for each in (low, low if high is None else high))
+        names = ("x", "y") if len(lows) > 1 else ("value",)
+        return dict(zip(names, zip(lows, highs, strict=True), strict=True))
 
     def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
-        for parameter, least, most in zip(self._parameters, *self._limits(), strict=True):
-            draw = UniformDraw(f"{place}.{parameter}", least, most, key=key)
-            if draw.constant is None:
-                yield draw
+        ranges = self._ranges().items()
+        draws = [UniformDraw(f"{place}.{name}", *limits, key=key) for name, limits in ranges]
+        return (draw for draw in draws if draw.constant is None)
 
     def _value(self, chain: TransformationChain, place: str) -> Value:
-        """Get the parameter, or both, ``(2,)``: float32, a node, or an array where nothing is drawn."""
-        drawn = {draw.name for draw in self._parameter_draws(place, "sample")}
-        names = [f"{place}.{parameter}" for parameter in self._parameters]
-        values = [
-            chain.draw(name) if name in drawn else np.float32(least)
-            for name, least in zip(names, self._limits()[0], strict=True)
-        ]
-        return values[0] if len(values) == 1 else np.array(values, np.float32)
+        """Get the parameter, or both, ``(2,)``: float32, as drawn, or the only one that is possible."""
+        ranges = self._ranges().items()
+        values = [chain.numbers.get(f"{place}.{name}", least) for name, (least, _) in ranges]
+        return np.array(values, np.float32) if len(values) > 1 else np.float32(values[0])
 
 
 # --- chains of steps ------------------------------------------------------------------------------------
@@ -236,34 +209,21 @@ def checked_steps(steps: object, what: str) -> tuple[TransformationStep, ...]:
     return tuple(several)
 
 
-def check_order(steps: Sequence[TransformationStep], is_turned: bool = False) -> None:
-    """Require that each step can follow the steps before it; ``is_turned`` before the first one.
+def coverage_after(steps: Sequence[TransformationStep], before: Coverage) -> Coverage:
+    """Get the coverage after some steps.
 
     Raises:
-        SettingError: There is such a step.
+        SettingError: A step cannot follow the steps before it.
     """
-    for step in steps:
-        step.check_after(is_turned)
-        is_turned = is_turned or step.has_turns()
-
-
-def coverage_after(steps: Sequence[TransformationStep], before: Coverage) -> Coverage:
-    """Get the coverage after some steps."""
     for step in steps:
         before = step.coverage_after(before)
     return before
 
 
-def draws_of(steps: Sequence[TransformationStep], place: str, key: DrawKey) -> Iterator[UniformDraw]:
-    """Get the draws of some steps, in order."""
+def draws_of(steps: Sequence[TransformationStep], place: str, key: DrawKey) -> Iterator[UniformDraw | None]:
+    """Get the draws of some steps, see `TransformationStep.draws`."""
     for index, step in enumerate(steps):
         yield from step.draws(f"{place}[{index}]", key)
-
-
-def published_draws(steps: Sequence[TransformationStep], place: str) -> Iterator[str | None]:
-    """Get the names of the draws of some steps in the published order, see `TransformationStep`."""
-    for index, step in enumerate(steps):
-        yield from step.published_draws(f"{place}[{index}]")
 
 
 def extend_by(chain: TransformationChain, steps: Sequence[TransformationStep], place: str) -> None:
@@ -285,8 +245,8 @@ class Translation(DrawnStep):
     max_xy: tuple[float, float] | None = attrs.field(default=None, converter=optional(pair))
 
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        stays = [least == most == 0 for least, most in zip(*self._limits(), strict=True)]
-        return Coverage(before.least_scale, before.is_covered & stays)
+        stays = [limits == (0, 0) for limits in self._ranges().values()]
+        return attrs.evolve(before, is_covered=before.is_covered & stays)
 
     def _extend(self, chain: TransformationChain, place: str) -> None:
         chain.then(functions.translation(self._value(chain, place)))
@@ -297,8 +257,6 @@ class Rotation(DrawnStep):
     """Rotates the content about the center of the viewport, in degrees, counter-clockwise as people see it."""
 
     turns = True
-    _parameters = ("value",)
-
     min_rot: float = attrs.field(converter=number)
     max_rot: float | None = attrs.field(default=None, converter=optional(number))
 
@@ -310,25 +268,19 @@ class Rotation(DrawnStep):
 class _Scaling(DrawnStep):
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        if any(low == high == 0 for low, high in zip(*self._limits(), strict=True)):
+        if (0, 0) in self._ranges().values():
             raise SettingError(f"{type(self).__name__}: a factor must not be 0.")
 
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        # The least amount of each factor, or of the one for both axes.
-        least = np.array(
-            [
-                0.0 if low < 0 < high else min(abs(low), abs(high))
-                for low, high in zip(*self._limits(), strict=True)
-            ]
-        )
-        return Coverage(before.least_scale * least, before.is_covered & (least >= 1))
+        low, high = np.transpose([*self._ranges().values()])  # of each factor, or of the one for both axes
+        least = np.where((low < 0) & (high > 0), 0, np.minimum(np.abs(low), np.abs(high)))
+        is_covered = before.is_covered & (least >= 1)
+        return attrs.evolve(before, least_scale=before.least_scale * least, is_covered=is_covered)
 
 
 @attrs.frozen
 class UniformScaling(_Scaling):
     """Scales both axes by one factor, about the center of the viewport."""
-
-    _parameters = ("value",)
 
     min_scaling: float = attrs.field(converter=number)
     max_scaling: float | None = attrs.field(default=None, converter=optional(number))
@@ -369,12 +321,25 @@ class Shearing(DrawnStep):
 
 
 class _Shift(TransformationStep):
-    def check_after(self, is_turned: bool) -> None:
-        if is_turned:
+    @property
+    @abstractmethod
+    def _axes(self) -> tuple[bool, bool]:
+        """Whether the content is shifted along x, and along y: there, a large enough image covers the viewport."""
+
+    @abstractmethod
+    def _offset(self, chain: TransformationChain, place: str) -> Value:
+        """Compute the shift along each axis, ``(2,)``."""
+
+    def _coverage_if_applied(self, before: Coverage) -> Coverage:
+        if before.has_turns:
             raise SettingError(
                 f"Cannot perform `{type(self).__name__}` if rotation or shearing are performed before it: the "
                 f"image has no edges along the axes then. Put the step before them."
             )
+        return attrs.evolve(before, is_covered=np.where(self._axes, before.least_scale >= 1, before.is_covered))
+
+    def _extend(self, chain: TransformationChain, place: str) -> None:
+        chain.then(functions.translation(self._offset(chain, place) * np.array(self._axes, np.float32)))
 
 
 @attrs.frozen
@@ -390,29 +355,22 @@ class ShiftInsideOriginalImage(_Shift):
     @property
     def is_idle(self) -> bool:
         """Whether it is never applied, or to no axis."""
-        return self.prob == 0 or not (self.shift_x or self.shift_y)
+        return self.prob == 0 or not any(self._axes)
 
-    def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        return before.shifted_along(bool(self.shift_x), bool(self.shift_y))
+    @property
+    def _axes(self) -> tuple[bool, bool]:
+        return bool(self.shift_x), bool(self.shift_y)
 
     def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
-        for axis, is_shifted in (("x", self.shift_x), ("y", self.shift_y)):
-            if is_shifted:
-                yield UniformDraw(f"{place}.{axis}", key=key)
+        names = [f"{place}.{axis}" for axis, is_shifted in zip("xy", self._axes, strict=True) if is_shifted]
+        return (UniformDraw(name, key=key) for name in names)
 
-    def _extend(self, chain: TransformationChain, place: str) -> None:
-        if self.is_idle:
-            return
-        zero = np.float32(0)
-        shares = np.array(
-            [chain.draw(f"{place}.x") if self.shift_x else 0, chain.draw(f"{place}.y") if self.shift_y else 0],
-            np.float32,
-        )
+    def _offset(self, chain: TransformationChain, place: str) -> Value:
+        shares = np.array([chain.numbers.get(f"{place}.{axis}", 0) for axis in "xy"], np.float32)
         low, high = chain.bounds()
         room = high - low - chain.wh  # (2,): how much larger the image is
-        shift = chain.wh - high + shares * functions.maximum(room, zero)
-        is_shifted = (room > np.float32(-_SLACK_PX)) * np.array([self.shift_x, self.shift_y], np.float32)
-        chain.then(functions.translation(shift * is_shifted))
+        shift = chain.wh - high + shares * functions.maximum(room, np.float32(0))
+        return shift * (room > np.float32(-_SLACK_PX))
 
 
 @attrs.frozen
@@ -430,20 +388,13 @@ class ShiftToAlignWithOriginalImageBorder(_Shift):
     border: ShiftToAlignWithOriginalImageBorder.Border = attrs.field(validator=valid(choice, allowed=Border))
 
     @property
-    def _is_vertical(self) -> bool:
-        return self.border in (self.Border.TOP, self.Border.BOTTOM)
+    def _axes(self) -> tuple[bool, bool]:
+        is_vertical = self.border in (self.Border.TOP, self.Border.BOTTOM)
+        return not is_vertical, is_vertical
 
-    def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        return before.shifted_along(not self._is_vertical, self._is_vertical)
-
-    def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
-        yield from ()
-
-    def _extend(self, chain: TransformationChain, place: str) -> None:
+    def _offset(self, chain: TransformationChain, place: str) -> Value:
         low, high = chain.bounds()
-        to_border = -low if self.border in (self.Border.TOP, self.Border.LEFT) else chain.wh - high
-        along = np.array([0, 1] if self._is_vertical else [1, 0], np.float32)
-        chain.then(functions.translation(to_border * along))
+        return -low if self.border in (self.Border.TOP, self.Border.LEFT) else chain.wh - high
 
 
 def _option_probs(values: object) -> tuple[float, ...]:
@@ -487,44 +438,17 @@ class Selection(TransformationStep):
         """Whether no option is ever applied, or none changes anything."""
         return self.prob == 0 or all(step.is_idle for option in self.options for step in option)
 
-    @property
-    def keeps_axes(self) -> bool:
-        """Whether no option rotates or shears."""
-        return self.prob == 0 or all(step.keeps_axes for option in self.options for step in option)
-
-    def has_turns(self) -> bool:
-        """Whether a step of an option rotates or shears."""
-        return any(step.has_turns() for option in self.options for step in option)
-
-    def check_after(self, is_turned: bool) -> None:
-        """Check the steps of each option, as if they came at this place."""
-        for option in self.options:
-            check_order(option, is_turned)
-
     def _coverage_if_applied(self, before: Coverage) -> Coverage:
-        after = [coverage_after(option, before) for option in self.options]
-        result = after[0]
-        for coverage in after[1:]:
-            result = result.both(coverage)
-        return result
+        return functools.reduce(Coverage.both, [coverage_after(option, before) for option in self.options])
 
-    def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw]:
-        if len(self.options) > 1:
-            yield UniformDraw(f"{place}.option", key=key)
+    def _parameter_draws(self, place: str, key: DrawKey) -> Iterator[UniformDraw | None]:
+        is_drawn = len(self.options) > 1 and not self.is_idle
+        yield UniformDraw(f"{place}.option", key=key) if is_drawn else None
         for index, option in enumerate(self.options):
             yield from draws_of(option, f"{place}.options[{index}]", key)
 
-    @property
-    def _is_drawn(self) -> bool:
-        return len(self.options) > 1 and not self.is_idle
-
-    def _published_parameters(self, place: str) -> Iterator[str | None]:
-        yield f"{place}.option" if self._is_drawn else None
-        for index, option in enumerate(self.options):
-            yield from published_draws(option, f"{place}.options[{index}]")
-
     def _extend(self, chain: TransformationChain, place: str) -> None:
-        drawn, last = chain.draw(f"{place}.option") if self._is_drawn else 0, len(self.options) - 1
+        drawn, last = chain.numbers.get(f"{place}.option", 0), len(self.options) - 1
         sums = (np.float32(sum(self.option_probs[: index + 1])) for index in range(last))
         chosen = next((index for index, limit in enumerate(sums) if drawn <= limit), last)
         extend_by(chain, self.options[chosen], f"{place}.options[{chosen}]")
@@ -666,41 +590,36 @@ class AffineTransformer(ResamplingStep):
             mode = self._resizing_mode.name
             raise SettingError(f"`resizing_anchor` must be given with {mode}: what stays in place?")
         self._steps = checked_steps(transformation_steps, "`transformation_steps`")
-        check_order(self._steps)
-        self.draws = tuple(draws_of(self._steps, _PLACE, key))  # type: ignore[arg-type]
+        self._resampling()  # refuses a wrong order of the steps
+        draws = draws_of(self._steps, _PLACE, key)  # type: ignore[arg-type]
+        self.draws = tuple(draw for draw in draws if draw is not None)
 
     @do_not_convert
     def draw_nodes(self, names: Sequence[str]) -> Sequence[DataNode]:
         """Get the nodes of the draws: callers that replace `fn.random.uniform` find the published order."""
         nodes: dict[str, DataNode] = {}
-        for name in published_draws(self._steps, _PLACE):
-            if name is None:
+        for draw in draws_of(self._steps, _PLACE, "sample"):
+            if draw is None:
                 fn.random.uniform(range=[0.0, 1.0])
             else:
-                nodes[name] = self.draw(name)
+                nodes[draw.name] = self.draw(draw.name)
         return [nodes[name] for name in names]
 
     def _change_of(self, hw: Value, draws: Draws) -> ImagePlaneChange:
-        identity = np.eye(2, 3, dtype=np.float32) if self._steps else None
-        numbers = dict(draws)  # also of steps that are not applied
-        chain = TransformationChain(hw[::-1], numbers.__getitem__, identity)
+        chain = TransformationChain(hw[::-1], dict(draws))  # all draws, also of steps that are not applied
         extend_by(chain, self._steps, _PLACE)
         last = resizing(hw, self._output_hw, self._resizing_mode, self._resizing_anchor)
-        matrix = last.matrix_after(chain.matrix)
-        resampling = self._resampling()
+        matrix, resampling = last.matrix_after(chain.matrix), self._resampling()
         if resampling == Resampling.WARP:
             resampler = Resampler(resampling, self._output_hw, {"matrix": matrix})
         else:
-            scaling = last if chain.matrix is None else AxisScaling.of_matrix(matrix, self._output_hw)
+            scaling = AxisScaling.of_matrix(matrix, self._output_hw) if self._steps else last
             resampler = Resampler.resizing(resampling, scaling, hw)
         return self._change_by(resampler, matrix, hw)
 
     def _resampling(self) -> Resampling:
-        if not all(step.keeps_axes for step in self._steps):
+        coverage = coverage_after(self._steps, Coverage())
+        if coverage.is_turned:
             return Resampling.WARP
-        is_covered = coverage_after(self._steps, Coverage()).is_covered.all()
-        return (
-            Resampling.REGION
-            if is_covered and self._resizing_mode != ResizingMode.PAD
-            else Resampling.PASTED_REGION
-        )
+        is_covered = coverage.is_covered.all() and self._resizing_mode != ResizingMode.PAD
+        return Resampling.REGION if is_covered else Resampling.PASTED_REGION

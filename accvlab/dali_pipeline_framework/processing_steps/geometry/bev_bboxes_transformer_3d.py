@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
@@ -110,11 +108,12 @@ class EgoMotionStep(ArrayStep):
         for place, (axis, prob) in enumerate(self._flip_probs.items()):
             if prob > 0 and drawn[f"flip_{axis}"] < np.float32(prob):
                 signs[place] = -1
-        angle_rad, scale = drawn.get("angle"), np.float64(drawn.get("scale", 1.0))
-        rigid = np.eye(3) if angle_rad is None else _rotation(float(angle_rad), self._rotation_axis or 0)
-        rigid = rigid * signs  # a rotation, perhaps mirrored: its inverse is its transpose
+        angle_rad, scale = drawn.get("angle", 0.0), np.float64(drawn.get("scale", 1.0))
+        # A rotation, perhaps mirrored: its inverse is its transpose.
+        rigid = _rotation(float(angle_rad), self._rotation_axis or 0) * signs
         shift = np.array([drawn.get(f"translation_{axis}", 0.0) for axis in "xyz"], np.float64)
-        return _Motion(rigid * scale, rigid.T / scale, shift, scale, float(angle_rad or 0), signs)
+        inverse = _homogeneous(rigid.T / scale, _product(-shift, (rigid.T / scale).T))
+        return _Motion(_homogeneous(rigid * scale, shift), inverse, scale, float(angle_rad), signs)
 
 
 class BEVBBoxesTransformer3D(EgoMotionStep):
@@ -228,17 +227,15 @@ class _Motion:
     """Transformation of ego coordinates.
 
     Attributes:
-        linear: The first three columns of ``A``, ``(3, 3)`` float64.
-        back: Its inverse.
-        shift: The last column of ``A``, ``(3,)`` float64.
+        matrix: ``A``, ``(4, 4)`` float64.
+        inverse: Its inverse.
         scale: Factor.
         angle_rad: Of the rotation.
         signs: -1 for each axis that is mirrored, else 1, ``(3,)``.
     """
 
-    linear: Float64Array
-    back: Float64Array
-    shift: Float64Array
+    matrix: Float64Array
+    inverse: Float64Array
     scale: np.float64
     angle_rad: float
     signs: Float64Array
@@ -256,16 +253,14 @@ class _Motion:
         if kind in ("points", "velocities"):
             if not values.ndim or values.shape[-1] != 3:
                 raise FieldValueError(f"Points and velocities must be x, y, z, got the shape {values.shape}.")
-            moved = _product(values, self.linear.T)
-            return (moved + self.shift if kind == "points" else moved).astype(values.dtype)
+            moved = _product(values, self.matrix[:3, :3].T)
+            return (moved + self.matrix[:3, 3] if kind == "points" else moved).astype(values.dtype)
         is_matrix = values.shape == (4, 4) if "ego" in kind else values.ndim >= 2 and values.shape[-1] == 4
         if not is_matrix:
             rule = "Matrices must be (4, 4)" if "ego" in kind else "Matrices must have 4 columns"
             raise FieldValueError(f"{rule}, got the shape {values.shape}.")
-        if kind == "world_to_ego":
-            return _product(_homogeneous(self.linear, self.shift), values).astype(values.dtype)
-        inverse = _homogeneous(self.back, _product(-self.shift, self.back.T))
-        return _product(values, inverse).astype(values.dtype)
+        is_left = kind == "world_to_ego"
+        return (_product(self.matrix, values) if is_left else _product(values, self.inverse)).astype(values.dtype)
 
     def _turned(self, angles: Array) -> Array:
         turned = self.signs[0] * self.signs[1] * angles.astype(np.float64)
@@ -285,8 +280,8 @@ def _rotation(angle_rad: float, axis: int) -> Float64Array:
 
 def _product(left: Array, right: Array) -> Float64Array:
     """Multiply ``(..., k)`` and ``(k, n)``, float64. What is not finite in a row affects no other row."""
-    terms = [left[..., place, None] * right[place].astype(np.float64) for place in range(len(right))]
-    return functools.reduce(operator.add, terms)
+    product: Float64Array = (left[..., None] * right.astype(np.float64)).sum(axis=-2)
+    return product
 
 
 def _homogeneous(linear: Float64Array, shift: Float64Array) -> Float64Array:

@@ -8,7 +8,7 @@ import inspect
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 import attrs
 import numpy as np
@@ -16,7 +16,7 @@ import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from ...checks import choice, field_name, flag, listed, number, number_range, probability, shown, whole_number_list
+from ... import checks
 from ...draws.draw_scope import Draws
 from ...draws.random_draws import RandomDraw, UniformDraw
 from ...errors import FieldValueError, SettingError
@@ -56,9 +56,6 @@ _PIXELS = (_DT.UINT8, _DT.INT16, _DT.FLOAT)
 # Names of matrices that map to pixels.
 _TO_PIXELS = re.compile(r"intrinsic|camera_matrix|projection|(?:2|_to_)(?:img|image)|(?:img|image)_from_")
 
-_Values: TypeAlias = dict[FieldPath, Value]
-_Nodes: TypeAlias = Mapping[str, DataNode]
-
 
 class PixelFields(TypedDict, total=False):
     """The settings that `ImageTransformStep` has for all of its steps."""
@@ -89,18 +86,16 @@ class ImagePlaneChange:
 
     Attributes:
         matrix: Transformation of pixel coordinates from the input to the output, ``(2, 3)`` float32 on the CPU.
-        parameters: Numbers on which the change of the pixels depends, by name.
+        parameters: Numbers on which the change of the pixels depends, in the order in which they are declared.
         changed: Called with an array, the value to fill with, and whether it is a mask; gives the output image. Of
             arrays only.
         output_hw: Height and width of the output; None for the size of the input.
-        least_scale: Least scale of an axis, pixels of the output per pixel of the input. Of arrays only.
     """
 
     matrix: Value
-    parameters: Mapping[str, Value]
+    parameters: Sequence[Value]
     changed: Callable[..., Array]
     output_hw: tuple[int, int] | None
-    least_scale: float = 1.0
 
 
 class ImageTransformStep(ArrayStep):
@@ -144,15 +139,15 @@ class ImageTransformStep(ArrayStep):
             "point": point_names,
             "box": box_names,
         }
-        self._is_encoded = flag(is_encoded, "is_encoded")
-        self._reduced_decoding = flag(reduced_decoding, "reduced_decoding")
+        self._is_encoded = checks.flag(is_encoded, "is_encoded")
+        self._reduced_decoding = checks.flag(reduced_decoding, "reduced_decoding")
         if self._reduced_decoding and not self._is_encoded:
             raise SettingError("`reduced_decoding` is for encoded images: it needs `is_encoded=True`.")
         self._fields = {kind: as_names(names, self._argument_of[kind]) for kind, names in fields.items()}
         self._are_projections_left_out = projection_names is None
         self._matrices_told: set[str] = set()  # of which was warned: formats are asked for several times
-        self._fill_value = number(fill_value, "fill_value")
-        self._on_gpu = flag(on_gpu, self._argument_of["on_gpu"])
+        self._fill_value = checks.number(fill_value, "fill_value")
+        self._on_gpu = checks.flag(on_gpu, self._argument_of["on_gpu"])
         images, sizes, masks = (f"`{self._argument_of[kind]}`" for kind in ("image", "hw", "mask"))
         if not self._fields["image"] and not self._fields["hw"]:
             raise SettingError(
@@ -170,10 +165,6 @@ class ImageTransformStep(ArrayStep):
     @abstractmethod
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
         """Get names and types of the parameters of the change of pixels."""
-
-    @abstractmethod
-    def _in_graph(self, image: Value, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Value:
-        """Change an image, or a mask, in the graph; ``device`` is where an image file is decoded."""
 
     def _needs_size(self, data: SampleDataGroup) -> bool:
         """Whether what the step does depends on the size of the images."""
@@ -196,106 +187,98 @@ class ImageTransformStep(ArrayStep):
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare that images must be decoded with channels last, or encoded (``is_encoded``)."""
-        return [self._use_of_images(), ImageUse(self._fields["mask"], PIXELS, as_pixels)]
-
-    def _use_of_images(self) -> ImageUse:
-        names = self._fields["image"]
+        images, masks = self._fields["image"], ImageUse(self._fields["mask"], PIXELS, as_pixels)
         if self._is_encoded:
             advice = "Leave out `is_encoded=True`, or the step that decodes it"
-            return ImageUse(names, ENCODED_IMAGE, DECODED_IMAGE, advice=advice)
+            return [ImageUse(images, ENCODED_IMAGE, DECODED_IMAGE, advice=advice), masks]
         takes_files = "is_encoded" in inspect.signature(type(self)).parameters
         advice = f"Put ImageDecoder before {type(self).__name__}" + ", or give `is_encoded=True`" * takes_files
-        return ImageUse(names, PIXELS, as_pixels, advice=advice)
+        return [ImageUse(images, PIXELS, as_pixels, advice=advice), masks]
 
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
         """Declare the parameters of the change of each image and mask."""
-        images = [path for kind in ("image", "mask") for path in find_paths(data_empty, self._fields[kind])]
+        images = self._paths(data_empty, "image", "mask")
         return dict.fromkeys(images, self._parameter_types()) if self.has_graph_form else None
 
-    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
-        """See `PipelineStepBase.graph`."""
-        is_mask, is_on_gpu = name in self._fields["mask"], self._on_gpu and pipeline_has_gpu()
-        if is_on_gpu and (is_mask or not self._is_encoded):
-            image = image.gpu()
-        fill_value = 0.0 if is_mask else self._fill_value
-        changed: DataNode = self._in_graph(image, "mixed" if is_on_gpu else "cpu", fill_value, is_mask, parameters)
-        return changed
+    @property
+    def _runs_on_gpu(self) -> bool:
+        return self._on_gpu and pipeline_has_gpu()
+
+    def _paths(self, data: SampleDataGroup, *kinds: str) -> list[FieldPath]:
+        return [path for kind in kinds for path in find_paths(data, self._fields[kind])]
+
+    def _is_file(self, name: Name) -> bool:
+        return self._is_encoded and name in self._fields["image"]
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """Sizes and geometry; of image files the bytes, of other images the shape, where sizes matter."""
-        paths = {kind: find_paths(data_empty, names) for kind, names in self._fields.items()}
-        geometry = [path for kind in ("hw", "projection", "point", "box") for path in paths[kind]]
-        files = paths["image"] if self._is_encoded else []
-        images = [*paths["mask"], *([] if self._is_encoded else paths["image"])]
-        return FieldUse(geometry, read=files, shapes=images if self._needs_size(data_empty) else [])
+        images = self._paths(data_empty, "image", "mask")
+        return FieldUse(
+            self._paths(data_empty, "hw", "projection", "point", "box"),
+            read=[path for path in images if self._is_file(path[-1])],
+            shapes=[path for path in images if not self._is_file(path[-1]) and self._needs_size(data_empty)],
+        )
 
     @np.errstate(all="ignore")  # which DALI does
     def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
-        images, masks, sizes = (self._values(data, kind) for kind in ("image", "mask", "hw"))
-        hw = self._size_of_images(images, masks, sizes, self._needs_size(data))
-        change = self._change_of(hw, draws)
-        for path, image in (images | masks).items():
-            if self._is_encoded and path in images:
-                self._note_decoded(data, path)
+        images = {path: self._opened(data, path) for path in self._paths(data, "image", "mask")}
+        change = self._change_of(self._size_of_images(data, images), draws)
+        for path, image in images.items():
             with naming_field(path):
-                data.set_item_in_path(path, self._changed(image, change, path[-1]))
-        self._set_sizes(data, sizes, change.output_hw)
-        self._change_geometry(data, change.matrix)
+                changed = self._changed(image, change, path[-1])
+            self._adjust_format(data, path)
+            data.set_item_in_path(path, changed)
+        for path in self._paths(data, "hw") if change.output_hw is not None else ():
+            size = np.array(change.output_hw, np.float32)
+            data.set_item_in_path(path, functions.cast(size, leaf_at(data, path).dtype))
+        of_boxes = image_transform.boxes_matrix(change.matrix) if self._fields["box"] else None
+        for kind, transformed, matrix in (
+            ("point", image_transform.transformed_points, change.matrix),
+            ("box", image_transform.transformed_boxes, of_boxes),
+            ("projection", image_transform.transformed_projections, change.matrix),
+        ):
+            for path in self._paths(data, kind):
+                with naming_field(path):
+                    value = transformed(data.get_item_in_path(path), matrix, leaf_at(data, path).dtype)
+                data.set_item_in_path(path, value)
         return data
 
-    def _size_of_images(self, images: _Values, masks: _Values, sizes: _Values, needs_size: bool) -> Value:
-        """Get the size of all images, ``(2,)``; replace the bytes of files by opened files."""
-        of_images = []
-        for path, image in images.items() if self._is_encoded else ():
-            with naming_field(path):
-                if isinstance(image, DeferredImage):
-                    of_images.append(image.hw_of_file)
-                else:
-                    images[path] = image_arrays.ImageFile.opened(image)
-                    of_images.append(images[path].hw)
-        arrays = [*(() if self._is_encoded else images.values()), *masks.values()]
-        if not needs_size:
-            arrays = [each for each in arrays if not isinstance(each, DeferredImage)]
-        of_images += map(image_transform.image_hw, arrays)
+    def _opened(self, data: SampleDataGroup, path: FieldPath) -> Value:
+        """Get an image or a mask; in place of the bytes of a file, the opened file."""
+        image = data.get_item_in_path(path)
+        if isinstance(image, DeferredImage) or not self._is_file(path[-1]):
+            return image
+        with naming_field(path):
+            return image_arrays.ImageFile.opened(image)
+
+    def _size_of_images(self, data: SampleDataGroup, images: Mapping[FieldPath, Value]) -> Value:
+        """Get the size that all images and size fields have, ``(2,)``."""
+        needs_size, found = self._needs_size(data), []
+        for path, image in images.items():
+            if isinstance(image, image_arrays.ImageFile):
+                found.append(image.hw)
+            elif self._is_file(path[-1]):
+                found.append(image.hw_of_file)
+            elif needs_size or not isinstance(image, DeferredImage):
+                found.append(image_transform.image_hw(image))
         if not needs_size:
             return np.ones(2, np.float32)
-        return image_transform.one_size([*of_images, *sizes.values()], are_of_images=not sizes)
+        sizes = [data.get_item_in_path(path) for path in self._paths(data, "hw")]
+        return image_transform.one_size([*found, *sizes], are_of_images=not sizes)
 
     def _changed(self, image: Value, change: ImagePlaneChange, name: Name) -> Value:
         if isinstance(image, DeferredImage):
-            parameters = change.parameters.values()
             if change.output_hw is None:
-                return image.changed(*parameters)
+                return image.changed(*change.parameters)
             frames, channels = ((), 3) if image.ndim == 1 else (image.shape[:-3], image.shape[-1])
-            return image.changed(*parameters, shape=(*frames, *change.output_hw, channels))
+            return image.changed(*change.parameters, shape=(*frames, *change.output_hw, channels))
         if isinstance(image, image_arrays.ImageFile):
-            decoded = image.decoded(change.least_scale if self._reduced_decoding else 1.0)
+            least_scale = float(np.abs(change.matrix[:, :2]).sum(axis=1).min()) if self._reduced_decoding else 1.0
+            decoded = image.decoded(least_scale)
             return change.changed(decoded.image, self._fill_value, False, decoded)
         is_mask = name in self._fields["mask"]
         return change.changed(image, 0.0 if is_mask else self._fill_value, is_mask)
-
-    def _values(self, data: SampleDataGroup, kind: str) -> _Values:
-        return {path: data.get_item_in_path(path) for path in find_paths(data, self._fields[kind])}
-
-    def _set_sizes(self, data: SampleDataGroup, sizes: _Values, output_hw: tuple[int, int] | None) -> None:
-        for path in sizes if output_hw is not None else ():
-            size = np.array(output_hw, np.float32)
-            data.set_item_in_path(path, functions.cast(size, leaf_at(data, path).dtype))
-
-    def _change_geometry(self, data: SampleDataGroup, matrix: Value) -> None:
-        for kind, transformed in (
-            ("point", image_transform.transformed_points),
-            ("box", image_transform.transformed_boxes),
-        ):
-            values = self._values(data, kind)
-            matrix_of_kind = image_transform.boxes_matrix(matrix) if values and kind == "box" else matrix
-            for path, value in values.items():
-                data.set_item_in_path(path, transformed(value, matrix_of_kind, leaf_at(data, path).dtype))
-        for path, value in self._values(data, "projection").items():
-            with naming_field(path):
-                dtype = leaf_at(data, path).dtype
-                data.set_item_in_path(path, image_transform.transformed_projections(value, matrix, dtype))
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         """See `ArrayStep.format_after`."""
@@ -308,8 +291,8 @@ class ImageTransformStep(ArrayStep):
             search.find(names, what, dtypes, group_of=plural)
         search.raise_problems()
         self._warn_of_forgotten_matrices(data_empty)
-        for path in find_paths(data_empty, self._fields["image"]) if self._is_encoded else ():
-            self._note_decoded(data_empty, path)
+        for path in self._paths(data_empty, "image"):
+            self._adjust_format(data_empty, path)
         return data_empty
 
     def _warn_of_forgotten_matrices(self, data_empty: SampleDataGroup) -> None:
@@ -317,28 +300,30 @@ class ImageTransformStep(ArrayStep):
         given = self._fields["projection"]
         if not (given or self._are_projections_left_out):
             return  # they are to stay
-        known, forgotten = {name for names in self._fields.values() for name in names}, dict[str, None]()
-        for path in find_paths(data_empty, self._fields["image"]):
-            beside = data_empty.get_parent_of_path(path).format
-            for name in beside.names:
-                leaf = beside.get((name,))
-                is_matrix = isinstance(leaf, LeafFormat) and leaf.dtype in _REALS and leaf.ndim in (None, 2)
-                if is_matrix and name not in known and _TO_PIXELS.search(str(name)):
-                    forgotten[str(name)] = None
+        known = {name for names in self._fields.values() for name in names}
+        groups, format = {path[:-1] for path in self._paths(data_empty, "image")}, data_empty.format
+        forgotten = {
+            str(path[-1]): None
+            for path, leaf in zip(format.flat_paths, format.flat_leaves, strict=True)
+            if leaf.dtype in _REALS and leaf.ndim in (None, 2)
+            if path[:-1] in groups and path[-1] not in known and _TO_PIXELS.search(str(path[-1]))
+        }
         if not forgotten.keys() <= self._matrices_told:
             self._matrices_told |= forgotten.keys()
             argument = self._argument_of["projection"]
-            wanted = [*(name for name in given if data_empty.format.find(name)), *forgotten]
+            wanted = [*(name for name in given if format.find(name)), *forgotten]
             stay = f", or `{argument}=()` if they are to stay" * self._are_projections_left_out
+            shown, missing = checks.shown(list(self._fields["image"])), checks.listed(map(repr, forgotten))
             warn_user(
-                f"{type(self).__name__} moves the pixels of {shown(list(self._fields['image']))}, but not "
-                f"{listed(map(repr, forgotten))} beside them, which seem to map to these pixels: boxes that are "
-                f"projected with them would no longer lie on their objects. Pass `{argument}={wanted!r}`{stay}."
+                f"{type(self).__name__} moves the pixels of {shown}, but not {missing} beside them, which seem to "
+                f"map to these pixels: boxes that are projected with them would no longer lie on their objects. "
+                f"Pass `{argument}={wanted!r}`{stay}."
             )
 
-    @staticmethod
-    def _note_decoded(data: SampleDataGroup, path: FieldPath) -> None:
-        data.change_type_of_data_and_remove_data(path, _DT.UINT8, new_ndim=3)
+    def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
+        """Adjust the format of an image or a mask that is changed."""
+        if self._is_file(path[-1]):
+            data.change_type_of_data_and_remove_data(path, _DT.UINT8, new_ndim=3)
 
 
 with_pixel_fields = has_settings(PixelFields, ImageTransformStep.__init__)
@@ -356,23 +341,35 @@ class ResamplingStep(ImageTransformStep):
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
         return Resampler.parameter_types(self._resampling(), self._is_encoded)
 
-    def _in_graph(self, image: Value, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Value:
-        return resampled_in_graph(
-            image, self._output_hw, parameters, device=device, fill_value=fill_value, is_mask=is_mask
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
+        """See `PipelineStepBase.graph`."""
+        is_mask = name in self._fields["mask"]
+        if self._runs_on_gpu and not self._is_file(name):
+            image = image.gpu()
+        changed: DataNode = resampled_in_graph(
+            image,
+            self._output_hw,
+            parameters,
+            device="mixed" if self._runs_on_gpu else "cpu",
+            fill_value=0.0 if is_mask else _fill(self._fill_value, leaf.dtype),
+            is_mask=is_mask,
         )
+        return changed
 
-    def _change_by(
-        self, resampler: Resampler, matrix: Value, hw: Value, least_scale: float = 1.0
-    ) -> ImagePlaneChange:
+    def _change_by(self, resampler: Resampler, matrix: Value, hw: Value) -> ImagePlaneChange:
         """Make the change by a resampler, which works on decoded images of a size."""
         parameters = resampler.parameters(hw, is_encoded=self._is_encoded)
-        return ImagePlaneChange(matrix, parameters, resampler, self._output_hw, least_scale)
+        return ImagePlaneChange(matrix, [*parameters.values()], resampler, self._output_hw)
 
     def _resized(self, scaling: AxisScaling, hw: Value) -> ImagePlaneChange:
         """Make the change for a transformation without rotation and shearing."""
         resampler = Resampler.resizing(self._resampling(), scaling, hw)
-        least_scale = float(np.abs(scaling.scale).min())
-        return self._change_by(resampler, scaling.matrix_after(), hw, least_scale)
+        return self._change_by(resampler, scaling.matrix_after(), hw)
+
+
+def _fill(value: float, dtype: types.DALIDataType) -> float:
+    """Round and limit a fill value to a type, as for arrays: DALI cuts off fractions and higher bits."""
+    return float(functions.cast(np.float32(value), dtype))
 
 
 def checked_hw(value: object, argument: str) -> tuple[int, int]:
@@ -382,7 +379,7 @@ def checked_hw(value: object, argument: str) -> tuple[int, int]:
         SettingError: It is something else.
     """
     what = "[height, width] in whole pixels of at least 1"
-    height, width = whole_number_list(value, argument, what, count=2, at_least=1)
+    height, width = checks.whole_number_list(value, argument, what, count=2, at_least=1)
     return height, width
 
 
@@ -458,19 +455,16 @@ class ImageResizeCropFlipper(ResamplingStep):
         """
         super().__init__(image_names, fill_value, is_encoded, reduced_decoding, **fields)
         self._output_hw = checked_hw(output_hw, "output_hw")
-        self._is_kept_inside = flag(is_kept_inside, "is_kept_inside")
-        self._flip_prob = probability(flip_prob, "flip_prob")
-        draws = [
-            UniformDraw(
-                "bottom", *number_range(bottom_crop_range, "bottom_crop_range", at_least=0, at_most=1), key=key
-            ),
-            UniformDraw("share", *number_range(crop_x_range, "crop_x_range", at_least=0, at_most=1), key=key),
+        self._is_kept_inside = checks.flag(is_kept_inside, "is_kept_inside")
+        self._flip_prob = checks.probability(flip_prob, "flip_prob")
+        scales = {} if scale_range is None else {"scale": checks.number_range(scale_range, "scale_range", above=0)}
+        ranges = scales | {
+            "bottom": checks.number_range(bottom_crop_range, "bottom_crop_range", at_least=0, at_most=1),
+            "share": checks.number_range(crop_x_range, "crop_x_range", at_least=0, at_most=1),
             # Mirrored if it is below the probability; nothing is drawn if it cannot vary.
-            UniformDraw("is_flipped", 0.0, 1.0 if 0 < self._flip_prob < 1 else 0.0, key=key),
-        ]
-        if scale_range is not None:
-            draws.insert(0, UniformDraw("scale", *number_range(scale_range, "scale_range", above=0), key=key))
-        self._draws = {draw.name: draw for draw in draws}
+            "is_flipped": (0.0, 1.0 if 0 < self._flip_prob < 1 else 0.0),
+        }
+        self._draws = {name: UniformDraw(name, *limits, key=key) for name, limits in ranges.items()}
 
     def for_evaluation(self) -> ImageResizeCropFlipper:
         """Get the same step without chance, as StreamPETR and BEVDet evaluate.
@@ -492,11 +486,11 @@ class ImageResizeCropFlipper(ResamplingStep):
     def _change_of(self, hw: Value, draws: Draws) -> ImagePlaneChange:
         # All in pixels of the input, row and column.
         output_hw, one = np.array(self._output_hw, np.float32), np.float32(1)
-        scale: Value = draws.get("scale")
+        filling = (output_hw / hw).max()
+        scale: Value = draws.get("scale", filling)
         bottom, share, drawn = (draws[name] for name in ("bottom", "share", "is_flipped"))
-        if scale is None or self._is_kept_inside:
-            filling = (output_hw / hw).max()
-            scale = filling if scale is None else functions.maximum(scale, filling)
+        if self._is_kept_inside:
+            scale = functions.maximum(scale, filling)
         size = output_hw / scale
         least = np.array([0 if self._is_kept_inside else -np.inf, 0], np.float32)
         corner: Value = functions.maximum(hw - size, least) * np.array([one, share])
@@ -580,8 +574,8 @@ class ImageResizer(ResamplingStep):
         """
         super().__init__(image_names, fill_value, is_encoded, reduced_decoding, **fields)
         self._output_hw = checked_hw(output_hw, "output_hw")
-        self._mode = choice(mode, "mode", _MODES)
-        self._anchor = choice(anchor, "anchor", _ANCHORS)
+        self._mode = checks.choice(mode, "mode", _MODES)
+        self._anchor = checks.choice(anchor, "anchor", _ANCHORS)
 
     def _change_of(self, hw: Value, draws: Draws) -> ImagePlaneChange:
         return self._resized(resizing(hw, self._output_hw, _MODES[self._mode], _ANCHORS[self._anchor]), hw)
@@ -631,12 +625,12 @@ class HorizontalFlipper(ImageTransformStep):
             SettingError: There are neither images nor sizes, or an argument is not of its form.
         """
         super().__init__(image_names, **fields)
-        self._prob = probability(prob, "prob")
+        self._prob = checks.probability(prob, "prob")
         self.draws = (UniformDraw("is_flipped", key=key),)
 
     def _needs_size(self, data: SampleDataGroup) -> bool:
         """Whether projections, points or boxes are changed, too."""
-        return any(find_paths(data, self._fields[kind]) for kind in ("projection", "point", "box"))
+        return bool(self._paths(data, "projection", "point", "box"))
 
     def _change_of(self, hw: Value, draws: Draws) -> ImagePlaneChange:
         width: Value = hw[1]
@@ -648,13 +642,17 @@ class HorizontalFlipper(ImageTransformStep):
         def flipped(image: Array, fill_value: float, is_mask: bool) -> Array:
             return image_arrays.flipped(image) if is_flipped else image
 
-        return ImagePlaneChange(matrix, {"is_flipped": np.int32(is_flipped)}, flipped, None)
+        return ImagePlaneChange(matrix, [np.int32(is_flipped)], flipped, None)
 
     def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
         return {"is_flipped": _DT.INT32}
 
-    def _in_graph(self, image: Value, device: str, fill_value: float, is_mask: bool, parameters: _Nodes) -> Value:
-        return fn.flip(image, horizontal=parameters["is_flipped"])
+    def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
+        """See `PipelineStepBase.graph`."""
+        flipped: DataNode = fn.flip(
+            image.gpu() if self._runs_on_gpu else image, horizontal=parameters["is_flipped"]
+        )
+        return flipped
 
 
 _SIZE_TYPES = [_DT.INT32, _DT.INT64, _DT.UINT32, _DT.UINT64, _DT.INT16, _DT.UINT16, _DT.FLOAT, _DT.FLOAT64]
@@ -699,10 +697,10 @@ class ImageToTileSizePadder(PixelStep):
         Raises:
             SettingError: The tile is not one or two whole numbers of at least 1, or a name is not valid.
         """
-        self._image_name = field_name(image_name, "image_name")
+        self._image_name = checks.field_name(image_name, "image_name")
         self._tile_size_xy = _checked_tile(tile_size_to_pad_to)
         self._hw_names = as_names(hw_names, "hw_names")
-        self._fill_value = number(fill_value, "fill_value")
+        self._fill_value = checks.number(fill_value, "fill_value")
 
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
         return as_array(leaf)
@@ -725,7 +723,7 @@ class ImageToTileSizePadder(PixelStep):
             shape=padded_hw,
             axes=[height, height + 1],
             out_of_bounds_policy="pad",
-            fill_values=[self._fill_value],
+            fill_values=[_fill(self._fill_value, _DT.UINT8 if is_bool else leaf.dtype)],
         )
         return fn.reinterpret(padded, dtype=_DT.BOOL) if is_bool else padded
 
@@ -762,14 +760,9 @@ class ImageToTileSizePadder(PixelStep):
 
 
 def _checked_tile(tile: object) -> tuple[int, int]:
-    try:
-        sizes = np.asarray(tile)
-    except ValueError:
-        sizes = np.empty(0)
-    is_whole = sizes.dtype.kind in "iu" or (sizes.dtype.kind == "f" and (sizes == np.floor(sizes)).all())
-    if sizes.shape not in ((), (1,), (2,)) or not is_whole or (sizes < 1).any() or (sizes > 2**20).any():
-        raise SettingError(
-            f"`tile_size_to_pad_to` must be a whole number of at least 1, or two of them, (x, y), got {tile!r}."
-        )
+    rule = "a whole number of at least 1, or two of them, (x, y)"
+    sizes = checks.number_list(tile, "tile_size_to_pad_to", rule, may_be_one=True)
+    if len(sizes) > 2 or not all(size.is_integer() and 1 <= size <= 2**20 for size in sizes):
+        raise checks.setting_error("tile_size_to_pad_to", rule, tile)
     width, height = np.broadcast_to(sizes, 2).tolist()
     return int(width), int(height)

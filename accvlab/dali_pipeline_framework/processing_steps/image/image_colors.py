@@ -33,8 +33,6 @@ _VALUES = ("brightness", "contrast", "hue", "saturation")  # in the order in whi
 _NO_CHANGE = {"brightness": 0.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.0, "swap": 0.0}
 _PERMUTATIONS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 1, 0), (2, 0, 1), (1, 2, 0))
 
-_NUMBERS = ("delta", "alpha", "gain", "gain_after")
-
 _NO_COLOR_CHANGE = 1e-5  # of a matrix: changes no level
 
 # DALI's ``fn.hue`` and ``fn.saturation``: luma stays, chroma is rotated and scaled.
@@ -149,25 +147,36 @@ class PhotoMetricDistorter(PixelStep):
 
     @property
     def _parameter_types(self) -> dict[str, types.DALIDataType]:
-        return dict.fromkeys((*_NUMBERS, *["matrix"] * self._may(*_PARTS[2:])), _DT.FLOAT)
+        """Gain and offset (as for [0, 1]) of a first stage, the gain after it, the matrix times this gain."""
+        return dict.fromkeys(("gain", "offset", "gain_after", *["matrix"] * self._may_recolor), _DT.FLOAT)
 
     def _parameters(self, drawn: Draws) -> Parameters:
-        """Compute `_NUMBERS`: delta, contrast, its part before the matrix and that after it; and the matrix."""
         values = np.array([*(drawn[part] for part in _PARTS[:4]), drawn["permutation"]], np.float32)
         decisions = np.array([drawn[f"{part}_decision"] for part in _PARTS])
         probabilities = np.array([self._probabilities[part] for part in _PARTS], np.float32)
         no_change = np.array([_NO_CHANGE[part] for part in _PARTS], np.float32)
         done = (values - no_change) * (decisions < probabilities) + no_change  # (5,)
-        alpha, one = done[1], np.float32(1)
-        early = (alpha - one) * np.float32(drawn["contrast_is_early"]) + one
-        # A gain above 1 must be clamped before the matrix; one below 1 needs no clamp and may be part of it.
-        gain = np.maximum(early, one)
-        numbers = [done[0], alpha, gain, alpha / gain, *self._matrix(done)]
-        return lambda image, leaf: numbers
+        alpha, one, is_early = done[1], np.float32(1), np.float32(drawn["contrast_is_early"])
+        gain, gain_after = alpha, one
+        if self._has_two_stages or self._may_recolor:
+            # A gain above 1 must be clamped before the matrix; one below 1 needs no clamp and may be part of it.
+            gain = np.maximum((alpha - one) * is_early + one, one)
+            gain_after = alpha / gain
+        matrix = [self._matrix(done) * gain_after] if self._may_recolor else []
 
-    def _is_two_stages(self, may_recolor: bool) -> bool:
+        def of_image(image: Value, leaf: LeafFormat) -> list[Value]:
+            return [gain, gain * (done[0] * np.float32(1 / _white(leaf))), gain_after, *matrix]
+
+        return of_image
+
+    @property
+    def _may_recolor(self) -> bool:
+        return self._may("saturation", "hue", "swap")
+
+    @property
+    def _has_two_stages(self) -> bool:
         """Whether ``clamp(gain (x + delta))`` is computed before the rest."""
-        return (any if may_recolor else all)(map(self._may, ("brightness", "contrast")))
+        return (any if self._may_recolor else all)(map(self._may, ("brightness", "contrast")))
 
     def _may(self, *parts: str) -> bool:
         """Whether one of some parts has a probability and a range with which it changes anything."""
@@ -175,14 +184,12 @@ class PhotoMetricDistorter(PixelStep):
             self._probabilities[part] > 0 and self._ranges.get(part) != (_NO_CHANGE[part],) * 2 for part in parts
         )
 
-    def _matrix(self, done: Value) -> list[Value]:
-        """Compute the matrix of saturation, hue and swap, ``(9,)`` float32; an empty list without any of them."""
-        if not self._may(*_PARTS[2:]):
-            return []
+    def _matrix(self, done: Value) -> Value:
+        """Compute the matrix of saturation, hue and swap, ``(3, 3)`` float32."""
         saturation, angle_rad = done[2], float(done[3] * np.float32(math.pi / 180))
         weights = [1, saturation * np.float32(math.cos(angle_rad)), saturation * np.float32(math.sin(angle_rad))]
         of_permutation = _matrix_table(self._is_bgr)[int(done[4])]  # (3, 9)
-        return [(of_permutation * np.array(weights, np.float32)[:, None]).sum(axis=0)]
+        return (of_permutation * np.array(weights, np.float32)[:, None]).sum(axis=0).reshape(3, 3)
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         leaf = search.leaf(path)
@@ -191,25 +198,16 @@ class PhotoMetricDistorter(PixelStep):
             search.add(problem, path, AssertionError)  # the class that callers of the published API catch
 
     def _on_array(
-        self, image: Image, leaf: LeafFormat, delta: Any, alpha: Any, gain: Any, gain_after: Any, turn: Any = None
+        self, image: Image, leaf: LeafFormat, gain: Any, offset: Any, gain_after: Any, matrix: Any = None
     ) -> Image:
         """Change an image, as in the graph; what a sample leaves as it is costs nothing."""
-        pixels.checked_image(image, needs_pixels=False, num_channels=() if turn is None else (3,))
-        is_uint8, is_two_stages = image.dtype == np.uint8, self._is_two_stages(turn is not None)
-        white = np.float32(255.0 if is_uint8 else 1.0)
-        offset = delta * (1 / white)
-        stages: list[tuple[np.float32, np.float32]] = []
-        if is_two_stages:
-            stages.append((gain, gain * offset * white))
-        elif turn is None:
-            stages.append((alpha, alpha * offset * white))
-        matrix = None if turn is None else (turn * gain_after).reshape(3, 3)
-        if matrix is not None and np.abs(matrix - gain_after * np.eye(3)).max() < _NO_COLOR_CHANGE:
+        pixels.checked_image(image, needs_pixels=False, num_channels=() if matrix is None else (3,))
+        stages = [(gain, offset * np.float32(_white(leaf)))]
+        if matrix is None or np.abs(matrix - gain_after * np.eye(3)).max() < _NO_COLOR_CHANGE:
             matrix = None
-        if matrix is None and (turn is not None or is_two_stages):
             stages.append((gain_after, np.float32(0)))
         stages = [(gain, shift) for gain, shift in stages if gain != 1 or shift != 0]
-        if is_uint8:
+        if leaf.dtype == _DT.UINT8:
             image = _scaled_levels(image, stages)
             return image if matrix is None else recolored(image, matrix, is_own=bool(stages))
         for gain, shift in stages:
@@ -219,32 +217,22 @@ class PhotoMetricDistorter(PixelStep):
             image = recolored(image, matrix, is_own=bool(stages))
         return np.clip(image, 0, 1)
 
-    def graph(
-        self,
-        image: Any,
-        leaf: LeafFormat,
-        name: Name,
-        delta: Any,
-        alpha: Any,
-        gain: Any,
-        gain_after: Any,
-        matrix: Any = None,
-    ) -> Value:
+    def graph(self, image: Any, leaf: LeafFormat, name: Name, **parameters: Any) -> Value:
         """See `PipelineStepBase.graph`."""
+        gain, offset, gain_after, *matrix = parameters.values()
         if self._enforce_process_on_gpu and pixels.pipeline_has_gpu():
             image = image.gpu()
-        is_uint8, is_two_stages = leaf.dtype == _DT.UINT8, self._is_two_stages(matrix is not None)
-        white = 255.0 if is_uint8 else 1.0
-        offset = delta * (1 / white)
-        if is_two_stages:
-            image = _scaled(image, gain, gain * offset, leaf.dtype)
-        if matrix is None:
-            gain, offset = (gain_after, 0.0) if is_two_stages else (alpha, alpha * offset)
-            return _scaled(image, gain, offset, leaf.dtype)
-        scaled = fn.reshape(matrix * gain_after, shape=[3, 3])
-        recolored = fn.coord_transform(image, M=scaled, T=[0.0, 0.0, 0.0], dtype=leaf.dtype)
+        if self._has_two_stages or not matrix:
+            image = _scaled(image, gain, offset, leaf.dtype)
+        if not matrix:
+            return _scaled(image, gain_after, 0.0, leaf.dtype) if self._has_two_stages else image
+        recolored = fn.coord_transform(image, M=matrix[0], T=[0.0, 0.0, 0.0], dtype=leaf.dtype)
         # In a batch without any pixels it loses the channels.
         return _clamped(fn.reshape(recolored, shape=image.shape()), leaf.dtype)
+
+
+def _white(leaf: LeafFormat) -> float:
+    return 255.0 if leaf.dtype == _DT.UINT8 else 1.0
 
 
 def _scaled_levels(image: Image, stages: Sequence[tuple[np.float32, np.float32]]) -> Image:

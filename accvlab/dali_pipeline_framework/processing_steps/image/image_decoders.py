@@ -10,7 +10,6 @@ import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
-from nvidia.dali.types import DALIImageType
 
 from ...checks import field_name, flag, listed, probability
 from ...draws.draw_scope import Draws
@@ -103,11 +102,10 @@ class ImageDecoder(PixelStep):
         return [path for path in super()._image_paths(data) if path not in sequences]
 
     def _find(self, search: FieldSearch) -> list[FieldPath]:
+        found = super()._find(search)
         sequences = self._sequences(SampleDataGroup.from_format(search.format))
-        group_of, holds = self._plural, self._holds
-        return search.find(
-            self._names(), self._what, self._dtypes, group_of=group_of, holds=holds, except_for=sequences
-        )
+        search.problems = [problem for problem in search.problems if problem.path not in sequences]
+        return found
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         """See `ArrayStep.format_after`."""
@@ -179,7 +177,6 @@ _DEFAULT_LOAD = 0.65  # of the step, and of DALI
 _SAME_SIZE = "the frames of a window must have the same size, and these have not"
 # Added to the extent of a region to make it larger than any image, so that DALI refuses it.
 _FAR_OUTSIDE = 1 << 24
-_IMAGE_TYPES = (DALIImageType.RGB, DALIImageType.BGR, DALIImageType.YCbCr, DALIImageType.GRAY)
 _MOST_TO_PASTE = 64  # images that DALI puts on a canvas at once
 
 
@@ -192,9 +189,6 @@ def _with_clips(data: SampleDataGroup, clips: Mapping[FieldPath, FieldValue]) ->
     values = {**dict(zip(data.format.flat_paths, data.get_data(), strict=True)), **clips}
     output.set_data([values[path] for path in format.flat_paths])
     return output
-
-
-# --- the graph ------------------------------------------------------------------------------------------
 
 
 def _joined(images: Sequence[DataNode]) -> DataNode:

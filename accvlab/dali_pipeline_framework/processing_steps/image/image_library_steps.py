@@ -53,15 +53,13 @@ class Annotated:
     Attributes:
         images: ``(H, W, C)`` or ``(F, H, W, C)``, each.
         masks: ``(H, W)`` or ``(H, W, C)``, each.
-        boxes: With at least four columns; None where there are no fields of them.
-        points: With at least two columns; likewise.
+        rows: "boxes" with at least four columns and "points" with at least two, if there are fields of them.
         labels: Values next to all boxes, one after the other, by the names that the transform requires.
     """
 
     images: Sequence[Array]
     masks: Sequence[Array]
-    boxes: Rows | None
-    points: Rows | None
+    rows: Mapping[str, Rows]
     labels: Mapping[str, Array]
 
 
@@ -143,11 +141,11 @@ class ImageLibraryStep(ArrayStep):
         leaves: ContentRule = as_pixels if self._image_type is None else PIXELS
         return [ImageUse(self._image_names, PIXELS, leaves)]
 
-    def _row_names(self) -> dict[str, tuple[tuple[Name, ...], tuple[Name, ...]]]:
-        """Names of the boxes and points, and names of the fields next to them with a row for each."""
+    def _kinds_of_rows(self) -> dict[str, tuple[Sequence[Name], Sequence[Name], int]]:
+        """Names of boxes and points, names of fields next to them with a row for each, number of coordinates."""
         return {
-            "boxes": (self._box_names, (*self._box_row_names, *self._label_names)),
-            "points": (self._point_names, self._point_row_names),
+            "boxes": (self._box_names, (*self._box_row_names, *self._label_names), 4),
+            "points": (self._point_names, self._point_row_names, self._point_columns),
         }
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
@@ -155,12 +153,12 @@ class ImageLibraryStep(ArrayStep):
         search = FieldSearch(data_empty, self)
         search.find(self._image_names, "an image", _PIXELS, group_of="images")
         search.find(self._mask_names, "a mask", _MASKS, group_of="masks")
-        for what, (names, row_names) in self._row_names().items():
+        for what, (names, row_names, _) in self._kinds_of_rows().items():
             paths = search.find(names, what, _COORDINATES, group_of=what)
-            _check_rows(search, data_empty.format, paths, row_names, what)
+            _check_rows(search, paths, row_names, what)
         for name in self._label_names:
             for path in find_paths(data_empty, self._box_names):
-                if not isinstance(data_empty.format.get((*path[:-1], name)), LeafFormat):
+                if not isinstance(search.format.get((*path[:-1], name)), LeafFormat):
                     search.add(f"must be next to the boxes, for the label field {name!r}", path, KeyError)
         search.raise_problems()
         self._change_type(data_empty)
@@ -183,102 +181,80 @@ class ImageLibraryStep(ArrayStep):
             for names in (self._image_names, self._mask_names)
         )
         _check_sizes(self, {**images, **masks})
-        boxes, points = (
-            _FieldRows(data, *names, 4 if what == "boxes" else self._point_columns, what)
-            for what, names in self._row_names().items()
-        )
-        labels = {name: boxes.values_beside(name) for name in self._label_names}
+        kinds = {what: kind for what, kind in self._kinds_of_rows().items() if kind[0]}
+        rows = {what: _joined(data, find_paths(data, kind[0]), kind[2], what) for what, kind in kinds.items()}
+        groups = [path[:-1] for path in find_paths(data, self._box_names)]
+        labels = {
+            name: np.concatenate([data.get_item_in_path((*group, name)) for group in groups])
+            for name in self._label_names
+        }
         seed = int(draws["seed"])
-        given = Annotated([*images.values()], [*masks.values()], boxes.joined, points.joined, labels)
         with kept_global_generators(seed):
-            after = self._transformed(given, seed)
+            after = self._transformed(Annotated([*images.values()], [*masks.values()], rows, labels), seed)
         self._change_type(data)
         for path, array in zip((*images, *masks), (*after.images, *after.masks), strict=True):
             data.set_item_in_path(path, array)
-        boxes.put(after.boxes)
-        points.put(after.points)
+        for what, (names, row_names, columns) in kinds.items():
+            _set_rows(data, find_paths(data, names), row_names, columns, after.rows[what])
         return data
 
 
-def _check_rows(
-    search: FieldSearch, format: GroupFormat, of: Sequence[FieldPath], names: Sequence[Name], what: str
-) -> None:
+def _check_rows(search: FieldSearch, of: Sequence[FieldPath], names: Sequence[Name], what: str) -> None:
     groups = [path[:-1] for path in of]
     for path in of:
         if names and groups.count(path[:-1]) > 1:
             search.add(f"must be the only {what} in its group, since fields next to it have rows for it", path)
     for name in dict.fromkeys(names):
-        if not any(isinstance(format.get((*group, name)), LeafFormat) for group in groups):
+        if not any(isinstance(search.format.get((*group, name)), LeafFormat) for group in groups):
             search.add_missing(name, f"fields next to the {what}")
 
 
-class _FieldRows:
-    """Boxes, or points, of several fields of a sample as one array, and back.
-
-    Attributes:
-        joined: All of them; None where there are no fields.
-    """
-
-    def __init__(
-        self, data: SampleDataGroup, names: Sequence[Name], row_names: Sequence[Name], columns: int, what: str
-    ) -> None:
-        """Join fields; fields of further names next to each have a row for each of its rows."""
-        self._data, self._row_names, self._columns = data, dict.fromkeys(row_names), columns
-        self._given = {path: np.asarray(data.get_item_in_path(path)) for path in find_paths(data, names)}
-        self._parts = []
-        for path, array in self._given.items():
-            if array.ndim == 0 or array.shape[-1] < columns or (what == "boxes" and array.ndim != 2):
-                raise FieldValueError(
-                    f"{full_path(path)}: must be {what} (N, {columns}), got the shape {array.shape}."
-                )
-            self._parts.append(array.reshape(-1, array.shape[-1])[:, :columns].astype(np.float32))
-        self.joined: Rows | None = None
-        if self._parts:
-            values = np.concatenate(self._parts)
-            self.joined = Rows(values, np.arange(len(values)))
-
-    def values_beside(self, name: Name) -> Array:
-        """Join the values of the fields of a name."""
-        return np.concatenate(
-            [np.asarray(self._data.get_item_in_path((*path[:-1], name))) for path in self._given]
-        )
-
-    def put(self, rows: Rows | None) -> None:
-        """Set the fields to the rows that came back, and drop the others in the fields next to them."""
-        if rows is None:
-            return
-        end = 0
-        for (path, before), part in zip(self._given.items(), self._parts, strict=True):
-            count, start = len(part), end
-            end += count
-            is_own = (rows.numbers >= start) & (rows.numbers < end)
-            kept = rows.numbers[is_own] - start
-            is_same = np.array_equal(kept, np.arange(count))
-            if not is_same and before.ndim != 2:
-                raise FieldValueError(
-                    f"{full_path(path)}: the transform dropped {count - len(kept)} of {count} points; a field "
-                    f"of the shape {before.shape} cannot have fewer. Let it keep them, or give a field (N, 2)."
-                )
-            self._data.set_item_in_path(path, self._changed(before, rows.values[is_own], kept))
-            for other in [(*path[:-1], name) for name in self._row_names]:
-                if isinstance(self._data.format.get(other), LeafFormat):
-                    self._keep_beside(other, path, count, None if is_same else kept)
-
-    def _keep_beside(self, other: FieldPath, path: FieldPath, count: int, kept: Array | None) -> None:
-        value = np.asarray(self._data.get_item_in_path(other))
-        if value.ndim == 0 or len(value) != count:
+def _joined(data: SampleDataGroup, paths: Sequence[FieldPath], columns: int, what: str) -> Rows:
+    """Join the boxes, or points, of several fields."""
+    parts = []
+    for path in paths:
+        array = data.get_item_in_path(path)
+        if array.ndim == 0 or array.shape[-1] < columns or (what == "boxes" and array.ndim != 2):
             raise FieldValueError(
-                f"{full_path(other)}: must have a row for each of the {count} in {full_path(path)}, "
-                f"got the shape {value.shape}."
+                f"{full_path(path)}: must be {what} (N, {columns}), got the shape {array.shape}."
             )
-        if kept is not None:
-            self._data.set_item_in_path(other, value[kept])
+        parts.append(_in_rows(array)[:, :columns].astype(np.float32))
+    values = np.concatenate(parts)
+    return Rows(values, np.arange(len(values)))
 
-    def _changed(self, before: Array, values: Array, kept: Array) -> Array:
+
+def _set_rows(
+    data: SampleDataGroup, paths: Sequence[FieldPath], row_names: Sequence[Name], columns: int, rows: Rows
+) -> None:
+    """Set fields to the rows that came back, and drop the others in the fields next to them."""
+    start = 0
+    for path in paths:
+        before = data.get_item_in_path(path)
+        count = len(_in_rows(before))
+        is_own = (rows.numbers >= start) & (rows.numbers < start + count)
+        kept, values = rows.numbers[is_own] - start, rows.values[is_own]
+        start += count
+        if before.ndim != 2 and not np.array_equal(kept, np.arange(count)):
+            raise FieldValueError(
+                f"{full_path(path)}: the transform dropped {count - len(kept)} of {count} points; a field "
+                f"of the shape {before.shape} cannot have fewer. Let it keep them, or give a field (N, 2)."
+            )
         rounded = np.rint(values) if before.dtype.kind in "iu" else values
-        further = before.reshape(-1, before.shape[-1])[kept, self._columns :]
-        array = np.concatenate([rounded.astype(before.dtype), further], axis=1)
-        return array.reshape(*before.shape[:-1], -1) if before.ndim != 2 else array
+        changed = np.concatenate([rounded.astype(before.dtype), _in_rows(before)[kept, columns:]], axis=1)
+        data.set_item_in_path(path, changed if before.ndim == 2 else changed.reshape(before.shape))
+        for other in dict.fromkeys((*path[:-1], name) for name in row_names):
+            if isinstance(data.format.get(other), LeafFormat):
+                beside = data.get_item_in_path(other)
+                if beside.ndim == 0 or len(beside) != count:
+                    raise FieldValueError(
+                        f"{full_path(other)}: must have a row for each of the {count} in {full_path(path)}, "
+                        f"got the shape {beside.shape}."
+                    )
+                data.set_item_in_path(other, beside[kept])
+
+
+def _in_rows(array: Array) -> Array:
+    return array.reshape(-1, array.shape[-1])
 
 
 def _check_sizes(step: object, arrays: Mapping[FieldPath, Array]) -> None:
@@ -296,6 +272,9 @@ def _check_sizes(step: object, arrays: Mapping[FieldPath, Array]) -> None:
             f"All images and masks must have one size (height x width), got {found}. Apply "
             f'{type(step).__name__} to each camera by a wrapper, e.g. `for_each("cameras", step)`.'
         )
+
+
+_TARGETS = {"boxes": "bboxes", "points": "keypoints"}  # names of Albumentations
 
 
 class AlbumentationsStep(ImageLibraryStep):
@@ -364,9 +343,8 @@ class AlbumentationsStep(ImageLibraryStep):
         if missing:
             transform.add_targets({**known, **missing})
         given: dict[str, Any] = {**images, **masks, **annotated.labels}
-        for target, rows in (("bboxes", annotated.boxes), ("keypoints", annotated.points)):
-            if rows is not None:
-                given[target] = np.column_stack([rows.values, rows.numbers.astype(np.float32)])
+        for what, rows in annotated.rows.items():
+            given[_TARGETS[what]] = np.column_stack([rows.values, rows.numbers.astype(np.float32)])
         found = transform(**given)
         for name in (*images, *masks):
             if not isinstance(found[name], np.ndarray):
@@ -378,8 +356,7 @@ class AlbumentationsStep(ImageLibraryStep):
             annotated,
             images=[found[name] for name in images],
             masks=[found[name] for name in masks],
-            boxes=_numbers_apart(found.get("bboxes"), annotated.boxes),
-            points=_numbers_apart(found.get("keypoints"), annotated.points),
+            rows={what: _numbers_apart(found[_TARGETS[what]], rows) for what, rows in annotated.rows.items()},
         )
 
 
@@ -402,10 +379,8 @@ def _named(arrays: Any, target: str) -> dict[str, Array]:
     }
 
 
-def _numbers_apart(found: Any, before: Rows | None) -> Rows | None:
+def _numbers_apart(found: Any, before: Rows) -> Rows:
     """Split what came back, with the numbers as the column after those that were given."""
-    if before is None:
-        return None
     if not len(found):
         return Rows(before.values[:0], before.numbers[:0])  # the library forgets further columns
     array, columns = np.asarray(found), before.values.shape[1]
@@ -449,13 +424,12 @@ class TorchvisionStep(ImageLibraryStep):
         for image in annotated.images:
             kind = tv_tensors.Video if image.ndim == 4 else tv_tensors.Image
             given["images"].append(kind(_tensor(image)))
-        if annotated.boxes is not None:
-            given["boxes"] = tv_tensors.BoundingBoxes(
-                torch.from_numpy(annotated.boxes.values), format="XYXY", canvas_size=(height, width)
-            )
-            given["labels"] = torch.from_numpy(annotated.boxes.numbers)
-        if annotated.points is not None:
-            points = torch.from_numpy(annotated.points.values)
+        if "boxes" in annotated.rows:
+            boxes, numbers = (torch.from_numpy(each) for each in attrs.astuple(annotated.rows["boxes"]))
+            given["boxes"] = tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=(height, width))
+            given["labels"] = numbers
+        if "points" in annotated.rows:
+            points = torch.from_numpy(annotated.rows["points"].values)
             given["points"] = tv_tensors.KeyPoints(points, canvas_size=(height, width))
         found = self._transform(given)
         if not isinstance(found, dict) or found.keys() != given.keys():
@@ -463,19 +437,22 @@ class TorchvisionStep(ImageLibraryStep):
                 f"{self!r}: the transform must return a dict of {', '.join(given)}, as it gets, got "
                 f"{', '.join(map(str, found)) if isinstance(found, dict) else type(found).__name__}."
             )
-        boxes: Any = found["boxes"].numpy() if "boxes" in given else None
-        numbers: Any = found["labels"].numpy() if "labels" in given else None
-        if boxes is not None and len(boxes) != len(numbers):
-            raise StepOutputError(
-                f"{self!r}: the transform returned {len(boxes)} boxes, but {len(numbers)} of their numbers "
-                f'("labels" in its dict). A transform that drops boxes must drop the same of these.'
-            )
+        rows = dict(annotated.rows)
+        if "boxes" in rows:
+            rows["boxes"] = Rows(found["boxes"].numpy(), found["labels"].numpy())
+            num_boxes, num_labels = len(rows["boxes"].values), len(rows["boxes"].numbers)
+            if num_boxes != num_labels:
+                raise StepOutputError(
+                    f"{self!r}: the transform returned {num_boxes} boxes, but {num_labels} of their numbers "
+                    f'("labels" in its dict). A transform that drops boxes must drop the same of these.'
+                )
+        if "points" in rows:
+            rows["points"] = attrs.evolve(rows["points"], values=found["points"].numpy())
         return attrs.evolve(
             annotated,
             images=[self._array(i, like) for i, like in zip(found["images"], annotated.images, strict=True)],
             masks=[self._array(m, like) for m, like in zip(found["masks"], annotated.masks, strict=True)],
-            boxes=None if boxes is None else Rows(boxes, numbers),
-            points=annotated.points and attrs.evolve(annotated.points, values=found["points"].numpy()),
+            rows=rows,
         )
 
     def _array(self, tensor: Any, like: Array) -> Array:

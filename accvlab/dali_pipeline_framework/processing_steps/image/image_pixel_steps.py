@@ -16,7 +16,6 @@ from nvidia.dali.data_node import DataNode
 from ...checks import number_range, probability
 from ...draws.draw_scope import Draws
 from ...draws.random_draws import IntegerDraw, RandomDraw, UniformDraw
-from ...engine.dali.graph_definition import branched
 from ...errors import SettingError
 from ...operators.array_packages import needed_package
 from ...operators.functions import Value
@@ -109,10 +108,15 @@ class GridMasker(PixelStep):
 
     def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: Value) -> Value:
         """See `PipelineStepBase.graph`."""
-        image, grid = with_layout(image, leaf.content.layout), [*parameters.values()]
-        one = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device)
-        is_image = fn.reshape(image.shape().shape(), shape=[]) == 3
-        return branched(is_image, [image, one, *grid], lambda same, _, *grid: _masked(same, *grid), _masked_clip)
+        image = with_layout(image, leaf.content.layout)
+        # `fn.grid_mask` leaves all frames of a clip but the first undefined: it masks a plane of ones, by which
+        # all frames are multiplied. `fn.ones` does not exist on the GPU; a pixel is padded.
+        one, size = types.Constant(np.ones((1, 1, 1), np.uint8), device=image.device), image.shape(dtype=_DT.INT32)
+        plane = fn.slice(
+            one, start=[0, 0], shape=size[-3:-1], axes=[0, 1], out_of_bounds_policy="pad", fill_values=[1.0]
+        )
+        masked: DataNode = image * fn.grid_mask(plane, **parameters)
+        return masked
 
     def _on_array(self, image: Image, leaf: LeafFormat, tile: Value, ratio: Value, *place: Value) -> Image:
         checked_image(image, needs_pixels=False)
@@ -125,21 +129,6 @@ class GridMasker(PixelStep):
         # As DALI does, which matters for the signs of zeros.
         factors = cv2.merge([keep.astype(image.dtype)] * image.shape[-1]).reshape(image.shape[-3:])
         return np.asarray(image * factors)
-
-
-def _masked_clip(clip: Value, one: DataNode, *grid: DataNode) -> Value:
-    """Mask all frames.
-
-    ``fn.grid_mask`` leaves all frames of a clip but the first undefined: it masks one plane of ones, by which the
-    frames are multiplied. ``fn.ones`` does not exist on the GPU: a pixel is padded instead.
-    """
-    size = clip.shape(dtype=_DT.INT32)[-3:-1]
-    ones = fn.slice(one, start=[0, 0], shape=size, axes=[0, 1], out_of_bounds_policy="pad", fill_values=[1.0])
-    return clip * _masked(ones, *grid)
-
-
-def _masked(image: DataNode, tile: Value, ratio: Value, angle: Value, shift_x: Value, shift_y: Value) -> DataNode:
-    return fn.grid_mask(image, tile=tile, ratio=ratio, angle=angle, shift_x=shift_x, shift_y=shift_y)
 
 
 def _kept(size_hw: tuple[int, ...], *grid: np.float32) -> npt.NDArray[np.uint8]:
