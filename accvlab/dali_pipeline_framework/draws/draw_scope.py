@@ -281,13 +281,6 @@ class GraphDraws(DrawSupply):
         """Get the nodes of the draws that the steps have requested."""
         return [*self._made.values()]
 
-    def unused(self) -> list[PlannedDraw]:
-        """Get the draws of the plan that no step has requested."""
-        if self._plan is None:
-            return []
-        both = zip(self._plan.index, self._plan.draws, strict=True)
-        return [planned for place, planned in both if place not in self._made]
-
     def _constant(self, draw: RandomDraw, value: float) -> DataNode:
         node: DataNode = types.Constant(np.full(draw.shape, value, draw.numpy_dtype), device="cpu")
         return node

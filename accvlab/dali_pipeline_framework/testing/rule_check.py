@@ -133,19 +133,18 @@ class RuleCheck(ABC):
             self.break_rule(rule, f"{type(error).__name__}: {text_of(error)}")
 
     def compare(
-        self, rule: str, pairs: Iterable[tuple[int, SampleDataGroup, SampleDataGroup]], **how: Any
-    ) -> bool:
-        """Check that samples are equal: number, expected and found sample; the first that differs is reported.
-
-        Returns:
-            Whether one differs.
-        """
-        for number, expected, found in pairs:
-            lines = sample_differences(expected, found, **how)
-            if lines:
-                self.break_rule(rule, "\n".join([f"sample {number}", *lines]))
-                return True
-        return False
+        self,
+        rule: str,
+        numbers: Iterable[int],
+        expected: Iterable[SampleDataGroup],
+        found: Iterable[SampleDataGroup],
+        **how: Any,
+    ) -> None:
+        """Check that samples of some numbers are equal, see `sample_differences`."""
+        differences: dict[int, list[str]] = {}
+        for number, one, other in zip(numbers, expected, found, strict=True):
+            differences[number] = differences.get(number) or sample_differences(one, other, **how)
+        self.take(Finding(rule, problems=in_samples(differences)))
 
     def raise_broken(self, checked: object) -> None:
         """Raise a `ContractError` with all rules that are broken, if there are any."""

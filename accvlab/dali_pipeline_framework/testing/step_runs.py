@@ -213,7 +213,7 @@ def run_step(
     several = [samples] if isinstance(samples, SampleDataGroup) else [*samples]
     steps = [step] if isinstance(step, PipelineStepBase) else [*step]
     if layouts or on_gpu:
-        steps.insert(0, _Placing(layouts or {}, on_gpu))
+        steps.insert(0, Placing(layouts or {}, on_gpu))
     given = GivenSamples(several)
     chain = ArraySteps(several[0].format, steps)
     given.numbers = _drawn(chain.draws, given, seed) if draws is None else _given(chain.draws, draws, len(several))
@@ -295,14 +295,16 @@ def _array(tensors: Any, number: int, leaf: LeafFormat) -> _Array:
     return array
 
 
-class _Placing(PipelineStepBase):
+class Placing(PipelineStepBase):
     """Sets layouts, and moves fields to the GPU."""
 
     def __init__(self, layouts: Mapping[Path, str], on_gpu: Sequence[Path]) -> None:
+        """Set the layout of each field that gets one, and the fields to move."""
         self._layouts = {normalized_path(path): layout for path, layout in layouts.items()}
         self._on_gpu = [normalized_path(path) for path in on_gpu]
 
     changes_images = False
+    treats_elements_alike = True
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path, layout in self._layouts.items():
