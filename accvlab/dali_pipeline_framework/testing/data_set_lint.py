@@ -31,7 +31,6 @@ from ..sample_data.names import format_path
 from ..sampling import StreamingSequenceSampler
 from ..sources.input_adapter import InputAdapter
 
-DEFAULT_TIME_LIMIT_S = 300.0  # a remote file is tried several times, for a minute each
 _ANY_NUMBER = 2**31  # of workers that are lost
 _ARE_IMAGES = "fields that are image files"
 
@@ -108,7 +107,7 @@ def run_lint(
     output: str | os.PathLike[str] | None,
     num_workers: int | None,
     say: Callable[[str], None],
-    time_limit_s: float = DEFAULT_TIME_LIMIT_S,
+    time_limit_s: float,
 ) -> None:
     """Try all samples of a provider, definition or loader, and say what fails.
 

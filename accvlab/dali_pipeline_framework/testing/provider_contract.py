@@ -3,25 +3,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import random
 from collections.abc import Sequence
-from typing import Any
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import attrs
 import numpy as np
 
-from ..pipeline.pipeline import PipelineDefinition
+from ..checks import whole_number
 from ..processing_steps.pipeline_step_base import filled
-from ..providers.data_provider import DataProvider
+from ..providers.data_provider import DataProvider, blueprint_of
 from ..providers.sample_loading import SampleLoader
 from ..sample_data import SampleDataGroup
 from ..sample_data.conversion import as_numpy
 from ..sample_data.formats import describe_difference
-from ..sampling.plans.tracks import PlannedBatch
-from ..sampling.random_access_sampler import RandomAccessSampler
-from ..sources.sampler_inputs import SamplerInputCallable
 from ..workers.samples import SampleChecker
 from .rule_check import Finding, RuleCheck, in_samples, sample_differences
 
@@ -62,21 +59,19 @@ def check_provider(
         ContractError: Also an AssertionError; lists each broken rule with its cause.
     """
     check = _ProviderCheck(provider)
+    indices: list[int] = []
     with check.reporting("the number of samples must be known"):
-        count = provider.get_number_of_samples()
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-            check.break_rule("the number of samples must be a whole number of at least 1", f"got {count!r}")
-            count = 0
-        indices = _chosen(int(count), num_samples, seed)
-        if check.blueprint_rule() and indices:
-            check.sample_rules(indices)
-            if len(check.samples) == len(indices):
-                check.own_rules(seed)
-                check.batch_rule()
-                check.fields_rule()
-                check.pickle_rule()
-                if num_workers > 0 and not check.broken:
-                    check.worker_rule(num_workers, start_method)
+        count = whole_number(provider.get_number_of_samples(), "get_number_of_samples()", at_least=1)
+        indices = _chosen(count, num_samples, seed)
+    if check.blueprint_rule() and indices:
+        check.sample_rules(indices)
+        if len(check.samples) == len(indices):
+            check.own_rules(seed)
+            check.batch_rule()
+            check.fields_rule()
+            check.pickle_rule()
+            if num_workers > 0 and not check.broken:
+                check.worker_rule(num_workers, start_method)
     check.raise_broken(provider)
     return "\n".join(check.figures)
 
@@ -84,7 +79,7 @@ def check_provider(
 def _chosen(count: int, num_samples: int, seed: int) -> list[int]:
     """Indices of the first, the last and some other samples."""
     others = random.Random(seed).sample(range(count), min(count, num_samples))
-    return [*dict.fromkeys([0, count - 1, *others])][: max(num_samples, 1)] if count else []
+    return [*dict.fromkeys([0, count - 1, *others])][: max(num_samples, 1)]
 
 
 @attrs.define
@@ -95,10 +90,7 @@ class _ProviderCheck(RuleCheck):
 
     def blueprint_rule(self) -> bool:
         with self.reporting("there must be a blueprint"):
-            first = self.provider.sample_data_structure
-            if not isinstance(first, SampleDataGroup):
-                self.break_rule("the blueprint must be a SampleDataGroup", f"got {type(first).__name__}")
-                return False
+            first = blueprint_of(self.provider)
             before = first.format
             for name in [*first]:
                 first.remove_field(name)
@@ -159,31 +151,9 @@ class _ProviderCheck(RuleCheck):
 
     def worker_rule(self, num_workers: int, start_method: str) -> None:
         rule = "worker processes must deliver the same"
-        with self.reporting(rule):
-            data_input = SamplerInputCallable(self.provider, _Chosen([*self.samples]))
-            pipeline: Any = PipelineDefinition(data_input).get_dali_pipeline(
-                num_threads=1, py_num_workers=num_workers, py_start_method=start_method
-            )
-            with contextlib.closing(pipeline):
-                loaded = [
-                    filled(self.provider.sample_data_structure, (np.array(each.at(0)) for each in pipeline.run()))
-                    for _ in self.samples
-                ]
+        with self.reporting(rule), ProcessPoolExecutor(num_workers, get_context(start_method)) as workers:
+            loaded = workers.map(self.provider.get_data, self.samples, chunksize=2)
             self.compare(rule, self.samples, self.samples.values(), loaded)
-
-
-class _Chosen(RandomAccessSampler):
-    """Chosen samples, in batches of one."""
-
-    def __init__(self, indices: Sequence[int]) -> None:
-        super().__init__(1)
-        self._indices = indices
-
-    def num_batches(self, epoch: int) -> int:
-        return len(self._indices)
-
-    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        return PlannedBatch([self._indices[batch]])
 
 
 def _misfits(blueprint: SampleDataGroup, sample: object) -> list[str]:

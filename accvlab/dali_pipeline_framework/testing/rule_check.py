@@ -72,15 +72,14 @@ def _difference(expected: object, found: object, tolerance: float, in_found: str
         return f"expected {first.dtype} {first.shape}, {in_found} {second.dtype} {second.shape}"
     if first.tobytes() == second.tobytes():
         return None
+    is_same = (first == second) | ((first != first) & (second != second))  # NaN is unequal to itself
     if tolerance > 0:
-        with np.errstate(invalid="ignore"):  # of two that are infinite
-            difference = np.abs(first.astype(np.float64) - second.astype(np.float64))
-        if not (difference > tolerance).any() and np.array_equal(np.isnan(first), np.isnan(second)):
+        is_same |= np.isclose(first, second, rtol=0, atol=tolerance)
+        if is_same.all():
             return None
     if first.ndim == 0:
         return f"expected {first}, {in_found} {second}"
-    differs = first.view(np.uint8) if first.dtype == bool else first
-    where = np.argwhere(np.not_equal(differs, second.view(differs.dtype)))
+    where = np.argwhere(~is_same)
     if len(where) == 0:
         return "differs in signs of zeros or in bits of NaN"
     position = tuple(map(int, where[0]))

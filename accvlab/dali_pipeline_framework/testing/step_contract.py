@@ -16,7 +16,7 @@ from ..draws.draw_scope import Draws
 from ..errors import OutputError, StepOutputError, text_of
 from ..operators.element_selection import leaf_at
 from ..pipeline.chain import chain_format
-from ..processing_steps.array_step import ArrayStep, FieldUse
+from ..processing_steps.array_step import ArrayStep
 from ..processing_steps.image_use import ImageUse, as_array
 from ..processing_steps.pipeline_step_base import PipelineStepBase, PixelChanges, filled
 from ..processing_steps.wrappers.group_steps import DataGroupArrayInPathElementsAppliedStep
@@ -140,11 +140,11 @@ class _StepCheck(RuleCheck):
                 self.break_rule(rule, text_of(error))
         for path in runs[0].output.format.flat_paths if runs else ():
             name, leaf = format_path(path), leaf_at(runs[0].output, path)
-            layouts = {run.layouts.get(name) or None for run in runs} - {None}
-            ndims = {np.ndim(run.output.get_item_in_path(path)) for run in runs}
-            found: Sequence[tuple[str, Any, set[Any]]]
-            found = [("layout {}", leaf.content.layout, layouts), ("{} dimension(s)", leaf.ndim, ndims)]
-            for what, declared, values in found:
+            found: dict[tuple[str, Any], set[Any]] = {
+                ("layout {}", leaf.content.layout): {run.layouts.get(name, "") for run in runs} - {""},
+                ("{} dimension(s)", leaf.ndim): {np.ndim(run.output.get_item_in_path(path)) for run in runs},
+            }
+            for (what, declared), values in found.items():
                 others = values - {declared}
                 if declared is not None and others:
                     self.break_rule(rule, f"{name}: {what.format(max(others))}, the format says {declared}")
@@ -222,9 +222,8 @@ class _StepCheck(RuleCheck):
             return
         rule = "a step that says so must treat the elements of an array alike"
         with self.reporting(rule):
-            count = max(2, min(len(self.samples), 4))
             rotated = [[*self.samples[number:], *self.samples] for number in range(len(self.samples))]
-            samples = [_array_of(elements[:count]) for elements in rotated]
+            samples = [_array_of(elements[: max(2, min(len(self.samples), 4))]) for elements in rotated]
             placing = Placing(self.how["layouts"], self.how["on_gpu"])
             steps = [DataGroupArrayInPathElementsAppliedStep(each, _ARRAY) for each in (placing, self.step)]
             one_by_one, at_once = (
@@ -273,15 +272,10 @@ class _StepCheck(RuleCheck):
     # --- helpers ----------------------------------------------------------------------------------------
 
     def _run(
-        self,
-        samples: Sequence[SampleDataGroup],
-        draws_of: Sequence[StepRun] | None = None,
-        *,
-        step: PipelineStepBase | Sequence[PipelineStepBase] | None = None,
-        **how: Any,
+        self, samples: Sequence[SampleDataGroup], draws_of: Sequence[StepRun] = (), **how: Any
     ) -> list[StepRun]:
-        draws = None if draws_of is None else [run.draws for run in draws_of]
-        return run_step(step or self.step, samples, draws=draws, **{**self.how, **how})
+        draws = [run.draws for run in draws_of] or None
+        return run_step(samples=samples, **{"step": self.step, "draws": draws, **self.how, **how})
 
     def _same(self, rule: str, runs: Sequence[StepRun], in_found: str = "then", **how: Any) -> None:
         """Run the samples again, in another way, with the same draws; the output must be the same."""
@@ -294,24 +288,20 @@ class _StepCheck(RuleCheck):
 
 
 class _ImagesDeferred(ArrayStep):
-    """Leaves the images of samples as they are, and to the graph: arrays of three axes or more whose values the
-    step does not use."""
+    """Leaves the images of samples as they are, and to the graph: arrays of three axes or more."""
 
     only_in_workers = False
 
     def __init__(self, step: PipelineStepBase, sample: SampleDataGroup) -> None:
-        empty = sample.get_empty_like_self()
-        use = step.fields_used(empty) if isinstance(step, ArrayStep) else FieldUse()
-        values = zip(sample.format.flat_paths, sample.get_data(), strict=True)
-        images = [path for path, value in values if np.ndim(value) >= len("HWC")]
-        changed = step.declare_pixel_changes(empty) or {}
-        self._paths = [path for path in images if path in changed or path not in {*use.changed, *use.read}]
+        # Of an `ArrayStep`, the graph has kept all that it does not name in `fields_used`.
+        values = {} if isinstance(step, ArrayStep) else _values(sample)
+        self._paths = [path for path, value in values.items() if np.ndim(value) >= len("HWC")]
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         return [ImageUse(path=path, leaves=as_array) for path in self._paths]
 
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
-        return {path: {} for path in self._paths}
+        return dict.fromkeys(self._paths, {})
 
     def graph(self, image: Any, leaf: LeafFormat, name: Name, **parameters: Any) -> Any:
         return image

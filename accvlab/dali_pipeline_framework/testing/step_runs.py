@@ -30,7 +30,6 @@ from ..workers.samples import SampleStepError
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-
 _Array: TypeAlias = npt.NDArray[Any]
 
 
@@ -73,10 +72,6 @@ class GivenSamples(CallableBase):
         if number >= len(self.samples):
             raise StopIteration
         return tuple(self.samples[number].get_data())
-
-    def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        """Return the position of the sample."""
-        return int(sample_info.idx_in_epoch)
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
         """Return the place of the sample: a frame of the only sequence."""
@@ -136,17 +131,16 @@ class RunSettings(TypedDict, total=False):
     run: RunForm
 
 
+_Steps: TypeAlias = PipelineStepBase | Sequence[PipelineStepBase]
+
+
 @overload
-def run_step(
-    step: PipelineStepBase | Sequence[PipelineStepBase], samples: SampleDataGroup, **settings: Unpack[RunSettings]
-) -> StepRun: ...
+def run_step(step: _Steps, samples: SampleDataGroup, **settings: Unpack[RunSettings]) -> StepRun: ...
 
 
 @overload
 def run_step(
-    step: PipelineStepBase | Sequence[PipelineStepBase],
-    samples: Sequence[SampleDataGroup],
-    **settings: Unpack[RunSettings],
+    step: _Steps, samples: Sequence[SampleDataGroup], **settings: Unpack[RunSettings]
 ) -> list[StepRun]: ...
 
 

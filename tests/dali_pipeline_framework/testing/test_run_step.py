@@ -212,6 +212,7 @@ class TestSampleDifferences:
             ([1, 2], [1], "value: expected float32 (2,), found float32 (1,)"),
             ([0.0], [-0.0], "value: differs in signs of zeros or in bits of NaN"),
             ([1, np.nan], [1, 2], "value: 1 of 2 values differ, the first at [1]: expected nan, found 2.0"),
+            ([np.nan, 1], [np.nan, 2], "value: 1 of 2 values differ, the first at [1]: expected 1.0, found 2.0"),
         ],
     )
     def test_of_values(self, expected: Any, found: Any, text: str) -> None:
