@@ -301,7 +301,7 @@ class _ImagesDeferred(ArrayStep):
         return [ImageUse(path=path, leaves=as_array) for path in self._paths]
 
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges:
-        return dict.fromkeys(self._paths, {})
+        return {path: {} for path in self._paths}
 
     def graph(self, image: Any, leaf: LeafFormat, name: Name, **parameters: Any) -> Any:
         return image
@@ -330,7 +330,7 @@ def _tolerance_between_forms(step: PipelineStepBase, output: SampleDataGroup, pa
 # --- samples with other fields ---------------------------------------------------------------------------
 
 
-def _values(sample: SampleDataGroup) -> dict[FieldPath, object]:
+def _values(sample: SampleDataGroup) -> dict[FieldPath, Any]:
     return dict(zip(sample.format.flat_paths, sample.get_data(), strict=True))
 
 
