@@ -334,16 +334,6 @@ def _values(sample: SampleDataGroup) -> dict[FieldPath, Any]:
     return dict(zip(sample.format.flat_paths, sample.get_data(), strict=True))
 
 
-def _values_of_unknown_fields(number: int) -> dict[str, tuple[types.DALIDataType, Any]]:
-    """Type and value of each unknown field; shapes differ between samples."""
-    return {
-        f"{_UNKNOWN}vectors": (_DT.FLOAT, np.arange(3 * (number + 1), dtype=np.float32).reshape(-1, 3)),
-        f"{_UNKNOWN}image": (_DT.UINT8, np.full((2 + number, 3, 3), 7 + number, np.uint8)),
-        f"{_UNKNOWN}number": (_DT.INT64, np.int64(2**40 + number)),
-        f"{_UNKNOWN}text": (_DT.STRING, "text " * number),
-    }
-
-
 def _array_of(elements: Sequence[SampleDataGroup]) -> SampleDataGroup:
     sample = SampleDataGroup()
     sample.add_data_group_field_array(_ARRAY, elements[0], len(elements))
@@ -352,13 +342,19 @@ def _array_of(elements: Sequence[SampleDataGroup]) -> SampleDataGroup:
 
 def _with_unknown_fields(sample: SampleDataGroup, number: int) -> SampleDataGroup:
     """A copy with unknown fields in each group, but not next to the elements of arrays."""
+    fields: dict[str, tuple[types.DALIDataType, Any]] = {  # shapes differ between samples
+        f"{_UNKNOWN}vectors": (_DT.FLOAT, np.arange(3 * (number + 1), dtype=np.float32).reshape(-1, 3)),
+        f"{_UNKNOWN}image": (_DT.UINT8, np.full((2 + number, 3, 3), 7 + number, np.uint8)),
+        f"{_UNKNOWN}number": (_DT.INT64, np.int64(2**40 + number)),
+        f"{_UNKNOWN}text": (_DT.STRING, "text " * number),
+    }
     copy = sample.get_copy()
     copy.set_apply_mapping(False)
     copy.set_do_convert(True)
     paths = dict.fromkeys(path[:end] for path in sample.format.flat_paths for end in range(len(path)))
     for group in map(copy.get_item_in_path, paths):
         if not group.is_array():
-            for name, (dtype, value) in _values_of_unknown_fields(number).items():
+            for name, (dtype, value) in fields.items():
                 group.add_data_field(name, dtype)
                 group[name] = value
     return copy

@@ -148,10 +148,11 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         )
         self._outputs = [(optional_name(name, argument), dtype) for argument, name, dtype in outputs]
         self._heatmap_hw = checked_hw(heatmap_hw, "heatmap_hw")
-        self._least_hw = _checked_sizes(min_object_size, "min_object_size", ())
-        self._least_hw_of_category = _checked_sizes(
-            per_category_min_object_sizes, "per_category_min_object_sizes", (self._num_categories or 0,)
-        )
+        if per_category_min_object_sizes is None:
+            self._least_hw = _checked_sizes(min_object_size, "min_object_size", ())
+        else:
+            num = self._num_categories or 0
+            self._least_hw = _checked_sizes(per_category_min_object_sizes, "per_category_min_object_sizes", (num,))
         unlimited = functools.partial(number, may_be_infinite=True)
         self._least_fraction = unlimited(min_fraction_area_clipping, "min_fraction_area_clipping")
         least = number(min_radius, "min_radius", above=0)
@@ -223,8 +224,10 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         is_active &= np.isfinite(center).all(axis=1)
         if categories is not None and self._num_categories is not None:
             is_active &= (categories >= 0) & (categories < self._num_categories)
-        least_hw = self._least_hw_of(categories)
-        if least_hw is not None:
+        if self._least_hw is not None:
+            least_hw = np.array(self._least_hw, np.float32)  # (2,) or (C, 2)
+            if least_hw.ndim > 1:  # objects of other categories are inactive anyway
+                least_hw = least_hw[np.clip(categories, 0, len(least_hw) - 1).astype(int)]
             is_active &= (sides[1, :, ::-1] >= least_hw).all(axis=1)
         if is_valid is not None:
             is_active &= is_valid
@@ -242,14 +245,6 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             lambda: sides[1, :, ::-1],
             lambda: clipped[1].reshape(-1, 4),
         )
-
-    def _least_hw_of(self, categories: Array | None) -> Array | None:
-        """Get the least height and width of each object, ``(N, 2)``, or of all, ``(2,)``; None for no limit."""
-        if self._least_hw_of_category is None or categories is None:
-            return None if self._least_hw is None else np.array(self._least_hw, np.float32)
-        least_hw = np.array(self._least_hw_of_category, np.float32)  # (C, 2)
-        # Objects of other categories are inactive anyway.
-        return np.asarray(least_hw[np.clip(categories, 0, len(least_hw) - 1).astype(int)])
 
     def _find(self, search: FieldSearch) -> list[FieldPath]:
         return search.find_groups(self._annotation_name, "must be the group of an annotation, is a data field")
