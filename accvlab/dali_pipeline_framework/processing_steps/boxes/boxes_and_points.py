@@ -11,7 +11,6 @@ import numpy as np
 from nvidia.dali import types
 
 from ...checks import choice, field_name, flag, number, number_list, number_range, whole_number
-from ...draws.draw_scope import Draws
 from ...errors import FieldValueError, SettingError
 from ...operators import functions
 from ...operators.bbox_visibility import boxes_of_minimum_size, visible_boxes
@@ -20,7 +19,7 @@ from ...operators.functions import Array
 from ...operators.point_limits import PointLimits
 from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ...sample_data.names import Name, Path, format_path, normalized_path
-from ..array_step import ArrayStep, FieldUse
+from ..array_step import FieldUse
 from ..field_steps import FieldStep
 from ..image_use import height_and_width
 from ..named_fields import (
@@ -115,7 +114,7 @@ def size_of_image(data: SampleDataGroup, path: FieldPath, *, is_image: bool) -> 
         return np.asarray(functions.failing_with(rule, np.reshape, data.get_item_in_path(path), 2))
 
 
-class VisibleBboxSelector(ArrayStep):
+class VisibleBboxSelector(FieldStep):
     """Adds a mask of the bounding boxes of one image that are not hidden by nearer ones, and not too small.
 
     Input: boxes ``(N, 4)``, two opposite corners ``x, y, x, y`` in pixels, in any order; depths ``(N,)`` or
@@ -140,8 +139,7 @@ class VisibleBboxSelector(ArrayStep):
         ('boxes', 'depths', 'is_visible')
     """
 
-    only_in_workers = False
-    treats_elements_alike = True
+    _cannot = "select"
 
     def __init__(
         self,
@@ -199,7 +197,8 @@ class VisibleBboxSelector(ArrayStep):
         if any(problems.values()):
             raise SettingError(" ".join(problem for problem, is_there in problems.items() if is_there))
 
-    reads_pixels = False
+    def _names(self) -> Sequence[Name]:
+        return (self._bboxes_field_name,)
 
     @property
     def _used(self) -> dict[Name, str]:
@@ -218,9 +217,8 @@ class VisibleBboxSelector(ArrayStep):
         images = [] if self._image_field_name is None else find_paths(data_empty, [self._image_field_name])
         return FieldUse(read=read, shapes=images)
 
-    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
-        """See `ArrayStep.arrays`."""
-        boxes = self._value(data, self._bboxes_field_name)
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        boxes = data.get_item_in_path(path)
         boxes = boxes.astype(np.float64 if boxes.dtype == np.float64 else np.float32, copy=False)
         rule = "boxes must be x1, y1, x2, y2"
         boxes = functions.failing_with(rule, np.reshape, boxes, (len(boxes), 4))
@@ -231,9 +229,8 @@ class VisibleBboxSelector(ArrayStep):
             masks.append(visible_boxes(boxes, depths, image_hw))
         if self._check_for_minimum_size:
             masks.append(boxes_of_minimum_size(boxes, image_hw, self._minimum_bbox_size or 0.0))
-        path = self._resulting_mask_field_path
-        put_beside(data, path, path[-1], _DT.BOOL, np.logical_and.reduce(masks))
-        return data
+        mask_path = self._resulting_mask_field_path
+        put_beside(data, mask_path, mask_path[-1], _DT.BOOL, np.logical_and.reduce(masks))
 
     @staticmethod
     def _path(data: SampleDataGroup, name: Name | None) -> FieldPath:
@@ -251,12 +248,10 @@ class VisibleBboxSelector(ArrayStep):
         size = size_of_image(data, self._path(data, self._image_hw_field_name), is_image=False)
         return np.asarray(functions.maximum(size, size.dtype.type(0)))  # NaN: an image of no size
 
-    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        """See `ArrayStep.format_after`."""
-        search = FieldSearch(data_empty, self, cannot="select")
+    def _find(self, search: FieldSearch) -> list[FieldPath]:
         for name, what in self._used.items():
             search.find(name, what, NUMBER_TYPES, group_of=what, holds="numbers", error_type=ValueError)
-            paths = data_empty.find_all_occurrences(name)
+            paths = search.format.find(name)
             if len(paths) > 1:
                 places = ", ".join(map(format_path, paths))
                 search.add(
@@ -264,11 +259,11 @@ class VisibleBboxSelector(ArrayStep):
                     "Wrap the step, to apply it to each camera"
                 )
         path = self._resulting_mask_field_path
-        if isinstance(data_empty.format.get(path[:-1]), GroupFormat):
+        if isinstance(search.format.get(path[:-1]), GroupFormat):
             search.add_beside(path, [(path[-1], _DT.BOOL, None)], "the mask")
         else:
             search.add("there is no such group to add the mask to", path[:-1])
-        return search.result()
+        return []
 
 
 class PointsPadder(FieldStep):
