@@ -87,7 +87,7 @@ def add_lint_command(commands: Commands) -> None:
     linting = add_command(commands, "lint", "Load each sample of a data set, and decode its images.")
     linting.add_argument("--output", type=Path, help="file to which a line is added for each sample that fails")
     linting.add_argument("--workers", type=int, help="number of processes; the usable cores if not given")
-    linting.add_argument(
+    linting.add_argument(  # a remote file is tried several times, for a minute each
         "--timeout", type=float, default=300.0, help="seconds after which a sample is one that does not end (300)"
     )
     linting.set_defaults(run=_lint)

@@ -107,6 +107,7 @@ class StructuredPipeline(Pipeline):
         merged_fields: Fields whose elements are put together in the graph, after steps that changed single ones.
         num_samples: Samples per batch; the batch of the graph holds more where arrays are folded.
         unused_fields: Fields that workers load, and that nothing depends on.
+        random_operators: Random operators of the steps, without those of their draws.
         last_changed_by: Per output field, what set it last.
         source: What DALI calls for samples; None where only native readers read.
         may_bind_outputs: Whether nothing is brought from a GPU to the CPU: then the host need not wait for it.
@@ -126,6 +127,7 @@ class StructuredPipeline(Pipeline):
     merged_fields: Sequence[str]
     num_samples: int = 0  # not known while the graph is defined
     unused_fields: Sequence[str]
+    random_operators: Sequence[str]
     last_changed_by: Sequence[str]
     source: InputSource | None
     may_bind_outputs: bool

@@ -162,6 +162,7 @@ def _complete(
         merged_fields=graph.merged_fields,
         num_samples=batch_size,
         unused_fields=graph.sent.unused(graph.delivery.layout, graph.plan.draws, num_drawn),
+        random_operators=[name for names in graph.inspection.random_users.values() for name in names],
         last_changed_by=graph.last_changed_by,
         source=source,
         may_bind_outputs=not graph.inspection.brings_data_to_cpu,

@@ -19,7 +19,7 @@ from ..sample_data.dtypes import NUMPY_TYPES
 from ..sample_data.names import Name
 from .array_step import ArrayStep, FieldUse
 from .image_use import PIXELS, ContentRule, ImageUse, as_pixels
-from .named_fields import FieldSearch, change_type, find_paths
+from .named_fields import FieldSearch, change_type, find_paths, with_fields_beside
 from .pipeline_step_base import PixelChanges, naming_field
 
 Parameters: TypeAlias = Callable[[Value, LeafFormat], Sequence[Value]]
@@ -37,6 +37,7 @@ class FieldStep(ArrayStep):
     _plural = ""  # for `_what`, if that is another one
     _holds = ""
     _dtypes: Sequence[types.DALIDataType] | None = (*NUMPY_TYPES,)
+    _further_names: Sequence[Name] = ()  # of fields next to each, with a row for each of its rows
 
     reads_pixels = False
 
@@ -55,6 +56,7 @@ class FieldStep(ArrayStep):
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
         """Add problems of a field, and fields next to it."""
+        search.check_rows_beside(path, self._further_names)
 
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
         """Adjust the format of a field; called where there are no problems."""
@@ -66,8 +68,8 @@ class FieldStep(ArrayStep):
         return data
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
-        """The fields of these names, and those that a derived class adds."""
-        return FieldUse(find_paths(data_empty, self._names()))
+        """The fields of these names, and those next to them; a derived class may use others."""
+        return FieldUse(with_fields_beside(find_paths(data_empty, self._names()), self._further_names))
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         """See `ArrayStep.format_after`."""

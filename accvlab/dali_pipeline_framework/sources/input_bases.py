@@ -70,11 +70,12 @@ class CallableBase(InputBase):
         """
 
     def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        """Index in the data set of the sample at a position; None if it is not known.
+        """Index in the data set of the sample at a position, by default that of its place; None if not known.
 
         It names samples in error messages, and may be called in another process than the one that loads.
         """
-        return None
+        place = self.get_place(sample_info)
+        return None if place is None else place.sample_index
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
         """Place of the sample at a position; None if it is not known, or the epoch has ended.

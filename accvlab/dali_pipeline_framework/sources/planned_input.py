@@ -277,11 +277,6 @@ class PlannedInput(CallableBase, ABC):
         describe = getattr(self._loader.provider, "describe_sample", None)
         return "" if describe is None else str(describe(sample_index))
 
-    def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        """Index of the sample at a position, or None after the end of the epoch."""
-        place = self.get_place(sample_info)
-        return None if place is None else place.sample_index
-
     def _place(self, sample_info: types.SampleInfo) -> SamplePlace:
         batch_size = self._sampler.total_batch_size // self._num_shards
         places = self._places_of_batch(sample_info.epoch_idx, sample_info.idx_in_epoch // batch_size)

@@ -72,15 +72,14 @@ def _difference(expected: object, found: object, tolerance: float, in_found: str
         return f"expected {first.dtype} {first.shape}, {in_found} {second.dtype} {second.shape}"
     if first.tobytes() == second.tobytes():
         return None
+    is_same = (first == second) | ((first != first) & (second != second))  # NaN is unequal to itself
     if tolerance > 0:
-        with np.errstate(invalid="ignore"):  # of two that are infinite
-            difference = np.abs(first.astype(np.float64) - second.astype(np.float64))
-        if not (difference > tolerance).any() and np.array_equal(np.isnan(first), np.isnan(second)):
+        is_same |= np.isclose(first, second, rtol=0, atol=tolerance)
+        if is_same.all():
             return None
     if first.ndim == 0:
         return f"expected {first}, {in_found} {second}"
-    differs = first.view(np.uint8) if first.dtype == bool else first
-    where = np.argwhere(np.not_equal(differs, second.view(differs.dtype)))
+    where = np.argwhere(~is_same)
     if len(where) == 0:
         return "differs in signs of zeros or in bits of NaN"
     position = tuple(map(int, where[0]))
@@ -133,19 +132,18 @@ class RuleCheck(ABC):
             self.break_rule(rule, f"{type(error).__name__}: {text_of(error)}")
 
     def compare(
-        self, rule: str, pairs: Iterable[tuple[int, SampleDataGroup, SampleDataGroup]], **how: Any
-    ) -> bool:
-        """Check that samples are equal: number, expected and found sample; the first that differs is reported.
-
-        Returns:
-            Whether one differs.
-        """
-        for number, expected, found in pairs:
-            lines = sample_differences(expected, found, **how)
-            if lines:
-                self.break_rule(rule, "\n".join([f"sample {number}", *lines]))
-                return True
-        return False
+        self,
+        rule: str,
+        numbers: Iterable[int],
+        expected: Iterable[SampleDataGroup],
+        found: Iterable[SampleDataGroup],
+        **how: Any,
+    ) -> None:
+        """Check that samples of some numbers are equal, see `sample_differences`."""
+        differences: dict[int, list[str]] = {}
+        for number, one, other in zip(numbers, expected, found, strict=True):
+            differences[number] = differences.get(number) or sample_differences(one, other, **how)
+        self.take(Finding(rule, problems=in_samples(differences)))
 
     def raise_broken(self, checked: object) -> None:
         """Raise a `ContractError` with all rules that are broken, if there are any."""

@@ -4,33 +4,30 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 import numpy as np
-import nvidia.dali.fn as fn
 from nvidia.dali import types
-from nvidia.dali.pipeline import pipeline_def
 
-from ..draws.draw_scope import DrawPlan, Draws, GraphDraws, step_context
-from ..engine.dali.graph_definition import GraphInspection
-from ..errors import FormatError, OutputError, StepOutputError, text_of
-from ..pipeline.chain import ArraySteps, chain_format
-from ..processing_steps.array_step import ArrayStep, FieldUse
+from ..draws.draw_scope import Draws
+from ..errors import OutputError, StepOutputError, text_of
+from ..operators.element_selection import leaf_at
+from ..pipeline.chain import chain_format
+from ..processing_steps.array_step import ArrayStep
 from ..processing_steps.image_use import ImageUse, as_array
 from ..processing_steps.pipeline_step_base import PipelineStepBase, PixelChanges, filled
 from ..processing_steps.wrappers.group_steps import DataGroupArrayInPathElementsAppliedStep
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.formats import describe_difference, described_together
-from ..sample_data.graph_mode import Within, do_not_convert
-from ..sample_data.names import Name, Path, alike_paths, format_path, format_paths, normalized_path
-from .rule_check import RuleCheck, field_differences, sample_differences
-from .step_runs import GivenSamples, StepRun, run_step
+from ..sample_data.names import Name, Path, alike_paths, format_path, format_paths
+from .rule_check import RuleCheck, field_differences
+from .step_runs import GivenSamples, Placing, StepRun, run_step
 
+_DT = types.DALIDataType
 _UNKNOWN = "unknown to the step: "
 _ARRAY = "elements"
 
@@ -92,23 +89,24 @@ def check_step(
     several = [samples] if isinstance(samples, SampleDataGroup) else [*samples]
     GivenSamples(several)  # for its checks
     how = {
+        "run": "auto",
+        "seed": seed,
         "device_id": device_id,
-        "layouts": layouts,
+        "layouts": layouts or {},
         "on_gpu": on_gpu,
         "enable_conditionals": enable_conditionals,
     }
-    check = _StepCheck(step, several, how, seed, tolerance)
+    check = _StepCheck(step, several, how, tolerance)
     check.format_rules()
     runs = check.run_rule()
     if runs:
         check.repeat_rules(runs)
-        check.draw_rule()
+        check.draw_rule(runs, check.forms_rule(runs))
         if per_sample:
             check.batch_rule(runs)
         if passes_unknown_fields:
             check.unknown_field_rule(runs)
         check.elements_rule()
-        check.forms_rule(runs)
         check.wrong_format_rules()
     check.raise_broken(step)
 
@@ -119,7 +117,6 @@ class _StepCheck(RuleCheck):
     step: PipelineStepBase
     samples: Sequence[SampleDataGroup]
     how: Mapping[str, Any]
-    seed: int
     tolerance: float
 
     def format_rules(self) -> None:
@@ -135,48 +132,57 @@ class _StepCheck(RuleCheck):
                 self.break_rule(rule, _difference(first, second))
 
     def run_rule(self) -> list[StepRun]:
-        runs: list[StepRun] = []
+        runs, rule = list[StepRun](), "the step must produce the format that it declares"
         with self.reporting("the step must work on the samples"):
             try:
                 runs = self._run(self.samples)
             except (StepOutputError, OutputError) as error:
-                self.break_rule("the step must produce the format that it declares", text_of(error))
-        for path, leaf in zip(*_fields_of(runs), strict=True):
-            layouts = {run.layouts.get(format_path(path), "") for run in runs} - {"", leaf.content.layout}
-            if leaf.content.layout and layouts:
-                found = f"{format_path(path)}: layout {max(layouts)}, the format says {leaf.content.layout}"
-                self.break_rule("the step must produce the format that it declares", found)
-            counts = {np.ndim(run.output.get_item_in_path(path)) for run in runs} - {leaf.ndim}
-            if leaf.ndim is not None and counts:
-                found = f"{format_path(path)}: {max(counts)} dimension(s), the format says {leaf.ndim}"
-                self.break_rule("the step must produce the format that it declares", found)
+                self.break_rule(rule, text_of(error))
+        for path in runs[0].output.format.flat_paths if runs else ():
+            name, leaf = format_path(path), leaf_at(runs[0].output, path)
+            found: dict[tuple[str, Any], set[Any]] = {
+                ("layout {}", leaf.content.layout): {run.layouts.get(name, "") for run in runs} - {""},
+                ("{} dimension(s)", leaf.ndim): {np.ndim(run.output.get_item_in_path(path)) for run in runs},
+            }
+            for (what, declared), values in found.items():
+                others = values - {declared}
+                if declared is not None and others:
+                    self.break_rule(rule, f"{name}: {what.format(max(others))}, the format says {declared}")
         return runs
 
     def repeat_rules(self, runs: Sequence[StepRun]) -> None:
-        with self.reporting("with the same draws, the output must be the same"):
-            again = self._run(self.samples, runs, seed=self.seed + 1)
-            self._compare("with the same draws, the output must be the same", runs, again)
+        self._same("with the same draws, the output must be the same", runs, seed=self.how["seed"] + 1)
         if self.step.has_graph_form:
-            with self.reporting("the step must work with DALI's conditionals"):
-                again = self._run(self.samples, runs, enable_conditionals=True)
-                self._compare("with DALI's conditionals, the output must be the same", runs, again)
-        rule = "the step must be picklable"
-        with self.reporting(rule):
+            rule = "with DALI's conditionals, the output must be the same"
+            self._same(rule, runs, enable_conditionals=True)
+        with self.reporting("the step must be picklable"):
             copy = pickle.loads(pickle.dumps(self.step))
-            rule = "what a pickled copy makes must be the same"
-            self._compare(rule, runs, self._run(self.samples, runs, step=copy))
+            self._same("what a pickled copy makes must be the same", runs, step=copy)
 
-    def draw_rule(self) -> None:
-        with self.reporting("the draws of the step must be found out"):
-            unused, undeclared = list[str](), list[str]()
-            if self.step.has_graph_form:
-                unused, undeclared = _misused_draws(self.step, self.samples[0], self.how)
-            if self.step.has_array_form:  # a graph requests all of them
-                unused = _unused_on_arrays(self.step, self.samples[0])
-            if unused:
-                self.break_rule("each declared draw must be used", ", ".join(unused))
-            if undeclared:
-                self.break_rule("what is drawn must be declared", f"the step uses {', '.join(undeclared)}")
+    def forms_rule(self, runs: Sequence[StepRun]) -> Sequence[StepRun]:
+        """Compare the forms of the step; return the runs on arrays, if it works on arrays."""
+        if not (self.step.has_array_form and self.step.has_graph_form):
+            return runs
+        rule = "both forms of the step must give the same"
+        on_arrays = list[StepRun]()
+        with self.reporting(rule):
+            on_arrays = self._run(self.samples, runs, run="workers", layouts={}, on_gpu=())
+            for number, run in enumerate(runs):
+                tolerance = functools.partial(_tolerance_between_forms, self.step, run.output)
+                outputs = [run.output], [on_arrays[number].output]
+                self.compare(rule, [number], *outputs, tolerance=tolerance, in_found="on arrays")
+        steps = [_ImagesDeferred(self.step, self.samples[0]), self.step]
+        self._same(rule, runs, "with pixels alone in the graph", run="pixels", step=steps)
+        return on_arrays
+
+    def draw_rule(self, runs: Sequence[StepRun], on_arrays: Sequence[StepRun]) -> None:
+        # In a graph, a step on arrays requests all its draws.
+        unused = [name for name in runs[0].draws if all(name in run.unused_draws for run in on_arrays or runs)]
+        if unused:
+            self.break_rule("each declared draw must be used", ", ".join(unused))
+        if runs[0].random_operators:
+            used = ", ".join(runs[0].random_operators)
+            self.break_rule("what is drawn must be declared", f"the step uses {used}")
 
     def batch_rule(self, runs: Sequence[StepRun]) -> None:
         rule = "a batch of n samples must give what n batches of one give"
@@ -187,133 +193,109 @@ class _StepCheck(RuleCheck):
         if len(alone) == len(runs):
             self._compare(rule, runs, alone, "alone")
 
+    def unknown_field_rule(self, runs: Sequence[StepRun]) -> None:
+        rule = "fields that the step does not know must pass unchanged"
+        with self.reporting(rule):
+            samples = [_with_unknown_fields(sample, number) for number, sample in enumerate(self.samples)]
+            found = [run.output for run in self._run(samples, runs)]
+            known = [run.output for run in runs]
+            disturbed = next(filter(None, map(self._disturbed, samples, known, found)), None)
+            if disturbed:
+                self.break_rule(rule, "\n".join(disturbed))
+
+    def _disturbed(self, sample: SampleDataGroup, known: SampleDataGroup, output: SampleDataGroup) -> list[str]:
+        """Compare an output with that of a sample without unknown fields, and with the unknown fields."""
+        unknown = {
+            path: value
+            for path, value in _values(sample).items()
+            if str(path[-1]).startswith(_UNKNOWN)
+            and output.path_exists_and_is_data_group_field(path[:-1])  # groups as a whole may go
+        }
+        expected, found = {**_values(known), **unknown}, _values(output)
+        lines = described_together((path, "is lost") for path in expected if path not in found)
+        lines += described_together((path, "is added") for path in found if path not in expected)
+        fields = ((path, expected[path], found[path]) for path in expected if path in found)
+        return lines + field_differences(fields, tolerance=lambda path: self.tolerance * (path not in unknown))
+
     def elements_rule(self) -> None:
         if not self.step.treats_elements_alike:
             return
         rule = "a step that says so must treat the elements of an array alike"
         with self.reporting(rule):
-            count = max(2, min(len(self.samples), 4))
             rotated = [[*self.samples[number:], *self.samples] for number in range(len(self.samples))]
-            samples = [_array_of(elements[:count]) for elements in rotated]
-            step = DataGroupArrayInPathElementsAppliedStep(self.step, _ARRAY)
-
-            def of_elements(path: Path) -> list[Path]:
-                return [(_ARRAY, index, *normalized_path(path)) for index in range(count)]
-
-            given = (self.how["layouts"] or {}).items()
-            layouts = {path: layout for whole, layout in given for path in of_elements(whole)}
-            on_gpu = [path for whole in self.how["on_gpu"] for path in of_elements(whole)]
-            how: dict[str, Any] = {"layouts": layouts, "on_gpu": on_gpu, "step": step}
-            at_once, one_by_one = (self._run(samples, fold_arrays=is_folded, **how) for is_folded in (True, False))
+            samples = [_array_of(elements[: max(2, min(len(self.samples), 4))]) for elements in rotated]
+            placing = Placing(self.how["layouts"], self.how["on_gpu"])
+            steps = [DataGroupArrayInPathElementsAppliedStep(each, _ARRAY) for each in (placing, self.step)]
+            one_by_one, at_once = (
+                self._run(samples, step=steps, fold_arrays=is_folded, layouts={}, on_gpu=())
+                for is_folded in (False, True)
+            )
             reasons = {run.not_folded for run in at_once} - {""}
             if reasons:
                 self.break_rule(rule, f"it cannot be applied to all elements at once, since {max(reasons)}")
             self._compare(rule, one_by_one, at_once, "at once")
 
-    def forms_rule(self, runs: Sequence[StepRun]) -> None:
-        if not (self.step.has_array_form and self.step.has_graph_form):
-            return
-        rule = "both forms of the step must give the same"
-        with self.reporting(rule):
-            on_arrays = self._run(self.samples, runs, run="workers", layouts={}, on_gpu=())
-            for number, (in_graph, found) in enumerate(zip(runs, on_arrays, strict=True)):
-                tolerance = functools.partial(_tolerance_between_forms, self.step, in_graph.output)
-                pair = (number, in_graph.output, found.output)
-                if self.compare(rule, [pair], tolerance=tolerance, in_found="on arrays"):
-                    return
-            steps = [_ImagesDeferred(self.step, self.samples[0]), self.step]
-            divided = self._run(self.samples, runs, run="pixels", step=steps)
-            self._compare(rule, runs, divided, "with pixels alone in the graph")
-
-    def unknown_field_rule(self, runs: Sequence[StepRun]) -> None:
-        rule = "fields that the step does not know must pass unchanged"
-        with self.reporting(rule):
-            samples = [_with_unknown_fields(sample, number) for number, sample in enumerate(self.samples)]
-            for number, (sample, run) in enumerate(zip(samples, self._run(samples, runs), strict=True)):
-                lines = _lost_or_changed(sample, run.output)
-                known = _without_unknown_fields(run.output)
-                lines += sample_differences(runs[number].output, known, tolerance=self.tolerance)
-                if lines:
-                    self.break_rule(rule, "\n".join(lines))
-                    return
-
     def wrong_format_rules(self) -> None:
-        sample = self.samples[0]
-        for paths in alike_paths(sample.format.flat_paths):
-            self._wrong_format(paths, "removed", _without)
-            for other in (types.DALIDataType.INT32, types.DALIDataType.FLOAT):
-                paths_to_retype = [path for path in paths if _other_type(sample, path) == other]
-                retyped = functools.partial(_retyped, dtype=other)
-                self._wrong_format(paths_to_retype, f"of type {other.name}", retyped)
+        for paths in alike_paths(self.samples[0].format.flat_paths):
+            broken: dict[tuple[str, str], dict[FieldPath, str]] = {}
+            for path in paths:
+                for what, samples in self._with_wrong_format(path):
+                    rule, text = self._broken_by_format(path, samples)
+                    if rule:
+                        broken.setdefault((rule, what), {})[path] = text
+            for (rule, what), texts in broken.items():
+                self.break_rule(rule, f"with {format_paths(texts)} {what}: {next(iter(texts.values()))}")
 
-    def _wrong_format(
-        self,
-        paths: Sequence[FieldPath],
-        what: str,
-        change: Callable[[SampleDataGroup, FieldPath], SampleDataGroup],
-    ) -> None:
-        """Try fields of array elements with a wrong format, and report the first that breaks a rule in full."""
-        broken: dict[str, dict[FieldPath, str]] = {}
-        for path in paths:
-            found = self._found_with_wrong_format(path, [change(sample, path) for sample in self.samples])
-            if found is not None:
-                rule, text = found
-                broken.setdefault(rule, {})[path] = text
-        for rule, texts in broken.items():
-            self.break_rule(rule, f"with {format_paths(texts)} {what}: {next(iter(texts.values()))}")
+    def _with_wrong_format(self, path: FieldPath) -> Iterator[tuple[str, list[SampleDataGroup]]]:
+        """Get the samples without a field, and with another type of it; and what was done to it."""
+        yield "removed", [_without(sample, path) for sample in self.samples]
+        other = _DT.INT32 if self.samples[0].get_type_of_item_in_path(path) == _DT.FLOAT else _DT.FLOAT
+        yield f"of type {other.name}", [_retyped(sample, path, other) for sample in self.samples]
 
-    def _found_with_wrong_format(
-        self, path: FieldPath, samples: Sequence[SampleDataGroup]
-    ) -> tuple[str, str] | None:
+    def _broken_by_format(self, path: FieldPath, samples: Sequence[SampleDataGroup]) -> tuple[str, str]:
         """Run the step on samples with a wrong field; return the rule that it breaks, and what was got."""
         try:
             chain_format(samples[0].get_empty_like_self(), [self.step])
         except Exception as error:
-            return None if _names(error, path) else ("an error about the format must name the field", str(error))
-        if not samples[0].format.flat_paths:
-            return None
+            name, text = next((name for name in reversed(path) if isinstance(name, str)), ""), str(error)
+            is_named = name in text or format_path(path) in text
+            return ("", "") if is_named else ("an error about the format must name the field", text)
         exists = samples[0].path_exists
-        layouts = {path: layout for path, layout in (self.how["layouts"] or {}).items() if exists(path)}
+        layouts = {path: layout for path, layout in self.how["layouts"].items() if exists(path)}
         try:
-            self._run(samples, layouts=layouts, on_gpu=[path for path in self.how["on_gpu"] if exists(path)])
+            if samples[0].format.flat_paths:
+                self._run(samples, layouts=layouts, on_gpu=[path for path in self.how["on_gpu"] if exists(path)])
         except Exception as error:
             return "what the format check lets pass must work", f"{type(error).__name__}: {text_of(error)}"
-        return None
+        return "", ""
 
     # --- helpers ----------------------------------------------------------------------------------------
 
     def _run(
-        self,
-        samples: Sequence[SampleDataGroup],
-        draws_of: Sequence[StepRun] | None = None,
-        *,
-        step: PipelineStepBase | Sequence[PipelineStepBase] | None = None,
-        **how: Any,
+        self, samples: Sequence[SampleDataGroup], draws_of: Sequence[StepRun] = (), **how: Any
     ) -> list[StepRun]:
-        draws = None if draws_of is None else [run.draws for run in draws_of]
-        arguments = {"seed": self.seed, "run": "auto", **self.how, **how}
-        return run_step(step or self.step, samples, draws=draws, **arguments)
+        draws = [run.draws for run in draws_of] or None
+        return run_step(samples=samples, **{"step": self.step, "draws": draws, **self.how, **how})
 
-    def _compare(
-        self, rule: str, expected: Sequence[StepRun], found: Sequence[StepRun], in_found: str = "then"
-    ) -> None:
-        outputs = zip(itertools.count(), (run.output for run in expected), (run.output for run in found))
-        self.compare(rule, outputs, tolerance=self.tolerance, in_found=in_found)
+    def _same(self, rule: str, runs: Sequence[StepRun], in_found: str = "then", **how: Any) -> None:
+        """Run the samples again, in another way, with the same draws; the output must be the same."""
+        with self.reporting(rule):
+            self._compare(rule, runs, self._run(self.samples, runs, **how), in_found)
+
+    def _compare(self, rule: str, expected: Sequence[StepRun], found: Sequence[StepRun], in_found: str) -> None:
+        outputs = [run.output for run in expected], [run.output for run in found]
+        self.compare(rule, range(len(expected)), *outputs, tolerance=self.tolerance, in_found=in_found)
 
 
 class _ImagesDeferred(ArrayStep):
-    """Leaves the images of samples as they are, and to the graph: arrays of three axes or more whose values the
-    step does not use."""
+    """Leaves the images of samples as they are, and to the graph: arrays of three axes or more."""
 
     only_in_workers = False
 
     def __init__(self, step: PipelineStepBase, sample: SampleDataGroup) -> None:
-        empty = sample.get_empty_like_self()
-        use = step.fields_used(empty) if isinstance(step, ArrayStep) else FieldUse()
-        values = zip(sample.format.flat_paths, sample.get_data(), strict=True)
-        images = [path for path, value in values if np.ndim(value) >= len("HWC")]
-        changed = step.declare_pixel_changes(empty) or {}
-        self._paths = [path for path in images if path in changed or path not in {*use.changed, *use.read}]
+        # Of an `ArrayStep`, the graph has kept all that it does not name in `fields_used`.
+        values = {} if isinstance(step, ArrayStep) else _values(sample)
+        self._paths = [path for path, value in values.items() if np.ndim(value) >= len("HWC")]
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         return [ImageUse(path=path, leaves=as_array) for path in self._paths]
@@ -330,90 +312,26 @@ class _ImagesDeferred(ArrayStep):
         return data
 
 
-def _fields_of(runs: Sequence[StepRun]) -> tuple[Sequence[FieldPath], Sequence[LeafFormat]]:
-    """Paths and formats of the output fields; empty if there was no run."""
-    return (runs[0].output.format.flat_paths, runs[0].output.format.flat_leaves) if runs else ((), ())
-
-
 def _difference(expected: GroupFormat, found: GroupFormat) -> str:
     return f"{found!r}, not {expected!r}" if expected.matches(found) else describe_difference(expected, found)
 
 
-def _misused_draws(
-    step: PipelineStepBase, sample: SampleDataGroup, how: Mapping[str, Any]
-) -> tuple[list[str], list[str]]:
-    """Declared draws that the step does not use, and random operators that it uses in addition."""
-    plan = DrawPlan(sample.format)
-    supply = GraphDraws(plan)
-    inspection = GraphInspection()
-    arguments = {name: how[name] for name in ("device_id", "enable_conditionals")}
-
-    @do_not_convert
-    def sources() -> SampleDataGroup:
-        values = (fn.external_source(name=str(number)) for number in range(len(sample.format.flat_paths)))
-        return filled(sample.get_empty_like_self(), values)
-
-    @pipeline_def(batch_size=1, num_threads=1, **arguments)
-    def graph() -> Any:
-        data = sources()
-        with Within(step_context, step_context.get()._replace(plan=plan, supply=supply)):
-            data = step(data)
-        inspection.note("", data.get_data(), supply.made.values())
-        return tuple(data.get_data())
-
-    graph()
-    declared = zip(plan.index, plan.draws, strict=True)
-    unused = [planned.record_name for place, planned in declared if place not in supply.made]
-    return unused, [*inspection.random_users.get("", ())]
-
-
-def _unused_on_arrays(step: PipelineStepBase, sample: SampleDataGroup) -> list[str]:
-    """Declared draws that a step does not use when it is applied to a sample of arrays."""
-    steps = ArraySteps(sample.format, [step])
-    asked: set[int] = set()
-
-    def number_of(index: int) -> Any:
-        asked.add(index)
-        draw = steps.draws[index].draw
-        return np.full(draw.shape, getattr(draw, "low", 0), draw.numpy_dtype)
-
-    steps(sample.get_data(), number_of)
-    return [str(planned) for index, planned in enumerate(steps.draws) if index not in asked]
-
-
 def _tolerance_between_forms(step: PipelineStepBase, output: SampleDataGroup, path: FieldPath) -> float:
     """Largest difference that counts as equal: for images the tolerance of the step, times the range of pixels."""
-    leaf, value = output.format.at(path), output.get_item_in_path(path)
-    content = cast(LeafFormat, leaf).content
-    is_image = content.is_encoded is False or (content.is_encoded is None and np.ndim(value) >= 3)
+    content, value = leaf_at(output, path).content, output.get_item_in_path(path)
+    is_image = content.is_encoded is False or (content.is_encoded is None and np.ndim(value) >= len("HWC"))
     if not is_image:
         return 0.0
-    if value.dtype.kind in "iu":
-        return float(step.image_tolerance * 255)
     finite = value[np.isfinite(value)].astype(np.float64)
-    return float(step.image_tolerance * max(np.abs(finite).max(initial=0), np.ptp(finite) if finite.size else 0))
-
-
-def _names(error: Exception, path: FieldPath) -> bool:
-    """Whether an error names the path of a field, or at least its name."""
-    if isinstance(error, FormatError) and any(problem.path == path for problem in error.problems):
-        return True
-    name = next((name for name in reversed(path) if isinstance(name, str)), "")
-    return format_path(path) in str(error) or name in str(error)
+    whole_range = 255 if value.dtype.kind in "iu" else finite.max(initial=0) - finite.min(initial=0)
+    return float(step.image_tolerance * whole_range)
 
 
 # --- samples with other fields ---------------------------------------------------------------------------
 
 
-def _values_of_unknown_fields(number: int) -> dict[str, tuple[types.DALIDataType, Any]]:
-    """Type and value of each unknown field; shapes differ between samples."""
-    dtypes = types.DALIDataType
-    return {
-        f"{_UNKNOWN}vectors": (dtypes.FLOAT, np.arange(3 * (number + 1), dtype=np.float32).reshape(-1, 3)),
-        f"{_UNKNOWN}image": (dtypes.UINT8, np.full((2 + number, 3, 3), 7 + number, np.uint8)),
-        f"{_UNKNOWN}number": (dtypes.INT64, np.int64(2**40 + number)),
-        f"{_UNKNOWN}text": (dtypes.STRING, "text " * number),
-    }
+def _values(sample: SampleDataGroup) -> dict[FieldPath, Any]:
+    return dict(zip(sample.format.flat_paths, sample.get_data(), strict=True))
 
 
 def _array_of(elements: Sequence[SampleDataGroup]) -> SampleDataGroup:
@@ -424,50 +342,22 @@ def _array_of(elements: Sequence[SampleDataGroup]) -> SampleDataGroup:
 
 def _with_unknown_fields(sample: SampleDataGroup, number: int) -> SampleDataGroup:
     """A copy with unknown fields in each group, but not next to the elements of arrays."""
+    fields: dict[str, tuple[types.DALIDataType, Any]] = {  # shapes differ between samples
+        f"{_UNKNOWN}vectors": (_DT.FLOAT, np.arange(3 * (number + 1), dtype=np.float32).reshape(-1, 3)),
+        f"{_UNKNOWN}image": (_DT.UINT8, np.full((2 + number, 3, 3), 7 + number, np.uint8)),
+        f"{_UNKNOWN}number": (_DT.INT64, np.int64(2**40 + number)),
+        f"{_UNKNOWN}text": (_DT.STRING, "text " * number),
+    }
     copy = sample.get_copy()
     copy.set_apply_mapping(False)
     copy.set_do_convert(True)
-    for group in list(_groups(copy)):
-        if not group.is_array() or len(group) == 0:
-            for name, (dtype, value) in _values_of_unknown_fields(number).items():
+    paths = dict.fromkeys(path[:end] for path in sample.format.flat_paths for end in range(len(path)))
+    for group in map(copy.get_item_in_path, paths):
+        if not group.is_array():
+            for name, (dtype, value) in fields.items():
                 group.add_data_field(name, dtype)
                 group[name] = value
     return copy
-
-
-def _groups(group: SampleDataGroup) -> Iterator[SampleDataGroup]:
-    yield group
-    for name, child in zip(group, group.format.children, strict=True):
-        if isinstance(child, GroupFormat):
-            yield from _groups(cast(SampleDataGroup, group[name]))
-
-
-def _without_unknown_fields(sample: SampleDataGroup) -> SampleDataGroup:
-    copy = sample.get_copy()
-    for path in sample.format.flat_paths:
-        if str(path[-1]).startswith(_UNKNOWN):
-            copy.get_parent_of_path(path).remove_field(path[-1])
-    return copy
-
-
-def _lost_or_changed(sample: SampleDataGroup, output: SampleDataGroup) -> list[str]:
-    """The unknown fields of a sample that are not in the output, or differ there."""
-    before = dict(zip(sample.format.flat_paths, sample.get_data(), strict=True))
-    after = dict(zip(output.format.flat_paths, output.get_data(), strict=True))
-    unknown = [
-        path
-        for path in before
-        if str(path[-1]).startswith(_UNKNOWN)
-        and output.path_exists_and_is_data_group_field(path[:-1])  # groups as a whole may go
-    ]
-    lines = described_together((path, "is lost") for path in unknown if path not in after)
-    return lines + field_differences((path, before[path], after[path]) for path in unknown if path in after)
-
-
-def _other_type(sample: SampleDataGroup, path: FieldPath) -> types.DALIDataType:
-    """A type that the field does not have."""
-    dtype = sample.get_type_of_item_in_path(path)
-    return types.DALIDataType.INT32 if dtype == types.DALIDataType.FLOAT else types.DALIDataType.FLOAT
 
 
 def _without(sample: SampleDataGroup, path: FieldPath) -> SampleDataGroup:
@@ -477,7 +367,7 @@ def _without(sample: SampleDataGroup, path: FieldPath) -> SampleDataGroup:
 
 
 def _retyped(sample: SampleDataGroup, path: FieldPath, dtype: types.DALIDataType) -> SampleDataGroup:
-    value = np.asarray(sample.get_data()[sample.format.flat_paths.index(path)])
+    value = np.asarray(_values(sample)[path])
     copy = sample.get_copy()
     copy.change_type_of_data_and_remove_data(path, dtype)
     with np.errstate(invalid="ignore"):  # NaN as a whole number

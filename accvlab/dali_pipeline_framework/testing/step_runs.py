@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, overload
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 
 from ..checks import choice, listed
-from ..draws.draw_scope import DrawPlan
 from ..draws.keyed_draws import SamplePlace, SampleSeeds
 from ..draws.random_draws import DrawRecord, IntegerDraw, KeyedDraws, NormalDraw, PlannedDraw
 from ..errors import SettingError
-from ..pipeline.chain import ArraySteps, chain_format
+from ..pipeline.chain import ArraySteps
 from ..pipeline.pipeline import PipelineDefinition
 from ..processing_steps.pipeline_step_base import RUN_CHOICES, PipelineStepBase, filled
 from ..sample_data import LeafFormat, SampleDataGroup
-from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.formats import describe_difference
 from ..sample_data.names import Path, format_path, normalized_path
 from ..sources.input_bases import CallableBase
@@ -31,12 +30,15 @@ from ..workers.samples import SampleStepError
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_Array: TypeAlias = npt.NDArray[Any]
+
 
 class GivenSamples(CallableBase):
-    """Delivers the given samples as one batch: the frames of one sequence, in this order.
+    """Delivers the given samples as one batch, with their draws: the frames of one sequence, in this order.
 
     Attributes:
         samples: The samples.
+        numbers: For each draw ``(samples, *shape)``.
     """
 
     def __init__(self, samples: Sequence[SampleDataGroup]) -> None:
@@ -57,6 +59,7 @@ class GivenSamples(CallableBase):
                 )
         self.batch_size = len(samples)
         self.samples = samples
+        self.numbers: Sequence[_Array] = ()
 
     @property
     def used_sample_data_structure(self) -> SampleDataGroup:
@@ -70,10 +73,6 @@ class GivenSamples(CallableBase):
             raise StopIteration
         return tuple(self.samples[number].get_data())
 
-    def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        """Return the position of the sample."""
-        return int(sample_info.idx_in_epoch)
-
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
         """Return the place of the sample: a frame of the only sequence."""
         number = sample_info.idx_in_epoch
@@ -86,20 +85,10 @@ class GivenSamples(CallableBase):
         """Number of batches: one."""
         return 1
 
-
-@attrs.frozen
-class _GivenDraws:
-    """The draws of `GivenSamples`.
-
-    Attributes:
-        numbers: For each draw ``(samples, *shape)``.
-    """
-
-    numbers: Sequence[np.ndarray[Any, Any]]
-
     def of_batch(
         self, source: Any, infos: Sequence[types.SampleInfo], samples: Sequence[Sequence[Any]]
-    ) -> Sequence[np.ndarray[Any, Any]]:
+    ) -> Sequence[_Array]:
+        """Return the draws of the samples, see `KeyedDraws.of_batch`."""
         return [of_draw[[info.idx_in_epoch for info in infos]] for of_draw in self.numbers]
 
 
@@ -116,12 +105,17 @@ class StepRun:
         layouts: Layouts of the fields as DALI has them, e.g. ``{"cameras[0].image": "HWC"}``; empty for none.
         not_folded: Why a step that treats elements alike was applied to each element of an array; empty where it
             was applied to all at once, and for other steps.
+        unused_draws: Names of the declared draws on which the output does not depend, as far as the graph shows
+            that; on arrays, of those that no step has requested.
+        random_operators: Random operators of DALI that the steps define besides their draws.
     """
 
     output: SampleDataGroup
     draws: DrawRecord
     layouts: dict[str, str]
     not_folded: str = ""
+    unused_draws: Sequence[str] = ()
+    random_operators: Sequence[str] = ()
 
 
 class RunSettings(TypedDict, total=False):
@@ -137,17 +131,16 @@ class RunSettings(TypedDict, total=False):
     run: RunForm
 
 
+_Steps: TypeAlias = PipelineStepBase | Sequence[PipelineStepBase]
+
+
 @overload
-def run_step(
-    step: PipelineStepBase | Sequence[PipelineStepBase], samples: SampleDataGroup, **settings: Unpack[RunSettings]
-) -> StepRun: ...
+def run_step(step: _Steps, samples: SampleDataGroup, **settings: Unpack[RunSettings]) -> StepRun: ...
 
 
 @overload
 def run_step(
-    step: PipelineStepBase | Sequence[PipelineStepBase],
-    samples: Sequence[SampleDataGroup],
-    **settings: Unpack[RunSettings],
+    step: _Steps, samples: Sequence[SampleDataGroup], **settings: Unpack[RunSettings]
 ) -> list[StepRun]: ...
 
 
@@ -214,27 +207,17 @@ def run_step(
     several = [samples] if isinstance(samples, SampleDataGroup) else [*samples]
     steps = [step] if isinstance(step, PipelineStepBase) else [*step]
     if layouts or on_gpu:
-        steps.insert(0, _Placing(layouts or {}, on_gpu))
+        steps.insert(0, Placing(layouts or {}, on_gpu))
     given = GivenSamples(several)
-    declared = declared_draws(steps, given)
-    if draws is not None:
-        of_samples = [draws] * len(several) if isinstance(draws, Mapping) else [*draws]
-        records = _given_records(of_samples, declared, len(several))
-    else:
-        records = _drawn_records(declared, given, seed)
+    chain = ArraySteps(several[0].format, steps)
+    given.numbers = _drawn(chain.draws, given, seed) if draws is None else _given(chain.draws, draws, len(several))
     where = choice(run, "run", (*RUN_CHOICES, "pixels"))
     needs_arrays = any(not each.has_graph_form for each in steps) and all(each.has_array_form for each in steps)
     if where == "workers" or (where == "auto" and needs_arrays):
-        runs = _runs_on_arrays(steps, several, records)
+        runs = [_run_on_arrays(chain, given, number) for number in range(len(several))]
         return runs[0] if isinstance(samples, SampleDataGroup) else runs
-    definition = PipelineDefinition(
-        given,
-        steps,
-        use_parallel_external_source=False,
-        fold_arrays=fold_arrays,
-    )
-    numbers = [np.stack([record[planned.record_name] for record in records]) for planned in declared]
-    definition = definition.for_trial(divides_steps=where == "pixels", draws=_GivenDraws(numbers))
+    definition = PipelineDefinition(given, steps, use_parallel_external_source=False, fold_arrays=fold_arrays)
+    definition = definition.for_trial(divides_steps=where == "pixels", draws=given)
     pipeline: Any = definition.get_dali_pipeline(
         num_threads=1,
         py_num_workers=0,
@@ -248,63 +231,74 @@ def run_step(
             warnings.filterwarnings("ignore", message="These fields are not used")  # a step removes them
             pipeline.build()
         outputs = [output.as_cpu() for output in pipeline.run()]
-        blueprint = definition.check_and_get_output_data_structure()
-        reason = next(iter(pipeline.not_folded.values()), "")
-        runs = [
-            _run(blueprint.get_empty_like_self(), outputs, slot, record, reason)
-            for slot, record in enumerate(records)
-        ]
+        runs = [_run_in_graph(chain, given, number, pipeline, outputs) for number in range(len(several))]
     return runs[0] if isinstance(samples, SampleDataGroup) else runs
 
 
-def _drawn_records(draws: Sequence[PlannedDraw], given: GivenSamples, seed: int) -> list[DrawRecord]:
-    infos = [types.SampleInfo(slot, slot, 0, 0) for slot in range(len(given.samples))]
+def _drawn(draws: Sequence[PlannedDraw], given: GivenSamples, seed: int) -> Sequence[_Array]:
     if not draws:
-        return [{} for _ in infos]
+        return ()
+    infos = [types.SampleInfo(slot, slot, 0, 0) for slot in range(len(given.samples))]
     keyed = KeyedDraws(draws, given.samples[0].format.flat_paths, SampleSeeds(seed, batch_size=len(infos)))
-    names = [planned.record_name for planned in draws]
-    of_batch = keyed.of_batch(given, infos, [sample.get_data() for sample in given.samples])
-    return [dict(zip(names, map(np.asarray, numbers), strict=True)) for numbers in zip(*of_batch, strict=True)]
+    return keyed.of_batch(given, infos, [sample.get_data() for sample in given.samples])
 
 
-def _runs_on_arrays(
-    steps: Sequence[PipelineStepBase], samples: Sequence[SampleDataGroup], records: Sequence[DrawRecord]
-) -> list[StepRun]:
-    array_steps = ArraySteps(samples[0].format, steps)
-    draws = array_steps.draws
-    flat = [sample.get_data() for sample in samples]
-    runs = []
-    for values, record in zip(flat, records, strict=True):
-        numbers = [record[planned.record_name] for planned in draws]
-        try:
-            output = array_steps(values, numbers.__getitem__)
-        except SampleStepError as error:
-            raise error.__cause__ or error from None
-        blueprint = SampleDataGroup.from_format(array_steps.output_format)
-        runs.append(StepRun(filled(blueprint, output), record, {}))
-    return runs
+def _record(chain: ArraySteps, given: GivenSamples, number: int) -> DrawRecord:
+    """Get the draws of a sample, by name."""
+    of_draws = zip(chain.draws, given.numbers, strict=True)
+    return {planned.record_name: np.asarray(of_draw[number]) for planned, of_draw in of_draws}
 
 
-def declared_draws(steps: Sequence[PipelineStepBase], data_input: GivenSamples) -> list[PlannedDraw]:
-    """Return the draws that the steps declare for an input.
+def _run_on_arrays(chain: ArraySteps, given: GivenSamples, number: int) -> StepRun:
+    requested: set[int] = set()
 
-    Raises:
-        FormatError: If the steps do not fit the input.
-    """
-    blueprint = data_input.used_sample_data_structure
-    plan = DrawPlan(blueprint.format)
-    chain_format(blueprint, steps, draws=plan)
-    return plan.draws
+    def numbers_of(draw: int) -> _Array:
+        requested.add(draw)
+        return np.asarray(given.numbers[draw][number])
+
+    try:
+        values = chain(given.samples[number].get_data(), numbers_of)
+    except SampleStepError as error:
+        raise error.__cause__ or error from None
+    output = filled(SampleDataGroup.from_format(chain.output_format), values)
+    unused = [planned.record_name for draw, planned in enumerate(chain.draws) if draw not in requested]
+    return StepRun(output, _record(chain, given, number), {}, unused_draws=unused)
 
 
-class _Placing(PipelineStepBase):
+def _run_in_graph(
+    chain: ArraySteps, given: GivenSamples, number: int, pipeline: Any, outputs: Sequence[Any]
+) -> StepRun:
+    """Take a sample out of the outputs of a pipeline."""
+    after = chain.output_format
+    values = (_array(tensors, number, leaf) for tensors, leaf in zip(outputs, after.flat_leaves, strict=True))
+    layouts = [tensors.layout() for tensors in outputs]
+    return StepRun(
+        output=filled(SampleDataGroup.from_format(after), values),
+        draws=_record(chain, given, number),
+        layouts=dict(zip(map(format_path, after.flat_paths), layouts, strict=True)),
+        not_folded=next(iter(pipeline.not_folded.values()), ""),
+        unused_draws=[each.record_name for each in chain.draws if str(each) in pipeline.unused_fields],
+        random_operators=pipeline.random_operators,
+    )
+
+
+def _array(tensors: Any, number: int, leaf: LeafFormat) -> _Array:
+    array = np.array(tensors.at(number))
+    if leaf.is_string and array.ndim == 1:  # padded to the longest text of the batch
+        array = array[: len(array.tobytes().rstrip(b"\0"))]
+    return array
+
+
+class Placing(PipelineStepBase):
     """Sets layouts, and moves fields to the GPU."""
 
     def __init__(self, layouts: Mapping[Path, str], on_gpu: Sequence[Path]) -> None:
+        """Set the layout of each field that gets one, and the fields to move."""
         self._layouts = {normalized_path(path): layout for path, layout in layouts.items()}
         self._on_gpu = [normalized_path(path) for path in on_gpu]
 
     changes_images = False
+    treats_elements_alike = True
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         for path, layout in self._layouts.items():
@@ -320,50 +314,36 @@ class _Placing(PipelineStepBase):
         return data_empty
 
 
-def _given_records(
-    given: Sequence[Mapping[str, Any]], draws: Sequence[PlannedDraw], num_samples: int
-) -> list[DrawRecord]:
-    if len(given) != num_samples:
-        raise SettingError(f"There must be draws for each of the {num_samples} samples, got {len(given)}.")
+def _given(
+    draws: Sequence[PlannedDraw], given: Mapping[str, Any] | Sequence[Mapping[str, Any]], num_samples: int
+) -> Sequence[_Array]:
+    """Check given numbers."""
+    of_samples = [given] * num_samples if isinstance(given, Mapping) else [*given]
+    if len(of_samples) != num_samples:
+        raise SettingError(f"There must be draws for each of the {num_samples} samples, got {len(of_samples)}.")
     known = {name for planned in draws for name in (planned.record_name, planned.draw.name)}
-    unknown = next((name for of_sample in given for name in of_sample if name not in known), None)
+    unknown = next((name for of_sample in of_samples for name in of_sample if name not in known), None)
     if unknown is not None:
         raise SettingError(
             f"`draws`: the step does not declare {unknown!r} (or its range holds one number only). "
             f"Declared draws: {listed(planned.record_name for planned in draws)}."
         )
-    return [{planned.record_name: _value(of_sample, planned) for planned in draws} for of_sample in given]
+    return [np.stack([_value(planned, of_sample) for of_sample in of_samples]) for planned in draws]
 
 
-def _value(given: Mapping[str, Any], planned: PlannedDraw) -> np.ndarray[Any, Any]:
-    names = [name for name in (planned.record_name, planned.draw.name) if name in given]
-    if not names:
-        raise SettingError(f"`draws` lacks the {planned}, {planned.record_name!r}.")
-    value = np.asarray(given[names[0]])
-    converted = value.astype(get_numpy_type_for_dali_type(planned.draw.dtype))
-    if converted.dtype.kind == "i" and not np.array_equal(converted, value):
-        raise SettingError(f"`draws`: {names[0]} must be whole numbers, got {given[names[0]]!r}.")
-    if converted.shape != planned.draw.shape:
-        raise SettingError(f"`draws`: {names[0]} must have shape {planned.draw.shape}, got {converted.shape}.")
+def _value(planned: PlannedDraw, given: Mapping[str, Any]) -> _Array:
     draw = planned.draw
+    name = next((name for name in (planned.record_name, draw.name) if name in given), None)
+    if name is None:
+        raise SettingError(f"`draws` lacks the {planned}, {planned.record_name!r}.")
+    value = np.asarray(given[name])
+    converted = value.astype(draw.numpy_dtype)
+    if converted.dtype.kind == "i" and not np.array_equal(converted, value):
+        raise SettingError(f"`draws`: {name} must be whole numbers, got {given[name]!r}.")
+    if converted.shape != draw.shape:
+        raise SettingError(f"`draws`: {name} must have shape {draw.shape}, got {converted.shape}.")
     low, high = (-np.inf, np.inf) if isinstance(draw, NormalDraw) else (draw.low, draw.high)
     low, high = np.array([low, high - isinstance(draw, IntegerDraw)], converted.dtype)
     if not (np.isfinite(converted) & (low <= converted) & (converted <= high)).all():
-        raise SettingError(f"`draws`: {names[0]} must lie in [{low}, {high}], got {given[names[0]]!r}.")
+        raise SettingError(f"`draws`: {name} must lie in [{low}, {high}], got {given[name]!r}.")
     return converted
-
-
-def _run(
-    output: SampleDataGroup, outputs: Sequence[Any], slot: int, record: DrawRecord, not_folded: str
-) -> StepRun:
-    paths, leaves = output.format.flat_paths, output.format.flat_leaves
-    filled(output, (_array(tensors, slot, leaf) for tensors, leaf in zip(outputs, leaves, strict=True)))
-    layouts = {format_path(path): tensors.layout() for path, tensors in zip(paths, outputs, strict=True)}
-    return StepRun(output, record, layouts, not_folded)
-
-
-def _array(tensors: Any, slot: int, leaf: LeafFormat) -> np.ndarray[Any, Any]:
-    array = np.array(tensors.at(slot))
-    if leaf.is_string and array.ndim == 1:  # padded to the longest text of the batch
-        array = array[: len(array.tobytes().rstrip(b"\0"))]
-    return array

@@ -181,7 +181,10 @@ def test_a_sample_that_ends_two_workers_is_named(tmp_path: Path) -> None:
             received += loop
         assert len([*tmp_path.iterdir()]) == 2
         received += loop
+        (failed,) = loader.failed_samples
     assert numbers(received) == [[*range(n, n + 4)] for n in range(0, 40, 4) if n != 16]
+    assert (failed.sample_index, failed.outcome) == (17, "raised")
+    assert failed.reason.startswith("It has ended two workers. ")
 
 
 @some("fault", ["kill", "block"], {1})

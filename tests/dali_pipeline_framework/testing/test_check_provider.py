@@ -160,14 +160,14 @@ class KnowsItsProcess(Frames):
 
 
 BREAKERS: dict[type[DataProvider], str] = {
-    NoSamples: "the number of samples must be a whole number of at least 1: got 0",
-    CountsInFloats: "the number of samples must be a whole number of at least 1: got 30.0",
+    NoSamples: "`get_number_of_samples()` must be a whole number of at least 1, got 0",
+    CountsInFloats: "`get_number_of_samples()` must be a whole number of at least 1, got 30.0",
     KeepsItsBlueprint: "the blueprint must be the same each time, a new object: - index: missing",
-    NoBlueprint: "the blueprint must be a SampleDataGroup: got dict",
+    NoBlueprint: "NoBlueprint.sample_data_structure must be a SampleDataGroup, got dict",
     OtherFormat: "a sample must fit the blueprint: sample 29\n        - name: missing",
     LeavesOut: "a sample must fit the blueprint: sample 0\n      name: is not set",
-    OtherNumberOfDimensions: "points: must have 2 dimension(s), got shape (1,)",
-    OtherType: "index: must be int64, got int32",
+    OtherNumberOfDimensions: "points: expected 2 dimension(s) as declared, got 1 (shape (1,))",
+    OtherType: "index: expected dtype int64, got int32",
     Fails: "sample 0 must be loaded: OSError: the disk is gone",
     IsRandom: "a sample that is loaded again must be the same, a new object: sample 0\n      index: expected",
     KeepsItsSamples: "a sample that is loaded again must be the same, a new object: sample 0\n      index: is set",

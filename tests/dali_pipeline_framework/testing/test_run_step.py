@@ -190,6 +190,21 @@ class TestDraws:
         with pytest.raises(SettingError, match=text):
             self.gains(draws)
 
+    def test_unused_draws_and_other_random_operators_are_reported(self) -> None:
+        class Careless(Drawer):
+            def _process(self, data: SampleDataGroup) -> SampleDataGroup:
+                data["value"] = data["value"] + self.draw("used") + fn.random.normal()
+                return data
+
+            def _check_and_adjust_data_format_input_to_output(
+                self, data_empty: SampleDataGroup
+            ) -> SampleDataGroup:
+                return data_empty
+
+        run = run_step(Careless(UniformDraw("used"), UniformDraw("idle")), sample(1))
+        assert run.unused_draws == ["Careless[0]/idle"]
+        assert run.random_operators == ["fn.random.normal"]
+
     def test_samples_are_one_sequence(self) -> None:
         step = Drawer(UniformDraw("sequence", key="sequence"), UniformDraw("alone"))
         runs = run_step(step, [sample(1), sample(2)])
@@ -212,6 +227,7 @@ class TestSampleDifferences:
             ([1, 2], [1], "value: expected float32 (2,), found float32 (1,)"),
             ([0.0], [-0.0], "value: differs in signs of zeros or in bits of NaN"),
             ([1, np.nan], [1, 2], "value: 1 of 2 values differ, the first at [1]: expected nan, found 2.0"),
+            ([np.nan, 1], [np.nan, 2], "value: 1 of 2 values differ, the first at [1]: expected 1.0, found 2.0"),
         ],
     )
     def test_of_values(self, expected: Any, found: Any, text: str) -> None:

@@ -21,9 +21,9 @@ from ...sample_data.names import Name
 from ..array_step import FieldUse
 from ..field_steps import FieldStep
 from ..geometry.image_resizers import checked_hw
-from ..image_use import height_and_width
 from ..named_fields import FieldSearch, find_paths, optional_name
 from ..pipeline_step_base import naming_field
+from .boxes_and_points import size_of_image
 
 _DT = types.DALIDataType
 _INTEGERS = [dtype for dtype, numpy_type in NUMPY_TYPES.items() if issubclass(numpy_type, np.integer)]
@@ -148,10 +148,11 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         )
         self._outputs = [(optional_name(name, argument), dtype) for argument, name, dtype in outputs]
         self._heatmap_hw = checked_hw(heatmap_hw, "heatmap_hw")
-        self._least_hw = _checked_sizes(min_object_size, "min_object_size", ())
-        self._least_hw_of_category = _checked_sizes(
-            per_category_min_object_sizes, "per_category_min_object_sizes", (self._num_categories or 0,)
-        )
+        if per_category_min_object_sizes is None:
+            self._least_hw = _checked_sizes(min_object_size, "min_object_size", ())
+        else:
+            num = self._num_categories or 0
+            self._least_hw = _checked_sizes(per_category_min_object_sizes, "per_category_min_object_sizes", (num,))
         unlimited = functools.partial(number, may_be_infinite=True)
         self._least_fraction = unlimited(min_fraction_area_clipping, "min_fraction_area_clipping")
         least = number(min_radius, "min_radius", above=0)
@@ -164,37 +165,47 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         return (self._annotation_name,)
 
     def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
-        group, image_hw = data.get_item_in_path(path), self._image_hw(data, path[:-1]).astype(np.float32)
+        group = data.get_item_in_path(path)
+        image_hw = size_of_image(data, self._size_path(path), is_image=self._image_name is not None)
         with naming_field(path), np.errstate(all="ignore"):
-            values = self._converted(group, image_hw)
+            values = self._converted(group, image_hw.astype(np.float32))
             for (name, dtype), value in zip(self._outputs, values, strict=True):
                 if name is not None:
                     group.add_data_field(name, dtype)
                     group[name] = value()
 
-    def _image_hw(self, data: SampleDataGroup, parent: FieldPath) -> Array:
-        """Get height and width of the image in a group, ``(2,)``."""
-        name: Any = self._image_name if self._image_hw_name is None else self._image_hw_name
-        path = (*parent, name)
-        with naming_field(path):
-            if self._image_name is not None:
-                return height_and_width(data, path)
-            rule = "the size of an image must be its height and width"
-            return np.asarray(failing_with(rule, np.reshape, data.get_item_in_path(path), 2))
+    def _size_path(self, path: FieldPath) -> FieldPath:
+        """Get the path of the image, or of its size, for a group."""
+        name: Any = self._image_hw_name if self._image_name is None else self._image_name
+        return (*path[:-1], name)
+
+    @property
+    def _inputs(self) -> Sequence[tuple[Name | None, str, Sequence[types.DALIDataType], tuple[int, ...], str]]:
+        """Name of each field of a group, what it holds, its types, the shape for a box, and the rule for that."""
+        one = "one value for each box is needed"
+        return (
+            (self._boxes_name, "boxes", [_DT.FLOAT], (2, 2), "boxes must be (N, 4)"),
+            (self._categories_name, "categories", _INTEGERS, (), one),
+            (self._is_valid_name, "the validity of objects", [_DT.BOOL], (), one),
+            (self._centers_name, "centers", [_DT.FLOAT], (2,), "a center x, y for each box is needed"),
+        )
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """What is named of the annotation, and the size of the image."""
-        names = (self._boxes_name, self._categories_name, self._is_valid_name, self._centers_name)
         groups = find_paths(data_empty, self._names())
-        read = [(*group, name) for group in groups for name in names if name is not None]
-        read += [(*group[:-1], self._image_hw_name) for group in groups if self._image_hw_name is not None]
-        images = [(*group[:-1], self._image_name) for group in groups if self._image_name is not None]
-        return FieldUse(read=read, shapes=images)
+        read = [(*group, name) for group in groups for name, *_ in self._inputs if name is not None]
+        sizes = [self._size_path(group) for group in groups]
+        return FieldUse(read=[*read, *sizes]) if self._image_name is None else FieldUse(read=read, shapes=sizes)
 
     def _converted(self, group: SampleDataGroup, image_hw: Array) -> tuple[Callable[[], Array], ...]:
         """Get functions that compute the outputs, in their order; unrequested outputs cost nothing."""
         height, width = self._heatmap_hw
-        boxes, categories, is_valid, centers = self._checked_inputs(group)
+        count = len(group[self._boxes_name])
+        inputs: list[Any] = [
+            None if name is None else failing_with(rule, np.reshape, group[name], (count, *shape))
+            for name, _, _, shape, rule in self._inputs
+        ]
+        boxes, categories, is_valid, centers = inputs
         image_xy, size_xy = image_hw[::-1], np.array([width, height], np.float32)
         last_xy = size_xy - 1
         # Divided at last: what falls on a pixel stays on it.
@@ -213,8 +224,10 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         is_active &= np.isfinite(center).all(axis=1)
         if categories is not None and self._num_categories is not None:
             is_active &= (categories >= 0) & (categories < self._num_categories)
-        least_hw = self._least_hw_of(categories)
-        if least_hw is not None:
+        if self._least_hw is not None:
+            least_hw = np.array(self._least_hw, np.float32)  # (2,) or (C, 2)
+            if least_hw.ndim > 1:  # objects of other categories are inactive anyway
+                least_hw = least_hw[np.clip(categories, 0, len(least_hw) - 1).astype(int)]
             is_active &= (sides[1, :, ::-1] >= least_hw).all(axis=1)
         if is_valid is not None:
             is_active &= is_valid
@@ -233,48 +246,17 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             lambda: clipped[1].reshape(-1, 4),
         )
 
-    def _checked_inputs(self, group: SampleDataGroup) -> tuple[Array, Array | None, Array | None, Array | None]:
-        """Get boxes, ``(N, 2, 2)``, categories, validity, and centers.
-
-        Raises:
-            FieldValueError: They are not for as many objects.
-        """
-        boxes = group[self._boxes_name]
-        count = len(boxes)
-        corners = failing_with("boxes must be (N, 4)", np.reshape, boxes, (count, 2, 2))
-        rule = "one value for each box is needed"
-        categories, is_valid = (
-            None if name is None else failing_with(rule, np.reshape, group[name], (count,))
-            for name in (self._categories_name, self._is_valid_name)
-        )
-        rule, centers = "a center x, y for each box is needed", None
-        if self._centers_name is not None:
-            centers = failing_with(rule, np.reshape, group[self._centers_name], (count, 2))
-        return corners, categories, is_valid, centers
-
-    def _least_hw_of(self, categories: Array | None) -> Array | None:
-        """Get the least height and width of each object, ``(N, 2)``, or of all, ``(2,)``; None for no limit."""
-        if self._least_hw_of_category is None or categories is None:
-            return None if self._least_hw is None else np.array(self._least_hw, np.float32)
-        least_hw = np.array(self._least_hw_of_category, np.float32)  # (C, 2)
-        # Objects of other categories are inactive anyway.
-        return np.asarray(least_hw[np.clip(categories, 0, len(least_hw) - 1).astype(int)])
-
     def _find(self, search: FieldSearch) -> list[FieldPath]:
         return search.find_groups(self._annotation_name, "must be the group of an annotation, is a data field")
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
-        needed: list[tuple[FieldPath, Name | None, str, Sequence[types.DALIDataType]]] = [
-            (path[:-1], self._image_name, "an image", [*NUMPY_TYPES]),
-            (path[:-1], self._image_hw_name, "the height and width of the image", _NUMBERS),
-            (path, self._boxes_name, "boxes", [_DT.FLOAT]),
-            (path, self._categories_name, "categories", _INTEGERS),
-            (path, self._is_valid_name, "the validity of objects", [_DT.BOOL]),
-            (path, self._centers_name, "centers", [_DT.FLOAT]),
-        ]
-        for parent, name, what, dtypes in needed:
+        if self._image_name is None:
+            search.find_at(self._size_path(path), "the height and width of the image", _NUMBERS)
+        else:
+            search.find_at(self._size_path(path), "an image", [*NUMPY_TYPES])
+        for name, what, dtypes, *_ in self._inputs:
             if name is not None:
-                search.find_at((*parent, name), what, dtypes)
+                search.find_at((*path, name), what, dtypes)
         outputs = [(name, dtype, None) for name, dtype in self._outputs if name is not None]
         search.add_beside((*path, self._boxes_name), outputs, "it", KeyError)
 

@@ -11,7 +11,6 @@ import numpy as np
 from nvidia.dali import types
 
 from ...checks import choice, field_name, flag, number, number_list, number_range, whole_number
-from ...draws.draw_scope import Draws
 from ...errors import FieldValueError, SettingError
 from ...operators import functions
 from ...operators.bbox_visibility import boxes_of_minimum_size, visible_boxes
@@ -20,7 +19,7 @@ from ...operators.functions import Array
 from ...operators.point_limits import PointLimits
 from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ...sample_data.names import Name, Path, format_path, normalized_path
-from ..array_step import ArrayStep, FieldUse
+from ..array_step import FieldUse
 from ..field_steps import FieldStep
 from ..image_use import height_and_width
 from ..named_fields import (
@@ -31,7 +30,6 @@ from ..named_fields import (
     optional_name,
     put_beside,
     required_names,
-    with_fields_beside,
 )
 from ..pipeline_step_base import naming_field
 
@@ -89,10 +87,6 @@ class BoxAreaFilter(FieldStep):
         mask = self._mask(boxes.astype(np.float64 if boxes.dtype == np.float64 else np.float32, copy=False))
         filter_fields(data.get_parent_of_path(path), [path[-1], *self._further_names], mask)
 
-    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
-        """The boxes, and what is next to them."""
-        return FieldUse(with_fields_beside(find_paths(data_empty, self._box_names), self._further_names))
-
     @np.errstate(invalid="ignore", over="ignore")
     def _mask(self, boxes: Array) -> Array:
         width, height = boxes[:, 2], boxes[:, 3]
@@ -106,11 +100,21 @@ class BoxAreaFilter(FieldStep):
     def _names(self) -> Sequence[Name]:
         return self._box_names
 
-    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
-        search.check_rows_beside(path, self._further_names)
+
+def size_of_image(data: SampleDataGroup, path: FieldPath, *, is_image: bool) -> Array:
+    """Get the height and width of the image at a path, or the values of a field that holds them: ``(2,)``.
+
+    Raises:
+        FieldValueError: It is neither; names the field.
+    """
+    with naming_field(path):
+        if is_image:
+            return height_and_width(data, path)
+        rule = "the size of an image must be its height and width"
+        return np.asarray(functions.failing_with(rule, np.reshape, data.get_item_in_path(path), 2))
 
 
-class VisibleBboxSelector(ArrayStep):
+class VisibleBboxSelector(FieldStep):
     """Adds a mask of the bounding boxes of one image that are not hidden by nearer ones, and not too small.
 
     Input: boxes ``(N, 4)``, two opposite corners ``x, y, x, y`` in pixels, in any order; depths ``(N,)`` or
@@ -135,8 +139,7 @@ class VisibleBboxSelector(ArrayStep):
         ('boxes', 'depths', 'is_visible')
     """
 
-    only_in_workers = False
-    treats_elements_alike = True
+    _cannot = "select"
 
     def __init__(
         self,
@@ -180,42 +183,42 @@ class VisibleBboxSelector(ArrayStep):
         self._minimum_bbox_size = None
         if minimum_bbox_size is not None:
             self._minimum_bbox_size = number(minimum_bbox_size, "minimum_bbox_size", may_be_infinite=True)
-        problems = self._problems_of_settings()
-        if problems:
-            raise SettingError(" ".join(problems))
-
-    def _problems_of_settings(self) -> list[str]:
-        problems = []
-        if not self._resulting_mask_field_path:
-            problems.append("`resulting_mask_field_path` must not be empty.")
+        hides, measures = self._check_for_bbox_occlusion, self._check_for_minimum_size
         sizes = (self._image_field_name, self._image_hw_field_name, self._image_hw)
-        if sum(size is not None for size in sizes) != 1:
-            problems.append(
-                "Exactly one of `image_field_name`, `image_hw_field_name` and `image_hw` must be given."
-            )
-        if self._image_hw is not None and not min(self._image_hw) > 0:
-            problems.append(f"`image_hw` must be two positive numbers, got {self._image_hw!r}.")
-        if not self._check_for_bbox_occlusion and not self._check_for_minimum_size:
-            problems.append("`check_for_bbox_occlusion` or `check_for_minimum_size` must be true.")
-        if self._check_for_bbox_occlusion and self._depths_field_name is None:
-            problems.append("`check_for_bbox_occlusion` needs `depths_field_name`.")
-        if self._check_for_minimum_size and self._minimum_bbox_size is None:
-            problems.append("`check_for_minimum_size` needs `minimum_bbox_size`.")
-        return problems
+        one_size = "Exactly one of `image_field_name`, `image_hw_field_name` and `image_hw` must be given."
+        problems = {
+            "`resulting_mask_field_path` must not be empty.": not self._resulting_mask_field_path,
+            one_size: sum(size is not None for size in sizes) != 1,
+            f"`image_hw` must be two positive numbers, got {self._image_hw!r}.": min(self._image_hw or [1]) <= 0,
+            "`check_for_bbox_occlusion` or `check_for_minimum_size` must be true.": not (hides or measures),
+            "`check_for_bbox_occlusion` needs `depths_field_name`.": hides and self._depths_field_name is None,
+            "`check_for_minimum_size` needs `minimum_bbox_size`.": measures and self._minimum_bbox_size is None,
+        }
+        if any(problems.values()):
+            raise SettingError(" ".join(problem for problem, is_there in problems.items() if is_there))
 
-    reads_pixels = False
+    def _names(self) -> Sequence[Name]:
+        return (self._bboxes_field_name,)
+
+    @property
+    def _used(self) -> dict[Name, str]:
+        """Names of the fields that the step uses, and what they hold."""
+        used = {
+            self._bboxes_field_name: "bounding boxes",
+            self._depths_field_name if self._check_for_bbox_occlusion else None: "depths",
+            self._image_field_name: "an image",
+            self._image_hw_field_name: "the size of an image (see TensorSizeAdder)",
+        }
+        return {name: what for name, what in used.items() if name is not None}
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """Boxes, depths and the size; of the image its shape."""
-        depths = self._depths_field_name if self._check_for_bbox_occlusion else None
-        names = [self._bboxes_field_name, depths, self._image_hw_field_name]
-        read = find_paths(data_empty, [name for name in names if name is not None])
+        read = find_paths(data_empty, [name for name in self._used if name != self._image_field_name])
         images = [] if self._image_field_name is None else find_paths(data_empty, [self._image_field_name])
         return FieldUse(read=read, shapes=images)
 
-    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
-        """See `ArrayStep.arrays`."""
-        boxes = self._value(data, self._bboxes_field_name)
+    def _change_field(self, data: SampleDataGroup, path: FieldPath) -> None:
+        boxes = data.get_item_in_path(path)
         boxes = boxes.astype(np.float64 if boxes.dtype == np.float64 else np.float32, copy=False)
         rule = "boxes must be x1, y1, x2, y2"
         boxes = functions.failing_with(rule, np.reshape, boxes, (len(boxes), 4))
@@ -226,9 +229,8 @@ class VisibleBboxSelector(ArrayStep):
             masks.append(visible_boxes(boxes, depths, image_hw))
         if self._check_for_minimum_size:
             masks.append(boxes_of_minimum_size(boxes, image_hw, self._minimum_bbox_size or 0.0))
-        path = self._resulting_mask_field_path
-        put_beside(data, path, path[-1], _DT.BOOL, np.logical_and.reduce(masks))
-        return data
+        mask_path = self._resulting_mask_field_path
+        put_beside(data, mask_path, mask_path[-1], _DT.BOOL, np.logical_and.reduce(masks))
 
     @staticmethod
     def _path(data: SampleDataGroup, name: Name | None) -> FieldPath:
@@ -241,27 +243,15 @@ class VisibleBboxSelector(ArrayStep):
     def _size_of_image(self, data: SampleDataGroup) -> Array:
         if self._image_hw is not None:
             return np.array(self._image_hw)
-        if self._image_hw_field_name is not None:
-            rule = "the size of an image must be its height and width"
-            size = functions.failing_with(rule, np.reshape, self._value(data, self._image_hw_field_name), 2)
-            return np.asarray(functions.maximum(size, size.dtype.type(0)))  # NaN: an image of no size
-        path = self._path(data, self._image_field_name)
-        with naming_field(path):
-            return height_and_width(data, path)
-
-    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        """See `ArrayStep.format_after`."""
-        search = FieldSearch(data_empty, self, cannot="select")
-        used = [(self._bboxes_field_name, "bounding boxes")]
-        if self._check_for_bbox_occlusion and self._depths_field_name is not None:
-            used.append((self._depths_field_name, "depths"))
         if self._image_field_name is not None:
-            used.append((self._image_field_name, "an image"))
-        if self._image_hw_field_name is not None:
-            used.append((self._image_hw_field_name, "the size of an image (see TensorSizeAdder)"))
-        for name, what in used:
+            return size_of_image(data, self._path(data, self._image_field_name), is_image=True)
+        size = size_of_image(data, self._path(data, self._image_hw_field_name), is_image=False)
+        return np.asarray(functions.maximum(size, size.dtype.type(0)))  # NaN: an image of no size
+
+    def _find(self, search: FieldSearch) -> list[FieldPath]:
+        for name, what in self._used.items():
             search.find(name, what, NUMBER_TYPES, group_of=what, holds="numbers", error_type=ValueError)
-            paths = data_empty.find_all_occurrences(name)
+            paths = search.format.find(name)
             if len(paths) > 1:
                 places = ", ".join(map(format_path, paths))
                 search.add(
@@ -269,11 +259,11 @@ class VisibleBboxSelector(ArrayStep):
                     "Wrap the step, to apply it to each camera"
                 )
         path = self._resulting_mask_field_path
-        if isinstance(data_empty.format.get(path[:-1]), GroupFormat):
+        if isinstance(search.format.get(path[:-1]), GroupFormat):
             search.add_beside(path, [(path[-1], _DT.BOOL, None)], "the mask")
         else:
             search.add("there is no such group to add the mask to", path[:-1])
-        return search.result()
+        return []
 
 
 class PointsPadder(FieldStep):
@@ -379,15 +369,8 @@ class PointCloudRangeFilter(FieldStep):
         mask = self._limits.contain(data.get_item_in_path(path)[:, : len(self._limits.minimum)])
         filter_fields(data.get_parent_of_path(path), [path[-1], *self._further_names], mask)
 
-    def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
-        """The points, and what is next to them."""
-        return FieldUse(with_fields_beside(find_paths(data_empty, self._point_names), self._further_names))
-
     def _names(self) -> Sequence[Name]:
         return self._point_names
-
-    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
-        search.check_rows_beside(path, self._further_names)
 
 
 class PointsInRangeCheck(FieldStep):

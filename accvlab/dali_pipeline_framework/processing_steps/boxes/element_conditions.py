@@ -76,12 +76,6 @@ class ConditionalElementRemover(FieldStep):
         self._field_dims_to_process = _whole_numbers(field_dims_to_process, "field_dims_to_process")
         self._fields_to_process_num_dims = _whole_numbers(fields_to_process_num_dims, "fields_to_process_num_dims")
         self._remove_mask_field = flag(remove_mask_field, "remove_mask_field")
-        self._check_settings()
-
-    def _settings_of_fields(self) -> tuple[Sequence[Name], Sequence[int], Sequence[int]]:
-        return self._field_names_to_process, self._field_dims_to_process, self._fields_to_process_num_dims
-
-    def _check_settings(self) -> None:
         names, axes, counts = self._settings_of_fields()
         if not len(names) == len(axes) == len(counts):
             raise SettingError(
@@ -96,6 +90,9 @@ class ConditionalElementRemover(FieldStep):
                     f"Field {name!r} has no axis {axis!r}: each of `field_dims_to_process` must be an integer in "
                     f"[-n, n), where n is the number of axes ({count!r} in `fields_to_process_num_dims`)."
                 )
+
+    def _settings_of_fields(self) -> tuple[Sequence[Name], Sequence[int], Sequence[int]]:
+        return self._field_names_to_process, self._field_dims_to_process, self._fields_to_process_num_dims
 
     def _names(self) -> Sequence[Name]:
         return (self._annotation_field_name,)

@@ -157,11 +157,13 @@ class FailureHandler:
 
     def refused(self, entry: Entry) -> Refused:
         """Make the error of a batch that is due."""
-        if entry.error is not None:
-            return Refused(entry.error, is_tried_again=not getattr(entry.error, "is_repeated", False))
-        failed: Any = entry.answer
+        if entry.error is not None and not getattr(entry.error, "is_repeated", False):
+            return Refused(entry.error, is_tried_again=True)
         for each in entry.failures:
             self._failed.found(attrs.evolve(each, outcome=each.outcome or OUTCOMES["raise"]))
+        if entry.error is not None:
+            return Refused(entry.error, is_tried_again=False)
+        failed: Any = entry.answer
         error = failed.report.to_error()
         if failed.cause is not None:  # it happened in this process, so the original is here
             error.__cause__ = failed.cause
