@@ -313,6 +313,8 @@ class TestRefused:
             stored([0.5, 2**24 + 1], DALIDataType.FLOAT)
         with pytest.raises(FieldValueError, match="got 9007199254740993"):
             stored([0.5, 2**53 + 1], DALIDataType.FLOAT64)
+        with pytest.raises(FieldValueError, match="got 9007199254740993"):
+            stored([np.nan, 2**53 + 1], DALIDataType.FLOAT64)
 
     @pytest.mark.parametrize("form", FORMS_OF_NUMBERS)
     @pytest.mark.parametrize(
