@@ -592,3 +592,37 @@ def _decoded_bytes(data: bytes, path: FieldPath) -> str:
     except UnicodeDecodeError as error:
         advice = "Use a UINT8 field for bytes that are no text"
         raise field_error(path, f"the data are not UTF-8: {error}. {advice}") from error
+
+
+def read_text(value: FieldValue, path: FieldPath) -> FieldValue:
+    """Decode the value of a STRING field; None and nodes of a graph stay as they are."""
+    return value if value is None or isinstance(value, DataNode) else decoded(value, path)
+
+
+def same_value(first: FieldValue, second: FieldValue) -> bool:
+    """Whether two field values are equal; never raises.
+
+    Arrays are equal if library, type, shape and all elements are; NaN equals NaN. Nodes of a graph are equal
+    if they are the same object (their own ``==`` adds an operator to the graph).
+    """
+    if first is second:
+        return True
+    if isinstance(first, DataNode) or isinstance(second, DataNode):
+        return False
+    try:
+        if _is_array(first) or _is_array(second):
+            mine, other = np.asarray(as_numpy(first)), np.asarray(as_numpy(second))
+            # NumPy compares other kinds (text, objects) only without the NaN rule.
+            is_equal = np.array_equal(mine, other, equal_nan=mine.dtype.kind in "fcmM")
+            return type(first) is type(second) and mine.dtype == other.dtype and is_equal
+        if isinstance(first, list | tuple):
+            return (
+                type(first) is type(second) and len(first) == len(second) and all(map(same_value, first, second))
+            )
+        return bool(first == second)
+    except Exception:  # a foreign object whose == fails or is ambiguous
+        return False
+
+
+def _is_array(value: FieldValue) -> bool:
+    return as_numpy(value) is not None and not isinstance(value, np.generic)

@@ -34,14 +34,22 @@ from ..errors import (
     FormatProblem,
     FrameworkError,
     GroupFormatMismatchError,
-    NameTypeError,
     SettingError,
     error_that_is_also,
 )
-from .conversion import Immutable, ValueMapping
+from .conversion import FieldValue, Immutable, ValueMapping, read_text
 from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type, transport_dtype
 from .graph_mode import graph_context
-from .names import FieldPath, Name, alike_paths, available_names_hint, flat_name, format_path, format_paths
+from .names import (
+    FieldPath,
+    Name,
+    alike_paths,
+    available_names_hint,
+    checked_name,
+    flat_name,
+    format_path,
+    format_paths,
+)
 
 
 @attrs.frozen
@@ -283,9 +291,10 @@ class GroupFormat(Immutable):
     def __attrs_post_init__(self) -> None:
         if len(self.names) != len(self.children):
             raise SettingError(f"got {len(self.names)} names for {len(self.children)} children")
-        if not set(map(type, self.names)) <= {str, int} or "" in self.names:
-            for name in self.names:
-                _check_name(name)
+        if not set(map(type, self.names)) <= {str, int}:
+            _set(self, "names", tuple(map(checked_name, self.names)))
+        if "" in self.names:
+            raise SettingError("a field name must have at least one character, got ''")
         index = dict(zip(self.names, range(len(self.names)), strict=True))
         if len(index) != len(self.names):
             twice = next(name for position, name in enumerate(self.names) if index[name] != position)
@@ -506,6 +515,28 @@ ChildFormat: TypeAlias = LeafFormat | GroupFormat
 """Format of a child: a data field or a group."""
 
 
+def nested_dictionary(
+    sample_format: GroupFormat, values: Iterable[FieldValue], prefix: FieldPath = ()
+) -> dict[Name, FieldValue]:
+    """Arrange values in flat order as nested plain dicts, like `SampleDataGroup.to_dictionary`.
+
+    Args:
+        sample_format: Names and types.
+        values: As many values as the format has data fields.
+        prefix: Path of the group, for messages.
+    """
+    values = iter(values)
+    result: dict[Name, FieldValue] = {}
+    for name, child in zip(sample_format.names, sample_format.children, strict=True):
+        if isinstance(child, GroupFormat):
+            result[name] = nested_dictionary(child, values, (*prefix, name))
+        elif child.is_string:
+            result[name] = read_text(next(values), (*prefix, name))
+        else:
+            result[name] = next(values)
+    return result
+
+
 def field_not_found(name: Name, group: GroupFormat, group_path: FieldPath, advice: str = "") -> FieldNotFoundError:
     """Make the error for a name that ``group`` (at ``group_path``) does not have."""
     where = f" in {format_path(group_path)}" if group_path else ""
@@ -523,13 +554,6 @@ def nothing_below_leaf(leaf_path: FieldPath) -> FieldKindError:
 
 def _set(frozen: object, attribute: str, value: object) -> None:
     object.__setattr__(frozen, attribute, value)
-
-
-def _check_name(name: object) -> None:
-    if type(name) is not str and type(name) is not int:
-        raise NameTypeError(f"a field name must be a str or an int, got {name!r}")
-    if name == "":
-        raise SettingError("a field name must have at least one character, got ''")
 
 
 def _walk(group: GroupFormat, prefix: FieldPath, paths: list[FieldPath], leaves: list[LeafFormat]) -> None:
@@ -610,6 +634,7 @@ def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
         {path: leaf.dtype for path, leaf in zip(each.flat_paths, each.flat_leaves, strict=True)}
         for each in (expected, found)
     )
+    texts: list[tuple[FieldPath | None, str]]
     texts = [(path, "missing") for path in expected_types if path not in found_types]
     texts += [(path, "not in the blueprint") for path in found_types if path not in expected_types]
     texts += [
@@ -617,32 +642,21 @@ def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
         for path, dtype in expected_types.items()
         if path in found_types and found_types[path] != dtype
     ]
-    lines = described_together(texts)
-    if not lines:
-        expected_order, found_order = (
-            ", ".join(map(format_path, types)) for types in (expected_types, found_types)
-        )
-        lines = [f"the order of the fields differs: expected {expected_order}; got {found_order}"]
-    return bullets(lines, 9)
+    if not texts and [*expected_types] == [*found_types]:
+        texts = [(None, "they differ in groups without data fields only")]
+    elif not texts:
+        orders = [", ".join(map(format_path, types)) for types in (expected_types, found_types)]
+        texts = [(None, f"the order of the fields differs: expected {orders[0]}; got {orders[1]}")]
+    return bullets(described_together(texts), 9)
 
 
 def group_mismatch_error(wanted: GroupFormat, got: GroupFormat, path: FieldPath) -> GroupFormatMismatchError:
     """Make the error for a group of another format than the field at ``path`` has."""
-    position = wanted.first_difference(got)
-    if position < 0:
-        difference = "They differ in groups without data fields only"
-    else:
-        difference = f"First difference: needed is {_field(wanted, position)}, got {_field(got, position)}"
     return GroupFormatMismatchError(
-        f"{format_path(path)}: the given SampleDataGroup has another format than the field. {difference}. "
+        f"{format_path(path)}: the given SampleDataGroup has another format than the field:\n"
+        f"{describe_difference(wanted, got)}\n"
         "To change the format of a group, use change_type_of_data_and_remove_data"
     )
-
-
-def _field(format: GroupFormat, position: int) -> str:
-    if position >= format.num_leaves:
-        return "no further field"
-    return f"{format_path(format.flat_paths[position])} ({format.flat_leaves[position].dtype.name})"
 
 
 def wrong_count_error(format: GroupFormat, got: int) -> FrameworkError:

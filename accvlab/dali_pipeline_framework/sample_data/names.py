@@ -65,18 +65,15 @@ def normalized_path(path: object) -> FieldPath:
 
 def format_path(path: Iterable[Name]) -> str:
     """Write a path for messages: ``cameras[0].image``."""
-    return _joined([(name,) for name in path])
+    return joined_paths([tuple(path)])
 
 
 def format_paths(paths: Iterable[FieldPath]) -> str:
     """Write several paths in short: ``cameras[0..5].image, time``."""
     texts: list[str] = []
     for group in alike_paths(paths):
-        names = [(*dict.fromkeys(alternatives),) for alternatives in zip(*group, strict=True)]
-        if math.prod(map(len, names)) == len(group):
-            texts.append(_joined(names))
-        else:  # not all combinations of the indices
-            texts += map(format_path, group)
+        combinations = math.prod(len({*names}) for names in zip(*group, strict=True))
+        texts += [joined_paths(group)] if combinations == len(group) else map(format_path, group)
     return ", ".join(texts)
 
 
@@ -88,18 +85,16 @@ def alike_paths(paths: Iterable[FieldPath]) -> list[list[FieldPath]]:
     return [[*group] for group in groups.values()]
 
 
-def _joined(parts: Iterable[tuple[Name, ...]]) -> str:
+def joined_paths(paths: Sequence[FieldPath]) -> str:
+    """Write paths that are equal except for array indices as one: ``cameras[0..5].image``."""
     text = ""
-    for names in parts:
-        indices = [name for name in names if isinstance(name, int)]
-        if indices:
-            text += f"[{index_ranges(indices)}]"
-        else:
-            text += f".{names[0]}" if text else f"{names[0]}"
+    for names in zip(*paths, strict=True):
+        is_index = isinstance(names[0], int)
+        text += f"[{_index_ranges({*names})}]" if is_index else f".{names[0]}" if text else names[0]
     return text
 
 
-def index_ranges(indices: list[int]) -> str:
+def _index_ranges(indices: Iterable[int]) -> str:
     """Write whole numbers in short: ``0, 2..5``."""
     first, *others = sorted(indices)
     runs = [[first, first]]

@@ -21,9 +21,9 @@ from .conversion import (
     encoded,
     field_error,
     mapped,
+    read_text,
+    same_value,
 )
-from .field_values import nested_dictionary as nested_dictionary
-from .field_values import read_text, same_value
 from .formats import (
     UNKNOWN_CONTENT,
     ChildFormat,
@@ -33,6 +33,7 @@ from .formats import (
     field_not_found,
     group_mismatch_error,
     leaf_format,
+    nested_dictionary,
     nothing_below_leaf,
     wrong_count_error,
 )
