@@ -174,7 +174,7 @@ def _largest_exact(dtype: _NumpyDtype) -> int:
 def _from_array(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
     kind = array.dtype.kind
     if _always_fits(array.dtype, dtype):
-        return array.astype(dtype)
+        return array.astype(dtype, order="C")
     if kind == "O":
         return _from_objects(array, dtype, path)
     if kind in "mM" and dtype == np.int64:

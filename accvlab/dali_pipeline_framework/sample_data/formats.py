@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
@@ -169,11 +169,6 @@ class LeafFormat(Immutable):
         return bool(self.dtype == types.DALIDataType.STRING)
 
     @cached_property
-    def is_plain(self) -> bool:
-        """Whether it holds neither text nor labels that are mapped."""
-        return not self.is_string and self.mapping is None
-
-    @cached_property
     def numpy_dtype(self) -> np.dtype[Any]:
         """Type in which the field is stored and travels; uint8 for text."""
         return np.dtype(np.uint8 if self.is_string else NUMPY_TYPES[self.dtype])
@@ -187,10 +182,6 @@ class LeafFormat(Immutable):
     def skeleton(self) -> object:
         """The value that `matches` compares."""
         return self.code
-
-    def matches(self, other: object) -> bool:
-        """Whether ``other`` is a data field of the same type."""
-        return isinstance(other, LeafFormat) and other.code == self.code
 
     def with_content(self, content: ImageContent) -> LeafFormat:
         """Return this format with something else known of the image."""
@@ -254,7 +245,7 @@ def leaf_format(
     return leaf
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(repr=False, cache_hash=True)
 class GroupFormat(Immutable):
     """Format of a group: its children in order, and what follows from them.
 
@@ -432,13 +423,6 @@ class GroupFormat(Immutable):
         shorter, longer = sorted((len(mine[0]), len(theirs[0])))
         return -1 if shorter == longer else shorter
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.names, self.children))
-
     # --- edits ------------------------------------------------------------------------------------------
 
     def with_field(self, name: Name, child: ChildFormat) -> GroupFormat:
@@ -471,10 +455,6 @@ class GroupFormat(Immutable):
             self.children[:position] + self.children[position + 1 :],
         )
 
-    def with_child(self, position: int, child: ChildFormat) -> GroupFormat:
-        """Return this format with the child at ``position`` replaced; the name stays."""
-        return self.with_children((*self.children[:position], child, *self.children[position + 1 :]))
-
     def with_children(self, children: Sequence[ChildFormat]) -> GroupFormat:
         """Return this format with all children replaced; the names stay."""
         return GroupFormat(self.names, tuple(children))
@@ -486,19 +466,10 @@ class GroupFormat(Immutable):
         return self.with_replaced({path: leaf.with_content(contents[path]) for path, leaf in leaves.items()})
 
     def with_replaced(self, replaced: Mapping[FieldPath, ChildFormat]) -> GroupFormat:
-        """Return this format with other formats at the given paths."""
-        return self._with_replaced((), replaced) if replaced else self
-
-    def _with_replaced(self, prefix: FieldPath, replaced: Mapping[FieldPath, ChildFormat]) -> GroupFormat:
-        children: list[ChildFormat] = []
-        for name, child in zip(self.names, self.children, strict=True):
-            path = (*prefix, name)
-            if path not in replaced and isinstance(child, GroupFormat):
-                children.append(child._with_replaced(path, replaced))
-            else:
-                children.append(replaced.get(path, child))
-        is_same = all(map(operator.is_, children, self.children))
-        return self if is_same else self.with_children(children)
+        """Return this format with other formats at the given paths, below itself."""
+        return (
+            cast(GroupFormat, rebuilt(self, lambda path, child: replaced.get(path, child))) if replaced else self
+        )
 
     # --- the rest ---------------------------------------------------------------------------------------
 
@@ -513,6 +484,18 @@ class GroupFormat(Immutable):
 
 ChildFormat: TypeAlias = LeafFormat | GroupFormat
 """Format of a child: a data field or a group."""
+
+
+def rebuilt(
+    format: ChildFormat, change: Callable[[FieldPath, ChildFormat], ChildFormat], path: FieldPath = ()
+) -> ChildFormat:
+    """Get a format with what ``change(path, format)`` makes of each of its parts, from the data fields up."""
+    if isinstance(format, GroupFormat):
+        parts = zip(format.names, format.children, strict=True)
+        children = [rebuilt(child, change, (*path, name)) for name, child in parts]
+        if not all(map(operator.is_, children, format.children)):
+            format = format.with_children(children)
+    return change(path, format)
 
 
 def nested_dictionary(
