@@ -31,14 +31,13 @@ class FieldStep(ArrayStep):
 
     treats_elements_alike = True
     only_in_workers = False
+    reads_pixels = False
 
     _cannot = "be applied"
     _what = ""
     _plural = ""  # for `_what`, if that is another one
     _holds = ""
     _dtypes: Sequence[types.DALIDataType] | None = (*NUMPY_TYPES,)
-
-    reads_pixels = False
 
     @abstractmethod
     def _names(self) -> Sequence[Name]:
@@ -88,8 +87,6 @@ class PixelStep(FieldStep):
     (``_on_array``), or its change is noted for the graph (``_deferred``). A derived class sets
     ``_image_name`` or ``_image_names``, and the attributes below that differ.
     """
-
-    treats_elements_alike = True
 
     _image_name: Name | None = None
     _image_names: Sequence[Name] = ()

@@ -14,7 +14,7 @@ from ..operators import functions
 from ..operators.element_selection import leaf_at
 from ..operators.functions import Array
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
-from ..sample_data.formats import UNKNOWN_CONTENT
+from ..sample_data.formats import UNKNOWN_CONTENT, leaf_format
 from ..sample_data.names import Name
 from .named_fields import as_names
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _DT = types.DALIDataType
 _LAYOUT_OF_NDIM = {3: "HWC", 4: "FHWC"}
-_CHANGED_BYTES = ImageContent(may_have_changed=True)
 
 ContentRule: TypeAlias = ImageContent | Callable[[LeafFormat], ImageContent]
 """A content, or a function that gives it for the format of a field before the step."""
@@ -81,7 +80,7 @@ def as_array(leaf: LeafFormat) -> ImageContent:
 
 
 def _layout_of_pixels(leaf: LeafFormat) -> str | None:
-    return leaf.content.layout or _LAYOUT_OF_NDIM.get(known_ndim(leaf) or 0)
+    return leaf.content.layout or _LAYOUT_OF_NDIM.get(leaf.ndim or 0)
 
 
 def axis_of_height(leaf: LeafFormat) -> int:
@@ -125,7 +124,8 @@ def contents_after(
 ) -> GroupFormat:
     """Get the format after a step, with the known contents of its images."""
     if uses is None:
-        return after.with_contents(_nothing_known(after))
+        leaves = dict(zip(after.flat_paths, after.flat_leaves, strict=True))
+        return after.with_replaced({path: _leaf_of_unknown_image(step, leaf) for path, leaf in leaves.items()})
     contents: dict[FieldPath, ImageContent] = {}
     for use in uses:
         for path in use.paths(after):
@@ -133,13 +133,10 @@ def contents_after(
     return after.with_contents(contents)
 
 
-def _nothing_known(format: GroupFormat) -> dict[FieldPath, ImageContent]:
-    leaves = zip(format.flat_paths, format.flat_leaves, strict=True)
-    # An outdated number of dimensions misleads only for the bytes of a file.
-    return {
-        path: _CHANGED_BYTES if leaf.ndim is not None and leaf.dtype == _DT.UINT8 else UNKNOWN_CONTENT
-        for path, leaf in leaves
-    }
+def _leaf_of_unknown_image(step: PipelineStepBase, leaf: LeafFormat) -> LeafFormat:
+    # What operators make of the bytes of a file may have any number of dimensions. Arrays have the declared one.
+    is_checked = step.has_array_form or leaf.dtype != _DT.UINT8
+    return leaf_format(leaf.dtype, leaf.mapping, leaf.ndim if is_checked else None)
 
 
 def _leaf_before(path: FieldPath, before: GroupFormat, leaf: object) -> LeafFormat:
@@ -189,13 +186,7 @@ def _encoding_problem(step: PipelineStepBase, leaf: LeafFormat, use: ImageUse) -
     return f"must hold the bytes of an image file, but {found}{shown}. {advice}"
 
 
-def known_ndim(leaf: LeafFormat) -> int | None:
-    """Get the declared number of dimensions, unless a step may have changed it without declaring it."""
-    return None if leaf.content.may_have_changed else leaf.ndim
-
-
 def _is_encoded(leaf: LeafFormat) -> bool | None:
-    ndim = known_ndim(leaf)
-    if leaf.content.is_encoded is not None or leaf.dtype != _DT.UINT8 or not ndim:
+    if leaf.content.is_encoded is not None or leaf.dtype != _DT.UINT8 or not leaf.ndim:
         return leaf.content.is_encoded
-    return ndim == 1
+    return leaf.ndim == 1

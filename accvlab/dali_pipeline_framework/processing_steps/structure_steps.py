@@ -23,7 +23,7 @@ from ..sample_data.formats import UNKNOWN_CONTENT
 from ..sample_data.names import Name
 from .array_step import ArrayStep, FieldUse
 from .field_steps import FieldStep, Parameters, PixelStep
-from .image_use import ImageUse, height_and_width, known_ndim, with_height_and_width
+from .image_use import ImageUse, height_and_width, with_height_and_width
 from .named_fields import FieldSearch, as_names, find_paths, put_beside, required_names
 from .pipeline_step_base import PipelineStepBase
 
@@ -79,8 +79,6 @@ class TensorSizeAdder(FieldStep):
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare that images must be decoded, of whatever layout."""
         return [ImageUse(self._tensor_name, with_height_and_width)]
-
-    reads_pixels = False  # a shape is all that is needed
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """The shapes of the tensors."""
@@ -152,7 +150,7 @@ class AxesLayoutSetter(PixelStep):
             search.add(problem, path)
 
     def _problem_of(self, leaf: LeafFormat) -> str | None:
-        wanted, known, ndim = self._layout_to_set, leaf.content.layout, known_ndim(leaf)
+        wanted, known, ndim = self._layout_to_set, leaf.content.layout, leaf.ndim
         if not wanted:
             return None
         if leaf.content.is_encoded and len(wanted) != 1:

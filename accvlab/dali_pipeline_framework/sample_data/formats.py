@@ -60,8 +60,6 @@ class ImageContent:
         is_encoded: True: the bytes of a file, ``(num_bytes,)``. False: an array of pixels.
         layout: Axes of the array, one letter each, e.g. "HWC", "CHW" or "FHWC". They hold for the format only;
             DALI's own layout of the data may be missing.
-        may_have_changed: Whether an earlier step declares nothing, so that the number of dimensions of the field
-            may be out of date.
         codecs: For the bytes of videos, each codec with its format of pixels, as FFmpeg calls them, and its color
             matrix where that is not BT.601: ``("h264 yuv420p bt709",)``, see `VideoIndex.kind`. Empty for images,
             and if it is not known. ``bt601`` says how streams without a matrix are converted.
@@ -76,7 +74,6 @@ class ImageContent:
 
     is_encoded: bool | None = None
     layout: str | None = None
-    may_have_changed: bool = attrs.field(default=False, kw_only=True)
     codecs: tuple[str, ...] = attrs.field(default=(), kw_only=True)
 
     def __attrs_post_init__(self) -> None:
