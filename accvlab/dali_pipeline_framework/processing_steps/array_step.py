@@ -21,14 +21,7 @@ from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import Within, do_not_convert, methods_not_converted
 from .image_use import ImageUse
-from .pipeline_step_base import (
-    ArrayApplication,
-    PipelineStepBase,
-    PixelChanges,
-    filled,
-    require_output,
-    runs_arrays,
-)
+from .pipeline_step_base import ArrayApplication, PipelineStepBase, PixelChanges, filled, on_arrays, require_output
 
 _Array: TypeAlias = npt.NDArray[Any]
 
@@ -128,7 +121,7 @@ class ArrayStep(PipelineStepBase):
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         return require_output(self, self.format_after(data_empty), "format_after")
 
-    @runs_arrays
+    @on_arrays
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         """Have Python run ``arrays`` in the graph, and the graph change the pixels.

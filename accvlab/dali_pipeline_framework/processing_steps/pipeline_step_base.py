@@ -29,19 +29,12 @@ from ..draws.random_draws import RandomDraw
 from ..errors import FieldValueError, FormatError, NotSupportedError, SettingError, StepOutputError, text_of
 from ..operators.deferred_images import DeferredImage
 from ..operators.functions import Array
-from ..sample_data import (
-    FieldPath,
-    FieldValue,
-    GroupFormat,
-    LeafFormat,
-    SampleDataGroup,
-    format_error,
-)
+from ..sample_data import FieldPath, FieldValue, GroupFormat, LeafFormat, SampleDataGroup, format_error
 from ..sample_data.conversion import converted
 from ..sample_data.dtypes import get_dali_type_for_numpy_type
-from ..sample_data.formats import ChildFormat, describe_difference, described_together
+from ..sample_data.formats import ChildFormat, describe_difference
 from ..sample_data.graph_mode import do_not_convert
-from ..sample_data.names import Name, format_path
+from ..sample_data.names import Name, described_together, format_path
 from ..sample_data.sample_data_group import replace_contents
 from ..threads import one_thread_of_opencv
 from ..unknown_arguments import check_arguments
@@ -320,9 +313,9 @@ _Step = TypeVar("_Step", bound="PipelineStepBase")
 _Process = TypeVar("_Process", bound=Callable[..., SampleDataGroup])
 
 
-def runs_arrays(process: _Process) -> _Process:
+def on_arrays(process: _Process) -> _Process:
     """Mark a ``_process`` that does what ``arrays`` does: a step that overrides it is one of operators."""
-    process.runs_arrays = True  # type: ignore[attr-defined]
+    process.on_arrays = True  # type: ignore[attr-defined]
     return process
 
 
@@ -414,7 +407,7 @@ class PipelineStepBase(ABC):
     @property
     def has_array_form(self) -> bool:
         """Whether the step can be applied to samples of arrays. A class with both forms sets it to True."""
-        return getattr(self._process, "runs_arrays", False)
+        return getattr(self._process, "on_arrays", False)
 
     @property
     def has_graph_form(self) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import math
 import numbers
 import os
 import sys
@@ -578,12 +577,7 @@ def decoded(value: FieldValue, path: FieldPath = ()) -> Text:
         raise field_error(path, f"text can only be read from uint8 data with at least one dimension, got {got}")
     if array.ndim == 1:
         return _decoded_bytes(array.tobytes(), path)
-    *shape, length = array.shape
-    data = array.tobytes()
-    starts = range(0, length * math.prod(shape), length) if length else [0] * math.prod(shape)
-    texts = [_decoded_bytes(data[start : start + length], path) for start in starts]
-    nested: Text = np.array(texts, object).reshape(shape).tolist()
-    return nested
+    return [decoded(texts, path) for texts in array]
 
 
 def _decoded_bytes(data: bytes, path: FieldPath) -> str:

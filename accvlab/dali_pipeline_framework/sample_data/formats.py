@@ -32,24 +32,13 @@ from ..errors import (
     FieldValueError,
     FormatError,
     FormatProblem,
-    FrameworkError,
-    GroupFormatMismatchError,
     SettingError,
     error_that_is_also,
 )
 from .conversion import FieldValue, Immutable, ValueMapping, read_text
-from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type, transport_dtype
+from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type
 from .graph_mode import graph_context
-from .names import (
-    FieldPath,
-    Name,
-    alike_paths,
-    available_names_hint,
-    checked_name,
-    flat_name,
-    format_path,
-    format_paths,
-)
+from .names import FieldPath, Name, available_names_hint, checked_name, described_together, flat_name, format_path
 
 
 @attrs.frozen
@@ -173,7 +162,7 @@ class LeafFormat(Immutable):
     @property
     def transport_dtype(self) -> types.DALIDataType:
         """Type in which the field travels through DALI (``UINT8`` for text)."""
-        return transport_dtype(self.dtype)
+        return types.DALIDataType.UINT8 if self.is_string else self.dtype
 
     @property
     def skeleton(self) -> object:
@@ -287,12 +276,10 @@ class GroupFormat(Immutable):
         if len(index) != len(self.names):
             twice = next(name for position, name in enumerate(self.names) if index[name] != position)
             raise DuplicateFieldError(f"the field name {twice!r} is used more than once")
-        positions = tuple([i for i, child in enumerate(self.children) if type(child) is GroupFormat])
-        num_leaves = len(self.children) - len(positions)
-        for position in positions:
-            num_leaves += self.children[position].num_leaves  # type: ignore[union-attr]
+        groups = {i: child for i, child in enumerate(self.children) if isinstance(child, GroupFormat)}
+        num_leaves = len(self.children) - len(groups) + sum(group.num_leaves for group in groups.values())
         _set(self, "index", index)
-        _set(self, "group_positions", positions)
+        _set(self, "group_positions", tuple(groups))
         _set(self, "num_leaves", num_leaves)
 
     # --- the whole tree, flat ---------------------------------------------------------------------------
@@ -301,7 +288,13 @@ class GroupFormat(Immutable):
     def _walked(self) -> tuple[tuple[FieldPath, ...], tuple[LeafFormat, ...]]:
         paths: list[FieldPath] = []
         leaves: list[LeafFormat] = []
-        _walk(self, (), paths, leaves)
+        for name, child in zip(self.names, self.children, strict=True):
+            if isinstance(child, LeafFormat):
+                paths.append((name,))
+                leaves.append(child)
+            else:
+                paths += [(name, *below) for below in child.flat_paths]
+                leaves += child.flat_leaves
         return tuple(paths), tuple(leaves)
 
     @property
@@ -333,7 +326,7 @@ class GroupFormat(Immutable):
         for name, path in zip(names, self.flat_paths, strict=True):
             by_name.setdefault(name, []).append(path)
         problems = [
-            f"{name}: is the flat name of " + " and of ".join(repr(path) for path in paths)
+            f"{name}: is the flat name of {' and of '.join(map(repr, paths))}"
             for name, paths in by_name.items()
             if len(paths) > 1
         ]
@@ -355,20 +348,18 @@ class GroupFormat(Immutable):
         for depth, name in enumerate(path):
             if not isinstance(node, GroupFormat):
                 raise nothing_below_leaf(path[:depth])
-            position = node.index.get(name)
-            if position is None:
+            if name not in node.index:
                 raise field_not_found(name, node, path[:depth])
-            node = node.children[position]
+            node = node.children[node.index[name]]
         return node
 
     def get(self, path: FieldPath) -> ChildFormat | None:
         """Return the format at ``path``, or None if there is none."""
         node: ChildFormat = self
         for name in path:
-            position = node.index.get(name) if isinstance(node, GroupFormat) else None
-            if position is None or not isinstance(node, GroupFormat):
+            if not isinstance(node, GroupFormat) or name not in node.index:
                 return None
-            node = node.children[position]
+            node = node.children[node.index[name]]
         return node
 
     def find(self, name: Name) -> list[FieldPath]:
@@ -383,8 +374,10 @@ class GroupFormat(Immutable):
             raise FieldNotFoundError(
                 f"{name!r} names one of the elements of an array, which are folded to one here"
             )
-        found: list[FieldPath] = []
-        _find(self, name, (), found)
+        found: list[FieldPath] = [(name,)] if name in self.index else []
+        for group_name, child in zip(self.names, self.children, strict=True):
+            if isinstance(child, GroupFormat):
+                found += [(group_name, *below) for below in child.find(name)]
         return found
 
     def is_array(self) -> bool:
@@ -536,24 +529,6 @@ def _set(frozen: object, attribute: str, value: object) -> None:
     object.__setattr__(frozen, attribute, value)
 
 
-def _walk(group: GroupFormat, prefix: FieldPath, paths: list[FieldPath], leaves: list[LeafFormat]) -> None:
-    for name, child in zip(group.names, group.children, strict=True):
-        if isinstance(child, LeafFormat):
-            paths.append((*prefix, name))
-            leaves.append(child)
-        else:
-            _walk(child, (*prefix, name), paths, leaves)
-
-
-def _find(group: GroupFormat, name: Name, prefix: FieldPath, found: list[FieldPath]) -> None:
-    if name in group.index:
-        found.append((*prefix, name))
-    for position in group.group_positions:
-        child = group.children[position]
-        if isinstance(child, GroupFormat):
-            _find(child, name, (*prefix, group.names[position]), found)
-
-
 ENCODED_NAME = "encoded"
 """An array of ``F`` image files, ``(num_bytes,)`` uint8 each."""
 
@@ -594,20 +569,6 @@ def format_error(problems: Sequence[FormatProblem], heading: str) -> FormatError
     return error
 
 
-def described_together(texts: Iterable[tuple[FieldPath | None, str]]) -> list[str]:
-    """Describe fields, those with the same text together: ``cameras[0..5].image: is not set``.
-
-    The path is None where a text is about no single field.
-    """
-    paths_of: dict[str, list[FieldPath]] = {}
-    for path, text in texts:
-        paths_of.setdefault(text, []).extend([] if path is None else [path])
-    lines: list[str] = []
-    for text, paths in paths_of.items():
-        lines += [f"{format_paths(alike)}: {text}" for alike in alike_paths(paths)] or [text]
-    return lines
-
-
 def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
     """List the fields in which two formats differ, in at most ten lines."""
     expected_types, found_types = (
@@ -628,25 +589,3 @@ def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
         orders = [", ".join(map(format_path, types)) for types in (expected_types, found_types)]
         texts = [(None, f"the order of the fields differs: expected {orders[0]}; got {orders[1]}")]
     return bullets(described_together(texts), 9)
-
-
-def group_mismatch_error(wanted: GroupFormat, got: GroupFormat, path: FieldPath) -> GroupFormatMismatchError:
-    """Make the error for a group of another format than the field at ``path`` has."""
-    return GroupFormatMismatchError(
-        f"{format_path(path)}: the given SampleDataGroup has another format than the field:\n"
-        f"{describe_difference(wanted, got)}\n"
-        "To change the format of a group, use change_type_of_data_and_remove_data"
-    )
-
-
-def wrong_count_error(format: GroupFormat, got: int) -> FrameworkError:
-    """Make the error for ``got`` values where the format has another number of data fields.
-
-    It is a FieldValueError, and also an IndexError if there are too few.
-    """
-    expected = format.num_leaves
-    message = f"expected {expected} values, one per data field, got {got}. "
-    if got > expected:
-        return FieldValueError(message + "The additional values belong to no field")
-    message += f"The first field without a value is {format_path(format.flat_paths[got])}"
-    return error_that_is_also(FieldValueError, (IndexError,), message)

@@ -51,8 +51,6 @@ def normalized_path(path: object) -> FieldPath:
     Raises:
         NameTypeError: If it, or one of its parts, is of another type.
     """
-    if type(path) is str or type(path) is int:
-        return (path,)
     if isinstance(path, tuple | list):
         return tuple([checked_name(name) for name in path])
     if isinstance(path, str) or (isinstance(path, int) and not isinstance(path, bool)):
@@ -83,6 +81,20 @@ def alike_paths(paths: Iterable[FieldPath]) -> list[list[FieldPath]]:
     for path in paths:
         groups.setdefault(tuple([int if isinstance(name, int) else name for name in path]), {})[path] = None
     return [[*group] for group in groups.values()]
+
+
+def described_together(texts: Iterable[tuple[FieldPath | None, str]]) -> list[str]:
+    """Describe fields, those with the same text together: ``cameras[0..5].image: is not set``.
+
+    The path is None where a text is about no single field.
+    """
+    paths_of: dict[str, list[FieldPath]] = {}
+    for path, text in texts:
+        paths_of.setdefault(text, []).extend([] if path is None else [path])
+    lines: list[str] = []
+    for text, paths in paths_of.items():
+        lines += [f"{format_paths(alike)}: {text}" for alike in alike_paths(paths)] or [text]
+    return lines
 
 
 def joined_paths(paths: Sequence[FieldPath]) -> str:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -96,23 +96,19 @@ def _listed(texts: Sequence[str]) -> str:
 
 def _fields(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, _Leaf]]:
     """Get the data fields of a sample or a batch, in order."""
-    if hasattr(value, "contained_top_level_field_names"):  # a SampleDataGroup
-        for name, child in zip(value.format.names, value.format.children, strict=True):
-            inner = (*path, name)
-            if isinstance(child, LeafFormat):
-                yield inner, attrs.evolve(_leaf(value[name]), form=child.dtype.name)
-            else:
-                yield from _fields(value[name], inner)
-        return
-    children: Sequence[tuple[Name, Any]] = ()
-    if isinstance(value, Mapping):
-        children = [*value.items()]
+    is_sample = hasattr(value, "contained_top_level_field_names")  # a SampleDataGroup
+    children: Iterable[tuple[Name, Any]] = ()
+    if is_sample or isinstance(value, Mapping):
+        children = value.items()
     elif isinstance(value, list | tuple) and value and all(isinstance(each, Mapping) for each in value):
-        children = [*enumerate(value)]
+        children = enumerate(value)
     elif path:
         yield path, _leaf(value)
     for name, child in children:
-        yield from _fields(child, (*path, name))
+        if is_sample and value.is_data_field(name):
+            yield (*path, name), attrs.evolve(_leaf(child), form=value.get_type_of_field(name).name)
+        else:
+            yield from _fields(child, (*path, name))
 
 
 # --- fields -------------------------------------------------------------------------------------------

@@ -12,7 +12,15 @@ from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 
 from ..checks import elements
-from ..errors import FieldKindError, FieldNotFoundError, FieldValueError, FormatError, SettingError
+from ..errors import (
+    FieldKindError,
+    FieldNotFoundError,
+    FieldValueError,
+    FormatError,
+    GroupFormatMismatchError,
+    SettingError,
+    error_that_is_also,
+)
 from . import dtypes, printing
 from .conversion import (
     FieldValue,
@@ -31,12 +39,11 @@ from .formats import (
     GroupFormat,
     ImageContent,
     LeafFormat,
+    describe_difference,
     field_not_found,
-    group_mismatch_error,
     leaf_format,
     nested_dictionary,
     nothing_below_leaf,
-    wrong_count_error,
 )
 from .graph_mode import methods_not_converted
 from .names import FieldPath, Name, Path, available_names_hint, checked_name, format_path, normalized_path
@@ -273,20 +280,18 @@ class SampleDataGroup:
     def format(self) -> GroupFormat:
         """The format as an immutable value; the same object as long as nothing changes."""
         known = self._format
-        children: list[ChildFormat] | None = None
+        edited: dict[FieldPath, ChildFormat] = {}
         for position in known.group_positions:
-            child: SampleDataGroup = self._values[position]
-            child_format = child.format
-            if child_format is known.children[position]:
+            child, own = self._values[position], known.children[position]
+            current = child.format
+            if current is own:
                 continue
-            if child_format == known.children[position]:
-                child._format = child_format = known.children[position]  # type: ignore[assignment]
-                continue
-            # The child was edited in place, or replaced by one that differs in mappings only.
-            children = list(known.children) if children is None else children
-            children[position] = child_format
-        if children is not None:
-            self._format = known.with_children(children)
+            if current == own:
+                child._format = own
+            else:  # the child was edited in place, or replaced by one that differs in mappings only
+                edited[known.names[position],] = current
+        if edited:
+            self._format = known.with_replaced(edited)
         return self._format
 
     @staticmethod
@@ -693,8 +698,13 @@ class SampleDataGroup:
         if values is None:
             rule = "the data must be a list or tuple with one value per data field"
             raise FieldValueError(f"{rule}, got a value of type {type(data).__name__}")
-        if len(values) != self.format.num_leaves:
-            raise wrong_count_error(self.format, len(values))
+        expected, got = self.format.num_leaves, len(values)
+        if got != expected:
+            message = f"expected {expected} values, one per data field, got {got}. "
+            if got > expected:
+                raise FieldValueError(f"{message}The additional values belong to no field")
+            first = f"The first field without a value is {format_path(self.format.flat_paths[got])}"
+            raise error_that_is_also(FieldValueError, (IndexError,), message + first)
         self._fill(values, 0)
 
     def _fill(self, data: Sequence[FieldValue], start: int) -> int:
@@ -769,7 +779,11 @@ class SampleDataGroup:
                 raise FieldKindError(f"{format_path(path)}: {rule}, got {got}")
             current: SampleDataGroup = self._values[position]
             if not current.type_matches(value):
-                raise group_mismatch_error(current.format, value.format, path)
+                raise GroupFormatMismatchError(
+                    f"{format_path(path)}: the given SampleDataGroup has another format than the field:\n"
+                    f"{describe_difference(current.format, value.format)}\n"
+                    "To change the format of a group, use change_type_of_data_and_remove_data"
+                )
         elif value is not None:
             if isinstance(value, DataNode):
                 if self._switches.apply_mapping and child.mapping is not None:

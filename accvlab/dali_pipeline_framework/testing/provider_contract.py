@@ -18,7 +18,8 @@ from ..providers.data_provider import DataProvider
 from ..providers.sample_loading import SampleLoader
 from ..sample_data import FieldPath, SampleDataGroup
 from ..sample_data.conversion import as_numpy
-from ..sample_data.formats import describe_difference, described_together
+from ..sample_data.formats import describe_difference
+from ..sample_data.names import described_together
 from ..sampling.plans.tracks import PlannedBatch
 from ..sampling.random_access_sampler import RandomAccessSampler
 from ..sources.sampler_inputs import SamplerInputCallable

@@ -25,7 +25,7 @@ from ...sample_data.graph_mode import Decoding, do_not_convert
 from ...sample_data.names import Name, format_path
 from ..field_steps import PixelStep
 from ..named_fields import FieldSearch, find_paths
-from ..pipeline_step_base import PixelChanges, naming_field, runs_arrays
+from ..pipeline_step_base import PixelChanges, naming_field, on_arrays
 
 
 class ImageDecoder(PixelStep):
@@ -110,7 +110,7 @@ class ImageDecoder(PixelStep):
         data = super().format_after(data_empty)
         return _with_clips(data, dict.fromkeys(sequences)) if sequences else data
 
-    @runs_arrays
+    @on_arrays
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         sequences = self._sequences(data)
