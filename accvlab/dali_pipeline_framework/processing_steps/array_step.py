@@ -97,12 +97,11 @@ class ArrayStep(PipelineStepBase):
         Args:
             data_empty: Format of the group that the step is applied to, before the step.
         """
-        leaves = zip(data_empty.format.flat_paths, data_empty.format.flat_leaves, strict=True)
+        leaves = data_empty.format.leaves
         if self.declare_pixel_changes(data_empty) is None:
-            return FieldUse([path for path, _ in leaves])
-        images = {path: leaf.content.is_encoded is not None for path, leaf in leaves}
-        others = [path for path, is_image in images.items() if not is_image]
-        return FieldUse(others, shapes=[path for path, is_image in images.items() if is_image])
+            return FieldUse([*leaves])
+        images = [path for path, leaf in leaves.items() if leaf.content.is_encoded is not None]
+        return FieldUse([path for path in leaves if path not in images], shapes=images)
 
     @do_not_convert
     def draw_nodes(self, names: Sequence[str]) -> Sequence[DataNode]:
@@ -224,7 +223,7 @@ class _OnArrays:
         given: dict[FieldPath, Any] = {path: np.array(next(remaining)) for path in self._values}
         shapes = {path: tuple(next(remaining).tolist()) for path in self.use.shapes}
         draws = {name: np.asarray(next(remaining), draw.numpy_dtype)[()] for name, draw in self.draws.items()}
-        leaves = zip(self.before.flat_paths, self.before.flat_leaves, strict=True)
+        leaves = self.before.leaves.items()
         values = [given[path] if path in given else _left(leaf, path, shapes) for path, leaf in leaves]
         sample = filled(SampleDataGroup.from_format(self.before), values)
         result = self._apply(self.step, sample, draws)

@@ -124,8 +124,8 @@ def contents_after(
 ) -> GroupFormat:
     """Get the format after a step, with the known contents of its images."""
     if uses is None:
-        leaves = dict(zip(after.flat_paths, after.flat_leaves, strict=True))
-        return after.with_replaced({path: _leaf_of_unknown_image(step, leaf) for path, leaf in leaves.items()})
+        leaves = after.leaves.items()
+        return after.with_replaced({path: _leaf_of_unknown_image(step, leaf) for path, leaf in leaves})
     contents: dict[FieldPath, ImageContent] = {}
     for use in uses:
         for path in use.paths(after):

@@ -151,18 +151,16 @@ class ArrayApplication:
     ) -> SampleDataGroup:
         require_output(step, result, "arrays", declared.after)
         values = [originals[id(value)][1] if id(value) in originals else value for value in result.get_data()]
-        leaves = declared.after.flat_leaves
         problems: list[tuple[FieldPath, str]] = []
         wrong: dict[FieldPath, types.DALIDataType | None] = {}
-        for index, (leaf, value) in enumerate(zip(leaves, values, strict=True)):
+        for index, (path, leaf) in enumerate(declared.after.leaves.items()):
+            value = values[index]
             if type(value) is np.ndarray and value.dtype is leaf.numpy_dtype and leaf.ndim in (None, value.ndim):
                 continue  # the usual case
-            array, problem = _as_declared(value, leaf, declared.after.flat_paths[index])
-            values[index] = array
+            values[index], problem = _as_declared(value, leaf, path)
             if problem:
-                path = declared.after.flat_paths[index]
                 problems.append((path_in_sample(path), problem))
-                wrong[path] = _type_of(array)
+                wrong[path] = _type_of(values[index])
         if problems:
             advice = step._advice_on_types(declared.after, wrong)
             lines = "\n".join(f"  - {text}" for text in described_together(problems))
@@ -218,12 +216,12 @@ def _with_known_images(
     declared: GroupFormat, results: Sequence[FieldValue], given: GroupFormat, nodes: Sequence[FieldValue]
 ) -> GroupFormat:
     """Get the format after a step, with the images that a step that declares nothing has left alone."""
-    before = {path: (node, given.at(path)) for path, node in zip(given.flat_paths, nodes, strict=True)}
+    nodes_before = dict(zip(given.flat_paths, nodes, strict=True))
     left: dict[FieldPath, ChildFormat] = {}
-    for path, leaf, result in zip(declared.flat_paths, declared.flat_leaves, results, strict=True):
-        node, leaf_before = before.get(path, (None, leaf))
-        if node is result and not leaf.content.is_known and leaf_before.skeleton == leaf.skeleton:
-            left[path] = leaf_before
+    for (path, leaf), result in zip(declared.leaves.items(), results, strict=True):
+        is_left = result is not None and nodes_before.get(path) is result
+        if is_left and not leaf.content.is_known and given.leaves[path].dtype == leaf.dtype:
+            left[path] = given.leaves[path]
     return declared.with_replaced(left)
 
 

@@ -357,13 +357,9 @@ def _from_cupy(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FieldV
 def _from_torch(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FieldValue:
     torch = sys.modules["torch"]
     wanted = getattr(torch, dtype.name)
-    if value.dtype not in (wanted, torch.bool):
-        on_host = value.detach().cpu()
-        if value.is_floating_point() and value.dtype != torch.float64:
-            on_host = on_host.float()  # NumPy has no bfloat16
-        array = on_host.numpy()
-        if not _always_fits(array.dtype, dtype):
-            _from_array(array, dtype, path)  # for its checks
+    if value.dtype != wanted:
+        exact = value.double() if value.is_floating_point() else value  # NumPy has no bfloat16
+        _from_array(np.asarray(as_numpy(exact)), dtype, path)  # for its checks
     return value.to(dtype=wanted, copy=True)
 
 

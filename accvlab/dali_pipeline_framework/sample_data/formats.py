@@ -285,27 +285,23 @@ class GroupFormat(Immutable):
     # --- the whole tree, flat ---------------------------------------------------------------------------
 
     @cached_property
-    def _walked(self) -> tuple[tuple[FieldPath, ...], tuple[LeafFormat, ...]]:
-        paths: list[FieldPath] = []
-        leaves: list[LeafFormat] = []
+    def leaves(self) -> Mapping[FieldPath, LeafFormat]:
+        """Formats of all data fields by path: depth first, children in order. Empty groups do not appear."""
+        leaves: dict[FieldPath, LeafFormat] = {}
         for name, child in zip(self.names, self.children, strict=True):
-            if isinstance(child, LeafFormat):
-                paths.append((name,))
-                leaves.append(child)
-            else:
-                paths += [(name, *below) for below in child.flat_paths]
-                leaves += child.flat_leaves
-        return tuple(paths), tuple(leaves)
+            below = {(): child} if isinstance(child, LeafFormat) else child.leaves
+            leaves |= {(name, *path): leaf for path, leaf in below.items()}
+        return leaves
 
-    @property
+    @cached_property
     def flat_paths(self) -> tuple[FieldPath, ...]:
-        """Paths of all data fields: depth first, children in order. Empty groups do not appear."""
-        return self._walked[0]
+        """Paths of all data fields, in the order of `leaves`."""
+        return tuple(self.leaves)
 
-    @property
+    @cached_property
     def flat_leaves(self) -> tuple[LeafFormat, ...]:
         """Formats of all data fields, parallel to `flat_paths`."""
-        return self._walked[1]
+        return tuple(self.leaves.values())
 
     @cached_property
     def flat_dtypes(self) -> tuple[types.DALIDataType, ...]:
@@ -406,12 +402,10 @@ class GroupFormat(Immutable):
         If one is a prefix of the other, this is the number of data fields of the shorter one. Empty groups
         are not seen.
         """
-        mine, theirs = self._walked, other._walked
-        for position, (path, leaf, other_path, other_leaf) in enumerate(zip(*mine, *theirs, strict=False)):
-            if path != other_path or leaf.code != other_leaf.code:
-                return position
-        shorter, longer = sorted((len(mine[0]), len(theirs[0])))
-        return -1 if shorter == longer else shorter
+        mine, theirs = ([(path, leaf.code) for path, leaf in each.leaves.items()] for each in (self, other))
+        shorter = min(len(mine), len(theirs))
+        end = -1 if len(mine) == len(theirs) else shorter
+        return next((position for position in range(shorter) if mine[position] != theirs[position]), end)
 
     # --- edits ------------------------------------------------------------------------------------------
 
@@ -571,21 +565,18 @@ def format_error(problems: Sequence[FormatProblem], heading: str) -> FormatError
 
 def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
     """List the fields in which two formats differ, in at most ten lines."""
-    expected_types, found_types = (
-        {path: leaf.dtype for path, leaf in zip(each.flat_paths, each.flat_leaves, strict=True)}
-        for each in (expected, found)
-    )
+    leaves, found_leaves = expected.leaves, found.leaves
     texts: list[tuple[FieldPath | None, str]]
-    texts = [(path, "missing") for path in expected_types if path not in found_types]
-    texts += [(path, "not in the blueprint") for path in found_types if path not in expected_types]
+    texts = [(path, "missing") for path in leaves if path not in found_leaves]
+    texts += [(path, "not in the blueprint") for path in found_leaves if path not in leaves]
     texts += [
-        (path, f"must be {dtype.name}, got {found_types[path].name}")
-        for path, dtype in expected_types.items()
-        if path in found_types and found_types[path] != dtype
+        (path, f"must be {leaf.dtype.name}, got {found_leaves[path].dtype.name}")
+        for path, leaf in leaves.items()
+        if path in found_leaves and found_leaves[path].dtype != leaf.dtype
     ]
-    if not texts and [*expected_types] == [*found_types]:
+    if not texts and expected.flat_paths == found.flat_paths:
         texts = [(None, "they differ in groups without data fields only")]
     elif not texts:
-        orders = [", ".join(map(format_path, types)) for types in (expected_types, found_types)]
+        orders = [", ".join(map(format_path, each)) for each in (leaves, found_leaves)]
         texts = [(None, f"the order of the fields differs: expected {orders[0]}; got {orders[1]}")]
     return bullets(described_together(texts), 9)

@@ -293,8 +293,7 @@ class MapStep(FunctionStep, ArrayStep):
         kept = "Have the function return what is declared, e.g. by `.astype(...)`"
         if None in found.values():
             return f"{kept}."
-        declared = dict(zip(after.flat_paths, after.flat_leaves, strict=True))
-        dtypes = {path: found.get(path) or declared[path].dtype for path in self._outputs}
+        dtypes = {path: found.get(path) or after.leaves[path].dtype for path in self._outputs}
         names = {path: repr(path[0] if len(path) == 1 else path).replace("'", '"') for path in dtypes}
         entries = ", ".join(f"{names[path]}: {dtype}" for path, dtype in dtypes.items())
         return f"{kept}, or name the types that it returns: `output_types={{{entries}}}`."
