@@ -58,9 +58,8 @@ class ImageUse:
     def paths(self, group: GroupFormat) -> list[FieldPath]:
         """Get the paths of the data fields."""
         if self.path is not None:
-            return [self.path] if isinstance(group.get(self.path), LeafFormat) else []
-        found = [path for name in self.names for path in group.find(name)]
-        return [path for path in found if isinstance(group.at(path), LeafFormat)]
+            return [self.path] if self.path in group.leaves else []
+        return [path for name in self.names for path in group.find(name) if path in group.leaves]
 
 
 # --- what image steps need and leave -----------------------------------------------------------------------
@@ -113,7 +112,7 @@ def image_problems(
     problems: dict[FieldPath, FormatProblem] = {}
     for use in uses or ():
         for path in use.paths(before):
-            message = _problem(step, before.at(path), use)
+            message = _problem(step, before.leaves[path], use)
             if message:
                 problems.setdefault(path, FormatProblem(message, path))
     return [*problems.values()]
@@ -129,7 +128,9 @@ def contents_after(
     contents: dict[FieldPath, ImageContent] = {}
     for use in uses:
         for path in use.paths(after):
-            contents[path] = _content_left(use, _leaf_before(path, before, after.at(path)))
+            leaf = before.leaves.get(path) or after.leaves[path].with_content(UNKNOWN_CONTENT)
+            content = use.leaves(leaf) if callable(use.leaves) else use.leaves
+            contents[path] = leaf.content if content is None else content
     return after.with_contents(contents)
 
 
@@ -139,23 +140,7 @@ def _leaf_of_unknown_image(step: PipelineStepBase, leaf: LeafFormat) -> LeafForm
     return leaf_format(leaf.dtype, leaf.mapping, leaf.ndim if is_checked else None)
 
 
-def _leaf_before(path: FieldPath, before: GroupFormat, leaf: object) -> LeafFormat:
-    """Get the format of a field before a step; of a new field, its format without content."""
-    found = before.get(path)
-    if isinstance(found, LeafFormat) or not isinstance(leaf, LeafFormat):
-        return found  # type: ignore[return-value]
-    return leaf.with_content(UNKNOWN_CONTENT)
-
-
-def _content_left(use: ImageUse, leaf: LeafFormat) -> ImageContent:
-    if use.leaves is None:
-        return leaf.content
-    return use.leaves(leaf) if callable(use.leaves) else use.leaves
-
-
-def _problem(step: PipelineStepBase, leaf: object, use: ImageUse) -> str | None:
-    if not isinstance(leaf, LeafFormat):
-        return None
+def _problem(step: PipelineStepBase, leaf: LeafFormat, use: ImageUse) -> str | None:
     needs = use.needs(leaf) if callable(use.needs) else use.needs
     content = leaf.content
     is_encoded = _is_encoded(leaf)

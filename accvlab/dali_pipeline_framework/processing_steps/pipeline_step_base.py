@@ -386,6 +386,8 @@ class PipelineStepBase(ABC):
 
     def __new__(cls: type[_Step], *args: Any, **arguments: Any) -> _Step:
         """Check the names of the arguments before ``__init__`` gets them."""
+        if cls.__init__ is object.__init__ and (args or arguments):  # it would ignore them
+            raise TypeError(f"{cls.__name__}() takes no arguments")
         check_arguments(cls, cls.__init__, arguments)
         return super().__new__(cls)
 

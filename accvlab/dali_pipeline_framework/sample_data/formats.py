@@ -445,9 +445,8 @@ class GroupFormat(Immutable):
 
     def with_contents(self, contents: Mapping[FieldPath, ImageContent]) -> GroupFormat:
         """Return this format with other contents of some data fields."""
-        found = {path: self.get(path) for path in contents}
-        leaves = {path: leaf for path, leaf in found.items() if isinstance(leaf, LeafFormat)}
-        return self.with_replaced({path: leaf.with_content(contents[path]) for path, leaf in leaves.items()})
+        known = {path: content for path, content in contents.items() if path in self.leaves}
+        return self.with_replaced({path: self.leaves[path].with_content(each) for path, each in known.items()})
 
     def with_replaced(self, replaced: Mapping[FieldPath, ChildFormat]) -> GroupFormat:
         """Return this format with other formats at the given paths, below itself."""
