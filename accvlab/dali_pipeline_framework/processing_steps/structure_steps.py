@@ -145,24 +145,17 @@ class AxesLayoutSetter(PixelStep):
         return super()._changed(image, leaf, parameters)
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
-        problem = self._problem_of(search.leaf(path))
-        if problem:
-            search.add(problem, path)
-
-    def _problem_of(self, leaf: LeafFormat) -> str | None:
-        wanted, known, ndim = self._layout_to_set, leaf.content.layout, leaf.ndim
+        leaf, wanted = search.leaf(path), self._layout_to_set
+        known = leaf.content.layout
         if not wanted:
-            return None
+            return
         if leaf.content.is_encoded and len(wanted) != 1:
-            return f"holds the bytes of a file, which cannot have the layout {wanted}"
-        if ndim not in (None, len(wanted)):
-            return f"has {ndim} dimension(s), so it cannot have the layout {wanted}"
-        if known and (len(known) != len(wanted) or _has_moved_axes(known, wanted)):
-            return (
-                f"has the layout {known}, so it cannot be given {wanted}: this step moves no data. "
-                f"Transpose it, e.g. by `output_layout` of ImageMeanStdDevNormalizer"
-            )
-        return None
+            search.add(f"holds the bytes of a file, which cannot have the layout {wanted}", path)
+        elif leaf.ndim not in (None, len(wanted)):
+            search.add(f"has {leaf.ndim} dimension(s), so it cannot have the layout {wanted}", path)
+        elif known and (len(known) != len(wanted) or _has_moved_axes(known, wanted)):
+            rule = f"has the layout {known}, so it cannot be given {wanted}: this step moves no data"
+            search.add(f"{rule}. Transpose it, e.g. by `output_layout` of ImageMeanStdDevNormalizer", path)
 
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
         is_layout = bool(self._layout_to_set) and not leaf.content.is_encoded

@@ -309,12 +309,11 @@ def _from_sequence(values: _List, dtype: _NumpyDtype, path: FieldPath) -> _Array
     try:
         # Without a type first: given one, NumPy would parse text and let array elements wrap around.
         array = np.array(values)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         advice = "Pad them to one length, or use one field per element (add_data_field_array)"
-        advice = f"The nested sequences have different lengths. {advice}"
-        raise _refused(values, dtype, path, advice) from error
-    except TypeError as error:
-        raise _refused(values, dtype, path, f"NumPy says: {error}") from error
+        is_ragged = isinstance(error, ValueError)
+        why = f"The nested sequences have different lengths. {advice}" if is_ragged else f"NumPy says: {error}"
+        raise _refused(values, dtype, path, why) from error
     if array.dtype.kind == "f":
         largest = _largest_exact(dtype if dtype.kind == "f" else array.dtype)
         if np.fmax.reduce(np.abs(array), axis=None, initial=0) >= largest:

@@ -536,9 +536,12 @@ def holds_encoded_frames(found: GroupFormat | LeafFormat) -> bool:
     encoded = found.get((ENCODED_NAME,)) if isinstance(found, GroupFormat) else None
     if not isinstance(encoded, GroupFormat) or not encoded.is_array() or not encoded.names:
         return False
-    leaves = [child for child in encoded.children if isinstance(child, LeafFormat)]
-    is_file = [leaf.dtype == types.DALIDataType.UINT8 and leaf.content.is_encoded is not False for leaf in leaves]
-    return len(leaves) == len(encoded.names) and all(is_file)
+    return all(
+        isinstance(child, LeafFormat)
+        and child.dtype == types.DALIDataType.UINT8
+        and child.content.is_encoded is not False
+        for child in encoded.children
+    )
 
 
 def format_error(problems: Sequence[FormatProblem], heading: str) -> FormatError:
