@@ -212,17 +212,17 @@ def naming_field(path: FieldPath) -> Iterator[None]:
 
 
 @do_not_convert
-def _with_known_images(
-    declared: GroupFormat, results: Sequence[FieldValue], given: GroupFormat, nodes: Sequence[FieldValue]
-) -> GroupFormat:
-    """Get the format after a step, with the images that a step that declares nothing has left alone."""
-    nodes_before = dict(zip(given.flat_paths, nodes, strict=True))
+def _take_format(
+    processed: SampleDataGroup, declared: GroupFormat, before: GroupFormat, nodes: Sequence[FieldValue]
+) -> None:
+    """Set the declared format, with what is known of images that a step that declares nothing has left alone."""
+    nodes_before = dict(zip(before.flat_paths, nodes, strict=True))
     left: dict[FieldPath, ChildFormat] = {}
-    for (path, leaf), result in zip(declared.leaves.items(), results, strict=True):
-        is_left = result is not None and nodes_before.get(path) is result
-        if is_left and not leaf.content.is_known and given.leaves[path].dtype == leaf.dtype:
-            left[path] = given.leaves[path]
-    return declared.with_replaced(left)
+    for (path, leaf), node in zip(declared.leaves.items(), processed.get_data(), strict=True):
+        is_left = node is not None and nodes_before.get(path) is node
+        if is_left and not leaf.content.is_known and before.leaves[path].dtype == leaf.dtype:
+            left[path] = before.leaves[path]
+    replace_contents(processed, declared.with_replaced(left))
 
 
 @do_not_convert
@@ -599,11 +599,11 @@ class PipelineStepBase(ABC):
             return application(self, data)
         if holds_arrays(data):
             return apply_to_arrays(self, data)
-        given, nodes = data.format, data.get_data()
+        before, nodes = data.format, data.get_data()
         declared = self.check_input_data_format_and_set_output_data_format(data).format
         with RunningStep(self, declared_draws(self, data.get_empty_like_self())):
             processed = require_output(self, self._process(data), "_process", declared)
-        replace_contents(processed, _with_known_images(declared, processed.get_data(), given, nodes))
+        _take_format(processed, declared, before, nodes)
         return processed
 
     def __repr__(self) -> str:

@@ -450,9 +450,7 @@ class GroupFormat(Immutable):
 
     def with_replaced(self, replaced: Mapping[FieldPath, ChildFormat]) -> GroupFormat:
         """Return this format with other formats at the given paths, below itself."""
-        return (
-            cast(GroupFormat, rebuilt(self, lambda path, child: replaced.get(path, child))) if replaced else self
-        )
+        return cast(GroupFormat, rebuilt(self, lambda path, child: replaced.get(path, child)))
 
     # --- the rest ---------------------------------------------------------------------------------------
 
