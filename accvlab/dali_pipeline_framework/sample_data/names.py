@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from ..checks import did_you_mean
+from ..checks import did_you_mean, listed
 from ..errors import NameTypeError
 
 Name: TypeAlias = str | int
@@ -18,8 +18,6 @@ Path: TypeAlias = Name | Sequence[Name]
 
 FieldPath: TypeAlias = tuple[Name, ...]
 """A checked path, as a tuple of names. The empty path is the group itself."""
-
-_MOST_NAMES_IN_A_MESSAGE = 20
 
 
 def checked_name(name: object) -> Name:
@@ -127,7 +125,4 @@ def available_names_hint(name: Name, available: Sequence[Name]) -> str:
     """List the ``available`` names for a message, and the closest one to ``name``; starts with a blank."""
     if not available:
         return " The group is empty."
-    shown = ", ".join(repr(known) for known in available[:_MOST_NAMES_IN_A_MESSAGE])
-    if len(available) > _MOST_NAMES_IN_A_MESSAGE:
-        shown += f", … ({len(available)} in total)"
-    return f"{did_you_mean(name, available)} Available: {shown}."
+    return f"{did_you_mean(name, available)} Available: {listed(map(repr, available))}."
