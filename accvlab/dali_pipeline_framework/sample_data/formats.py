@@ -315,21 +315,20 @@ class GroupFormat(Immutable):
         Raises:
             FormatError: If two data fields have the same flat name (e.g. ``"a.b"`` and ``b`` in group ``a``).
         """
-        names = tuple([flat_name(path) for path in self.flat_paths])
-        if len(set(names)) == len(names):
-            return names
         by_name: dict[str, list[FieldPath]] = {}
-        for name, path in zip(names, self.flat_paths, strict=True):
-            by_name.setdefault(name, []).append(path)
+        for path in self.flat_paths:
+            by_name.setdefault(flat_name(path), []).append(path)
         problems = [
             f"{name}: is the flat name of {' and of '.join(map(repr, paths))}"
             for name, paths in by_name.items()
             if len(paths) > 1
         ]
-        raise FormatError(
-            "several data fields share one flat name, so their outputs could not be distinguished; rename all but "
-            "one of them:\n  " + "\n  ".join(problems)
-        )
+        if problems:
+            raise FormatError(
+                "several data fields share one flat name, so their outputs could not be distinguished; rename all "
+                "but one of them:\n  " + "\n  ".join(problems)
+            )
+        return tuple(by_name)
 
     # --- look-ups ---------------------------------------------------------------------------------------
 
