@@ -67,13 +67,9 @@ class TensorSizeAdder(FieldStep):
             SettingError: The name or postfix is not a text, the postfix is empty, or the type is not a number
                 type.
         """
-        if not isinstance(tensor_name, str) or not isinstance(size_postfix, str) or not size_postfix:
-            raise SettingError(
-                "`tensor_name` and `size_postfix` must be texts, the latter not empty, since they form the name "
-                f"of the new field; got {tensor_name!r} and {size_postfix!r}."
-            )
-        self._tensor_name = tensor_name
-        self._size_postfix = size_postfix
+        # They form the name of the new field, so a number is no name here.
+        self._tensor_name = text(tensor_name, "tensor_name", may_be_empty=True)
+        self._size_postfix = text(size_postfix, "size_postfix")
         self._store_size_as_type = choice(store_size_as_type, "store_size_as_type", NUMBER_TYPES)
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
