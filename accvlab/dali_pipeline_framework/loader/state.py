@@ -15,8 +15,7 @@ import attrs
 from ..checks import bullets, whole_number
 from ..errors import SettingError, StateError
 from ..sample_data import FieldPath, GroupFormat
-from ..sample_data.formats import described_together
-from ..sample_data.names import format_path, format_paths
+from ..sample_data.names import described_together, format_path, format_paths
 from ..sampling.random_access_sampler import Description, EpochSegment
 from ..sources.planned_input import PlannedInput
 from ..user_warnings import warn_user

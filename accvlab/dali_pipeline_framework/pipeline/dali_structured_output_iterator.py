@@ -14,7 +14,7 @@ from nvidia.dali.pipeline import Pipeline
 from ..engine.structured_pipeline import StructuredPipeline
 from ..errors import ClosedError, SettingError
 from ..sample_data import SampleDataGroup
-from ..sample_data.sample_data_group import nested_dictionary
+from ..sample_data.formats import nested_dictionary
 from ..sources.input_adapter import InputAdapter
 from ..threads import give_lock
 

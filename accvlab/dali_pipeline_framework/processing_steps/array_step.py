@@ -21,7 +21,7 @@ from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.graph_mode import Within, do_not_convert, methods_not_converted
 from .image_use import ImageUse
-from .pipeline_step_base import ArrayApplication, PipelineStepBase, PixelChanges, require_group
+from .pipeline_step_base import ArrayApplication, PipelineStepBase, PixelChanges, filled, on_arrays, require_output
 
 _Array: TypeAlias = npt.NDArray[Any]
 
@@ -79,11 +79,6 @@ class ArrayStep(PipelineStepBase):
                 number for a draw without a shape.
         """
 
-    @property
-    def has_array_form(self) -> bool:
-        """Whether no derived class defines operators instead (``_process``)."""
-        return type(self)._process is ArrayStep._process
-
     def image_uses(self, data_empty: SampleDataGroup) -> Sequence[ImageUse] | None:
         """Get what it declares; None where a derived class defines operators instead."""
         return super().image_uses(data_empty) if self.has_array_form else None
@@ -102,12 +97,11 @@ class ArrayStep(PipelineStepBase):
         Args:
             data_empty: Format of the group that the step is applied to, before the step.
         """
-        leaves = zip(data_empty.format.flat_paths, data_empty.format.flat_leaves, strict=True)
+        leaves = data_empty.format.leaves
         if self.declare_pixel_changes(data_empty) is None:
-            return FieldUse([path for path, _ in leaves])
-        images = {path: leaf.content.is_encoded is not None for path, leaf in leaves}
-        others = [path for path, is_image in images.items() if not is_image]
-        return FieldUse(others, shapes=[path for path, is_image in images.items() if is_image])
+            return FieldUse([*leaves])
+        images = [path for path, leaf in leaves.items() if leaf.content.is_encoded is not None]
+        return FieldUse([path for path in leaves if path not in images], shapes=images)
 
     @do_not_convert
     def draw_nodes(self, names: Sequence[str]) -> Sequence[DataNode]:
@@ -124,8 +118,9 @@ class ArrayStep(PipelineStepBase):
         return data_empty
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return require_group(self, self.format_after(data_empty), "format_after")
+        return require_output(self, self.format_after(data_empty), "format_after")
 
+    @on_arrays
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         """Have Python run ``arrays`` in the graph, and the graph change the pixels.
@@ -185,11 +180,7 @@ class _OnArrays:
     computed: Sequence[FieldPath]
     pixels: PixelChanges
     draws: Mapping[str, RandomDraw] = attrs.field(factory=dict)
-    _apply: ArrayApplication = attrs.field(factory=ArrayApplication, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        """Set up what applies the step."""
-        self._apply.defers_pixels = True
+    _apply: ArrayApplication = attrs.field(factory=lambda: ArrayApplication(defers_pixels=True), init=False)
 
     @property
     def _values(self) -> list[FieldPath]:
@@ -232,20 +223,18 @@ class _OnArrays:
         given: dict[FieldPath, Any] = {path: np.array(next(remaining)) for path in self._values}
         shapes = {path: tuple(next(remaining).tolist()) for path in self.use.shapes}
         draws = {name: np.asarray(next(remaining), draw.numpy_dtype)[()] for name, draw in self.draws.items()}
-        leaves = zip(self.before.flat_paths, self.before.flat_leaves, strict=True)
-        sample = SampleDataGroup.from_format(self.before)
-        sample.set_apply_mapping(False)
-        sample.set_do_convert(False)
-        sample.set_data([given[path] if path in given else _left(leaf, path, shapes) for path, leaf in leaves])
+        leaves = self.before.leaves.items()
+        values = [given[path] if path in given else _left(leaf, path, shapes) for path, leaf in leaves]
+        sample = filled(SampleDataGroup.from_format(self.before), values)
         result = self._apply(self.step, sample, draws)
-        values: list[_Array] = [np.asarray(result.get_item_in_path(path)) for path in self.computed]
+        results: list[_Array] = [np.asarray(result.get_item_in_path(path)) for path in self.computed]
         for path, parameters in self.pixels.items():
             noted = result.get_item_in_path(path).parameters[-1] if parameters else ()
-            values += [
+            results += [
                 np.asarray(number).astype(get_numpy_type_for_dali_type(dtype), copy=False)
                 for number, dtype in zip(noted, parameters.values(), strict=True)
             ]
-        return values
+        return results
 
 
 def _left(leaf: LeafFormat, path: FieldPath, shapes: Mapping[FieldPath, tuple[int, ...]]) -> DeferredImage:

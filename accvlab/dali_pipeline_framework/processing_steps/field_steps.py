@@ -31,6 +31,7 @@ class FieldStep(ArrayStep):
 
     treats_elements_alike = True
     only_in_workers = False
+    reads_pixels = False
 
     _cannot = "be applied"
     _what = ""
@@ -38,8 +39,6 @@ class FieldStep(ArrayStep):
     _holds = ""
     _dtypes: Sequence[types.DALIDataType] | None = (*NUMPY_TYPES,)
     _further_names: Sequence[Name] = ()  # of fields next to each, with a row for each of its rows
-
-    reads_pixels = False
 
     @abstractmethod
     def _names(self) -> Sequence[Name]:
@@ -90,8 +89,6 @@ class PixelStep(FieldStep):
     (``_on_array``), or its change is noted for the graph (``_deferred``). A derived class sets
     ``_image_name`` or ``_image_names``, and the attributes below that differ.
     """
-
-    treats_elements_alike = True
 
     _image_name: Name | None = None
     _image_names: Sequence[Name] = ()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import numpy as np
@@ -14,7 +14,7 @@ from ..operators import functions
 from ..operators.element_selection import leaf_at
 from ..operators.functions import Array
 from ..sample_data import FieldPath, FormatProblem, GroupFormat, ImageContent, LeafFormat, SampleDataGroup
-from ..sample_data.formats import UNKNOWN_CONTENT
+from ..sample_data.formats import UNKNOWN_CONTENT, leaf_format
 from ..sample_data.names import Name
 from .named_fields import as_names
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _DT = types.DALIDataType
 _LAYOUT_OF_NDIM = {3: "HWC", 4: "FHWC"}
-_CHANGED_BYTES = ImageContent(may_have_changed=True)
 
 ContentRule: TypeAlias = ImageContent | Callable[[LeafFormat], ImageContent]
 """A content, or a function that gives it for the format of a field before the step."""
@@ -58,8 +57,9 @@ class ImageUse:
 
     def paths(self, group: GroupFormat) -> list[FieldPath]:
         """Get the paths of the data fields."""
-        paths = [path for name in self.names for path in group.find(name)] if self.path is None else [self.path]
-        return [path for path in paths if isinstance(group.get(path), LeafFormat)]
+        if self.path is not None:
+            return [self.path] if self.path in group.leaves else []
+        return [path for name in self.names for path in group.find(name) if path in group.leaves]
 
 
 # --- what image steps need and leave -----------------------------------------------------------------------
@@ -70,7 +70,7 @@ PIXELS = ImageContent(is_encoded=False, layout="HWC")
 
 def as_pixels(leaf: LeafFormat) -> ImageContent:
     """Get the known content, and that it is ``HWC`` or ``FHWC``, which a step has relied on."""
-    layout = leaf.content.layout or _LAYOUT_OF_NDIM.get(known_ndim(leaf) or 0)
+    layout = leaf.content.layout or _LAYOUT_OF_NDIM.get(leaf.ndim or 0)
     return attrs.evolve(leaf.content, is_encoded=False, layout=layout)
 
 
@@ -109,7 +109,7 @@ def image_problems(
     problems: dict[FieldPath, FormatProblem] = {}
     for use in uses or ():
         for path in use.paths(before):
-            message = _problem(type(step).__name__, before.at(path), use)
+            message = _problem(type(step).__name__, before.leaves[path], use)
             if message:
                 problems.setdefault(path, FormatProblem(message, path))
     return [*problems.values()]
@@ -119,19 +119,14 @@ def contents_after(
     step: PipelineStepBase, uses: Sequence[ImageUse] | None, before: GroupFormat, after: GroupFormat
 ) -> GroupFormat:
     """Get the format after a step, with the known contents of its images."""
+    if uses is None:
+        leaves = after.leaves.items()
+        return after.with_replaced({path: _leaf_of_unknown_image(step, leaf) for path, leaf in leaves})
     contents: dict[FieldPath, ImageContent] = {}
-    for use in uses or ():
+    for use in uses:
         for path in use.paths(after):
-            given: Any = before.get(path)
-            if not isinstance(given, LeafFormat):  # a new field
-                leaf: Any = after.at(path)
-                given = leaf.with_content(UNKNOWN_CONTENT)
-            contents[path] = given.content if use.leaves is None else _content(use.leaves, given)
-    if uses is None:  # An outdated number of dimensions misleads only for the bytes of a file.
-        contents = {
-            path: _CHANGED_BYTES if leaf.ndim is not None and leaf.dtype == _DT.UINT8 else UNKNOWN_CONTENT
-            for path, leaf in zip(after.flat_paths, after.flat_leaves, strict=True)
-        }
+            leaf = before.leaves.get(path) or after.leaves[path].with_content(UNKNOWN_CONTENT)
+            contents[path] = leaf.content if use.leaves is None else _content(use.leaves, leaf)
     return after.with_contents(contents)
 
 
@@ -139,7 +134,13 @@ def _content(rule: ContentRule, leaf: LeafFormat) -> ImageContent:
     return rule(leaf) if callable(rule) else rule
 
 
-def _problem(here: str, leaf: Any, use: ImageUse) -> str | None:
+def _leaf_of_unknown_image(step: PipelineStepBase, leaf: LeafFormat) -> LeafFormat:
+    # What operators make of the bytes of a file may have any number of dimensions. Arrays have the declared one.
+    is_checked = step.has_array_form or leaf.dtype != _DT.UINT8
+    return leaf_format(leaf.dtype, leaf.mapping, leaf.ndim if is_checked else None)
+
+
+def _problem(here: str, leaf: LeafFormat, use: ImageUse) -> str | None:
     needs, content, is_encoded = _content(use.needs, leaf), leaf.content, _is_encoded(leaf)
     if None not in (is_encoded, needs.is_encoded) and is_encoded != needs.is_encoded:
         return _encoding_problem(here, leaf, use)
@@ -166,13 +167,7 @@ def _encoding_problem(here: str, leaf: LeafFormat, use: ImageUse) -> str:
     return f"must hold the bytes of an image file, but {found}{shown}. {advice}"
 
 
-def known_ndim(leaf: LeafFormat) -> int | None:
-    """Get the declared number of dimensions, unless a step may have changed it without declaring it."""
-    return None if leaf.content.may_have_changed else leaf.ndim
-
-
 def _is_encoded(leaf: LeafFormat) -> bool | None:
-    ndim = known_ndim(leaf)
-    if leaf.content.is_encoded is not None or leaf.dtype != _DT.UINT8 or not ndim:
+    if leaf.content.is_encoded is not None or leaf.dtype != _DT.UINT8 or not leaf.ndim:
         return leaf.content.is_encoded
-    return ndim == 1
+    return leaf.ndim == 1

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -30,24 +29,15 @@ from ..draws.random_draws import RandomDraw
 from ..errors import FieldValueError, FormatError, NotSupportedError, SettingError, StepOutputError, text_of
 from ..operators.deferred_images import DeferredImage
 from ..operators.functions import Array
-from ..sample_data import (
-    FieldPath,
-    FieldValue,
-    FormatProblem,
-    GroupFormat,
-    ImageContent,
-    LeafFormat,
-    SampleDataGroup,
-    format_error,
-)
+from ..sample_data import FieldPath, FieldValue, GroupFormat, LeafFormat, SampleDataGroup, format_error
 from ..sample_data.conversion import converted
 from ..sample_data.dtypes import get_dali_type_for_numpy_type
-from ..sample_data.formats import describe_difference, described_together
+from ..sample_data.formats import ChildFormat, describe_difference
 from ..sample_data.graph_mode import do_not_convert
-from ..sample_data.names import Name, format_path
+from ..sample_data.names import Name, described_together, format_path
 from ..sample_data.sample_data_group import replace_contents
 from ..threads import one_thread_of_opencv
-from ..unknown_arguments import explains_unknown_arguments
+from ..unknown_arguments import check_arguments
 from .image_use import ImageUse, contents_after, image_problems
 
 _MOST_REMEMBERED = 10_000
@@ -58,14 +48,12 @@ class _Declared(NamedTuple):
 
     Attributes:
         step: The step; kept, so that no other object gets its id.
-        before: The format; likewise.
         after: Format that comes out.
         draws: Its random draws, by name.
         deferred: Images whose pixels it changes in the graph, where pixels are deferred.
     """
 
     step: PipelineStepBase
-    before: GroupFormat
     after: GroupFormat
     draws: Mapping[str, RandomDraw]
     deferred: Sequence[FieldPath]
@@ -84,11 +72,11 @@ class ArrayApplication:
         defers_pixels: Whether the graph changes the pixels of the images: steps get `DeferredImage` objects.
     """
 
-    def __init__(self, draws: ArrayDraws | None = None) -> None:
+    def __init__(self, draws: ArrayDraws | None = None, *, defers_pixels: bool = False) -> None:
         """Set up with what supplies the draws; None: NumPy's global generator."""
-        self.defers_pixels = False
+        self.defers_pixels = defers_pixels
         self._draws = draws or ArrayDraws()
-        self._declared: dict[tuple[int, int], _Declared] = {}
+        self._declared: dict[tuple[int, GroupFormat], _Declared] = {}
 
     def __call__(
         self, step: PipelineStepBase, data: SampleDataGroup, draws: Draws | None = None
@@ -113,60 +101,66 @@ class ArrayApplication:
             numbers = SampleDraws(step, declared.draws, self._draws) if draws is None else draws
             with RunningStep(step, {}, self._draws, self), one_thread_of_opencv():
                 result = step.arrays(given, numbers)
-        except Exception as error:  # of the step; what is not explained is raised as it is
-            # OpenCV only says that a deferred image is no array.
-            text = text_of(error)
-            is_about_pixels = "DeferredImage" in text or "not a numpy array" in text
-            if self.defers_pixels and is_about_pixels and not isinstance(error, StepOutputError):
-                raise StepOutputError(
-                    f"{type(step).__name__} reads a value that stays in the graph: pixels, though "
-                    f"`declare_pixel_changes` says that it does not, or a field that `fields_used` does not name. "
-                    f"Return None in the former, or name it in the latter. ({type(error).__name__}: {text})"
-                ) from error
-            if isinstance(error, StepOutputError) or not _is_about_read_only(error):
+        except StepOutputError:
+            raise
+        except Exception as error:  # of the step
+            misuse = self._misuse_shown_by(error)
+            if not misuse:
                 raise
-            raise StepOutputError(
-                f"{type(step).__name__} changes an array that it was given in place; others may share it. Change "
-                f"a copy (`array.copy()`), and set the field to it. ({type(error).__name__}: {text})"
-            ) from error
+            cause = f"({type(error).__name__}: {text_of(error)})"
+            raise StepOutputError(f"{type(step).__name__} {misuse} {cause}") from error
         return self._checked(step, result, declared, originals)
 
+    def _misuse_shown_by(self, error: Exception) -> str:
+        """Explain an error of a step by its misuse of what it was given; empty for others."""
+        text = text_of(error)
+        # OpenCV only says that a deferred image is no array.
+        if self.defers_pixels and ("DeferredImage" in text or "not a numpy array" in text):
+            return (
+                "reads a value that stays in the graph: pixels, though `declare_pixel_changes` says that it does "
+                "not, or a field that `fields_used` does not name. Return None in the former, or name it in the "
+                "latter."
+            )
+        if any(words in text.lower() for words in ("read-only", "readonly", "not writeable")):
+            return (
+                "changes an array that it was given in place; others may share it. Change a copy "
+                "(`array.copy()`), and set the field to it."
+            )
+        return ""
+
     def _declaration(self, step: PipelineStepBase, data: SampleDataGroup) -> _Declared:
-        format = data.format
-        key = (id(step), id(format))
+        key = (id(step), data.format)
         if key not in self._declared:
             if not step.has_array_form:
                 raise NotSupportedError(
                     f"{type(step).__name__} cannot be applied to arrays: it has a form for the graph only "
                     f"(`_process`). Run it in a pipeline (see `run_step`)."
                 )
-            blueprint = SampleDataGroup.from_format(format)
+            blueprint = SampleDataGroup.from_format(data.format)
             blueprint.set_apply_mapping(False)
             after = step.check_input_data_format_and_set_output_data_format(blueprint).format
             draws = declared_draws(step, blueprint.get_empty_like_self())
             deferred = [*(step.declare_pixel_changes(blueprint.get_empty_like_self()) or ())]
             if len(self._declared) >= _MOST_REMEMBERED:  # a step makes a new format for each sample
                 self._declared.clear()
-            self._declared[key] = _Declared(step, format, after, draws, deferred)
+            self._declared[key] = _Declared(step, after, draws, deferred)
         return self._declared[key]
 
     def _checked(
         self, step: PipelineStepBase, result: SampleDataGroup, declared: _Declared, originals: _Originals
     ) -> SampleDataGroup:
-        require_format(step, require_group(step, result, "arrays"), declared.after, "arrays")
+        require_output(step, result, "arrays", declared.after)
         values = [originals[id(value)][1] if id(value) in originals else value for value in result.get_data()]
-        leaves = declared.after.flat_leaves
         problems: list[tuple[FieldPath, str]] = []
         wrong: dict[FieldPath, types.DALIDataType | None] = {}
-        for index, (leaf, value) in enumerate(zip(leaves, values, strict=True)):
+        for index, (path, leaf) in enumerate(declared.after.leaves.items()):
+            value = values[index]
             if type(value) is np.ndarray and value.dtype is leaf.numpy_dtype and leaf.ndim in (None, value.ndim):
                 continue  # the usual case
-            array, problem = _as_declared(value, leaf, declared.after.flat_paths[index])
-            values[index] = array
+            values[index], problem = _as_declared(value, leaf, path)
             if problem:
-                path = declared.after.flat_paths[index]
                 problems.append((path_in_sample(path), problem))
-                wrong[path] = _type_of(array)
+                wrong[path] = _type_of(values[index])
         if problems:
             advice = step._advice_on_types(declared.after, wrong)
             lines = "\n".join(f"  - {text}" for text in described_together(problems))
@@ -181,8 +175,10 @@ def _current_application() -> ArrayApplication | None:
 
 
 @do_not_convert
-def require_group(step: PipelineStepBase, value: SampleDataGroup, method: str) -> SampleDataGroup:
-    """Require that a method of a step has returned a group; return it.
+def require_output(
+    step: PipelineStepBase, value: SampleDataGroup, method: str, declared: GroupFormat | None = None
+) -> SampleDataGroup:
+    """Require that a method of a step has returned a group, of the declared format if there is one; return it.
 
     Raises:
         StepOutputError: It has returned something else.
@@ -190,22 +186,13 @@ def require_group(step: PipelineStepBase, value: SampleDataGroup, method: str) -
     if not isinstance(value, SampleDataGroup):
         got = "None (a missing `return`?)" if value is None else type(value).__name__
         raise StepOutputError(f"{type(step).__name__}.{method} must return a SampleDataGroup, got {got}.")
-    return value
-
-
-@do_not_convert
-def require_format(step: PipelineStepBase, result: SampleDataGroup, declared: GroupFormat, method: str) -> None:
-    """Require that a result has the format that the step has declared.
-
-    Raises:
-        StepOutputError: It has another one.
-    """
-    if result.format is not declared and not result.format.matches(declared):
+    if declared is not None and not value.format.matches(declared):
         raise StepOutputError(
             f"{type(step).__name__} did not produce the format that it declared:\n"
-            f"{describe_difference(declared, result.format)}\n"
+            f"{describe_difference(declared, value.format)}\n"
             f"Make `{method}` and the format method agree."
         )
+    return value
 
 
 def full_path(path: FieldPath) -> str:
@@ -222,6 +209,20 @@ def naming_field(path: FieldPath) -> Iterator[None]:
         if str(error).startswith(f"{full_path(path)}: "):
             raise
         raise FieldValueError(f"{full_path(path)}: {error}") from error
+
+
+@do_not_convert
+def _take_format(
+    processed: SampleDataGroup, declared: GroupFormat, before: GroupFormat, nodes: Sequence[FieldValue]
+) -> None:
+    """Set the declared format, with what is known of images that a step that declares nothing has left alone."""
+    nodes_before = dict(zip(before.flat_paths, nodes, strict=True))
+    left: dict[FieldPath, ChildFormat] = {}
+    for (path, leaf), node in zip(declared.leaves.items(), processed.get_data(), strict=True):
+        is_left = node is not None and nodes_before.get(path) is node
+        if is_left and not leaf.content.is_known and before.leaves[path].dtype == leaf.dtype:
+            left[path] = before.leaves[path]
+    replace_contents(processed, declared.with_replaced(left))
 
 
 @do_not_convert
@@ -264,11 +265,6 @@ def _read_only(data: SampleDataGroup) -> tuple[SampleDataGroup, _Originals]:
     return filled(SampleDataGroup.from_format(data.format), values), originals
 
 
-def _is_about_read_only(error: Exception) -> bool:
-    text = text_of(error).lower()
-    return "read-only" in text or "readonly" in text or "not writeable" in text
-
-
 def _type_of(value: Any) -> types.DALIDataType | None:
     """Get the type of a field that could hold a value; None if there is none."""
     try:
@@ -286,18 +282,15 @@ def _as_declared(value: Any, leaf: LeafFormat, path: FieldPath) -> tuple[Any, st
         if value.path != path_in_sample(path):
             of = format_path(value.path)
             return value, f"holds the image of {of}: `declare_pixel_changes` of what moves images must return None"
-        if value.dtype != dtype or leaf.ndim not in (None, value.ndim):
-            return value, f"is declared as {dtype} (ndim={leaf.ndim}), got {value.dtype} (shape {value.shape})"
-        return value, ""
-    if isinstance(value, bool | int | float | list | tuple):
+        array: Any = value
+    else:
         try:
-            value = converted(value, dtype, ())
+            is_plain = isinstance(value, bool | int | float | list | tuple)
+            array = converted(value, dtype, ()) if is_plain else np.asarray(value)
         except FieldValueError as error:
             return value, str(error)
-    try:
-        array = np.asarray(value)
-    except Exception as error:  # an object's own
-        return value, f"cannot be read as an array: {type(error).__name__}: {text_of(error)}"
+        except Exception as error:  # an object's own
+            return value, f"cannot be read as an array: {type(error).__name__}: {text_of(error)}"
     if array.dtype != dtype:
         return array, f"is declared as {dtype}, got {array.dtype} (shape {array.shape})"
     if leaf.ndim not in (None, array.ndim):
@@ -312,21 +305,34 @@ PixelChanges: TypeAlias = Mapping[FieldPath, Mapping[str, types.DALIDataType]]
 RunWhere: TypeAlias = Literal["auto", "workers", "graph"]
 RUN_CHOICES: tuple[RunWhere, ...] = ("auto", "workers", "graph")
 
-_KnownImages: TypeAlias = Mapping[FieldPath, tuple[FieldValue, ImageContent]]
 _Step = TypeVar("_Step", bound="PipelineStepBase")
 
 
+_Process = TypeVar("_Process", bound=Callable[..., SampleDataGroup])
+
+
+def on_arrays(process: _Process) -> _Process:
+    """Mark a ``_process`` that does what ``arrays`` does: a step that overrides it is one of operators."""
+    process.on_arrays = True  # type: ignore[attr-defined]
+    return process
+
+
 class PipelineStepBase(ABC):
-    """Step of a pipeline: a group of DALI nodes goes in, a group of DALI nodes comes out.
+    """Step of a pipeline: says what becomes of a format, and does the same to samples.
 
-    A step on *one sample of NumPy arrays* (``arrays``, the *array form*) is an `ArrayStep`: it can run in
-    the worker processes, before the graph, and ``step(sample)`` applies it to a sample of arrays. Where it defines
-    how the graph changes pixels (`declare_pixel_changes`, `graph`) it can be divided: pixels in the graph,
-    all else in the workers.
+    A step is a class with some of these methods:
 
-    A step of operators has two methods. ``_check_and_adjust_data_format_input_to_output`` gives the output format
-    of an input format before anything is built; it refuses a format with an error for each problem. ``_process``
-    runs once, while the graph is defined: the values are DALI ``DataNode`` objects then, not data.
+    - ``format_after(format)``: the output format of an input format, before anything runs; refuses a format with
+      an error for each problem.
+    - `draws`: the random numbers that it needs, which come with each sample.
+    - ``arrays(sample, draws)``, the *array form*: changes one sample of NumPy arrays.
+    - `declare_pixel_changes` and ``graph(image, ...)``: change pixels in the graph, by parameters that ``arrays``
+      computes. Such a step can be divided: pixels in the graph, all else in the workers.
+
+    An `ArrayStep` is made of them. It can run in the worker processes, before the graph, and ``step(sample)``
+    applies it to a sample of arrays. A step of operators, this class, has two methods as in accvlab:
+    ``_check_and_adjust_data_format_input_to_output`` for the format, and ``_process``, which runs once, while the
+    graph is defined: the values are DALI ``DataNode`` objects then, not data.
 
     Example::
 
@@ -378,12 +384,12 @@ class PipelineStepBase(ABC):
     reads_pixels: bool = True
     draws: Sequence[RandomDraw] = ()
 
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        """Let the error for an argument that a step does not have name a similar one."""
-        super().__init_subclass__(**arguments)
-        own = inspect.signature(cls.__init__).parameters.values() if "__init__" in vars(cls) else ()
-        if own and all(one.kind is not one.VAR_KEYWORD for one in own):
-            cls.__init__ = explains_unknown_arguments(cls.__init__)  # type: ignore[method-assign]
+    def __new__(cls: type[_Step], *args: Any, **arguments: Any) -> _Step:
+        """Check the names of the arguments before ``__init__`` gets them."""
+        if cls.__init__ is object.__init__ and (args or arguments):  # it would ignore them
+            raise TypeError(f"{cls.__name__}() takes no arguments")
+        check_arguments(cls, cls.__init__, arguments)
+        return super().__new__(cls)
 
     @abstractmethod
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
@@ -401,7 +407,7 @@ class PipelineStepBase(ABC):
     @property
     def has_array_form(self) -> bool:
         """Whether the step can be applied to samples of arrays. A class with both forms sets it to True."""
-        return False
+        return getattr(self._process, "on_arrays", False)
 
     @property
     def has_graph_form(self) -> bool:
@@ -547,7 +553,18 @@ class PipelineStepBase(ABC):
         """
         before, given = data_empty.format, data_empty.get_empty_like_self()
         uses = self.image_uses(given)
-        output = self._checked_output(data_empty.get_empty_like_self(), image_problems(self, uses, before))
+        problems = image_problems(self, uses, before)
+        try:
+            output = self._check_and_adjust_data_format_input_to_output(data_empty.get_empty_like_self())
+        except FormatError as error:
+            if not problems:
+                raise
+            # The type of an image that is in a wrong state says nothing more.
+            paths = {problem.path for problem in problems}
+            problems += [problem for problem in error.problems if problem.path not in paths]
+        if problems:
+            raise format_error(problems, f"{type(self).__name__} cannot be applied:")
+        require_output(self, output, "_check_and_adjust_data_format_input_to_output")
         plan = step_context.get().plan
         if plan is not None:
             plan.collect(self, declared_draws(self, given))
@@ -563,20 +580,6 @@ class PipelineStepBase(ABC):
             found: The fields of other types, and these types; None for a value that no field can hold.
         """
         return "Return what is declared, e.g. by `.astype(...)`, or declare in the format method what is returned."
-
-    def _checked_output(self, data_empty: SampleDataGroup, problems: list[FormatProblem]) -> SampleDataGroup:
-        """Get the output format of the step; raise its problems and the problems of its images together."""
-        try:
-            output = self._check_and_adjust_data_format_input_to_output(data_empty)
-        except FormatError as error:
-            if not problems:
-                raise
-            # The type of an image that is in a wrong state says nothing more.
-            paths = {problem.path for problem in problems}
-            problems += [problem for problem in error.problems if problem.path not in paths]
-        if problems:
-            raise format_error(problems, f"{type(self).__name__} cannot be applied:")
-        return require_group(self, output, "_check_and_adjust_data_format_input_to_output")
 
     def __call__(self, data: SampleDataGroup) -> SampleDataGroup:
         """Apply the step while a graph is defined, or to one sample of arrays.
@@ -596,30 +599,12 @@ class PipelineStepBase(ABC):
             return application(self, data)
         if holds_arrays(data):
             return apply_to_arrays(self, data)
-        known = self._known_images(data)
-        declared = self.check_input_data_format_and_set_output_data_format(data)
+        before, nodes = data.format, data.get_data()
+        declared = self.check_input_data_format_and_set_output_data_format(data).format
         with RunningStep(self, declared_draws(self, data.get_empty_like_self())):
-            processed = require_group(self, self._process(data), "_process")
-        require_format(self, processed, declared.format, "_process")
-        self._take_contents(processed, declared.format, known)
+            processed = require_output(self, self._process(data), "_process", declared)
+        _take_format(processed, declared, before, nodes)
         return processed
-
-    @do_not_convert
-    def _known_images(self, data: SampleDataGroup) -> _KnownImages:
-        """Get nodes and contents of the images with known contents."""
-        leaves = zip(data.format.flat_paths, data.format.flat_leaves, strict=True)
-        contents = {path: leaf.content for path, leaf in leaves if leaf.content.is_known}
-        return {path: (data.get_item_in_path(path), content) for path, content in contents.items()}
-
-    @do_not_convert
-    def _take_contents(self, processed: SampleDataGroup, declared: GroupFormat, known: _KnownImages) -> None:
-        contents: dict[FieldPath, ImageContent] = {}
-        for path, leaf in zip(declared.flat_paths, declared.flat_leaves, strict=True):
-            node, before = known.get(path, (None, leaf.content))
-            # A step that declares nothing has not changed an image whose node is still the same.
-            is_same = node is not None and processed.get_item_in_path(path) is node
-            contents[path] = before if is_same and not leaf.content.is_known else leaf.content
-        replace_contents(processed, processed.format.with_contents(contents))
 
     def __repr__(self) -> str:
         """Class name and settings."""

@@ -23,7 +23,7 @@ from ..sample_data.formats import UNKNOWN_CONTENT
 from ..sample_data.names import Name
 from .array_step import ArrayStep, FieldUse
 from .field_steps import FieldStep, Parameters, PixelStep
-from .image_use import ImageUse, height_and_width, known_ndim, with_height_and_width
+from .image_use import ImageUse, height_and_width, with_height_and_width
 from .named_fields import FieldSearch, as_names, find_paths, put_beside, required_names
 from .pipeline_step_base import PipelineStepBase
 
@@ -67,20 +67,14 @@ class TensorSizeAdder(FieldStep):
             SettingError: The name or postfix is not a text, the postfix is empty, or the type is not a number
                 type.
         """
-        if not isinstance(tensor_name, str) or not isinstance(size_postfix, str) or not size_postfix:
-            raise SettingError(
-                "`tensor_name` and `size_postfix` must be texts, the latter not empty, since they form the name "
-                f"of the new field; got {tensor_name!r} and {size_postfix!r}."
-            )
-        self._tensor_name = tensor_name
-        self._size_postfix = size_postfix
+        # They form the name of the new field, so a number is no name here.
+        self._tensor_name = text(tensor_name, "tensor_name", may_be_empty=True)
+        self._size_postfix = text(size_postfix, "size_postfix")
         self._store_size_as_type = choice(store_size_as_type, "store_size_as_type", NUMBER_TYPES)
 
     def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
         """Declare that images must be decoded, of whatever layout."""
         return [ImageUse(self._tensor_name, with_height_and_width)]
-
-    reads_pixels = False  # a shape is all that is needed
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """The shapes of the tensors."""
@@ -147,24 +141,17 @@ class AxesLayoutSetter(PixelStep):
         return super()._changed(image, leaf, parameters)
 
     def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
-        problem = self._problem_of(search.leaf(path))
-        if problem:
-            search.add(problem, path)
-
-    def _problem_of(self, leaf: LeafFormat) -> str | None:
-        wanted, known, ndim = self._layout_to_set, leaf.content.layout, known_ndim(leaf)
+        leaf, wanted = search.leaf(path), self._layout_to_set
+        known = leaf.content.layout
         if not wanted:
-            return None
+            return
         if leaf.content.is_encoded and len(wanted) != 1:
-            return f"holds the bytes of a file, which cannot have the layout {wanted}"
-        if ndim not in (None, len(wanted)):
-            return f"has {ndim} dimension(s), so it cannot have the layout {wanted}"
-        if known and (len(known) != len(wanted) or _has_moved_axes(known, wanted)):
-            return (
-                f"has the layout {known}, so it cannot be given {wanted}: this step moves no data. "
-                f"Transpose it, e.g. by `output_layout` of ImageMeanStdDevNormalizer"
-            )
-        return None
+            search.add(f"holds the bytes of a file, which cannot have the layout {wanted}", path)
+        elif leaf.ndim not in (None, len(wanted)):
+            search.add(f"has {leaf.ndim} dimension(s), so it cannot have the layout {wanted}", path)
+        elif known and (len(known) != len(wanted) or _has_moved_axes(known, wanted)):
+            rule = f"has the layout {known}, so it cannot be given {wanted}: this step moves no data"
+            search.add(f"{rule}. Transpose it, e.g. by `output_layout` of ImageMeanStdDevNormalizer", path)
 
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
         is_layout = bool(self._layout_to_set) and not leaf.content.is_encoded

@@ -5,12 +5,10 @@ The modules, from the bottom up::
 
     names           names and paths of fields, and how they are written
     dtypes          DALI types and their NumPy counterparts
-    conversion      values of all kinds to arrays of a field's type, labels to numbers, text to bytes
+    conversion      values of all kinds to arrays of a field's type, labels to numbers, text to bytes; comparison
     formats         the format of a sample as an immutable value; images in fields; messages on differences
     folded_formats  formats in which one element of an array represents all
-    field_values    comparison of values, and nested dicts of them
-    printing        samples as text
-    batches         what loaders deliver: dicts that print as text
+    printing        samples and batches as text
     graph_mode          protection from DALI's conditionals
     sample_data_group   the class that users see: a format and the values that fill it
 """

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import math
 import numbers
 import os
 import sys
@@ -174,49 +173,30 @@ def _largest_exact(dtype: _NumpyDtype) -> int:
 def _from_array(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
     kind = array.dtype.kind
     if _always_fits(array.dtype, dtype):
-        return array.astype(dtype)
+        return array.astype(dtype, order="C")
+    if kind == "O":
+        return _from_objects(array, dtype, path)
     if kind in "mM" and dtype == np.int64:
         if np.isnat(array).any():
             raise field_error(path, "NaT (no date) is no number. Replace it first")
         return array.astype(dtype)
-    if kind == "O":
-        return _from_objects(array, dtype, path)
     if kind not in "iuf":
         advice = _advice_on_type(array.dtype, dtype)
         raise field_error(
             path, f"cannot store an array of type {array.dtype} in a field of type {dtype}. {advice}"
         )
-    if dtype.kind == "b":
-        if np.isnan(array).any():
-            raise field_error(path, "NaN is neither true nor false. Replace it first")
-        result = array.astype(dtype)
+    if dtype.kind == "b" and np.isnan(array).any():
+        raise field_error(path, "NaN is neither true nor false. Replace it first")
+    if dtype.kind in "iu":
+        _check_range(array, dtype, path)
+    try:
+        with np.errstate(over="raise"):  # where finite numbers become infinite; infinity itself passes
+            result = array.astype(dtype)
+    except FloatingPointError:
+        finite = array[np.isfinite(array)]
+        raise _out_of_range(finite.min(), finite.max(), dtype, path) from None
+    if dtype.kind == "b" or (kind == "f") != (dtype.kind == "f"):
         _check_same(array, result, path)
-        return result
-    if dtype.kind == "f" and kind != "f":
-        return _from_integers(array, dtype, path)
-    if dtype.kind == "f":
-        try:
-            with np.errstate(over="raise"):  # where finite numbers become infinite; infinity itself passes
-                return array.astype(dtype)
-        except FloatingPointError:
-            finite = array[np.isfinite(array)]
-            raise _out_of_range(finite.min(), finite.max(), dtype, path) from None
-    _check_range(array, dtype, path)
-    result = array.astype(dtype)
-    if kind == "f":
-        _check_same(array, result, path)
-    return result
-
-
-def _from_integers(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
-    """Convert integers to a float type."""
-    if not array.size or (array.max() <= _largest_exact(dtype) and array.min() >= -_largest_exact(dtype)):
-        return array.astype(dtype)
-    with np.errstate(over="ignore"):
-        result = array.astype(dtype)
-    if not np.isfinite(result).all():
-        raise _out_of_range(array.min(), array.max(), dtype, path)
-    _check_same(array.astype(object), result.astype(object), path, dtype)  # Python compares them exactly
     return result
 
 
@@ -244,24 +224,20 @@ def _check_range(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> None:
     raise _out_of_range(lowest, highest, dtype, path)
 
 
-def _check_same(array: _Array, stored: _Array, path: FieldPath, dtype: _NumpyDtype | None = None) -> None:
-    """Check that ``array`` did not change when it was stored as booleans, integers or, of integers, floats.
-
-    Args:
-        array: The values.
-        stored: The values as stored.
-        path: Path of the field.
-        dtype: Type of the field, where ``stored`` has another.
-    """
-    differs = np.not_equal(array, stored)
-    if not differs.any():
+def _check_same(array: _Array, stored: _Array, path: FieldPath) -> None:
+    """Check that ``array`` did not change when it was stored as booleans, integers or, of integers, floats."""
+    dtype = stored.dtype
+    if dtype.kind == "f" and array.size and max(array.max(), -int(array.min())) > _largest_exact(dtype):
+        differs = array.astype(object) != stored.astype(object)  # Python compares them exactly
+    else:
+        differs = array != stored
+    if not np.any(differs):
         return
-    dtype = dtype or stored.dtype
     position = tuple(map(int, np.argwhere(differs)[0]))
     where = f" at {[*position]}" if position else ""
     more = int(np.count_nonzero(differs)) - 1
     others = f" and {more} more such value(s)" if more else ""
-    got, became = (each[position].item() if each.dtype != object else each[position] for each in (array, stored))
+    got, became = array.item(*position), stored.item(*position)
     if dtype.kind == "b":
         rule = "holds true and false, and of numbers 0 and 1"
         advice = "Write value != 0 where all other numbers mean true, or give the field an integer type"
@@ -291,26 +267,20 @@ def _out_of_range(lowest: FieldValue, highest: FieldValue, dtype: _NumpyDtype, p
 
 
 def _from_number(value: float, dtype: _NumpyDtype, path: FieldPath) -> _Array:
-    if dtype.kind == "f" and (
-        abs(value) <= _largest_exact(dtype) or (isinstance(value, float) and abs(value) <= _largest(dtype))
-    ):
-        return np.array(value, dtype=dtype)
-    if isinstance(value, float):
-        if dtype.kind not in "iu" or not value.is_integer():
-            return _from_array(np.array(value), dtype, path)
-        value = int(value)
-    try:
-        if dtype.kind in "iu" or isinstance(value, bool):
-            return np.array(value, dtype=dtype)
-        exact = np.array(value)  # of type object beyond 64 bits
-        if exact.dtype.kind in "iu":
-            return _from_array(exact, dtype, path)
-        if dtype.kind == "f" and abs(value) <= _largest(dtype):
+    if dtype.kind != "f" or abs(value) <= _largest_exact(dtype):
+        try:
             result = np.array(value, dtype=dtype)
-            _check_same(exact, result.astype(object), path, dtype)
+        except (ValueError, OverflowError):  # NaN, infinity or an integer that is too large
+            raise _out_of_range(value, value, dtype, path) from None
+        if dtype.kind == "f" or result.item() == value:
             return result
-    except OverflowError:
-        pass
+    exact = np.array(value)
+    if exact.dtype != object:
+        return _from_array(exact, dtype, path)
+    if dtype.kind == "f" and abs(value) <= _largest(dtype):  # an integer beyond 64 bits
+        result = np.array(value, dtype=dtype)
+        _check_same(exact, result, path)
+        return result
     raise _out_of_range(value, value, dtype, path)
 
 
@@ -339,35 +309,31 @@ def _from_sequence(values: _List, dtype: _NumpyDtype, path: FieldPath) -> _Array
     try:
         # Without a type first: given one, NumPy would parse text and let array elements wrap around.
         array = np.array(values)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         advice = "Pad them to one length, or use one field per element (add_data_field_array)"
-        advice = f"The nested sequences have different lengths. {advice}"
-        raise _refused(values, dtype, path, advice) from error
-    except TypeError as error:
-        raise _refused(values, dtype, path, f"NumPy says: {error}") from error
-    is_float = array.dtype.kind == "f"
-    if is_float and dtype.kind == "f" and array.size and np.abs(array).max() >= _largest_exact(dtype):
-        objects = np.array(values, dtype=object).flat  # integers among floats were rounded
-        converted([int(value) for value in objects if isinstance(value, numbers.Integral)], dtype, path)
-    if array.dtype == dtype:
-        return array
-    if array.dtype.kind == "O" or (is_float and dtype.kind in "iu" and dtype.itemsize == 8):
-        # The second case: integers beyond int64 among smaller ones were rounded to floats.
-        return _from_objects(np.array(values, dtype=object), dtype, path)
+        is_ragged = isinstance(error, ValueError)
+        why = f"The nested sequences have different lengths. {advice}" if is_ragged else f"NumPy says: {error}"
+        raise _refused(values, dtype, path, why) from error
+    if array.dtype.kind == "f":
+        largest = _largest_exact(dtype if dtype.kind == "f" else array.dtype)
+        if np.fmax.reduce(np.abs(array), axis=None, initial=0) >= largest:
+            exact = np.array(values, dtype=object)  # NumPy has rounded integers among floats
+            if dtype.kind == "f":
+                converted([int(value) for value in exact.flat if isinstance(value, numbers.Integral)], dtype, path)
+            else:
+                array = exact
     return _from_array(array, dtype, path)
 
 
 def _check_elements_not_masked(values: _List, path: FieldPath) -> None:
-    if "numpy.ma" not in sys.modules:
-        return
-    classes = set(map(type, values))
-    if any(issubclass(cls, np.ma.MaskedArray) for cls in classes):
-        for value in values:
-            check_not_masked(value, path)
-    if not classes.isdisjoint((list, tuple)):
+    if "numpy.ma" in sys.modules and any(
+        issubclass(cls, np.ndarray | list | tuple) for cls in set(map(type, values))
+    ):
         for value in values:
             if isinstance(value, list | tuple):
                 _check_elements_not_masked(value, path)
+            else:
+                check_not_masked(value, path)
 
 
 def _from_objects(array: _Array, dtype: _NumpyDtype, path: FieldPath) -> _Array:
@@ -390,13 +356,9 @@ def _from_cupy(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FieldV
 def _from_torch(value: FieldValue, dtype: _NumpyDtype, path: FieldPath) -> FieldValue:
     torch = sys.modules["torch"]
     wanted = getattr(torch, dtype.name)
-    if value.dtype not in (wanted, torch.bool):
-        on_host = value.detach().cpu()
-        if value.is_floating_point() and value.dtype != torch.float64:
-            on_host = on_host.float()  # NumPy has no bfloat16
-        array = on_host.numpy()
-        if not _always_fits(array.dtype, dtype):
-            _from_array(array, dtype, path)  # for its checks
+    if value.dtype != wanted:
+        exact = value.double() if value.is_floating_point() else value  # NumPy has no bfloat16
+        _from_array(np.asarray(as_numpy(exact)), dtype, path)  # for its checks
     return value.to(dtype=wanted, copy=True)
 
 
@@ -452,9 +414,6 @@ class ValueMapping(Immutable, Mapping[Any, Any]):
     def __getitem__(self, key: object) -> FieldValue:
         return self._entries[key]
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._entries
-
     def __iter__(self) -> Iterator[FieldValue]:
         return iter(self._entries)
 
@@ -464,25 +423,17 @@ class ValueMapping(Immutable, Mapping[Any, Any]):
     @cached_property
     def has_number_keys(self) -> bool:
         """Whether there are numbers among the labels."""
-        return any(_is_number(key) for key in self._entries)
+        return any(map(_is_number, self._entries))
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
         if not isinstance(other, ValueMapping):
             return NotImplemented
-        if self._entries.keys() != other._entries.keys():
-            return False
-        return all(
-            value is other._entries[key] or bool(np.array_equal(value, other._entries[key]))
-            for key, value in self._entries.items()
+        mine, others = self._entries, other._entries
+        return mine.keys() == others.keys() and all(
+            mine[key] is others[key] or np.array_equal(mine[key], others[key]) for key in mine
         )
 
     def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
         # Values may be lists, which cannot be hashed; the keys alone tell mappings apart well enough.
         return hash(frozenset(self._entries))
 
@@ -507,18 +458,14 @@ def mapped(value: FieldValue, mapping: ValueMapping, path: FieldPath) -> FieldVa
         FieldValueError: Also a KeyError; a label is not listed and the mapping has no default. Or elements of an
             array are masked.
     """
-    if type(value) is str:
-        return _mapped_label(value, mapping, path)
     if isinstance(value, list | tuple):
         return _mapped_sequence(value, mapping, path)
-    if isinstance(value, np.ndarray):
-        check_not_masked(value, path)
-        return _mapped_array(value, mapping, path)
     is_array = hasattr(value, "__array__") or hasattr(value, "__cuda_array_interface__")
-    if is_array and not isinstance(value, np.generic):
-        array = as_numpy(value) if mapping.has_number_keys else None
-        return value if array is None else _mapped_array(array, mapping, path)
-    return _mapped_label(value, mapping, path)
+    if not is_array or isinstance(value, np.generic):
+        return _mapped_label(value, mapping, path)
+    check_not_masked(value, path)
+    array = as_numpy(value) if mapping.has_number_keys or isinstance(value, np.ndarray) else None
+    return value if array is None else _mapped_array(array, mapping, path)
 
 
 def _is_number(value: object) -> bool:
@@ -526,16 +473,9 @@ def _is_number(value: object) -> bool:
 
 
 def _mapped_sequence(values: _List, mapping: ValueMapping, path: FieldPath) -> list[FieldValue]:
-    if set(map(type, values)) == {str}:  # thousands of labels per sample are common
-        entries = mapping._entries
-        if None in entries:
-            default = entries[None]
-            return [entries.get(value, default) for value in values]
-        try:
-            return [entries[value] for value in values]
-        except KeyError:
-            unknown = next(value for value in values if value not in entries)
-            raise unknown_label(unknown, entries, path) from None
+    if set(map(type, values)) == {str}:  # thousands of labels of few kinds are common
+        number_of = {label: _mapped_label(label, mapping, path) for label in dict.fromkeys(values)}
+        return [number_of[label] for label in values]
     return [mapped(value, mapping, path) for value in values]
 
 
@@ -632,12 +572,7 @@ def decoded(value: FieldValue, path: FieldPath = ()) -> Text:
         raise field_error(path, f"text can only be read from uint8 data with at least one dimension, got {got}")
     if array.ndim == 1:
         return _decoded_bytes(array.tobytes(), path)
-    *shape, length = array.shape
-    data = array.tobytes()
-    starts = range(0, length * math.prod(shape), length) if length else [0] * math.prod(shape)
-    texts = [_decoded_bytes(data[start : start + length], path) for start in starts]
-    nested: Text = np.array(texts, object).reshape(shape).tolist()
-    return nested
+    return [decoded(texts, path) for texts in array]
 
 
 def _decoded_bytes(data: bytes, path: FieldPath) -> str:
@@ -646,3 +581,37 @@ def _decoded_bytes(data: bytes, path: FieldPath) -> str:
     except UnicodeDecodeError as error:
         advice = "Use a UINT8 field for bytes that are no text"
         raise field_error(path, f"the data are not UTF-8: {error}. {advice}") from error
+
+
+def read_text(value: FieldValue, path: FieldPath) -> FieldValue:
+    """Decode the value of a STRING field; None and nodes of a graph stay as they are."""
+    return value if value is None or isinstance(value, DataNode) else decoded(value, path)
+
+
+def same_value(first: FieldValue, second: FieldValue) -> bool:
+    """Whether two field values are equal; never raises.
+
+    Arrays are equal if library, type, shape and all elements are; NaN equals NaN. Nodes of a graph are equal
+    if they are the same object (their own ``==`` adds an operator to the graph).
+    """
+    if first is second:
+        return True
+    if isinstance(first, DataNode) or isinstance(second, DataNode):
+        return False
+    try:
+        if _is_array(first) or _is_array(second):
+            mine, other = np.asarray(as_numpy(first)), np.asarray(as_numpy(second))
+            # NumPy compares other kinds (text, objects) only without the NaN rule.
+            is_equal = np.array_equal(mine, other, equal_nan=mine.dtype.kind in "fcmM")
+            return type(first) is type(second) and mine.dtype == other.dtype and is_equal
+        if isinstance(first, list | tuple):
+            return (
+                type(first) is type(second) and len(first) == len(second) and all(map(same_value, first, second))
+            )
+        return bool(first == second)
+    except Exception:  # a foreign object whose == fails or is ambiguous
+        return False
+
+
+def _is_array(value: FieldValue) -> bool:
+    return as_numpy(value) is not None and not isinstance(value, np.generic)

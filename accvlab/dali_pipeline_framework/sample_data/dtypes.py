@@ -24,7 +24,7 @@ NUMPY_TYPES: dict[types.DALIDataType, type[np.generic]] = {
     types.DALIDataType.FLOAT: np.float32,
     types.DALIDataType.FLOAT64: np.float64,
 }
-"""The numeric types a data field can have. ``STRING`` is the one other type, see `transport_dtype`."""
+"""The numeric types a data field can have. ``STRING`` is the one other type; text travels as bytes."""
 
 DTYPES_BY_CODE: dict[int, types.DALIDataType] = {
     dtype.value: dtype for dtype in (*NUMPY_TYPES, types.DALIDataType.STRING)
@@ -62,8 +62,3 @@ def get_dali_type_for_numpy_type(numpy_type: object) -> types.DALIDataType:
     if dali_type is None:
         raise FieldValueError(f"NumPy type {dtype} does not have a corresponding DALI type")
     return dali_type
-
-
-def transport_dtype(dtype: types.DALIDataType) -> types.DALIDataType:
-    """Return the type in which a field travels through DALI: text travels as UTF-8 bytes."""
-    return types.DALIDataType.UINT8 if dtype == types.DALIDataType.STRING else dtype

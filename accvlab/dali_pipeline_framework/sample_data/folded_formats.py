@@ -13,11 +13,13 @@ the one element then holds the values of all of them::
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
+from typing import cast
 
 import attrs
 
-from .formats import ChildFormat, GroupFormat
+from .formats import ChildFormat, GroupFormat, rebuilt
 from .names import FieldPath, format_path
 
 
@@ -110,21 +112,32 @@ class FoldedFormat:
         Returns:
             None where there is something else than one element at such a path.
         """
-        full = _unfolded(folded, (), lengths)
-        return None if full is None else _Fold(math.prod(lengths.values()), 1, lengths).apply(full)
+        found = map(folded.get, lengths)
+        if any(isinstance(group, GroupFormat) and group.names != (0,) for group in found):
+            return None
+
+        def unfolded(path: FieldPath, child: ChildFormat) -> ChildFormat:
+            if path not in lengths or not isinstance(child, GroupFormat):
+                return child
+            return GroupFormat(tuple(range(lengths[path])), child.children * lengths[path])
+
+        full = cast(GroupFormat, rebuilt(folded, unfolded))
+        return _Fold(math.prod(lengths.values()), 1, lengths).apply(full)
 
     def stacked(self) -> GroupFormat:
         """Get the folded format without the groups of the arrays: with their elements in their place."""
-        stacked = _stacked(self.folded, (), self.lengths)
+
+        def element(path: FieldPath, child: ChildFormat) -> ChildFormat:
+            return child.children[0] if path in self.lengths and isinstance(child, GroupFormat) else child
+
+        stacked = rebuilt(self.folded, element)
         return stacked if isinstance(stacked, GroupFormat) else self.folded
 
     @property
     def levels(self) -> list[Level]:
         """The levels of the data fields, those with arrays only, the ones with most fields first."""
-        counts: dict[Level, int] = {}
-        for leaf in self.leaves:
-            counts[leaf.level] = counts.get(leaf.level, 0) + 1
-        return sorted((level for level in counts if level.arrays), key=lambda level: -counts[level])
+        counts = Counter(leaf.level for leaf in self.leaves if leaf.level.arrays)
+        return [level for level, _ in counts.most_common()]
 
 
 @attrs.define
@@ -180,27 +193,3 @@ class _Fold:
             and (self.only is None or path in self.only)
             and all(child is group.children[0] or child == group.children[0] for child in group.children)
         )
-
-
-def _unfolded(group: GroupFormat, path: FieldPath, lengths: Mapping[FieldPath, int]) -> GroupFormat | None:
-    children: list[ChildFormat] = []
-    for name, child in zip(group.names, group.children, strict=True):
-        unfolded = _unfolded(child, (*path, name), lengths) if isinstance(child, GroupFormat) else child
-        if unfolded is None:
-            return None
-        children.append(unfolded)
-    if path not in lengths:
-        return group.with_children(children)
-    if group.names != (0,):
-        return None
-    length = lengths[path]
-    return GroupFormat(tuple(range(length)), (children[0],) * length)
-
-
-def _stacked(child: ChildFormat, path: FieldPath, lengths: Mapping[FieldPath, int]) -> ChildFormat:
-    if not isinstance(child, GroupFormat):
-        return child
-    children = [
-        _stacked(below, (*path, name), lengths) for name, below in zip(child.names, child.children, strict=True)
-    ]
-    return children[0] if path in lengths else child.with_children(children)

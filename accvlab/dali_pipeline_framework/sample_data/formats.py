@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
@@ -32,16 +32,13 @@ from ..errors import (
     FieldValueError,
     FormatError,
     FormatProblem,
-    FrameworkError,
-    GroupFormatMismatchError,
-    NameTypeError,
     SettingError,
     error_that_is_also,
 )
-from .conversion import Immutable, ValueMapping
-from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type, transport_dtype
+from .conversion import FieldValue, Immutable, ValueMapping, read_text
+from .dtypes import DTYPES_BY_CODE, NUMPY_TYPES, get_dali_type_for_numpy_type
 from .graph_mode import graph_context
-from .names import FieldPath, Name, alike_paths, available_names_hint, flat_name, format_path, format_paths
+from .names import FieldPath, Name, available_names_hint, checked_name, described_together, flat_name, format_path
 
 
 @attrs.frozen
@@ -52,8 +49,6 @@ class ImageContent:
         is_encoded: True: the bytes of a file, ``(num_bytes,)``. False: an array of pixels.
         layout: Axes of the array, one letter each, e.g. "HWC", "CHW" or "FHWC". They hold for the format only;
             DALI's own layout of the data may be missing.
-        may_have_changed: Whether an earlier step declares nothing, so that the number of dimensions of the field
-            may be out of date.
         codecs: For the bytes of videos, each codec with its format of pixels, as FFmpeg calls them, and its color
             matrix where that is not BT.601: ``("h264 yuv420p bt709",)``, see `VideoIndex.kind`. Empty for images,
             and if it is not known. ``bt601`` says how streams without a matrix are converted.
@@ -68,7 +63,6 @@ class ImageContent:
 
     is_encoded: bool | None = None
     layout: str | None = None
-    may_have_changed: bool = attrs.field(default=False, kw_only=True)
     codecs: tuple[str, ...] = attrs.field(default=(), kw_only=True)
 
     def __attrs_post_init__(self) -> None:
@@ -161,11 +155,6 @@ class LeafFormat(Immutable):
         return bool(self.dtype == types.DALIDataType.STRING)
 
     @cached_property
-    def is_plain(self) -> bool:
-        """Whether it holds neither text nor labels that are mapped."""
-        return not self.is_string and self.mapping is None
-
-    @cached_property
     def numpy_dtype(self) -> np.dtype[Any]:
         """Type in which the field is stored and travels; uint8 for text."""
         return np.dtype(np.uint8 if self.is_string else NUMPY_TYPES[self.dtype])
@@ -173,16 +162,12 @@ class LeafFormat(Immutable):
     @property
     def transport_dtype(self) -> types.DALIDataType:
         """Type in which the field travels through DALI (``UINT8`` for text)."""
-        return transport_dtype(self.dtype)
+        return types.DALIDataType.UINT8 if self.is_string else self.dtype
 
     @property
     def skeleton(self) -> object:
         """The value that `matches` compares."""
         return self.code
-
-    def matches(self, other: object) -> bool:
-        """Whether ``other`` is a data field of the same type."""
-        return isinstance(other, LeafFormat) and other.code == self.code
 
     def with_content(self, content: ImageContent) -> LeafFormat:
         """Return this format with something else known of the image."""
@@ -246,7 +231,7 @@ def leaf_format(
     return leaf
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(repr=False, cache_hash=True)
 class GroupFormat(Immutable):
     """Format of a group: its children in order, and what follows from them.
 
@@ -283,39 +268,40 @@ class GroupFormat(Immutable):
     def __attrs_post_init__(self) -> None:
         if len(self.names) != len(self.children):
             raise SettingError(f"got {len(self.names)} names for {len(self.children)} children")
-        if not set(map(type, self.names)) <= {str, int} or "" in self.names:
-            for name in self.names:
-                _check_name(name)
+        if not set(map(type, self.names)) <= {str, int}:
+            _set(self, "names", tuple(map(checked_name, self.names)))
+        if "" in self.names:
+            raise SettingError("a field name must have at least one character, got ''")
         index = dict(zip(self.names, range(len(self.names)), strict=True))
         if len(index) != len(self.names):
             twice = next(name for position, name in enumerate(self.names) if index[name] != position)
             raise DuplicateFieldError(f"the field name {twice!r} is used more than once")
-        positions = tuple([i for i, child in enumerate(self.children) if type(child) is GroupFormat])
-        num_leaves = len(self.children) - len(positions)
-        for position in positions:
-            num_leaves += self.children[position].num_leaves  # type: ignore[union-attr]
+        groups = {i: child for i, child in enumerate(self.children) if isinstance(child, GroupFormat)}
+        num_leaves = len(self.children) - len(groups) + sum(group.num_leaves for group in groups.values())
         _set(self, "index", index)
-        _set(self, "group_positions", positions)
+        _set(self, "group_positions", tuple(groups))
         _set(self, "num_leaves", num_leaves)
 
     # --- the whole tree, flat ---------------------------------------------------------------------------
 
     @cached_property
-    def _walked(self) -> tuple[tuple[FieldPath, ...], tuple[LeafFormat, ...]]:
-        paths: list[FieldPath] = []
-        leaves: list[LeafFormat] = []
-        _walk(self, (), paths, leaves)
-        return tuple(paths), tuple(leaves)
+    def leaves(self) -> Mapping[FieldPath, LeafFormat]:
+        """Formats of all data fields by path: depth first, children in order. Empty groups do not appear."""
+        leaves: dict[FieldPath, LeafFormat] = {}
+        for name, child in zip(self.names, self.children, strict=True):
+            below = {(): child} if isinstance(child, LeafFormat) else child.leaves
+            leaves |= {(name, *path): leaf for path, leaf in below.items()}
+        return leaves
 
-    @property
+    @cached_property
     def flat_paths(self) -> tuple[FieldPath, ...]:
-        """Paths of all data fields: depth first, children in order. Empty groups do not appear."""
-        return self._walked[0]
+        """Paths of all data fields, in the order of `leaves`."""
+        return tuple(self.leaves)
 
-    @property
+    @cached_property
     def flat_leaves(self) -> tuple[LeafFormat, ...]:
         """Formats of all data fields, parallel to `flat_paths`."""
-        return self._walked[1]
+        return tuple(self.leaves.values())
 
     @cached_property
     def flat_dtypes(self) -> tuple[types.DALIDataType, ...]:
@@ -329,21 +315,20 @@ class GroupFormat(Immutable):
         Raises:
             FormatError: If two data fields have the same flat name (e.g. ``"a.b"`` and ``b`` in group ``a``).
         """
-        names = tuple([flat_name(path) for path in self.flat_paths])
-        if len(set(names)) == len(names):
-            return names
         by_name: dict[str, list[FieldPath]] = {}
-        for name, path in zip(names, self.flat_paths, strict=True):
-            by_name.setdefault(name, []).append(path)
+        for path in self.flat_paths:
+            by_name.setdefault(flat_name(path), []).append(path)
         problems = [
-            f"{name}: is the flat name of " + " and of ".join(repr(path) for path in paths)
+            f"{name}: is the flat name of {' and of '.join(map(repr, paths))}"
             for name, paths in by_name.items()
             if len(paths) > 1
         ]
-        raise FormatError(
-            "several data fields share one flat name, so their outputs could not be distinguished; rename all but "
-            "one of them:\n  " + "\n  ".join(problems)
-        )
+        if problems:
+            raise FormatError(
+                "several data fields share one flat name, so their outputs could not be distinguished; rename all "
+                "but one of them:\n  " + "\n  ".join(problems)
+            )
+        return tuple(by_name)
 
     # --- look-ups ---------------------------------------------------------------------------------------
 
@@ -358,20 +343,18 @@ class GroupFormat(Immutable):
         for depth, name in enumerate(path):
             if not isinstance(node, GroupFormat):
                 raise nothing_below_leaf(path[:depth])
-            position = node.index.get(name)
-            if position is None:
+            if name not in node.index:
                 raise field_not_found(name, node, path[:depth])
-            node = node.children[position]
+            node = node.children[node.index[name]]
         return node
 
     def get(self, path: FieldPath) -> ChildFormat | None:
         """Return the format at ``path``, or None if there is none."""
         node: ChildFormat = self
         for name in path:
-            position = node.index.get(name) if isinstance(node, GroupFormat) else None
-            if position is None or not isinstance(node, GroupFormat):
+            if not isinstance(node, GroupFormat) or name not in node.index:
                 return None
-            node = node.children[position]
+            node = node.children[node.index[name]]
         return node
 
     def find(self, name: Name) -> list[FieldPath]:
@@ -386,8 +369,10 @@ class GroupFormat(Immutable):
             raise FieldNotFoundError(
                 f"{name!r} names one of the elements of an array, which are folded to one here"
             )
-        found: list[FieldPath] = []
-        _find(self, name, (), found)
+        found: list[FieldPath] = [(name,)] if name in self.index else []
+        for group_name, child in zip(self.names, self.children, strict=True):
+            if isinstance(child, GroupFormat):
+                found += [(group_name, *below) for below in child.find(name)]
         return found
 
     def is_array(self) -> bool:
@@ -416,19 +401,10 @@ class GroupFormat(Immutable):
         If one is a prefix of the other, this is the number of data fields of the shorter one. Empty groups
         are not seen.
         """
-        mine, theirs = self._walked, other._walked
-        for position, (path, leaf, other_path, other_leaf) in enumerate(zip(*mine, *theirs, strict=False)):
-            if path != other_path or leaf.code != other_leaf.code:
-                return position
-        shorter, longer = sorted((len(mine[0]), len(theirs[0])))
-        return -1 if shorter == longer else shorter
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.names, self.children))
+        mine, theirs = ([(path, leaf.code) for path, leaf in each.leaves.items()] for each in (self, other))
+        shorter = min(len(mine), len(theirs))
+        end = -1 if len(mine) == len(theirs) else shorter
+        return next((position for position in range(shorter) if mine[position] != theirs[position]), end)
 
     # --- edits ------------------------------------------------------------------------------------------
 
@@ -462,34 +438,18 @@ class GroupFormat(Immutable):
             self.children[:position] + self.children[position + 1 :],
         )
 
-    def with_child(self, position: int, child: ChildFormat) -> GroupFormat:
-        """Return this format with the child at ``position`` replaced; the name stays."""
-        return self.with_children((*self.children[:position], child, *self.children[position + 1 :]))
-
     def with_children(self, children: Sequence[ChildFormat]) -> GroupFormat:
         """Return this format with all children replaced; the names stay."""
         return GroupFormat(self.names, tuple(children))
 
     def with_contents(self, contents: Mapping[FieldPath, ImageContent]) -> GroupFormat:
         """Return this format with other contents of some data fields."""
-        found = {path: self.get(path) for path in contents}
-        leaves = {path: leaf for path, leaf in found.items() if isinstance(leaf, LeafFormat)}
-        return self.with_replaced({path: leaf.with_content(contents[path]) for path, leaf in leaves.items()})
+        known = {path: content for path, content in contents.items() if path in self.leaves}
+        return self.with_replaced({path: self.leaves[path].with_content(each) for path, each in known.items()})
 
     def with_replaced(self, replaced: Mapping[FieldPath, ChildFormat]) -> GroupFormat:
-        """Return this format with other formats at the given paths."""
-        return self._with_replaced((), replaced) if replaced else self
-
-    def _with_replaced(self, prefix: FieldPath, replaced: Mapping[FieldPath, ChildFormat]) -> GroupFormat:
-        children: list[ChildFormat] = []
-        for name, child in zip(self.names, self.children, strict=True):
-            path = (*prefix, name)
-            if path not in replaced and isinstance(child, GroupFormat):
-                children.append(child._with_replaced(path, replaced))
-            else:
-                children.append(replaced.get(path, child))
-        is_same = all(map(operator.is_, children, self.children))
-        return self if is_same else self.with_children(children)
+        """Return this format with other formats at the given paths, below itself."""
+        return cast(GroupFormat, rebuilt(self, lambda path, child: replaced.get(path, child)))
 
     # --- the rest ---------------------------------------------------------------------------------------
 
@@ -504,6 +464,40 @@ class GroupFormat(Immutable):
 
 ChildFormat: TypeAlias = LeafFormat | GroupFormat
 """Format of a child: a data field or a group."""
+
+
+def rebuilt(
+    format: ChildFormat, change: Callable[[FieldPath, ChildFormat], ChildFormat], path: FieldPath = ()
+) -> ChildFormat:
+    """Get a format with what ``change(path, format)`` makes of each of its parts, from the data fields up."""
+    if isinstance(format, GroupFormat):
+        parts = zip(format.names, format.children, strict=True)
+        children = [rebuilt(child, change, (*path, name)) for name, child in parts]
+        if not all(map(operator.is_, children, format.children)):
+            format = format.with_children(children)
+    return change(path, format)
+
+
+def nested_dictionary(
+    sample_format: GroupFormat, values: Iterable[FieldValue], prefix: FieldPath = ()
+) -> dict[Name, FieldValue]:
+    """Arrange values in flat order as nested plain dicts, like `SampleDataGroup.to_dictionary`.
+
+    Args:
+        sample_format: Names and types.
+        values: As many values as the format has data fields.
+        prefix: Path of the group, for messages.
+    """
+    values = iter(values)
+    result: dict[Name, FieldValue] = {}
+    for name, child in zip(sample_format.names, sample_format.children, strict=True):
+        if isinstance(child, GroupFormat):
+            result[name] = nested_dictionary(child, values, (*prefix, name))
+        elif child.is_string:
+            result[name] = read_text(next(values), (*prefix, name))
+        else:
+            result[name] = next(values)
+    return result
 
 
 def field_not_found(name: Name, group: GroupFormat, group_path: FieldPath, advice: str = "") -> FieldNotFoundError:
@@ -525,31 +519,6 @@ def _set(frozen: object, attribute: str, value: object) -> None:
     object.__setattr__(frozen, attribute, value)
 
 
-def _check_name(name: object) -> None:
-    if type(name) is not str and type(name) is not int:
-        raise NameTypeError(f"a field name must be a str or an int, got {name!r}")
-    if name == "":
-        raise SettingError("a field name must have at least one character, got ''")
-
-
-def _walk(group: GroupFormat, prefix: FieldPath, paths: list[FieldPath], leaves: list[LeafFormat]) -> None:
-    for name, child in zip(group.names, group.children, strict=True):
-        if isinstance(child, LeafFormat):
-            paths.append((*prefix, name))
-            leaves.append(child)
-        else:
-            _walk(child, (*prefix, name), paths, leaves)
-
-
-def _find(group: GroupFormat, name: Name, prefix: FieldPath, found: list[FieldPath]) -> None:
-    if name in group.index:
-        found.append((*prefix, name))
-    for position in group.group_positions:
-        child = group.children[position]
-        if isinstance(child, GroupFormat):
-            _find(child, name, (*prefix, group.names[position]), found)
-
-
 ENCODED_NAME = "encoded"
 """An array of ``F`` image files, ``(num_bytes,)`` uint8 each."""
 
@@ -564,9 +533,12 @@ def holds_encoded_frames(found: GroupFormat | LeafFormat) -> bool:
     encoded = found.get((ENCODED_NAME,)) if isinstance(found, GroupFormat) else None
     if not isinstance(encoded, GroupFormat) or not encoded.is_array() or not encoded.names:
         return False
-    leaves = [child for child in encoded.children if isinstance(child, LeafFormat)]
-    is_file = [leaf.dtype == types.DALIDataType.UINT8 and leaf.content.is_encoded is not False for leaf in leaves]
-    return len(leaves) == len(encoded.names) and all(is_file)
+    return all(
+        isinstance(child, LeafFormat)
+        and child.dtype == types.DALIDataType.UINT8
+        and child.content.is_encoded is not False
+        for child in encoded.children
+    )
 
 
 def format_error(problems: Sequence[FormatProblem], heading: str) -> FormatError:
@@ -590,69 +562,20 @@ def format_error(problems: Sequence[FormatProblem], heading: str) -> FormatError
     return error
 
 
-def described_together(texts: Iterable[tuple[FieldPath | None, str]]) -> list[str]:
-    """Describe fields, those with the same text together: ``cameras[0..5].image: is not set``.
-
-    The path is None where a text is about no single field.
-    """
-    paths_of: dict[str, list[FieldPath]] = {}
-    for path, text in texts:
-        paths_of.setdefault(text, []).extend([] if path is None else [path])
-    lines: list[str] = []
-    for text, paths in paths_of.items():
-        lines += [f"{format_paths(alike)}: {text}" for alike in alike_paths(paths)] or [text]
-    return lines
-
-
 def describe_difference(expected: GroupFormat, found: GroupFormat) -> str:
     """List the fields in which two formats differ, in at most ten lines."""
-    expected_types, found_types = (
-        {path: leaf.dtype for path, leaf in zip(each.flat_paths, each.flat_leaves, strict=True)}
-        for each in (expected, found)
-    )
-    texts = [(path, "missing") for path in expected_types if path not in found_types]
-    texts += [(path, "not in the blueprint") for path in found_types if path not in expected_types]
+    leaves, found_leaves = expected.leaves, found.leaves
+    texts: list[tuple[FieldPath | None, str]]
+    texts = [(path, "missing") for path in leaves if path not in found_leaves]
+    texts += [(path, "not in the blueprint") for path in found_leaves if path not in leaves]
     texts += [
-        (path, f"must be {dtype.name}, got {found_types[path].name}")
-        for path, dtype in expected_types.items()
-        if path in found_types and found_types[path] != dtype
+        (path, f"must be {leaf.dtype.name}, got {found_leaves[path].dtype.name}")
+        for path, leaf in leaves.items()
+        if path in found_leaves and found_leaves[path].dtype != leaf.dtype
     ]
-    lines = described_together(texts)
-    if not lines:
-        expected_order, found_order = (
-            ", ".join(map(format_path, types)) for types in (expected_types, found_types)
-        )
-        lines = [f"the order of the fields differs: expected {expected_order}; got {found_order}"]
-    return bullets(lines, 9)
-
-
-def group_mismatch_error(wanted: GroupFormat, got: GroupFormat, path: FieldPath) -> GroupFormatMismatchError:
-    """Make the error for a group of another format than the field at ``path`` has."""
-    position = wanted.first_difference(got)
-    if position < 0:
-        difference = "They differ in groups without data fields only"
-    else:
-        difference = f"First difference: needed is {_field(wanted, position)}, got {_field(got, position)}"
-    return GroupFormatMismatchError(
-        f"{format_path(path)}: the given SampleDataGroup has another format than the field. {difference}. "
-        "To change the format of a group, use change_type_of_data_and_remove_data"
-    )
-
-
-def _field(format: GroupFormat, position: int) -> str:
-    if position >= format.num_leaves:
-        return "no further field"
-    return f"{format_path(format.flat_paths[position])} ({format.flat_leaves[position].dtype.name})"
-
-
-def wrong_count_error(format: GroupFormat, got: int) -> FrameworkError:
-    """Make the error for ``got`` values where the format has another number of data fields.
-
-    It is a FieldValueError, and also an IndexError if there are too few.
-    """
-    expected = format.num_leaves
-    message = f"expected {expected} values, one per data field, got {got}. "
-    if got > expected:
-        return FieldValueError(message + "The additional values belong to no field")
-    message += f"The first field without a value is {format_path(format.flat_paths[got])}"
-    return error_that_is_also(FieldValueError, (IndexError,), message)
+    if not texts and expected.flat_paths == found.flat_paths:
+        texts = [(None, "they differ in groups without data fields only")]
+    elif not texts:
+        orders = [", ".join(map(format_path, each)) for each in (leaves, found_leaves)]
+        texts = [(None, f"the order of the fields differs: expected {orders[0]}; got {orders[1]}")]
+    return bullets(described_together(texts), 9)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from nvidia.dali.data_node import DataNode
-from nvidia.dali.pipeline import do_not_convert
+from nvidia.dali.pipeline import do_not_convert as do_not_convert
 
 _Class = TypeVar("_Class", bound=type)
 _T = TypeVar("_T")
@@ -69,14 +69,3 @@ class Within(Generic[_T]):  # no generator: it is entered for each step and samp
 
     def __exit__(self, *raised: object) -> None:
         self._variable.reset(self._token)
-
-
-__all__ = [
-    "Decoding",
-    "GraphContext",
-    "Joining",
-    "Within",
-    "do_not_convert",
-    "graph_context",
-    "methods_not_converted",
-]

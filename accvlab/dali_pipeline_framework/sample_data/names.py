@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from ..checks import did_you_mean
+from ..checks import did_you_mean, listed
 from ..errors import NameTypeError
 
 Name: TypeAlias = str | int
@@ -18,8 +18,6 @@ Path: TypeAlias = Name | Sequence[Name]
 
 FieldPath: TypeAlias = tuple[Name, ...]
 """A checked path, as a tuple of names. The empty path is the group itself."""
-
-_MOST_NAMES_IN_A_MESSAGE = 20
 
 
 def checked_name(name: object) -> Name:
@@ -51,8 +49,6 @@ def normalized_path(path: object) -> FieldPath:
     Raises:
         NameTypeError: If it, or one of its parts, is of another type.
     """
-    if type(path) is str or type(path) is int:
-        return (path,)
     if isinstance(path, tuple | list):
         return tuple([checked_name(name) for name in path])
     if isinstance(path, str) or (isinstance(path, int) and not isinstance(path, bool)):
@@ -65,18 +61,15 @@ def normalized_path(path: object) -> FieldPath:
 
 def format_path(path: Iterable[Name]) -> str:
     """Write a path for messages: ``cameras[0].image``."""
-    return _joined([(name,) for name in path])
+    return joined_paths([tuple(path)])
 
 
 def format_paths(paths: Iterable[FieldPath]) -> str:
     """Write several paths in short: ``cameras[0..5].image, time``."""
     texts: list[str] = []
     for group in alike_paths(paths):
-        names = [(*dict.fromkeys(alternatives),) for alternatives in zip(*group, strict=True)]
-        if math.prod(map(len, names)) == len(group):
-            texts.append(_joined(names))
-        else:  # not all combinations of the indices
-            texts += map(format_path, group)
+        combinations = math.prod(len({*names}) for names in zip(*group, strict=True))
+        texts += [joined_paths(group)] if combinations == len(group) else map(format_path, group)
     return ", ".join(texts)
 
 
@@ -88,18 +81,30 @@ def alike_paths(paths: Iterable[FieldPath]) -> list[list[FieldPath]]:
     return [[*group] for group in groups.values()]
 
 
-def _joined(parts: Iterable[tuple[Name, ...]]) -> str:
+def described_together(texts: Iterable[tuple[FieldPath | None, str]]) -> list[str]:
+    """Describe fields, those with the same text together: ``cameras[0..5].image: is not set``.
+
+    The path is None where a text is about no single field.
+    """
+    paths_of: dict[str, list[FieldPath]] = {}
+    for path, text in texts:
+        paths_of.setdefault(text, []).extend([] if path is None else [path])
+    lines: list[str] = []
+    for text, paths in paths_of.items():
+        lines += [f"{format_paths(alike)}: {text}" for alike in alike_paths(paths)] or [text]
+    return lines
+
+
+def joined_paths(paths: Sequence[FieldPath]) -> str:
+    """Write paths that are equal except for array indices as one: ``cameras[0..5].image``."""
     text = ""
-    for names in parts:
-        indices = [name for name in names if isinstance(name, int)]
-        if indices:
-            text += f"[{index_ranges(indices)}]"
-        else:
-            text += f".{names[0]}" if text else f"{names[0]}"
+    for names in zip(*paths, strict=True):
+        is_index = isinstance(names[0], int)
+        text += f"[{_index_ranges({*names})}]" if is_index else f".{names[0]}" if text else names[0]
     return text
 
 
-def index_ranges(indices: list[int]) -> str:
+def _index_ranges(indices: Iterable[int]) -> str:
     """Write whole numbers in short: ``0, 2..5``."""
     first, *others = sorted(indices)
     runs = [[first, first]]
@@ -120,7 +125,4 @@ def available_names_hint(name: Name, available: Sequence[Name]) -> str:
     """List the ``available`` names for a message, and the closest one to ``name``; starts with a blank."""
     if not available:
         return " The group is empty."
-    shown = ", ".join(repr(known) for known in available[:_MOST_NAMES_IN_A_MESSAGE])
-    if len(available) > _MOST_NAMES_IN_A_MESSAGE:
-        shown += f", … ({len(available)} in total)"
-    return f"{did_you_mean(name, available)} Available: {shown}."
+    return f"{did_you_mean(name, available)} Available: {listed(map(repr, available))}."

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -12,7 +12,7 @@ import numpy as np
 from nvidia.dali.data_node import DataNode
 
 from .formats import LeafFormat
-from .names import FieldPath, Name, index_ranges
+from .names import FieldPath, Name, joined_paths
 
 if TYPE_CHECKING:
     from .sample_data_group import SampleDataGroup
@@ -75,7 +75,9 @@ def _lines(batch: Any, most: int) -> list[str]:
     for path, leaf in _fields(batch):
         names = tuple(None if isinstance(name, int) else name for name in path)
         alike.setdefault((names, leaf.form, *map(len, leaf.shapes[:1])), []).append((path, leaf))
-    rows = [(_label([path for path, _ in fields]), [leaf for _, leaf in fields]) for fields in alike.values()]
+    rows = [
+        (joined_paths([path for path, _ in fields]), [leaf for _, leaf in fields]) for fields in alike.values()
+    ]
     listed = rows if len(rows) <= most else rows[: most - 1]
     width = min(max((len(label) for label, _ in listed), default=0), _WIDEST_PATH)
     lines = [f"{label:{width}s}  {_Leaf.joined(leaves)}".rstrip() for label, leaves in listed]
@@ -83,13 +85,6 @@ def _lines(batch: Any, most: int) -> list[str]:
         others = _listed([label for label, _ in rows[len(listed) :]])
         lines.append(f"… and {len(rows) - len(listed)} more, of {others}")
     return lines
-
-
-def _label(paths: Sequence[FieldPath]) -> str:
-    """Write paths that differ in numbers only."""
-    parts = zip(*paths, strict=True)
-    each = (f"[{index_ranges([*{*part}])}]" if isinstance(part[0], int) else f".{part[0]}" for part in parts)
-    return "".join(each).lstrip(".")
 
 
 def _listed(texts: Sequence[str]) -> str:
@@ -101,23 +96,19 @@ def _listed(texts: Sequence[str]) -> str:
 
 def _fields(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, _Leaf]]:
     """Get the data fields of a sample or a batch, in order."""
-    if hasattr(value, "contained_top_level_field_names"):  # a SampleDataGroup
-        for name, child in zip(value.format.names, value.format.children, strict=True):
-            inner = (*path, name)
-            if isinstance(child, LeafFormat):
-                yield inner, attrs.evolve(_leaf(value[name]), form=child.dtype.name)
-            else:
-                yield from _fields(value[name], inner)
-        return
-    children: Sequence[tuple[Name, Any]] = ()
-    if isinstance(value, Mapping):
-        children = [*value.items()]
+    is_sample = hasattr(value, "contained_top_level_field_names")  # a SampleDataGroup
+    children: Iterable[tuple[Name, Any]] = ()
+    if is_sample or isinstance(value, Mapping):
+        children = value.items()
     elif isinstance(value, list | tuple) and value and all(isinstance(each, Mapping) for each in value):
-        children = [*enumerate(value)]
+        children = enumerate(value)
     elif path:
         yield path, _leaf(value)
     for name, child in children:
-        yield from _fields(child, (*path, name))
+        if is_sample and value.is_data_field(name):
+            yield (*path, name), attrs.evolve(_leaf(child), form=value.get_type_of_field(name).name)
+        else:
+            yield from _fields(child, (*path, name))
 
 
 # --- fields -------------------------------------------------------------------------------------------

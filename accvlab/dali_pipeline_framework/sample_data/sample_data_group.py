@@ -4,14 +4,23 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 
-from ..errors import FieldKindError, FieldNotFoundError, FieldValueError, FormatError, SettingError
+from ..checks import elements
+from ..errors import (
+    FieldKindError,
+    FieldNotFoundError,
+    FieldValueError,
+    FormatError,
+    GroupFormatMismatchError,
+    SettingError,
+    error_that_is_also,
+)
 from . import dtypes, printing
 from .conversion import (
     FieldValue,
@@ -21,20 +30,20 @@ from .conversion import (
     encoded,
     field_error,
     mapped,
+    read_text,
+    same_value,
 )
-from .field_values import nested_dictionary as nested_dictionary
-from .field_values import read_text, same_value
 from .formats import (
     UNKNOWN_CONTENT,
     ChildFormat,
     GroupFormat,
     ImageContent,
     LeafFormat,
+    describe_difference,
     field_not_found,
-    group_mismatch_error,
     leaf_format,
+    nested_dictionary,
     nothing_below_leaf,
-    wrong_count_error,
 )
 from .graph_mode import methods_not_converted
 from .names import FieldPath, Name, Path, available_names_hint, checked_name, format_path, normalized_path
@@ -49,22 +58,6 @@ _MAPPING_IN_GRAPH = (
     "has a mapping, which cannot be applied to a DataNode: inside the graph there are no labels, only numbers. "
     "Map the labels in the data provider, and switch mapping off inside the graph with set_apply_mapping(False)"
 )
-
-
-def _check_group(current: SampleDataGroup, value: FieldValue, path: FieldPath) -> None:
-    if not isinstance(value, SampleDataGroup):
-        rule = "is a data group field, so it can only be set to a SampleDataGroup of the same format"
-        got = f"a value of type {type(value).__name__}. To set its data fields, name them in the path"
-        raise FieldKindError(f"{format_path(path)}: {rule}, got {got}")
-    if not current.format.matches(value.format):
-        raise group_mismatch_error(current.format, value.format, path)
-
-
-def _as_list(data: FieldValue) -> list[FieldValue]:
-    if isinstance(data, str | bytes | Mapping | set | frozenset | DataNode) or not hasattr(data, "__iter__"):
-        rule = "the data must be a list or tuple with one value per data field"
-        raise FieldValueError(f"{rule}, got a value of type {type(data).__name__}")
-    return list(data)
 
 
 _EMPTY = GroupFormat()
@@ -140,12 +133,8 @@ class SampleDataGroup:
     @classmethod
     def from_format(cls, format: GroupFormat) -> SampleDataGroup:
         """Make a blueprint of the given format, with all switches on."""
-        group = cls()
-        group._format = format
-        group._values = [
-            cls.from_format(child) if isinstance(child, GroupFormat) else None for child in format.children
-        ]
-        return group
+        values = [cls.from_format(child) if isinstance(child, GroupFormat) else None for child in format.children]
+        return _made_of(format, values, _Switches())
 
     @staticmethod
     def create_data_field_array(
@@ -178,7 +167,7 @@ class SampleDataGroup:
         blueprint = _checked_blueprint(sample_data_group)
         count = max(0, operator.index(num_fields))
         format = GroupFormat(tuple(range(count)), (blueprint.format,) * count)
-        return _made_of(format, [blueprint._empty_copy() for _ in range(count)], _Switches())
+        return _made_of(format, [blueprint._copied(False) for _ in range(count)], _Switches())
 
     def add_data_field(
         self,
@@ -228,7 +217,7 @@ class SampleDataGroup:
         """
         blueprint = _checked_blueprint(blueprint_sample_data_group)
         self._format = self._format.with_field(checked_name(name), blueprint.format)
-        self._values.append(self._with_own_switches(blueprint._empty_copy()))
+        self._values.append(self._with_own_switches(blueprint._copied(False)))
 
     def add_data_field_array(
         self,
@@ -264,34 +253,26 @@ class SampleDataGroup:
     def get_empty_like_self(self) -> SampleDataGroup:
         """Return a blueprint of this group: same fields, mappings and switches, no values."""
         _ = self.format  # once for the whole tree, so that all copies share it
-        return self._empty_copy()
+        return self._copied(False)
 
-    def _empty_copy(self) -> SampleDataGroup:
-        # As `_made_of`, written out: it is done for each group of each sample.
-        copy = SampleDataGroup.__new__(SampleDataGroup)
-        copy._format = self._format
-        copy._switches = self._switches
-        values: list[FieldValue] = [None] * len(self._values)
-        copy._values = values
+    def get_copy(self) -> SampleDataGroup:
+        """Return a copy with new groups, but the same value objects in the data fields."""
+        return self._copied(True)
+
+    __copy__ = get_copy
+
+    def _copied(self, with_values: bool) -> SampleDataGroup:
+        values: list[FieldValue] = self._values.copy() if with_values else [None] * len(self._values)
         for position in self._format.group_positions:
-            values[position] = self._values[position]._empty_copy()
-        return copy
+            values[position] = self._values[position]._copied(with_values)
+        return _made_of(self._format, values, self._switches)
 
     def _with_own_switches(self, group: SampleDataGroup) -> SampleDataGroup:
         group._set_switches(**self._switches._asdict())
         return group
 
-    def get_copy(self) -> SampleDataGroup:
-        """Return a copy with new groups, but the same value objects in the data fields."""
-        values = self._values.copy()
-        for position in self._format.group_positions:
-            values[position] = values[position].get_copy()
-        return _made_of(self._format, values, self._switches)
-
-    __copy__ = get_copy
-
     def __reduce__(self) -> tuple[object, ...]:
-        return _made_of, (self.format, self._values, tuple(self._switches))
+        return _made_of, (self.format, self._values, self._switches)
 
     # --- format -----------------------------------------------------------------------------------------
 
@@ -299,20 +280,18 @@ class SampleDataGroup:
     def format(self) -> GroupFormat:
         """The format as an immutable value; the same object as long as nothing changes."""
         known = self._format
-        children: list[ChildFormat] | None = None
+        edited: dict[FieldPath, ChildFormat] = {}
         for position in known.group_positions:
-            child: SampleDataGroup = self._values[position]
-            child_format = child.format
-            if child_format is known.children[position]:
+            child, own = self._values[position], known.children[position]
+            current = child.format
+            if current is own:
                 continue
-            if child_format == known.children[position]:
-                child._format = child_format = known.children[position]  # type: ignore[assignment]
-                continue
-            # The child was edited in place, or replaced by one that differs in mappings only.
-            children = list(known.children) if children is None else children
-            children[position] = child_format
-        if children is not None:
-            self._format = known.with_children(children)
+            if current == own:
+                child._format = own
+            else:  # the child was edited in place, or replaced by one that differs in mappings only
+                edited[known.names[position],] = current
+        if edited:
+            self._format = known.with_replaced(edited)
         return self._format
 
     @staticmethod
@@ -715,12 +694,18 @@ class SampleDataGroup:
             FieldValueError: If there are more or fewer values; with fewer it is also an IndexError. Nothing
                 is stored then.
         """
-        if not isinstance(data, list | tuple):
-            data = _as_list(data)
-        expected = self.format.num_leaves
-        if len(data) != expected:
-            raise wrong_count_error(self.format, len(data))
-        self._fill(data, 0)
+        values = data if isinstance(data, list | tuple) else elements(data)
+        if values is None:
+            rule = "the data must be a list or tuple with one value per data field"
+            raise FieldValueError(f"{rule}, got a value of type {type(data).__name__}")
+        expected, got = self.format.num_leaves, len(values)
+        if got != expected:
+            message = f"expected {expected} values, one per data field, got {got}. "
+            if got > expected:
+                raise FieldValueError(f"{message}The additional values belong to no field")
+            first = f"The first field without a value is {format_path(self.format.flat_paths[got])}"
+            raise error_that_is_also(FieldValueError, (IndexError,), message + first)
+        self._fill(values, 0)
 
     def _fill(self, data: Sequence[FieldValue], start: int) -> int:
         values = self._values
@@ -770,16 +755,7 @@ class SampleDataGroup:
             FieldKindError: If the child is a group and the value is not.
             GroupFormatMismatchError: If the child is a group of another format than the value.
         """
-        position = self._format.index.get(name) if type(name) is str else None
-        if position is None:
-            position = self._position(name, (), _DECLARE)
-        if type(value) is np.ndarray and self._switches.do_convert:
-            child = self._format.children[position]
-            if type(child) is LeafFormat and child.numpy_dtype is value.dtype and child.is_plain:
-                # The usual case in a data provider, without the detours for all the others.
-                self._values[position] = value.copy()
-                return
-        self._assign(position, value, (name,))
+        self._assign(self._position(name, (), _DECLARE), value, (name,))
 
     def set_item_in_path(self, path: Path, value: FieldValue) -> None:
         """Set the data field or group at ``path``; otherwise like ``self[name] = value``.
@@ -797,7 +773,17 @@ class SampleDataGroup:
     def _assign(self, position: int, value: FieldValue, path: FieldPath) -> None:
         child = self._format.children[position]
         if not isinstance(child, LeafFormat):
-            _check_group(self._values[position], value, path)
+            if not isinstance(value, SampleDataGroup):
+                rule = "is a data group field, so it can only be set to a SampleDataGroup of the same format"
+                got = f"a value of type {type(value).__name__}. To set its data fields, name them in the path"
+                raise FieldKindError(f"{format_path(path)}: {rule}, got {got}")
+            current: SampleDataGroup = self._values[position]
+            if not current.type_matches(value):
+                raise GroupFormatMismatchError(
+                    f"{format_path(path)}: the given SampleDataGroup has another format than the field:\n"
+                    f"{describe_difference(current.format, value.format)}\n"
+                    "To change the format of a group, use change_type_of_data_and_remove_data"
+                )
         elif value is not None:
             if isinstance(value, DataNode):
                 if self._switches.apply_mapping and child.mapping is not None:
@@ -876,10 +862,10 @@ class SampleDataGroup:
                 rule = "a group can have neither a mapping nor an ndim nor a content"
                 raise SettingError(f"{format_path(names)}: {rule}")
             child = new_type.format
-            value = group._with_own_switches(new_type._empty_copy())
+            value = group._with_own_switches(new_type._copied(False))
         else:
             child = _leaf(names, new_type, new_mapping, new_ndim, new_content)
-        group._format = group._format.with_child(position, child)
+        group._format = group._format.with_replaced({names[-1:]: child})
         group._values[position] = value
 
     # --- inside the graph -------------------------------------------------------------------------------
@@ -915,11 +901,11 @@ class SampleDataGroup:
                 self._values[position] = fn.pad(value, fill_value=fill_value)
 
 
-def _made_of(format: GroupFormat, values: list[FieldValue], switches: Iterable[bool]) -> SampleDataGroup:
+def _made_of(format: GroupFormat, values: list[FieldValue], switches: _Switches) -> SampleDataGroup:
     group = SampleDataGroup.__new__(SampleDataGroup)
     group._format = format
     group._values = values
-    group._switches = _Switches(*switches)
+    group._switches = switches
     return group
 
 

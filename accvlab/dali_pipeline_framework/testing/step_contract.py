@@ -22,8 +22,8 @@ from ..processing_steps.pipeline_step_base import PipelineStepBase, PixelChanges
 from ..processing_steps.wrappers.group_steps import DataGroupArrayInPathElementsAppliedStep
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
-from ..sample_data.formats import describe_difference, described_together
-from ..sample_data.names import Name, Path, alike_paths, format_path, format_paths
+from ..sample_data.formats import describe_difference
+from ..sample_data.names import Name, Path, alike_paths, described_together, format_path, format_paths
 from .rule_check import RuleCheck, field_differences
 from .step_runs import GivenSamples, Placing, StepRun, run_step
 

@@ -17,8 +17,7 @@ from ..errors import text_of
 from ..limits.file_limits import IMAGE_PIXELS
 from ..limits.image_limits import claimed_size, jpeg_damage, too_large
 from ..sample_data import FieldPath, GroupFormat
-from ..sample_data.formats import described_together
-from ..sample_data.names import format_path
+from ..sample_data.names import described_together, format_path
 
 Array: TypeAlias = npt.NDArray[Any]
 DType: TypeAlias = np.dtype[Any]

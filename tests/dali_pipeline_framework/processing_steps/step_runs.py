@@ -16,7 +16,7 @@ from support.graphs import of_pipeline
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.dtypes import get_dali_type_for_numpy_type, transport_dtype
+from accvlab.dali_pipeline_framework.sample_data.dtypes import get_dali_type_for_numpy_type
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
 Tree = Mapping[str | int, Any]
@@ -171,7 +171,7 @@ def run_step(
     output, found = _in_graph([step], blueprint, batches, options, blueprint.field_names_flat if gpu else (), {})
     results = []
     for batch, given in zip(found, batches, strict=True):
-        dtypes = [transport_dtype(leaf.dtype) for leaf in output.format.flat_leaves]
+        dtypes = [leaf.transport_dtype for leaf in output.format.flat_leaves]
         assert [dtype for _, _, dtype in batch] == dtypes
         if layouts is not None:
             layouts.update(zip(output.format.flat_names, (layout for _, layout, _ in batch), strict=True))

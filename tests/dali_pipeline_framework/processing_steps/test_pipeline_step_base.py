@@ -303,6 +303,9 @@ class TestSubclasses:
 
         step = PlusOne()
         assert repr(step) == "PlusOne()"
+        for arguments in ({"args": [1]}, {"name": "index"}):
+            with pytest.raises(TypeError, match=r"PlusOne\(\) takes no arguments"):
+                PlusOne(*arguments.pop("args", ()), **arguments)
         with make_iterator(shuffled(IndexProvider(8)), [step, step]) as iterator:
             assert indices(iterator) == [[2, 3, 4, 5], [6, 7, 8, 9]]
 

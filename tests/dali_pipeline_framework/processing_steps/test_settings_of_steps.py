@@ -427,7 +427,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     ],
     "TensorSizeAdder": [
         *(
-            ({"tensor_name": name, "size_postfix": postfix}, "must be texts")
+            ({"tensor_name": name, "size_postfix": postfix}, "must be a text")
             for name, postfix in ((1, "_hw"), ("a", ""), ("a", None))
         ),
         *(

@@ -24,7 +24,7 @@ from accvlab.dali_pipeline_framework.providers import (
     FileDataProvider,
 )
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.sample_data_group import nested_dictionary
+from accvlab.dali_pipeline_framework.sample_data.formats import nested_dictionary
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 from accvlab.dali_pipeline_framework.testing import check_provider
 

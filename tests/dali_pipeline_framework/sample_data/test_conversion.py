@@ -316,6 +316,8 @@ class TestRefused:
         for mixed in ([np.int64(2**24 + 1), 0.5], [[0.5], [np.uint32(2**24 + 1)]]):
             with pytest.raises(FieldValueError, match="got 16777217"):
                 stored(mixed, DALIDataType.FLOAT)
+        with pytest.raises(FieldValueError, match="got 9007199254740993"):
+            stored([np.nan, 2**53 + 1], DALIDataType.FLOAT64)
 
     @pytest.mark.parametrize("form", FORMS_OF_NUMBERS)
     @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name, available_names_hint
 from ..array_step import FieldUse
 from ..field_steps import FieldStep
-from ..image_use import known_ndim
 from ..named_fields import FieldSearch, as_names, find_paths
 from ..pipeline_step_base import naming_field
 
@@ -124,7 +123,7 @@ class ConditionalElementRemover(FieldStep):
             search.add(f"must be BOOL (a mask), got {mask.dtype.name}", (*path, self._mask_field_name))
         for name, _, count in zip(*self._settings_of_fields(), strict=True):
             leaf = search.format.get((*path, name))
-            if isinstance(leaf, LeafFormat) and known_ndim(leaf) not in (None, count):
+            if isinstance(leaf, LeafFormat) and leaf.ndim not in (None, count):
                 search.add(_axes_differ(count, leaf.ndim), (*path, name))
 
     def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:

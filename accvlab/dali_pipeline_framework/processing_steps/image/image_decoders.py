@@ -24,7 +24,7 @@ from ...sample_data.graph_mode import do_not_convert, graph_context
 from ...sample_data.names import Name, format_path
 from ..field_steps import PixelStep
 from ..named_fields import FieldSearch, find_paths
-from ..pipeline_step_base import PixelChanges, naming_field
+from ..pipeline_step_base import PixelChanges, naming_field, on_arrays
 
 
 class ImageDecoder(PixelStep):
@@ -77,11 +77,6 @@ class ImageDecoder(PixelStep):
         self._hw_decoder_load = probability(hw_decoder_load, "hw_decoder_load")
         self._as_bgr = flag(as_bgr, "as_bgr")
 
-    @property
-    def has_array_form(self) -> bool:
-        """Whether no derived class defines operators."""
-        return type(self)._process is ImageDecoder._process
-
     def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
         """Declare that images are decoded in the graph; None where there are frames of sequences."""
         return None if self._sequences(data_empty) else super().declare_pixel_changes(data_empty)
@@ -113,6 +108,7 @@ class ImageDecoder(PixelStep):
         data = super().format_after(data_empty)
         return _with_clips(data, dict.fromkeys(sequences)) if sequences else data
 
+    @on_arrays
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         sequences = self._sequences(data)

@@ -66,17 +66,21 @@ class FunctionStep(PipelineStepBase):
         ]
 
     @do_not_convert
-    def _checked_results(self, results: Any, kind: str, is_result: Callable[[Any], bool]) -> list[Any]:
-        """Get the returned value of the function as a list with a result for each output."""
+    def _set_results(self, data: SampleDataGroup, results: Any, kind: str, cls: type = object) -> SampleDataGroup:
+        """Set the outputs to what the function returned."""
         values = list(results) if isinstance(results, tuple | list) else [results]
-        if len(values) != len(self._outputs) or not all(map(is_result, values)):
+        is_result = [isinstance(value, cls) and value is not None for value in values]
+        if len(values) != len(self._outputs) or not all(is_result):
             names = ", ".join(repr(path[0] if len(path) == 1 else path) for path in self._outputs)
             got = ", ".join(type(value).__name__ for value in values) or "nothing"
             raise StepOutputError(
                 f"{self!r}: the function must return one {kind} for each of {names}; got {got}. A "
                 f"tuple or list is several results; `output_types` names them."
             )
-        return values
+        self._declare(data)
+        for path, value in zip(self._outputs, values, strict=True):
+            data.set_item_in_path(path, value)
+        return data
 
     @do_not_convert
     def _declare(self, data: SampleDataGroup) -> None:
@@ -213,11 +217,7 @@ class LambdaStep(FunctionStep):
 
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         results = self._function(*[data.get_item_in_path(path) for path in self._inputs])
-        nodes = self._checked_results(results, "node", _is_node)
-        self._declare(data)
-        for path, node in zip(self._outputs, nodes):  # noqa: B905 (DALI's conditionals know no `strict`)
-            data.set_item_in_path(path, node)
-        return data
+        return self._set_results(data, results, "node", DataNode)
 
 
 class MapStep(FunctionStep, ArrayStep):
@@ -287,29 +287,16 @@ class MapStep(FunctionStep, ArrayStep):
     def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
         results = self._function(*[data.get_item_in_path(path) for path in self._inputs], **draws)
-        values = self._checked_results(results, "array", _is_value)
-        self._declare(data)
-        for path, value in zip(self._outputs, values, strict=True):
-            data.set_item_in_path(path, value)
-        return data
+        return self._set_results(data, results, "array")
 
     def _advice_on_types(self, after: GroupFormat, found: Mapping[FieldPath, types.DALIDataType | None]) -> str:
         kept = "Have the function return what is declared, e.g. by `.astype(...)`"
         if None in found.values():
             return f"{kept}."
-        declared = dict(zip(after.flat_paths, after.flat_leaves, strict=True))
-        dtypes = {path: found.get(path) or declared[path].dtype for path in self._outputs}
+        dtypes = {path: found.get(path) or after.leaves[path].dtype for path in self._outputs}
         names = {path: repr(path[0] if len(path) == 1 else path).replace("'", '"') for path in dtypes}
         entries = ", ".join(f"{names[path]}: {dtype}" for path, dtype in dtypes.items())
         return f"{kept}, or name the types that it returns: `output_types={{{entries}}}`."
-
-
-def _is_node(value: object) -> bool:
-    return isinstance(value, DataNode)
-
-
-def _is_value(value: object) -> bool:
-    return value is not None
 
 
 def _check_call(function: Callable[..., Any], num_inputs: int, draws: Sequence[str]) -> None:

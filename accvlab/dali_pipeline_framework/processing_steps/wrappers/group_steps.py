@@ -24,6 +24,11 @@ def _of_wrapped(name: str) -> Any:
     return property(lambda self: getattr(self.inner_step, name))
 
 
+def _names_element(path: Sequence[Name]) -> bool:
+    """Whether a path leads through single elements of arrays."""
+    return any(isinstance(name, int) for name in path)
+
+
 class GroupToApplyToSelectedStepBase(PipelineStepBase):
     """Applies a step to each of the selected groups, as if the group were the whole sample.
 
@@ -148,8 +153,7 @@ class DataGroupArrayInPathElementsAppliedStep(GroupToApplyToSelectedStepBase):
     @property
     def treats_elements_alike(self) -> bool:  # type: ignore[override]
         """Whether the step that it applies does, and the path does not lead through single elements."""
-        names_element = any(isinstance(name, int) for name in self._path_to_array_to_apply_to)
-        return super().treats_elements_alike and not names_element
+        return super().treats_elements_alike and not _names_element(self._path_to_array_to_apply_to)
 
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> list[tuple[Name, ...]]:
         path = self._path_to_array_to_apply_to
@@ -162,10 +166,8 @@ class DataGroupArrayInPathElementsAppliedStep(GroupToApplyToSelectedStepBase):
 
 def is_group_array(data: SampleDataGroup, path: tuple[Name, ...]) -> bool:
     """Whether a path exists and leads to a data group field array."""
-    if not data.path_exists_and_is_data_group_field(path):
-        return False
-    group: SampleDataGroup = data.get_item_in_path(path)
-    return group.is_data_group_field_array()
+    group = data.get_item_in_path(path) if data.path_exists(path) else None
+    return isinstance(group, SampleDataGroup) and group.is_data_group_field_array()
 
 
 class DataGroupArrayWithNameElementsAppliedStep(GroupToApplyToSelectedStepBase):
@@ -244,8 +246,7 @@ class DataGroupInPathAppliedStep(GroupToApplyToSelectedStepBase):
     @property
     def treats_elements_alike(self) -> bool:  # type: ignore[override]
         """Whether the step that it applies does, and the path does not lead through single elements."""
-        names_element = any(isinstance(name, int) for name in self._path_to_apply_to)
-        return super().treats_elements_alike and not names_element
+        return super().treats_elements_alike and not _names_element(self._path_to_apply_to)
 
     def _check_and_get_paths_to_apply_to(self, data: SampleDataGroup) -> list[tuple[Name, ...]]:
         path = self._path_to_apply_to
