@@ -267,7 +267,7 @@ def test_no_pass_over_pixels_for_a_layout_that_the_format_knows(monkeypatch: pyt
     assert pixels.pop("Reshape") == 2  # the layout; and the size
     assert {name: count for name, count in pixels.items() if not name.startswith("_")} == {
         **dict.fromkeys(("decoders__Image", "BrightnessContrast", "CoordTransform"), 1),
-        **{"GridMask": 2, "Slice": 1, "Constant": 1},  # of images, and of clips
+        **{"GridMask": 1, "Slice": 1, "Constant": 1},
     }
 
 
