@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -14,11 +14,12 @@ import numpy.typing as npt
 from ..checks import MOST_SAMPLES, flag, whole_number
 from ..draws.keyed_draws import Int64Array, digest
 from ..errors import NotSupportedError, SettingError
-from .arithmetic.last_batch import LastBatch, SampleCounts, checked_lengths
+from .arithmetic.last_batch import LastBatch, checked_lengths
 from .arithmetic.weights import checked_weights
 from .planned_sampler import EpochPlanSampler, PlannedSampler
-from .plans.epoch_plans import EpochPlan, ShuffledOrder, Weights, units_order
-from .plans.tracks import PlannedBatch, SampleUnits, SequenceUnits
+from .plans.epoch_plans import EpochPlan, RangePlan
+from .plans.orders import ShuffledOrder, Weights, units_order
+from .plans.tracks import PlannedBatch, Segments
 from .random_access_sampler import Description, RandomAccessSampler
 
 
@@ -250,7 +251,7 @@ class StreamingSequenceSampler(PlannedSampler):
         [[3, 0], [4, 1], [5, 2], [6, 9], [7, 10], [8, 11]]
     """
 
-    is_streamed = True
+    is_streamed = has_slots = knows_sequences = True
 
     def __init__(
         self,
@@ -283,12 +284,11 @@ class StreamingSequenceSampler(PlannedSampler):
         Raises:
             SettingError: An argument is out of its range.
         """
-        lengths = checked_lengths(sequence_lengths)
+        self._lengths = lengths = checked_lengths(sequence_lengths)
         num_samples = int(lengths.sum())
         self.seed = whole_number(seed, "seed", at_least=0)
         self.shuffles = flag(shuffle, "shuffle")
         self.cuts = flag(cut_sequences, "cut_sequences")
-        self.unit_table = SequenceUnits(lengths)
         self.order = units_order(len(lengths), weights, num_per_epoch, self.seed, self.shuffles)
         settings: Description = {
             "num_sequences": len(lengths),
@@ -302,84 +302,13 @@ class StreamingSequenceSampler(PlannedSampler):
         }
         super().__init__(total_batch_size, last_batch, num_samples, settings)
 
+    def sequences(self) -> Segments:
+        """Get the sequences of the data set."""
+        return Segments.of(self._lengths)
+
 
 def _digest_of_weights(weights: Weights | None) -> str | None:
     return None if weights is None else digest(np.asarray(weights, dtype=np.float64))
-
-
-@attrs.define(eq=False, slots=False)
-class RangePlan(EpochPlan):
-    """Samples in an order, cut into one range per shard.
-
-    Attributes:
-        num_positions: Number of samples, ``N``.
-        make_order: Makes the ``(N,)`` samples at all positions, when the first batch is requested; None for
-            the order of the data set.
-        total_batch_size: Samples per batch, all shards together; a multiple of ``num_shards``.
-        num_shards: Number of shards.
-        last_batch: With ``"drop"`` all shards get ranges of the same length, and the rest at the end
-            of the order is dropped; otherwise the lengths differ by at most 1.
-    """
-
-    num_positions: int
-    make_order: Callable[[], Int64Array] | None
-    total_batch_size: int
-    num_shards: int
-    last_batch: LastBatch
-
-    def __attrs_post_init__(self) -> None:
-        self._batch_size = self.total_batch_size // self.num_shards
-        num_left_out = self.num_positions % self.num_shards if self.last_batch == "drop" else 0
-        bounds = np.arange(self.num_shards + 1) * (self.num_positions - num_left_out) // self.num_shards
-        self._first, self._stop = bounds[:-1], bounds[1:]
-        self._sizes = self._stop - self._first
-        self._num_begun = -(-int(self._sizes.max()) // self._batch_size)
-        self.num_batches = (
-            int(self._sizes[0]) // self._batch_size if self.last_batch == "drop" else self._num_begun
-        )
-
-    @functools.cached_property
-    def _order(self) -> Int64Array | None:
-        return None if self.make_order is None else self.make_order()
-
-    @property
-    def num_begun_batches(self) -> int:
-        """Number of batches, with one that is dropped, since it is not full."""
-        return self._num_begun
-
-    def batch(self, number: int) -> PlannedBatch:
-        """Get a batch; also one that is dropped, since it is not full (``number < num_begun_batches``)."""
-        slots = np.arange(number * self._batch_size, (number + 1) * self._batch_size)
-        positions = self._first[:, None] + slots  # (num_shards, batch size)
-        beyond = positions >= self._stop[:, None]
-        visits = np.zeros(positions.shape, np.int64)
-        if self.last_batch == "wrap":
-            positions = self._first[:, None] + slots % np.maximum(self._sizes, 1)[:, None]
-            visits, beyond = -1 * beyond.astype(np.int64), np.zeros_like(beyond)
-        else:
-            positions = np.where(beyond, self._stop[:, None] - 1, positions)
-        indices = self._samples_at(np.clip(positions.ravel(), 0, self.num_positions - 1))
-        return PlannedBatch(indices, beyond.ravel(), visit=visits.ravel())
-
-    def _samples_at(self, positions: Int64Array) -> Int64Array:
-        return positions if self._order is None else self._order[positions]
-
-    def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
-        """Plan the rest of the shards, and after it the samples that would have been dropped."""
-        done = np.minimum(self._first + num_delivered * self._batch_size, self._stop)
-        starts, stops = [*done.tolist(), self._stop[-1]], [*self._stop.tolist(), self.num_positions]
-        left = np.concatenate(list(map(np.arange, starts, stops)))
-        return RangePlan(
-            len(left), functools.partial(self._samples_at, left), total_batch_size, num_shards, last_batch
-        )
-
-    @property
-    def sample_counts(self) -> SampleCounts:
-        """Number of samples delivered, dropped, repeated and padded."""
-        num_per_shard = self.num_batches * self._batch_size
-        num_delivered = int(np.minimum(self._sizes, num_per_shard).sum())
-        counts = self.num_batches, num_per_shard * self.num_shards, self.num_positions, num_delivered
-        return SampleCounts.of_slots(self.last_batch, *counts)
 
 
 class ShardedPermutationSampler(EpochPlanSampler):
@@ -390,7 +319,7 @@ class ShardedPermutationSampler(EpochPlanSampler):
 
     has_slots = True
     depends_on_shards = True
-    _may_have_no_batches = True
+    _has_begun_batches = True
 
     def __init__(
         self, num_samples: int, total_batch_size: int | None, seed: int, shuffle: bool, last_batch: LastBatch
@@ -405,11 +334,14 @@ class ShardedPermutationSampler(EpochPlanSampler):
         return self.num_batches_before(epoch) + self._plan(epoch).num_begun_batches
 
     def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
+        @functools.cache
         def permutation() -> Int64Array:
             return np.random.default_rng(seed=self._seed + epoch).permutation(self._num_samples)
 
-        make_order = permutation if self._shuffle else None
-        return RangePlan(self._num_samples, make_order, total_batch_size, num_shards, self.last_batch)
+        def units(positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+            return permutation()[positions] if self._shuffle else positions, np.zeros_like(positions)
+
+        return RangePlan(self._num_samples, units, total_batch_size, num_shards, self.last_batch)
 
 
 def _described(num_samples: int, seed: int, shuffle: bool) -> Description:
@@ -459,7 +391,6 @@ class ShuffledSampler(PlannedSampler):
         settings = _described(num_samples, self.seed, self.shuffles)
         super().__init__(total_batch_size, last_batch, num_samples, settings)
         self.order = ShuffledOrder(num_samples, self.seed, self.shuffles)
-        self.unit_table = SampleUnits(num_samples)
 
 
 class SequentialSampler(PlannedSampler):
@@ -497,7 +428,6 @@ class SequentialSampler(PlannedSampler):
         num_samples = whole_number(num_samples, "num_samples", at_least=1, at_most=MOST_SAMPLES)
         super().__init__(total_batch_size, last_batch, num_samples, {"num_samples": num_samples})
         self.order = ShuffledOrder(num_samples, 0, False)
-        self.unit_table = SampleUnits(num_samples)
 
 
 class WeightedSampler(PlannedSampler):
@@ -540,7 +470,6 @@ class WeightedSampler(PlannedSampler):
         self.seed = whole_number(seed, "seed", at_least=0)
         array = checked_weights(weights)
         self.order = units_order(len(array), array, num_per_epoch, self.seed, shuffle=True)
-        self.unit_table = SampleUnits(len(array))
         settings: Description = {
             "num_samples": len(array),
             "weights": digest(array),
