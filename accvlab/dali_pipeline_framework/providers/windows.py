@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -418,39 +419,30 @@ class Windows(BlueprintProvider):
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Load the moments of a batch, and together only those whose windows of pictures overlap."""
         rows = self._rows_of(sample_indices)
-        groups = self._overlapping(rows)
-        places = {group: np.flatnonzero(groups == group) for group in dict.fromkeys(groups.tolist())}
+        groups = self._overlapping(rows).tolist()
+        places_of = {group: [place for place, each in enumerate(groups) if each == group] for group in groups}
 
-        def load(group: int) -> Iterator[list[FieldValue]]:
-            alike = [sample_indices[place] for place in places[group].tolist()]
-            return self._loaded(rows[places[group]], alike)
+        def load(places: list[int]) -> Iterator[list[FieldValue]]:
+            return self._loaded(rows[places], [sample_indices[place] for place in places])
 
-        num_threads = min(getattr(self.data_provider, "num_batch_threads", 1), len(places))
-        if num_threads > 1:
-            with ThreadPoolExecutor(num_threads) as threads:
-                yield from self._in_order(groups, threads.map(lambda group: iter([*load(group)]), places))
-        else:
-            yield from self._in_order(groups, map(load, places))
-
-    def _in_order(
-        self, groups: Int64Array, loading: Iterable[Iterator[list[FieldValue]]]
-    ) -> Iterator[SampleDataGroup]:
-        """Deliver the samples of groups in the order of the batch; a group is loaded when its first is needed."""
-        begun, following = dict[int, Iterator[list[FieldValue]]](), iter(loading)
-        last = {group: place for place, group in enumerate(groups.tolist())}
-        for place, group in enumerate(groups.tolist()):
-            if group not in begun:
-                begun[group] = next(following)
-            sample = self.new_sample()
-            sample.set_data(next(begun[group]))
-            if place == last[group]:
-                del begun[group]  # holds the frames of the group
-            yield sample
+        num_threads = min(getattr(self.data_provider, "num_batch_threads", 1), len(places_of))
+        begun = dict[int, Iterator[list[FieldValue]]]()
+        with contextlib.ExitStack() as stack:
+            following = map(load, places_of.values())
+            if num_threads > 1:
+                threads = stack.enter_context(ThreadPoolExecutor(num_threads))
+                following = threads.map(lambda places: iter([*load(places)]), places_of.values())
+            for place, group in enumerate(groups):
+                if place == places_of[group][0]:
+                    begun[group] = next(following)
+                sample = self.new_sample()
+                sample.set_data(next(begun[group]))
+                if place == places_of[group][-1]:
+                    del begun[group]  # holds the frames of the group
+                yield sample
 
     def _overlapping(self, rows: Int64Array) -> Int64Array:
         """Get the number of the group of each moment, ``(n,)``."""
-        if len(rows) == 1:
-            return np.zeros(1, np.int64)
         times, sequences = self._moments.values[rows], self._sequences_of(rows)
         order = np.lexsort((times, sequences))
         apart = np.diff(times[order])

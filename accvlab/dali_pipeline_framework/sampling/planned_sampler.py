@@ -29,6 +29,8 @@ class EpochPlanSampler(RandomAccessSampler):
     supports_last_batch = True
     _can_change_batch_size = True
 
+    is_epoch_based = True
+
     has_equal_epochs = True
     """Whether all epochs have the same number of batches."""
 
@@ -54,11 +56,6 @@ class EpochPlanSampler(RandomAccessSampler):
     def describe(self) -> Description:
         """Settings on which the order depends, as short values by name."""
         return dict(self._settings)
-
-    @property
-    def is_epoch_based(self) -> bool:
-        """Whether there are epochs: always."""
-        return True
 
     def num_batches(self, epoch: int) -> int:
         """Number of batches of an epoch."""
@@ -130,9 +127,8 @@ class EpochPlanSampler(RandomAccessSampler):
         # Plans can be large, so each process makes its own; only the main process logs.
         return {**self.__dict__, "_plans": _no_plans(), "_has_reported_cuts": True}
 
-    def _copy(self: Any) -> Any:
-        changed = super()._copy()
-        changed._plans = _no_plans()
+    def _copy(self: Any, history: Any) -> Any:
+        changed = super()._copy(history)
         changed._has_reported_cuts = self._has_reported_cuts  # which `__getstate__` has changed
         return changed
 

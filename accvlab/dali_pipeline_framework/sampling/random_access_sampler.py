@@ -66,6 +66,9 @@ class EpochSegment:
     num_batches: int
 
 
+_History: TypeAlias = tuple[int, tuple[EpochSegment, ...]]  # an epoch, and its segments
+
+
 class RandomAccessSampler(SamplerBase):
     """A pure function from a position (epoch and batch) to the samples of the batch.
 
@@ -122,7 +125,7 @@ class RandomAccessSampler(SamplerBase):
             self._total_batch_size = whole_number(total_batch_size, "total_batch_size", at_least=1)
         self._last_batch = check_last_batch(last_batch)
         self._num_shards = 1
-        self._history: tuple[int, tuple[EpochSegment, ...]] = (0, ())
+        self._history: _History = (0, ())
         self._next_position = (0, 0)
 
     # --- random access ----------------------------------------------------------------------------
@@ -196,7 +199,7 @@ class RandomAccessSampler(SamplerBase):
         Raises:
             SettingError: A value is out of its range, or the sampler cannot have it.
         """
-        changed = self._copy()
+        changed = self._copy(self._history)
         if total_batch_size is not None:
             changed._total_batch_size = whole_number(total_batch_size, "total_batch_size", at_least=1)
         if last_batch is not None:
@@ -223,9 +226,7 @@ class RandomAccessSampler(SamplerBase):
         Raises:
             SettingError: The sampler cannot continue with another batch size than the segments have.
         """
-        changed = copy.copy(self)
-        changed._history = (epoch, tuple(segments))
-        changed = changed._copy()
+        changed = self._copy((epoch, tuple(segments)))
         different = changed._segments(epoch)
         if different and not self._can_change_batch_size:
             raise SettingError(
@@ -235,9 +236,10 @@ class RandomAccessSampler(SamplerBase):
             )
         return changed
 
-    def _copy(self: _Self) -> _Self:
+    def _copy(self: _Self, history: _History) -> _Self:
         changed = copy.copy(self)
-        changed._next_position = self._first_position
+        changed._history = history
+        changed._next_position = changed._first_position
         return changed
 
     @property

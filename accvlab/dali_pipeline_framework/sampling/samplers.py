@@ -134,29 +134,41 @@ class SequenceSampler(RandomAccessSampler):
 
 @attrs.frozen(eq=False)
 class _Order:
-    """The order of the sequences in a cycle, and when each slot plays its share of them.
+    """The order of the sequences in a cycle, slot by slot: slot ``i`` of ``B`` plays ``order[i::B]``.
 
     Attributes:
-        sequences: ``(S,)``; slot ``i`` of ``B`` plays ``sequences[i::B]``.
-        ends: ``(S / B, B)``, the batch after each of them, counted from the slot's start of the cycle.
+        sequences: ``(S,)``, the sequences of slot 0, of slot 1, ...
+        starts: ``(S,)``, number of frames before each of them.
+        firsts: ``(B,)``, number of frames before those of each slot.
+        loads: ``(B,)``, number of frames of each slot.
         state: State of the generator from which the next order is drawn.
     """
 
     sequences: Int64Array
-    ends: Int64Array
+    starts: Int64Array
+    firsts: Int64Array
+    loads: Int64Array
     state: Mapping[str, Any]
+
+    def played(self, slots: Int64Array, times: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Find the sequences that slots play after so many batches of the cycle, and the frames in them."""
+        positions = self.firsts[slots] + times
+        found = self.starts.searchsorted(positions, side="right") - 1
+        return self.sequences[found], positions - self.starts[found]
 
 
 class _Slots:
     """The sequences that the slots play in a batch, found by going on from the batch requested before.
 
-    Kept are, per slot, its cycle and the first batch of that; and the orders of the cycles in which some slot is.
-    An order between two of them is drawn again from the generator's state after the one before.
+    Remembers for each slot its cycle and that cycle's first batch. The orders of cycles that no slot is in are
+    forgotten, and drawn again when needed, from the generator's state after the one before.
     """
 
     def __init__(self, lengths: Int64Array, num_slots: int, seed: int | None) -> None:
         self._lengths = lengths
-        self._num_slots = num_slots
+        slots = np.arange(len(lengths)) % num_slots
+        self._slot_by_slot = np.argsort(slots, kind="stable")
+        self._first_places = np.searchsorted(np.sort(slots), np.arange(num_slots))
         self._rng = None if seed is None else np.random.default_rng(seed=seed)
         self._first_order = self._order_after(None)
         self._begin()
@@ -164,34 +176,32 @@ class _Slots:
     def _begin(self) -> None:
         """Set all slots to their first batch."""
         self._orders = {0: self._first_order}
-        self._cycles, self._starts = np.zeros((2, self._num_slots), np.int64)
-        self._stops = self._first_order.ends[-1]
-        # The sequences that the slots play now: from the batch `first` to the one before `stop_batches`.
-        self._sequences, self._first, self._stop_batches = np.zeros((3, self._num_slots), np.int64)
-        self._all_first = self._first_stop = 0
+        self._cycles, self._starts = np.zeros((2, len(self._first_places)), np.int64)
+        self._stops = self._first_order.loads
 
     def _order_after(self, before: _Order | None) -> _Order:
-        num_sequences = len(self._lengths)
-        sequences = np.arange(num_sequences)
-        state: Mapping[str, Any] = {}
+        sequences, state = np.arange(len(self._lengths)), dict[str, Any]()
         if self._rng is not None:
             if before is not None:
                 self._rng.bit_generator.state = before.state
-            sequences, state = self._rng.permutation(num_sequences), self._rng.bit_generator.state
-        rounds = np.zeros((-(-num_sequences // self._num_slots), self._num_slots), np.int64)
-        rounds.ravel()[:num_sequences] = self._lengths[sequences]
-        return _Order(sequences, np.cumsum(rounds, axis=0), state)
+            sequences, state = self._rng.permutation(len(sequences)), dict(self._rng.bit_generator.state)
+        sequences = sequences[self._slot_by_slot]
+        lengths = self._lengths[sequences]
+        starts = np.cumsum(lengths) - lengths
+        loads = np.add.reduceat(lengths, self._first_places)
+        return _Order(sequences, starts, starts[self._first_places], loads, state)
 
     def find(self, batch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Sequence, frame in it, and cycle of each slot; each ``(B,)``."""
-        if not self._all_first <= batch < self._first_stop:
-            if self._rng is None:
-                self._cycles = batch // self._stops
-                self._starts = self._cycles * self._stops
-            else:
-                self._pass_cycles(batch)
-            self._look_up(batch)
-        return self._sequences.copy(), batch - self._first, self._cycles.copy()
+        if self._rng is None:
+            cycles, times = np.divmod(batch, self._stops)
+            return (*self._first_order.played(np.arange(len(cycles)), times), cycles)
+        self._pass_cycles(batch)
+        sequences, frames = np.empty((2, len(self._cycles)), np.int64)
+        for cycle, order in self._orders.items():
+            slots = np.flatnonzero(self._cycles == cycle)
+            sequences[slots], frames[slots] = order.played(slots, batch - self._starts[slots])
+        return sequences, frames, self._cycles.copy()
 
     def _pass_cycles(self, batch: int) -> None:
         if (batch < self._starts).any():
@@ -201,24 +211,12 @@ class _Slots:
             goes_on = is_late & (self._cycles == cycle)
             if cycle + 1 not in self._orders:
                 self._orders[cycle + 1] = self._order_after(self._orders[cycle])
-            loads = self._orders[cycle + 1].ends[-1]
+            loads = self._orders[cycle + 1].loads
             self._starts = np.where(goes_on, self._stops, self._starts)
             self._stops = np.where(goes_on, self._stops + loads, self._stops)
             self._cycles = self._cycles + goes_on
             if not (self._cycles == cycle).any():
                 del self._orders[cycle]
-
-    def _look_up(self, batch: int) -> None:
-        """Find the sequences of the slots that play another one than before."""
-        for slot in np.flatnonzero((batch < self._first) | (self._stop_batches <= batch)).tolist():
-            order = self._orders[0 if self._rng is None else int(self._cycles[slot])]
-            start = int(self._starts[slot])
-            number = int(order.ends[:, slot].searchsorted(batch - start, side="right"))
-            sequence = order.sequences[number * self._num_slots + slot]
-            self._sequences[slot] = sequence
-            self._stop_batches[slot] = start + order.ends[number, slot]
-            self._first[slot] = self._stop_batches[slot] - self._lengths[sequence]
-        self._all_first, self._first_stop = int(self._first.max()), int(self._stop_batches.min())
 
 
 class StreamingSequenceSampler(PlannedSampler):

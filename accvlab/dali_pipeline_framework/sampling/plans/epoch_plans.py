@@ -163,8 +163,8 @@ class StreamPlan(EpochPlan):
     """Each slot delivers segments one after the other; each sample of all segments is delivered exactly once.
 
     Whole: the segments are sorted by length and assigned to the slots in rounds of alternating direction, so the
-    loads of two slots (their numbers of samples) differ by at most the longest segment; each slot then delivers its
-    segments in the order of the epoch. The loads do not depend on the order, so shuffled epochs have the same
+    loads of two slots (their numbers of samples) differ by at most the longest segment; each slot then delivers
+    its segments in the order of the epoch. The loads do not depend on the order, so shuffled epochs have the same
     number of batches.
 
     Cut, or fewer segments than slots: the segments are concatenated in the order of the epoch, and the whole is
