@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -161,23 +161,18 @@ class WindowFormat:
     videos: Collection[FieldPath]
     has_masks: bool
 
-    def of(self, group: GroupFormat, prefix: FieldPath = ()) -> GroupFormat:
-        """Get the format of a group with windows."""
-        children: list[ChildFormat] = []
-        masks: list[str] = []
-        for name, child in zip(group.names, group.children, strict=True):
-            path = (*prefix, name)
-            if isinstance(child, GroupFormat):
-                child = self.of(child, path)
-            elif path in map(numbers_path, self.videos):
-                child = attrs.evolve(child, ndim=1)
-            elif path in self.counts and path not in self.videos:
-                child = self._of_frames(child, path)
-            children.append(child)
-            if self.has_masks and path in self.counts:
-                masks.append(str(mask_path(path)[-1]))
-        mask = leaf_format(types.DALIDataType.BOOL, ndim=1)
-        return GroupFormat((*group.names, *masks), (*children, *([mask] * len(masks))))
+    def of(self, format: GroupFormat) -> GroupFormat:
+        """Get the format of samples with windows."""
+        leaves, mask = leaves_by_path(format), leaf_format(types.DALIDataType.BOOL, ndim=1)
+        changed: dict[FieldPath, ChildFormat] = {
+            path: attrs.evolve(leaves[path], ndim=1) for path in map(numbers_path, self.videos) if path in leaves
+        }
+        changed |= {path: self._of_frames(leaves[path], path) for path in self.counts if path not in self.videos}
+        format = format.with_replaced(changed)
+        for path in self.counts if self.has_masks else ():
+            group = cast(GroupFormat, format.at(path[:-1])).with_field(mask_path(path)[-1], mask)
+            format = format.with_replaced({path[:-1]: group}) if len(path) > 1 else group
+        return format
 
     def _of_frames(self, leaf: LeafFormat, path: FieldPath) -> ChildFormat:
         """Get the format of several frames of a field; the bytes of files, and texts, have no common shape."""

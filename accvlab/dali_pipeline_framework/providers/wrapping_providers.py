@@ -117,15 +117,17 @@ class ConcatDataProvider(DataProvider):
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of the first provider, with the properties of images that all of them declare."""
         blueprint, *others = map(blueprint_of, self.providers)
-        own, contents = _contents(blueprint.format), [_contents(other.format) for other in others]
-        common = {
-            path: content if all(content == other[path] for other in contents) else ImageContent()
-            for path, content in own.items()
-        }
-        if common == own:
+        format = blueprint.format
+        leaves = zip(format.flat_leaves, *(other.format.flat_leaves for other in others), strict=True)
+        contents = [
+            own.content if all(leaf.content == own.content for leaf in rest) else ImageContent()
+            for own, *rest in leaves
+        ]
+        common = format.with_contents(dict(zip(format.flat_paths, contents, strict=True)))
+        if common == format:
             return blueprint
         blueprint = blueprint.get_empty_like_self()
-        replace_contents(blueprint, blueprint.format.with_contents(common))
+        replace_contents(blueprint, common)
         return blueprint
 
     def get_number_of_samples(self) -> int:
@@ -226,11 +228,6 @@ class ConcatDataProvider(DataProvider):
         index = index_in(sample_index, "sample_index", self._num_samples)
         position = bisect.bisect_right(self._starts, index) - 1
         return position, index - self._starts[position]
-
-
-def _contents(format: GroupFormat) -> dict[FieldPath, ImageContent]:
-    leaves = zip(format.flat_paths, format.flat_leaves, strict=True)
-    return {path: leaf.content for path, leaf in leaves}
 
 
 def _read_only(array: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

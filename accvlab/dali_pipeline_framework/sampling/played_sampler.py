@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import math
 import operator
 import pickle
@@ -161,8 +162,7 @@ class PlayedSampler(RandomAccessSampler):
     Each process plays a copy of it as far as batches are requested, and keeps them.
     """
 
-    must_be_played = True
-    supports_last_batch = True
+    must_be_played = supports_last_batch = _has_fixed_batch_size = True
 
     def __init__(
         self,
@@ -232,30 +232,26 @@ class PlayedSampler(RandomAccessSampler):
         if batch < 0 or not self.has_batch(epoch, batch):
             raise SettingError(f"Epoch {epoch} of {self._name} has no such batch, requested: batch {batch}.")
         batches, size = self._table.epochs[epoch], self.total_batch_size
-        indices, visits = batches[batch]
-        num_given = len(indices)
-        if num_given == size:
-            return PlannedBatch(indices, visit=visits)
-        if self._policy is None:
+        given = batches[batch]  # (2, n): indices, visits
+        num_given = given.shape[1]
+        if num_given < size and self._policy is None:
             raise self._table.checker.wrong_size(num_given)
-        if self._policy == "wrap":
+        if num_given < size and self._policy == "wrap":
             rounds, slots = np.divmod(np.arange(size - num_given), batches[0].shape[1])
             again, visits_again = batches[0][:, slots]
-            visits_again = -1 - visits_again - size * rounds
-            return PlannedBatch(np.append(indices, again), visit=np.append(visits, visits_again))
-        last = np.minimum(np.arange(size), num_given - 1)
-        return PlannedBatch(indices[last], last < np.arange(size), visit=visits[last])
+            given = np.append(given, [again, -1 - visits_again - size * rounds], axis=1)
+        places = np.arange(size)
+        is_padding = places >= given.shape[1]
+        indices, visits = given[:, np.where(is_padding, num_given - 1, places)]
+        return PlannedBatch(indices, is_padding, visit=visits)
 
     def with_settings(
         self, *, total_batch_size: int | None = None, num_shards: int = 1, last_batch: LastBatch | None = None
     ) -> PlayedSampler:
         """Get a copy with other settings, which plays the same table. See `RandomAccessSampler.with_settings`."""
-        if total_batch_size not in (None, self.total_batch_size):
-            raise SettingError(
-                f"{self._name} delivers batches of {self.total_batch_size} (all shards together), requested: "
-                f"{total_batch_size}."
-            )
-        changed = super().with_settings(num_shards=num_shards, last_batch=last_batch)
+        changed = super().with_settings(
+            total_batch_size=total_batch_size, num_shards=num_shards, last_batch=last_batch
+        )
         changed._policy = last_batch or self._policy
         return changed
 
@@ -265,8 +261,7 @@ class PlayedSampler(RandomAccessSampler):
         if num_batches is None:
             return None
         num_delivered = sum(batch.shape[1] for batch in self._batches(epoch))
-        played = self._table.epochs[epoch] if epoch < len(self._table.epochs) else []
-        num_samples = sum(batch.shape[1] for batch in played)
+        num_samples = sum(batch.shape[1] for batch in itertools.chain(*self._table.epochs[epoch : epoch + 1]))
         num_slots = num_batches * self.total_batch_size
         return SampleCounts.of_slots(self.last_batch, num_batches, num_slots, num_samples, num_delivered)
 

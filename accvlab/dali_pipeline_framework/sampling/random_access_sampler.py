@@ -108,7 +108,8 @@ class RandomAccessSampler(SamplerBase):
     knows_sequences = False
     """Whether the sampler knows which sequence a sample belongs to."""
 
-    _can_change_batch_size = False
+    _has_fixed_batch_size = False  # whether a copy cannot have another one
+    _can_change_batch_size = False  # whether a begun epoch can be continued with another one
 
     def __init__(self, total_batch_size: int | None = None, *, last_batch: LastBatch = "drop") -> None:
         """Set the batch size.
@@ -202,6 +203,12 @@ class RandomAccessSampler(SamplerBase):
         changed = self._copy(self._history)
         if total_batch_size is not None:
             changed._total_batch_size = whole_number(total_batch_size, "total_batch_size", at_least=1)
+            if self._has_fixed_batch_size and changed._total_batch_size != self._total_batch_size:
+                raise SettingError(
+                    f"The {self.describe()['sampler']} was created for batches of {self._total_batch_size} (all "
+                    f"shards together), which its order depends on; requested: {total_batch_size}. Create it with "
+                    f"that size."
+                )
         if last_batch is not None:
             changed._last_batch = check_last_batch(last_batch)
             if changed._last_batch != self._last_batch and not self.supports_last_batch and self.is_epoch_based:

@@ -48,7 +48,7 @@ class SequenceSampler(RandomAccessSampler):
         [[0, 3], [1, 4], [2, 5], [7, 6], [8, 9]]
     """
 
-    has_slots = knows_sequences = True
+    has_slots = knows_sequences = _has_fixed_batch_size = True
 
     def __init__(
         self, total_batch_size: int, sequence_lenghts: Sequence[int], seed: int, randomize: bool = True
@@ -110,15 +110,6 @@ class SequenceSampler(RandomAccessSampler):
     def num_samples(self) -> int:
         """Number of samples of all sequences together."""
         return int(self._lengths.sum())
-
-    def with_settings(self, *, total_batch_size: int | None = None, **settings: Any) -> SequenceSampler:
-        """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
-        if total_batch_size not in (None, self.total_batch_size):
-            raise SettingError(
-                f"The SequenceSampler was created for batches of {self.total_batch_size} (all shards together), "
-                f"which its order depends on; requested: {total_batch_size}. Create it with that size."
-            )
-        return super().with_settings(**settings)
 
     def describe(self) -> Description:
         """Settings on which the order depends."""
@@ -292,7 +283,7 @@ class StreamingSequenceSampler(PlannedSampler):
             "num_sequences": len(lengths),
             "num_samples": num_samples,
             "sequence_lengths": digest(lengths),
-            "weights": _digest_of_weights(weights),
+            "weights": None if weights is None else digest(np.asarray(weights, dtype=np.float64)),
             "num_per_epoch": self.order.num_positions,
             "seed": self.seed if self.shuffles else None,
             "shuffle": self.shuffles,
@@ -303,10 +294,6 @@ class StreamingSequenceSampler(PlannedSampler):
     def sequences(self) -> Segments:
         """Get the sequences of the data set."""
         return Segments.of(self._lengths)
-
-
-def _digest_of_weights(weights: Weights | None) -> str | None:
-    return None if weights is None else digest(np.asarray(weights, dtype=np.float64))
 
 
 class ShardedPermutationSampler(EpochPlanSampler):

@@ -20,7 +20,6 @@ from ..errors import NotSupportedError, SettingError, text_of
 from ..sampling.arithmetic.last_batch import LastBatch
 from ..sampling.planned_sampler import EpochPlanSampler
 from ..sampling.plans.epoch_plans import EpochPlan, FlatPlan
-from ..sampling.random_access_sampler import Description
 
 GivenOrder: TypeAlias = Callable[[int], Sequence[int]] | Iterable[int]
 """A function from an epoch to its sample indices, or a sampler of PyTorch."""
@@ -183,9 +182,8 @@ class GivenOrderSampler(EpochPlanSampler):
         self.indices = indices = EpochIndices(given, num_samples)
         self.depends_on_shards = not indices.is_function
         self.shard = 0, 1
-        self._description: Description
         if indices.is_function:
-            self._description = {"sampler": "function of the epoch", "first_epoch": digest(indices.of_epoch(0))}
+            self._settings = {"sampler": "function of the epoch", "first_epoch": digest(indices.of_epoch(0))}
             return
         num_ranks = getattr(given, "num_replicas", getattr(given, "world_size", None))
         if num_ranks is not None:
@@ -194,13 +192,9 @@ class GivenOrderSampler(EpochPlanSampler):
         if count is None and self.shard[1] > 1:
             rule = "A sampler for several ranks must have a length, so that their numbers of batches are known"
             raise SettingError(f"{rule}: define `__len__` in {indices.name}.")
-        self._description = {"sampler": indices.name, "num_per_epoch": count, "num_ranks": self.shard[1]}
+        self._settings = {"sampler": indices.name, "num_per_epoch": count, "num_ranks": self.shard[1]}
         settings = {name: getattr(given, name, None) for name in ("seed", "shuffle", "drop_last")}
-        self._description |= {name: value for name, value in settings.items() if isinstance(value, int)}
-
-    def describe(self) -> Description:
-        """Describe the known part of the order."""
-        return self._description
+        self._settings |= {name: value for name, value in settings.items() if isinstance(value, int)}
 
     # Samplers of the same class and length can have different orders.
     __eq__ = object.__eq__

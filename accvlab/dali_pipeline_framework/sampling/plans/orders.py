@@ -15,7 +15,7 @@ from ...checks import MOST_SAMPLES, whole_number
 from ...draws.keyed_draws import Int64Array, derive_key
 from ...errors import SettingError
 from ..arithmetic.keyed_permutation import KeyedPermutation
-from ..arithmetic.weights import WeightedChoice, checked_weights
+from ..arithmetic.weights import WeightedChoice
 
 Weights: TypeAlias = Sequence[float] | npt.NDArray[np.float64]
 
@@ -79,7 +79,7 @@ def units_order(
         return ShuffledOrder(num_units, seed, shuffle)
     if not shuffle:
         raise SettingError("`weights` do not go with `shuffle=False`, since draws by weight are random: omit one.")
-    array = checked_weights(weights, num_units)
+    choice = WeightedChoice(weights, num_units)
     num_per_epoch = num_units if num_per_epoch is None else num_per_epoch
     num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)
-    return WeightedOrder(WeightedChoice(array), num_per_epoch, seed)
+    return WeightedOrder(choice, num_per_epoch, seed)
