@@ -428,7 +428,7 @@ class Windows(BlueprintProvider):
         num_threads = min(getattr(self.data_provider, "num_batch_threads", 1), len(places_of))
         begun = dict[int, Iterator[list[FieldValue]]]()
         with contextlib.ExitStack() as stack:
-            following = map(load, places_of.values())
+            following: Iterator[Iterator[list[FieldValue]]] = map(load, places_of.values())
             if num_threads > 1:
                 threads = stack.enter_context(ThreadPoolExecutor(num_threads))
                 following = threads.map(lambda places: iter([*load(places)]), places_of.values())

@@ -277,8 +277,6 @@ class RandomAccessSampler(SamplerBase):
 
     def num_batches_before(self, epoch: int) -> int:
         """Number of batches of an epoch that were delivered with other settings (see `continued`)."""
-        if not self._history[1] or self._history[0] != epoch:  # the usual case, called for each batch
-            return 0
         return sum(segment.num_batches for segment in self._segments(epoch))
 
     # --- the published interface ------------------------------------------------------------------
