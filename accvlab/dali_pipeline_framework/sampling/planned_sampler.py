@@ -105,7 +105,6 @@ class EpochPlanSampler(RandomAccessSampler):
                     f"{plan.sample_counts.num_samples} sample(s) for {self.total_batch_size} slots with "
                     f"last_batch='drop'. Use a smaller batch, more data, or last_batch='pad'."
                 )
-            self._report(plan)
             self._plans[epoch] = plan
         return plan
 
@@ -119,9 +118,6 @@ class EpochPlanSampler(RandomAccessSampler):
     @abstractmethod
     def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
         """Plan an epoch from its beginning."""
-
-    def _report(self, plan: EpochPlan) -> None:
-        """Log warnings about a plan."""
 
     def __getstate__(self) -> dict[str, object]:
         # Plans can be large, so each process makes its own; only the main process logs.
@@ -159,19 +155,18 @@ class PlannedSampler(EpochPlanSampler, ABC):
         """Whether all epochs have the same number of batches: not where streams are drawn by weight or mixed."""
         return not self.is_streamed or isinstance(self.order, ShuffledOrder)
 
-    def _report(self, plan: EpochPlan) -> None:
-        if not self.is_streamed or self.cuts or self._has_reported_cuts:
-            return
-        num_cuts = plan.sample_counts.num_cuts
-        if num_cuts:
+    def _make_plan(self, epoch: int) -> EpochPlan:
+        plan = super()._make_plan(epoch)
+        if plan.sample_counts.num_cuts and not self.cuts and not self._has_reported_cuts:
             self._has_reported_cuts = True
             _logger.warning(
                 "%s: there are fewer sequences than the %d slots, so they are cut into segments (%d cuts per "
                 "epoch): a sequence is in several slots at once. Use a smaller batch to avoid that.",
                 type(self).__name__,
                 self.total_batch_size,
-                num_cuts,
+                plan.sample_counts.num_cuts,
             )
+        return plan
 
     def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
         units_at, num_positions = self.order.of_epoch(epoch), self.order.num_positions

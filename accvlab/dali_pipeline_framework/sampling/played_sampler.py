@@ -72,7 +72,7 @@ class _Table:
     Attributes:
         sampler: The sampler, after the last batch of the table; None where it was used up.
         checker: Checks each batch.
-        num_left: Number of batches until the sampler counts as used up; None for no limit.
+        num_left: Number of batches until the sampler counts as used up; may be infinite.
         epochs: For each epoch its batches, ``(2, size)`` each: sample indices, and how often each sample came
             before in the epoch. The last batch of an epoch may be smaller.
         failure: Error with which the sampler failed: it raises it again.
@@ -81,7 +81,7 @@ class _Table:
 
     sampler: SamplerBase | None
     checker: BatchChecker
-    num_left: int | None
+    num_left: float
     epochs: list[list[Int64Array]] = attrs.field(factory=lambda: [[]])
     failure: Exception | None = None
     num_visits: Int64Array = attrs.field(init=False)
@@ -93,7 +93,7 @@ class _Table:
         try:
             pickle.dumps(self.sampler)
         except Exception as error:  # whatever a member raises: then the table is sent alone
-            if self.num_left is None:
+            if self.num_left == math.inf:
                 raise SettingError(
                     f"{self.checker.sampler_name} cannot be pickled, nor played to its end, since the number of "
                     f"iterations is not limited. Make what cannot be pickled on first use, or give "
@@ -143,8 +143,7 @@ class _Table:
             visits.append(self.num_visits[index])
             self.num_visits[index] += 1
         batches.append(np.array([indices, visits], np.int64))
-        if self.num_left is not None:
-            self.num_left -= 1
+        self.num_left -= 1
 
 
 def used_up_message(epoch: int, max_batches: int | None) -> str:
@@ -164,14 +163,7 @@ class PlayedSampler(RandomAccessSampler):
 
     must_be_played = supports_last_batch = _has_fixed_batch_size = True
 
-    def __init__(
-        self,
-        sampler: SamplerBase,
-        num_samples: int,
-        num_shards: int,
-        max_batches: int | None,
-        last_batch: LastBatch | None = None,
-    ) -> None:
+    def __init__(self, sampler: SamplerBase, num_samples: int, num_shards: int, max_batches: int | None) -> None:
         """Play the first batch.
 
         Args:
@@ -179,17 +171,17 @@ class PlayedSampler(RandomAccessSampler):
             num_samples: Number of samples of the data set.
             num_shards: Number of shards to which it deals its batches.
             max_batches: Number of batches, over all epochs, after which the sampler counts as used up.
-            last_batch: Handling of a last batch that is smaller; None where all must be full.
         """
         with contextlib.suppress(Exception):  # whatever a member raises that cannot be copied
             sampler = copy.deepcopy(sampler)
         self._name = type(sampler).__name__
         self._max_batches = max_batches
-        self._policy = last_batch
+        self._policy: LastBatch | None = None  # all batches must be full
         self._is_endless = not sampler.is_epoch_based
-        self._table = _Table(sampler, BatchChecker(self._name, num_shards, num_samples), max_batches)
+        checker = BatchChecker(self._name, num_shards, num_samples)
+        self._table = _Table(sampler, checker, math.inf if max_batches is None else max_batches)
         self._table.play(0, 1)
-        super().__init__(self._table.checker.size, last_batch=last_batch or "drop")
+        super().__init__(self._table.checker.size)
         self._num_shards = num_shards
 
     def play_to_the_end(self) -> None:
