@@ -127,7 +127,7 @@ class RandomAccessSampler(SamplerBase):
         self._last_batch = check_last_batch(last_batch)
         self._num_shards = 1
         self._history: _History = (0, ())
-        self._next_position = (0, 0)
+        self._first_position = self._next_position = (0, 0)
 
     # --- random access ----------------------------------------------------------------------------
 
@@ -245,14 +245,10 @@ class RandomAccessSampler(SamplerBase):
 
     def _copy(self: _Self, history: _History) -> _Self:
         changed = copy.copy(self)
-        changed._history = history
+        changed._history = epoch, segments = history
+        changed._first_position = epoch, sum(segment.num_batches for segment in segments)
         changed._next_position = changed._first_position
         return changed
-
-    @property
-    def _first_position(self) -> tuple[int, int]:
-        epoch, segments = self._history
-        return epoch, sum(segment.num_batches for segment in segments)
 
     def _segments(self, epoch: int) -> list[EpochSegment]:
         """Get the segments of an epoch that were delivered with other settings than this sampler has."""

@@ -196,10 +196,6 @@ class GivenOrderSampler(EpochPlanSampler):
         settings = {name: getattr(given, name, None) for name in ("seed", "shuffle", "drop_last")}
         self._settings |= {name: value for name, value in settings.items() if isinstance(value, int)}
 
-    # Samplers of the same class and length can have different orders.
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
     def with_settings(
         self, *, total_batch_size: int | None = None, num_shards: int = 1, last_batch: LastBatch | None = None
     ) -> GivenOrderSampler:
