@@ -72,7 +72,6 @@ class SequenceSampler(RandomAccessSampler):
                 f"The number of sequences must be at least the total batch size. Got {len(self._lengths)} "
                 f"sequence(s) for {self.total_batch_size} slots: use a smaller batch, or cut the sequences."
             )
-        self._starts = np.cumsum(self._lengths) - self._lengths
         self._seed = whole_number(seed, "seed", at_least=0)
         self._randomize = bool(randomize)
         self._slots: _Slots | None = None
@@ -92,15 +91,7 @@ class SequenceSampler(RandomAccessSampler):
             raise SettingError(f"The SequenceSampler has the batches 0, 1, 2, ..., requested: batch {batch}.")
         if self._slots is None:
             self._slots = _Slots(self._lengths, self.total_batch_size, self._seed if self._randomize else None)
-        sequences, frames, cycles = self._slots.find(batch)
-        return PlannedBatch(
-            self._starts[sequences] + frames,
-            sequence=sequences,
-            frame=frames,
-            is_first=frames == 0,
-            is_last=frames == self._lengths[sequences] - 1,
-            visit=cycles,
-        )
+        return self._slots.plan(batch)
 
     def reset(self) -> None:
         """Raise a `NotSupportedError`, since an endless sampler has no next epoch."""
@@ -156,7 +147,7 @@ class _Slots:
     """
 
     def __init__(self, lengths: Int64Array, num_slots: int, seed: int | None) -> None:
-        self._lengths = lengths
+        self._sequences = Segments.of(lengths)
         slots = np.arange(len(lengths)) % num_slots
         self._slot_by_slot = np.argsort(slots, kind="stable")
         self._first_places = np.searchsorted(np.sort(slots), np.arange(num_slots))
@@ -171,28 +162,30 @@ class _Slots:
         self._stops = self._first_order.loads
 
     def _order_after(self, before: _Order | None) -> _Order:
-        sequences, state = np.arange(len(self._lengths)), dict[str, Any]()
+        sequences, state = self._sequences.sequences, dict[str, Any]()
         if self._rng is not None:
             if before is not None:
                 self._rng.bit_generator.state = before.state
             sequences, state = self._rng.permutation(len(sequences)), dict(self._rng.bit_generator.state)
         sequences = sequences[self._slot_by_slot]
-        lengths = self._lengths[sequences]
+        lengths = self._sequences.lengths[sequences]
         starts = np.cumsum(lengths) - lengths
         loads = np.add.reduceat(lengths, self._first_places)
         return _Order(sequences, starts, starts[self._first_places], loads, state)
 
-    def find(self, batch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Sequence, frame in it, and cycle of each slot; each ``(B,)``."""
+    def plan(self, batch: int) -> PlannedBatch:
+        """Get the frames that the slots play in a batch."""
         if self._rng is None:
             cycles, times = np.divmod(batch, self._stops)
-            return (*self._first_order.played(np.arange(len(cycles)), times), cycles)
-        self._pass_cycles(batch)
-        sequences, frames = np.empty((2, len(self._cycles)), np.int64)
-        for cycle, order in self._orders.items():
-            slots = np.flatnonzero(self._cycles == cycle)
-            sequences[slots], frames[slots] = order.played(slots, batch - self._starts[slots])
-        return sequences, frames, self._cycles.copy()
+            sequences, frames = self._first_order.played(np.arange(len(cycles)), times)
+        else:
+            self._pass_cycles(batch)
+            cycles = self._cycles.copy()
+            sequences, frames = np.empty((2, len(cycles)), np.int64)
+            for cycle, order in self._orders.items():
+                slots = np.flatnonzero(cycles == cycle)
+                sequences[slots], frames[slots] = order.played(slots, batch - self._starts[slots])
+        return attrs.evolve(self._sequences.at(sequences, frames), visit=cycles)
 
     def _pass_cycles(self, batch: int) -> None:
         if (batch < self._starts).any():
