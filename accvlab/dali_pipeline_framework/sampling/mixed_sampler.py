@@ -27,6 +27,7 @@ from .random_access_sampler import Description, SamplerBase
 MAX_PERIOD = 65536
 SUM_TOLERANCE = 1e-6
 _RATE_TOLERANCE = Fraction(1, 10**9)
+_BLOCK = 256  # units of a component that are computed together: a batch may have only one of each
 _SCHEDULE = 2  # raised with the order of `MixtureSchedule`, so that states of another order are refused
 
 
@@ -285,20 +286,20 @@ class MixedOrder(Order):
 
     def of_epoch(self, epoch: int) -> UnitsAt:
         """The order of an epoch."""
-        sizes = np.array([each.num_positions for each in self.orders], np.int64)
-        first_units = np.array(self.first_units, np.int64)
-        of_lap = functools.lru_cache(4 * len(sizes))(lambda number, lap: self.orders[number].of_epoch(lap))
+        sizes = np.array([order.num_positions for order in self.orders], np.int64)
+
+        @functools.lru_cache(4 * len(sizes))
+        def block(number: int, lap: int, first: int) -> Int64Array:
+            positions = np.arange(first, min(first + _BLOCK, sizes[number]))
+            return self.first_units[number] + self.orders[number].of_epoch(lap)(positions)[0]
 
         def units_at(positions: Int64Array) -> tuple[Int64Array, Int64Array]:
             components, in_component = self.schedule.locate(positions + epoch * self.num_positions)
             laps, in_lap = np.divmod(in_component, sizes[components])
-            units = first_units[components]
-            order = np.lexsort((laps, components))
-            ends = np.flatnonzero(np.diff(components[order]) | np.diff(laps[order])) + 1
-            for places in np.split(order, ends):
-                units_of_lap = of_lap(int(components[places[0]]), int(laps[places[0]]))
-                units[places] += units_of_lap(in_lap[places])[0]
-            return units, positions + 1
+            blocks, in_block = np.divmod(in_lap, _BLOCK)
+            columns = (each.tolist() for each in (components, laps, blocks * _BLOCK, in_block))
+            units = [block(*where)[place] for *where, place in zip(*columns, strict=True)]
+            return np.array(units, np.int64), positions + 1
 
         return units_at
 
