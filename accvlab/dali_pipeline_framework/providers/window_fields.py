@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -22,20 +22,17 @@ from .data_provider import FieldColumn, FieldColumns
 Unit: TypeAlias = Literal["frames", "s"]
 Offsets: TypeAlias = dict[FieldPath, tuple[float, ...]]
 
-_RULES: dict[Unit, str] = {
-    "frames": "a list of offsets in frames, whole numbers",
-    "s": "a list of offsets in seconds, finite numbers",
-}
-_EXAMPLES: dict[Unit, str] = {
-    "frames": "of fields to offsets in frames, e.g. {'image': [-2, -1, 0]}",
-    "s": "of fields to offsets in seconds, e.g. {'image': [-0.2, 0]}",
+_WRITTEN: dict[Unit, tuple[str, str, str]] = {
+    "frames": ("offsets in frames", "whole numbers", "[-2, -1, 0]"),
+    "s": ("offsets in seconds", "finite numbers", "[-0.2, 0]"),
 }
 
 
 def offsets_by_path(windows: Mapping[Path, Sequence[float]], unit: Unit, format: GroupFormat) -> Offsets:
     """Find the fields of the windows; the most specific key that names a field gives its offsets."""
     if not isinstance(windows, Mapping) or not windows:
-        raise setting_error("windows", f"a mapping {_EXAMPLES[unit]}", windows)
+        offsets, _, example = _WRITTEN[unit]
+        raise setting_error("windows", f"a mapping of fields to {offsets}, e.g. {{'image': {example}}}", windows)
     checked = {key: _checked_offsets(key, given, unit) for key, given in windows.items()}
     found = {path: checked[key] for path, key in _keys_by_path(checked, "windows", format).items()}
     in_arrays = [path for path in found if isinstance(path[-1], int)]
@@ -64,15 +61,15 @@ def listed_paths(names: Collection[Path], offsets: Offsets, format: GroupFormat)
 
 
 def _checked_offsets(key: Path, given: Sequence[float], unit: Unit) -> tuple[float, ...]:
-    offsets = number_list(given, f"windows[{key!r}]", _RULES[unit])
+    name, rule = f"windows[{key!r}]", "a list of {}, {}".format(*_WRITTEN[unit])
+    offsets = number_list(given, name, rule)
     if len({*offsets}) < len(offsets):
         twice = next(offset for offset in offsets if offsets.count(offset) > 1)
-        raise setting_error(f"windows[{key!r}]", "offsets that differ", given, f"{twice:g} is there twice.")
+        raise setting_error(name, "offsets that differ", given, f"{twice:g} is there twice.")
     if unit == "s":
         return offsets
     if not all(offset.is_integer() for offset in offsets):
-        advice = "Offsets in seconds need unit='s'."
-        raise setting_error(f"windows[{key!r}]", _RULES[unit], given, advice)
+        raise setting_error(name, rule, given, "Offsets in seconds need unit='s'.")
     return tuple(map(int, offsets))
 
 
@@ -161,23 +158,18 @@ class WindowFormat:
     videos: Collection[FieldPath]
     has_masks: bool
 
-    def of(self, group: GroupFormat, prefix: FieldPath = ()) -> GroupFormat:
-        """Get the format of a group with windows."""
-        children: list[ChildFormat] = []
-        masks: list[str] = []
-        for name, child in zip(group.names, group.children, strict=True):
-            path = (*prefix, name)
-            if isinstance(child, GroupFormat):
-                child = self.of(child, path)
-            elif path in map(numbers_path, self.videos):
-                child = attrs.evolve(child, ndim=1)
-            elif path in self.counts and path not in self.videos:
-                child = self._of_frames(child, path)
-            children.append(child)
-            if self.has_masks and path in self.counts:
-                masks.append(str(mask_path(path)[-1]))
-        mask = leaf_format(types.DALIDataType.BOOL, ndim=1)
-        return GroupFormat((*group.names, *masks), (*children, *([mask] * len(masks))))
+    def of(self, format: GroupFormat) -> GroupFormat:
+        """Get the format of samples with windows."""
+        leaves, mask = leaves_by_path(format), leaf_format(types.DALIDataType.BOOL, ndim=1)
+        changed: dict[FieldPath, ChildFormat] = {
+            path: attrs.evolve(leaves[path], ndim=1) for path in map(numbers_path, self.videos) if path in leaves
+        }
+        changed |= {path: self._of_frames(leaves[path], path) for path in self.counts if path not in self.videos}
+        format = format.with_replaced(changed)
+        for path in self.counts if self.has_masks else ():
+            group = cast(GroupFormat, format.at(path[:-1])).with_field(mask_path(path)[-1], mask)
+            format = format.with_replaced({path[:-1]: group}) if len(path) > 1 else group
+        return format
 
     def _of_frames(self, leaf: LeafFormat, path: FieldPath) -> ChildFormat:
         """Get the format of several frames of a field; the bytes of files, and texts, have no common shape."""

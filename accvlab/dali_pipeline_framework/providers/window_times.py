@@ -66,7 +66,6 @@ class Times:
         spans[has_frames] = self._times[self._row_bounds[1:][has_frames] - 1] - starts[has_frames]
         self._shifts = np.cumsum(spans) - spans - starts
         self._axis = self._times + np.repeat(self._shifts, counts)
-        self._is_everywhere = bool(has_frames.all())
 
     def __reduce__(self) -> tuple[object, ...]:
         return Times, (self.values, self.bounds)
@@ -89,13 +88,10 @@ class Times:
             found, slack, early = np.minimum(np.maximum(found, first), last), max(slack, SAME), SAME
         off = np.abs(times[found] - wanted)
         is_far = off > slack
-        if self._is_everywhere:
-            is_pad = (wanted < times[first] - early) | (wanted > times[last] + slack)
-        else:
-            is_pad = (wanted < times[first % len(times)] - early) | (wanted > times[last] + slack)
-            is_pad &= first <= last
-            is_far |= first > last
-        return Frames(self._rows[found], is_pad, ~is_pad & is_far, off)
+        # Of a sequence without frames, `first` can be the number of all frames.
+        is_pad = (wanted < times[first % len(times)] - early) | (wanted > times[last] + slack)
+        is_pad &= first <= last
+        return Frames(self._rows[found], is_pad, ~is_pad & (is_far | (first > last)), off)
 
 
 def positions(bounds: Int64Array) -> Int64Array:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -419,45 +420,35 @@ class Windows(BlueprintProvider):
         """Load the moments of a batch, and together only those whose windows of pictures overlap."""
         rows = self._rows_of(sample_indices)
         groups = self._overlapping(rows)
-        places = {group: np.flatnonzero(groups == group) for group in dict.fromkeys(groups.tolist())}
+        group_of = {place: number for number, places in enumerate(groups) for place in places}
 
-        def load(group: int) -> Iterator[list[FieldValue]]:
-            alike = [sample_indices[place] for place in places[group].tolist()]
-            return self._loaded(rows[places[group]], alike)
+        def load(places: list[int]) -> Iterator[list[FieldValue]]:
+            return self._loaded(rows[places], [sample_indices[place] for place in places])
 
-        num_threads = min(getattr(self.data_provider, "num_batch_threads", 1), len(places))
-        if num_threads > 1:
-            with ThreadPoolExecutor(num_threads) as threads:
-                yield from self._in_order(groups, threads.map(lambda group: iter([*load(group)]), places))
-        else:
-            yield from self._in_order(groups, map(load, places))
+        num_threads = min(getattr(self.data_provider, "num_batch_threads", 1), len(groups))
+        begun = dict[int, Iterator[list[FieldValue]]]()
+        with contextlib.ExitStack() as stack:
+            following: Iterator[Iterator[list[FieldValue]]] = map(load, groups)
+            if num_threads > 1:
+                threads = stack.enter_context(ThreadPoolExecutor(num_threads))
+                following = threads.map(lambda places: iter([*load(places)]), groups)
+            for place in range(len(rows)):
+                number = group_of[place]
+                if place == groups[number][0]:
+                    begun[number] = next(following)
+                sample = self.new_sample()
+                sample.set_data(next(begun[number]))
+                if place == groups[number][-1]:
+                    del begun[number]  # holds the frames of the group
+                yield sample
 
-    def _in_order(
-        self, groups: Int64Array, loading: Iterable[Iterator[list[FieldValue]]]
-    ) -> Iterator[SampleDataGroup]:
-        """Deliver the samples of groups in the order of the batch; a group is loaded when its first is needed."""
-        begun, following = dict[int, Iterator[list[FieldValue]]](), iter(loading)
-        last = {group: place for place, group in enumerate(groups.tolist())}
-        for place, group in enumerate(groups.tolist()):
-            if group not in begun:
-                begun[group] = next(following)
-            sample = self.new_sample()
-            sample.set_data(next(begun[group]))
-            if place == last[group]:
-                del begun[group]  # holds the frames of the group
-            yield sample
-
-    def _overlapping(self, rows: Int64Array) -> Int64Array:
-        """Get the number of the group of each moment, ``(n,)``."""
-        if len(rows) == 1:
-            return np.zeros(1, np.int64)
+    def _overlapping(self, rows: Int64Array) -> list[list[int]]:
+        """Get the places of the moments of each group, in the order of the batch."""
         times, sequences = self._moments.values[rows], self._sequences_of(rows)
         order = np.lexsort((times, sequences))
-        apart = np.diff(times[order])
-        begins = np.append(True, (np.diff(sequences[order]) != 0) | (apart > self._span + SAME))
-        groups = np.empty(len(rows), np.int64)
-        groups[order] = np.cumsum(begins)
-        return groups
+        is_apart = (np.diff(sequences[order]) != 0) | (np.diff(times[order]) > self._span + SAME)
+        groups = np.split(order, np.flatnonzero(is_apart) + 1)
+        return sorted(sorted(group.tolist()) for group in groups)
 
     def _loaded(self, rows: Int64Array, indices: Sequence[int]) -> Iterator[list[FieldValue]]:
         """Load samples whose moments are rows of one sequence: their values in flat order."""

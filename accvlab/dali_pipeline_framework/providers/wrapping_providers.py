@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import SupportsIndex
@@ -116,15 +117,17 @@ class ConcatDataProvider(DataProvider):
     def sample_data_structure(self) -> SampleDataGroup:
         """Blueprint of the first provider, with the properties of images that all of them declare."""
         blueprint, *others = map(blueprint_of, self.providers)
-        own, contents = _contents(blueprint.format), [_contents(other.format) for other in others]
-        common = {
-            path: content if all(content == other[path] for other in contents) else ImageContent()
-            for path, content in own.items()
-        }
-        if common == own:
+        format = blueprint.format
+        leaves = zip(format.flat_leaves, *(other.format.flat_leaves for other in others), strict=True)
+        contents = [
+            own.content if all(leaf.content == own.content for leaf in rest) else ImageContent()
+            for own, *rest in leaves
+        ]
+        common = format.with_contents(dict(zip(format.flat_paths, contents, strict=True)))
+        if common == format:
             return blueprint
         blueprint = blueprint.get_empty_like_self()
-        replace_contents(blueprint, blueprint.format.with_contents(common))
+        replace_contents(blueprint, common)
         return blueprint
 
     def get_number_of_samples(self) -> int:
@@ -134,11 +137,8 @@ class ConcatDataProvider(DataProvider):
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Load one sample from the provider it belongs to, see `locate`."""
         position, index = self.locate(sample_index)
-        try:
+        with self._naming_own_samples(position):
             return self.providers[position].get_data(index)
-        except BaseException as error:
-            self._rename(error, position)
-            raise
 
     def describe_sample(self, sample_index: int) -> str:
         """Describe the origin of a sample, as its provider does."""
@@ -152,47 +152,31 @@ class ConcatDataProvider(DataProvider):
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
         """Load the samples of a batch, by one call of `load_batch` of each provider."""
-        located = [self.locate(sample_index) for sample_index in sample_indices]
+        located = [*map(self.locate, sample_indices)]
         loading: dict[int, Iterator[SampleDataGroup]] = {}
         for position in dict.fromkeys(position for position, _ in located):
-            numbers = [number for number, (owner, _) in enumerate(located) if owner == position]
-            indices = [located[number][1] for number in numbers]
             provider = self.providers[position]
-            if provider.loads_batches:
-                loading[position] = iter(provider.load_batch(indices, [slots[number] for number in numbers]))
-            else:
-                loading[position] = map(provider.get_data, indices)
+            numbers = [number for number, (owner, _) in enumerate(located) if owner == position]
+            indices, own_slots = [located[number][1] for number in numbers], [slots[number] for number in numbers]
+            together = provider.loads_batches
+            loading[position] = iter(
+                provider.load_batch(indices, own_slots) if together else map(provider.get_data, indices)
+            )
         for position, index in located:
-            try:
+            with self._naming_own_samples(position):
                 sample = next_sample(loading[position], self.providers[position], f"index {index}")
-            except BaseException as error:
-                self._rename(error, position)
-                raise
             yield sample
 
     def load_fields(self, wanted: WantedFields) -> FieldColumns:
         """Load some fields of some samples, each by its provider."""
-        columns: dict[FieldPath, list[FieldValue]] = {
-            path: [None] * len(indices) for path, indices in wanted.items()
-        }
-        parts: dict[int, dict[FieldPath, tuple[list[int], list[int]]]] = {}
-        for path, indices in wanted.items():
-            for place, (position, index) in enumerate(map(self.locate, indices)):
-                places, own = parts.setdefault(position, {}).setdefault(path, ([], []))
-                places.append(place)
-                own.append(index)
-        for position, of_provider in parts.items():
-            try:
-                loaded = SampleLoader(self.providers[position]).load_fields(
-                    {path: own for path, (_, own) in of_provider.items()}
-                )
-            except BaseException as error:
-                self._rename(error, position)
-                raise
-            for path, (places, _) in of_provider.items():
-                for place, value in zip(places, loaded[path], strict=True):
-                    columns[path][place] = value
-        return columns
+        located = {path: [*map(self.locate, indices)] for path, indices in wanted.items()}
+        loaded: dict[int, dict[FieldPath, Iterator[FieldValue]]] = {}
+        for position in dict.fromkeys(owner for places in located.values() for owner, _ in places):
+            own = {path: [i for owner, i in places if owner == position] for path, places in located.items()}
+            with self._naming_own_samples(position):
+                columns = SampleLoader(self.providers[position]).load_fields({p: i for p, i in own.items() if i})
+            loaded[position] = {path: iter(column) for path, column in columns.items()}
+        return {path: [next(loaded[owner][path]) for owner, _ in places] for path, places in located.items()}
 
     def load_clips(self, path: FieldPath, samples: npt.NDArray[np.int64]) -> Sequence[EncodedClipValue] | None:
         """Cut frames of an encoded video out as one file, each row by its provider."""
@@ -201,12 +185,9 @@ class ConcatDataProvider(DataProvider):
             return None
         for row in samples:
             position, _ = self.locate(row[0])
-            own = row[None] - self._starts[position]
-            try:
-                clips += SampleLoader(self.providers[position]).load_clips(path, own) or ()
-            except BaseException as error:
-                self._rename(error, position)
-                raise
+            with self._naming_own_samples(position):
+                own = SampleLoader(self.providers[position])
+                clips += own.load_clips(path, row[None] - self._starts[position]) or ()
         return clips
 
     def frame_times_s(self, path: FieldPath = ()) -> npt.NDArray[np.float64] | None:
@@ -227,10 +208,16 @@ class ConcatDataProvider(DataProvider):
             own = {index - first: sample for index, sample in samples.items() if first <= index < end}
             yield from provider.contract_findings(own or {0: provider.get_data(0)}, seed)
 
-    def _rename(self, error: BaseException, position: int) -> None:
-        index = named_index(error)
-        if index is not None:
-            rename_sample(error, self._starts[position] + index, f"providers[{position}]")
+    @contextlib.contextmanager
+    def _naming_own_samples(self, position: int) -> Iterator[None]:
+        """Have errors of a provider carry the index of the sample in the whole."""
+        try:
+            yield
+        except BaseException as error:
+            index = named_index(error)
+            if index is not None:
+                rename_sample(error, self._starts[position] + index, f"providers[{position}]")
+            raise
 
     def locate(self, sample_index: SupportsIndex) -> tuple[int, int]:
         """Find the position of the provider that a sample belongs to, and the index of the sample in it.
@@ -241,11 +228,6 @@ class ConcatDataProvider(DataProvider):
         index = index_in(sample_index, "sample_index", self._num_samples)
         position = bisect.bisect_right(self._starts, index) - 1
         return position, index - self._starts[position]
-
-
-def _contents(format: GroupFormat) -> dict[FieldPath, ImageContent]:
-    leaves = zip(format.flat_paths, format.flat_leaves, strict=True)
-    return {path: leaf.content for path, leaf in leaves}
 
 
 def _read_only(array: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

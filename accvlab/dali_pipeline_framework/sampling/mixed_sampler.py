@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -13,20 +14,20 @@ from typing import Final
 import attrs
 import numpy as np
 import numpy.typing as npt
-from cachetools import LRUCache
 
 from ..checks import MOST_SAMPLES, elements, setting_error, whole_number
 from ..draws.keyed_draws import Int64Array
 from ..errors import SettingError
 from .arithmetic.last_batch import LastBatch
 from .planned_sampler import PlannedSampler
-from .plans.epoch_plans import EpochOrder, Order
-from .plans.tracks import JoinedUnits, distinct
+from .plans.orders import Order, UnitsAt
+from .plans.tracks import Segments
 from .random_access_sampler import Description, SamplerBase
 
 MAX_PERIOD = 65536
 SUM_TOLERANCE = 1e-6
 _RATE_TOLERANCE = Fraction(1, 10**9)
+_BLOCK = 256  # units of a component that are computed together: a batch may have only one of each
 _SCHEDULE = 2  # raised with the order of `MixtureSchedule`, so that states of another order are refused
 
 
@@ -190,7 +191,7 @@ class MixedSampler(PlannedSampler):
         """
         self._samplers = _checked_samplers(samplers)
         first = self._samplers[0]
-        self.is_streamed = first.is_streamed
+        self.is_streamed = self.has_slots = self.knows_sequences = first.is_streamed
         self.cuts = any(sampler.cuts for sampler in self._samplers)
         if last_batch is None:
             last_batch = "pad" if self.is_streamed else "drop"
@@ -201,17 +202,18 @@ class MixedSampler(PlannedSampler):
         num_samples = max(
             offset + sampler.num_samples for offset, sampler in zip(self._offsets, self._samplers, strict=True)
         )
+        if num_samples > MOST_SAMPLES:
+            raise SettingError(f"A mixture must have at most 2**62 samples, got {num_samples}.")
         self.seed = first.seed
-        unit_tables = [sampler.unit_table for sampler in self._samplers]
-        num_units = sum(each.num_units for each in unit_tables)
-        if num_units > MOST_SAMPLES:
-            raise SettingError(f"A mixture must have at most 2**62 samples or sequences, got {num_units}.")
-        self.unit_table = unit_table = JoinedUnits(unit_tables, None if offsets is None else self._offsets)
         orders = [sampler.order for sampler in self._samplers]
         if num_per_epoch is None:
             num_per_epoch = sum(order.num_positions for order in orders)
         num_per_epoch = whole_number(num_per_epoch, "num_per_epoch", at_least=1, at_most=MOST_SAMPLES)
-        self.order = MixedOrder(orders, unit_table.first_units[:-1].tolist(), self._schedule, num_per_epoch)
+        first_units = self._offsets  # sequences are numbered one after the other
+        if self.is_streamed:
+            counts = [len(sampler.sequences().lengths) for sampler in self._samplers]
+            first_units = [0, *itertools.accumulate(counts[:-1])]
+        self.order = MixedOrder(orders, first_units, self._schedule, num_per_epoch)
         settings: Description = {
             "schedule": _SCHEDULE,
             "rates": ", ".join(f"{rate:.6g}" for rate in self.rates),
@@ -256,10 +258,17 @@ class MixedSampler(PlannedSampler):
                 f"is for one of the data sets, pass offsets=provider.offsets."
             )
 
-    @property
-    def knows_sequences(self) -> bool:  # type: ignore[override]
-        """Whether all components know their sequences."""
-        return all(sampler.knows_sequences for sampler in self._samplers)
+    def sequences(self) -> Segments:
+        """Get the sequences of all components, one component after the other.
+
+        Those of several data sets have numbers of their own; without offsets, all have those of one data set.
+        """
+        parts, first_sequence = [], 0
+        for sampler, offset in zip(self._samplers, self._offsets, strict=True):
+            part = sampler.sequences()
+            parts.append(part._replace(samples=part.samples + offset, sequences=part.sequences + first_sequence))
+            first_sequence += (int(part.sequences.max()) + 1) * self._has_offsets
+        return Segments(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 @attrs.frozen(eq=False)
@@ -275,36 +284,24 @@ class MixedOrder(Order):
     schedule: MixtureSchedule
     num_positions: int
 
-    def of_epoch(self, epoch: int) -> EpochOrder:
+    def of_epoch(self, epoch: int) -> UnitsAt:
         """The order of an epoch."""
-        return EpochOrder(self.num_positions, _Mixed(self, epoch).units)
+        sizes = np.array([order.num_positions for order in self.orders], np.int64)
 
+        @functools.lru_cache(4 * len(sizes))
+        def block(number: int, lap: int, first: int) -> Int64Array:
+            positions = np.arange(first, min(first + _BLOCK, sizes[number]))
+            return self.first_units[number] + self.orders[number].of_epoch(lap)(positions)[0]
 
-class _Mixed:
-    def __init__(self, order: MixedOrder, epoch: int) -> None:
-        self._orders = order.orders
-        self._schedule = order.schedule
-        self._first_position = epoch * order.num_positions
-        self._epochs: LRUCache[tuple[int, int], EpochOrder] = LRUCache(4 * len(order.orders))
-        self._sizes = np.array([each.num_positions for each in order.orders], np.int64)
-        self._offsets = np.array(order.first_units, np.int64)
+        def units_at(positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+            components, in_component = self.schedule.locate(positions + epoch * self.num_positions)
+            laps, in_lap = np.divmod(in_component, sizes[components])
+            blocks, in_block = np.divmod(in_lap, _BLOCK)
+            columns = (each.tolist() for each in (components, laps, blocks * _BLOCK, in_block))
+            units = [block(*where)[place] for *where, place in zip(*columns, strict=True)]
+            return np.array(units, np.int64), positions + 1
 
-    def units(self, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        components, in_component = self._schedule.locate(positions + self._first_position)
-        epochs, in_epoch = np.divmod(in_component, self._sizes[components])
-        units = np.empty(len(components), np.int64)
-        for component in distinct(components):
-            slots = np.flatnonzero(components == component)
-            for epoch in distinct(epochs[slots]):
-                now = slots[epochs[slots] == epoch]
-                units[now] = self._epoch_of(component, epoch).units(in_epoch[now])[0]
-        return units + self._offsets[components], positions + 1
-
-    def _epoch_of(self, component: int, epoch: int) -> EpochOrder:
-        order = self._epochs.get((component, epoch))
-        if order is None:
-            order = self._epochs[component, epoch] = self._orders[component].of_epoch(epoch)
-        return order
+        return units_at
 
 
 def _checked_offsets(offsets: Sequence[int] | Int64Array, samplers: Sequence[PlannedSampler]) -> list[int]:

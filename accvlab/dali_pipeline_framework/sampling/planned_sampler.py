@@ -15,8 +15,9 @@ from ..checks import whole_number
 from ..draws.keyed_draws import derive_key
 from ..errors import SettingError
 from .arithmetic.last_batch import LastBatch, SampleCounts
-from .plans.epoch_plans import EpochPlan, FlatPlan, Order, Segments, ShuffledOrder, StreamPlan
-from .plans.tracks import PlannedBatch, UnitTable
+from .plans.epoch_plans import EpochPlan, FlatPlan, StreamPlan
+from .plans.orders import Order, ShuffledOrder
+from .plans.tracks import PlannedBatch, Segments
 from .random_access_sampler import Description, EpochSegment, RandomAccessSampler
 
 _logger = logging.getLogger(__name__)
@@ -28,10 +29,14 @@ class EpochPlanSampler(RandomAccessSampler):
     supports_last_batch = True
     _can_change_batch_size = True
 
+    is_epoch_based = True
+
     has_equal_epochs = True
     """Whether all epochs have the same number of batches."""
 
-    _may_have_no_batches = False  # whether epochs without a full batch are accepted
+    _has_begun_batches = (
+        False  # whether a batch that is dropped can be requested; then an epoch may have no full one
+    )
 
     def __init__(
         self, total_batch_size: int | None, last_batch: LastBatch, num_samples: int, settings: Description
@@ -52,25 +57,17 @@ class EpochPlanSampler(RandomAccessSampler):
         """Settings on which the order depends, as short values by name."""
         return dict(self._settings)
 
-    @property
-    def is_epoch_based(self) -> bool:
-        """Whether there are epochs: always."""
-        return True
-
     def num_batches(self, epoch: int) -> int:
         """Number of batches of an epoch."""
-        own = (self._plans.get(epoch) or self._plan(epoch)).num_batches
-        return own + self.num_batches_before(epoch) if self._history[1] else own
+        return self.num_batches_before(epoch) + self._plan(epoch).num_batches
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
         """Get the samples of a batch of an epoch; a `SettingError` where there is no such batch."""
-        plan = self._plans.get(epoch) or self._plan(epoch)
-        before = self.num_batches_before(epoch) if self._history[1] else 0
-        number = batch - before
-        if not 0 <= number < plan.num_batches and not 0 <= number < plan.num_begun_batches:
-            stop = before + plan.num_begun_batches
+        plan, before = self._plan(epoch), self.num_batches_before(epoch)
+        stop = before + (plan.num_begun_batches if self._has_begun_batches else plan.num_batches)
+        if not before <= batch < stop:
             raise SettingError(f"Epoch {epoch} has the batches {before} .. {stop - 1}, requested: batch {batch}.")
-        return plan.batch(number)
+        return plan.batch(batch - before)
 
     def sample_counts(self, epoch: int) -> SampleCounts:
         """Sample counts of an epoch, including batches that were delivered with other settings."""
@@ -101,14 +98,13 @@ class EpochPlanSampler(RandomAccessSampler):
         plan = self._plans.get(epoch)
         if plan is None:
             plan = self._make_plan(whole_number(epoch, "epoch", at_least=0))
-            may_be_empty = self._may_have_no_batches or epoch > 0 or self._segments(epoch)
+            may_be_empty = self._has_begun_batches or epoch > 0 or self._segments(epoch)
             if plan.num_batches == 0 and not may_be_empty:
                 raise SettingError(
                     f"An epoch must have at least one batch: {type(self).__name__} has "
                     f"{plan.sample_counts.num_samples} sample(s) for {self.total_batch_size} slots with "
                     f"last_batch='drop'. Use a smaller batch, more data, or last_batch='pad'."
                 )
-            self._report(plan)
             self._plans[epoch] = plan
         return plan
 
@@ -123,26 +119,21 @@ class EpochPlanSampler(RandomAccessSampler):
     def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
         """Plan an epoch from its beginning."""
 
-    def _report(self, plan: EpochPlan) -> None:
-        """Log warnings about a plan."""
-
     def __getstate__(self) -> dict[str, object]:
         # Plans can be large, so each process makes its own; only the main process logs.
         return {**self.__dict__, "_plans": _no_plans(), "_has_reported_cuts": True}
 
-    def _copy(self: Any) -> Any:
-        changed = super()._copy()
-        changed._plans = _no_plans()
+    def _copy(self: Any, history: Any) -> Any:
+        changed = super()._copy(history)
         changed._has_reported_cuts = self._has_reported_cuts  # which `__getstate__` has changed
         return changed
 
 
 class PlannedSampler(EpochPlanSampler, ABC):
-    """A sampler with epochs, made of an order of units (samples or sequences) and the samples of each.
+    """A sampler with epochs, made of an order of units: samples, or sequences.
 
     Attributes:
         order: Which unit is at which position of an epoch.
-        unit_table: The samples of the units.
         is_streamed: Whether units are sequences that a slot delivers one after the other (`StreamPlan`); otherwise
             they are samples (`FlatPlan`).
         cuts: Whether streamed units may be cut to make the slots equally long.
@@ -150,49 +141,41 @@ class PlannedSampler(EpochPlanSampler, ABC):
     """
 
     order: Order
-    unit_table: UnitTable
     is_streamed: bool = False
     cuts: bool = False
     shuffles: bool = True
     seed: int = 0
 
-    @property
-    def knows_sequences(self) -> bool:  # type: ignore[override]
-        """Whether the units are sequences."""
-        return self.unit_table.num_sequences > 0
-
-    @property
-    def has_slots(self) -> bool:  # type: ignore[override]
-        """Whether a slot delivers a unit over several batches."""
-        return self.is_streamed
+    def sequences(self) -> Segments:
+        """Get the sequences that the units of streams are."""
+        raise NotImplementedError
 
     @property
     def has_equal_epochs(self) -> bool:  # type: ignore[override]
         """Whether all epochs have the same number of batches: not where streams are drawn by weight or mixed."""
         return not self.is_streamed or isinstance(self.order, ShuffledOrder)
 
-    def _report(self, plan: EpochPlan) -> None:
-        if not self.is_streamed or self.cuts or self._has_reported_cuts:
-            return
-        num_cuts = plan.sample_counts.num_cuts
-        if num_cuts:
+    def _make_plan(self, epoch: int) -> EpochPlan:
+        plan = super()._make_plan(epoch)
+        if plan.sample_counts.num_cuts and not self.cuts and not self._has_reported_cuts:
             self._has_reported_cuts = True
             _logger.warning(
                 "%s: there are fewer sequences than the %d slots, so they are cut into segments (%d cuts per "
                 "epoch): a sequence is in several slots at once. Use a smaller batch to avoid that.",
                 type(self).__name__,
                 self.total_batch_size,
-                num_cuts,
+                plan.sample_counts.num_cuts,
             )
+        return plan
 
     def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
-        order = self.order.of_epoch(epoch)
+        units_at, num_positions = self.order.of_epoch(epoch), self.order.num_positions
         if not self.is_streamed:
-            return FlatPlan(order, self.unit_table, total_batch_size, self.last_batch)
-        units, visits = order.units(np.arange(order.num_positions))
-        segments = Segments(units, np.zeros(len(units), np.int64), self.unit_table.lengths(units), visits)
-        how = derive_key("within the epoch", self.seed, epoch), total_batch_size, self.last_batch
-        return StreamPlan(segments, self.unit_table, *how, cut=self.cuts, shuffle_slots=self.shuffles)
+            return FlatPlan(num_positions, units_at, total_batch_size, self.last_batch)
+        units, visits = units_at(np.arange(num_positions))
+        segments = self.sequences().select(units)._replace(visits=visits)
+        key = derive_key("within the epoch", self.seed, epoch) if self.shuffles else None
+        return StreamPlan(segments, total_batch_size, self.last_batch, key, self.cuts)
 
 
 def _no_plans() -> LRUCache[int, EpochPlan]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import math
 import operator
 import pickle
@@ -71,7 +72,7 @@ class _Table:
     Attributes:
         sampler: The sampler, after the last batch of the table; None where it was used up.
         checker: Checks each batch.
-        num_left: Number of batches until the sampler counts as used up; None for no limit.
+        num_left: Number of batches until the sampler counts as used up; may be infinite.
         epochs: For each epoch its batches, ``(2, size)`` each: sample indices, and how often each sample came
             before in the epoch. The last batch of an epoch may be smaller.
         failure: Error with which the sampler failed: it raises it again.
@@ -80,7 +81,7 @@ class _Table:
 
     sampler: SamplerBase | None
     checker: BatchChecker
-    num_left: int | None
+    num_left: float
     epochs: list[list[Int64Array]] = attrs.field(factory=lambda: [[]])
     failure: Exception | None = None
     num_visits: Int64Array = attrs.field(init=False)
@@ -92,7 +93,7 @@ class _Table:
         try:
             pickle.dumps(self.sampler)
         except Exception as error:  # whatever a member raises: then the table is sent alone
-            if self.num_left is None:
+            if self.num_left == math.inf:
                 raise SettingError(
                     f"{self.checker.sampler_name} cannot be pickled, nor played to its end, since the number of "
                     f"iterations is not limited. Make what cannot be pickled on first use, or give "
@@ -142,8 +143,7 @@ class _Table:
             visits.append(self.num_visits[index])
             self.num_visits[index] += 1
         batches.append(np.array([indices, visits], np.int64))
-        if self.num_left is not None:
-            self.num_left -= 1
+        self.num_left -= 1
 
 
 def used_up_message(epoch: int, max_batches: int | None) -> str:
@@ -161,17 +161,9 @@ class PlayedSampler(RandomAccessSampler):
     Each process plays a copy of it as far as batches are requested, and keeps them.
     """
 
-    must_be_played = True
-    supports_last_batch = True
+    must_be_played = supports_last_batch = _has_fixed_batch_size = True
 
-    def __init__(
-        self,
-        sampler: SamplerBase,
-        num_samples: int,
-        num_shards: int,
-        max_batches: int | None,
-        last_batch: LastBatch | None = None,
-    ) -> None:
+    def __init__(self, sampler: SamplerBase, num_samples: int, num_shards: int, max_batches: int | None) -> None:
         """Play the first batch.
 
         Args:
@@ -179,17 +171,17 @@ class PlayedSampler(RandomAccessSampler):
             num_samples: Number of samples of the data set.
             num_shards: Number of shards to which it deals its batches.
             max_batches: Number of batches, over all epochs, after which the sampler counts as used up.
-            last_batch: Handling of a last batch that is smaller; None where all must be full.
         """
         with contextlib.suppress(Exception):  # whatever a member raises that cannot be copied
             sampler = copy.deepcopy(sampler)
         self._name = type(sampler).__name__
         self._max_batches = max_batches
-        self._policy = last_batch
+        self._policy: LastBatch | None = None  # all batches must be full
         self._is_endless = not sampler.is_epoch_based
-        self._table = _Table(sampler, BatchChecker(self._name, num_shards, num_samples), max_batches)
+        checker = BatchChecker(self._name, num_shards, num_samples)
+        self._table = _Table(sampler, checker, math.inf if max_batches is None else max_batches)
         self._table.play(0, 1)
-        super().__init__(self._table.checker.size, last_batch=last_batch or "drop")
+        super().__init__(self._table.checker.size)
         self._num_shards = num_shards
 
     def play_to_the_end(self) -> None:
@@ -232,30 +224,26 @@ class PlayedSampler(RandomAccessSampler):
         if batch < 0 or not self.has_batch(epoch, batch):
             raise SettingError(f"Epoch {epoch} of {self._name} has no such batch, requested: batch {batch}.")
         batches, size = self._table.epochs[epoch], self.total_batch_size
-        indices, visits = batches[batch]
-        num_given = len(indices)
-        if num_given == size:
-            return PlannedBatch(indices, visit=visits)
-        if self._policy is None:
+        given = batches[batch]  # (2, n): indices, visits
+        num_given = given.shape[1]
+        if num_given < size and self._policy is None:
             raise self._table.checker.wrong_size(num_given)
-        if self._policy == "wrap":
+        if num_given < size and self._policy == "wrap":
             rounds, slots = np.divmod(np.arange(size - num_given), batches[0].shape[1])
             again, visits_again = batches[0][:, slots]
-            visits_again = -1 - visits_again - size * rounds
-            return PlannedBatch(np.append(indices, again), visit=np.append(visits, visits_again))
-        last = np.minimum(np.arange(size), num_given - 1)
-        return PlannedBatch(indices[last], last < np.arange(size), visit=visits[last])
+            given = np.append(given, [again, -1 - visits_again - size * rounds], axis=1)
+        places = np.arange(size)
+        is_padding = places >= given.shape[1]
+        indices, visits = given[:, np.where(is_padding, num_given - 1, places)]
+        return PlannedBatch(indices, is_padding, visit=visits)
 
     def with_settings(
         self, *, total_batch_size: int | None = None, num_shards: int = 1, last_batch: LastBatch | None = None
     ) -> PlayedSampler:
         """Get a copy with other settings, which plays the same table. See `RandomAccessSampler.with_settings`."""
-        if total_batch_size not in (None, self.total_batch_size):
-            raise SettingError(
-                f"{self._name} delivers batches of {self.total_batch_size} (all shards together), requested: "
-                f"{total_batch_size}."
-            )
-        changed = super().with_settings(num_shards=num_shards, last_batch=last_batch)
+        changed = super().with_settings(
+            total_batch_size=total_batch_size, num_shards=num_shards, last_batch=last_batch
+        )
         changed._policy = last_batch or self._policy
         return changed
 
@@ -265,8 +253,7 @@ class PlayedSampler(RandomAccessSampler):
         if num_batches is None:
             return None
         num_delivered = sum(batch.shape[1] for batch in self._batches(epoch))
-        played = self._table.epochs[epoch] if epoch < len(self._table.epochs) else []
-        num_samples = sum(batch.shape[1] for batch in played)
+        num_samples = sum(batch.shape[1] for batch in itertools.chain(*self._table.epochs[epoch : epoch + 1]))
         num_slots = num_batches * self.total_batch_size
         return SampleCounts.of_slots(self.last_batch, num_batches, num_slots, num_samples, num_delivered)
 

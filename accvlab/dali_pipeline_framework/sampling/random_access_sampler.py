@@ -66,6 +66,9 @@ class EpochSegment:
     num_batches: int
 
 
+_History: TypeAlias = tuple[int, tuple[EpochSegment, ...]]  # an epoch, and its segments
+
+
 class RandomAccessSampler(SamplerBase):
     """A pure function from a position (epoch and batch) to the samples of the batch.
 
@@ -105,7 +108,8 @@ class RandomAccessSampler(SamplerBase):
     knows_sequences = False
     """Whether the sampler knows which sequence a sample belongs to."""
 
-    _can_change_batch_size = False
+    _has_fixed_batch_size = False  # whether a copy cannot have another one
+    _can_change_batch_size = False  # whether a begun epoch can be continued with another one
 
     def __init__(self, total_batch_size: int | None = None, *, last_batch: LastBatch = "drop") -> None:
         """Set the batch size.
@@ -122,8 +126,8 @@ class RandomAccessSampler(SamplerBase):
             self._total_batch_size = whole_number(total_batch_size, "total_batch_size", at_least=1)
         self._last_batch = check_last_batch(last_batch)
         self._num_shards = 1
-        self._history: tuple[int, tuple[EpochSegment, ...]] = (0, ())
-        self._next_position = (0, 0)
+        self._history: _History = (0, ())
+        self._first_position = self._next_position = (0, 0)
 
     # --- random access ----------------------------------------------------------------------------
 
@@ -196,9 +200,15 @@ class RandomAccessSampler(SamplerBase):
         Raises:
             SettingError: A value is out of its range, or the sampler cannot have it.
         """
-        changed = self._copy()
+        changed = self._copy(self._history)
         if total_batch_size is not None:
             changed._total_batch_size = whole_number(total_batch_size, "total_batch_size", at_least=1)
+            if self._has_fixed_batch_size and changed._total_batch_size != self._total_batch_size:
+                raise SettingError(
+                    f"The {self.describe()['sampler']} was created for batches of {self._total_batch_size} (all "
+                    f"shards together), which its order depends on; requested: {total_batch_size}. Create it with "
+                    f"that size."
+                )
         if last_batch is not None:
             changed._last_batch = check_last_batch(last_batch)
             if changed._last_batch != self._last_batch and not self.supports_last_batch and self.is_epoch_based:
@@ -223,9 +233,7 @@ class RandomAccessSampler(SamplerBase):
         Raises:
             SettingError: The sampler cannot continue with another batch size than the segments have.
         """
-        changed = copy.copy(self)
-        changed._history = (epoch, tuple(segments))
-        changed = changed._copy()
+        changed = self._copy((epoch, tuple(segments)))
         different = changed._segments(epoch)
         if different and not self._can_change_batch_size:
             raise SettingError(
@@ -235,15 +243,12 @@ class RandomAccessSampler(SamplerBase):
             )
         return changed
 
-    def _copy(self: _Self) -> _Self:
+    def _copy(self: _Self, history: _History) -> _Self:
         changed = copy.copy(self)
-        changed._next_position = self._first_position
+        changed._history = epoch, segments = history
+        changed._first_position = epoch, sum(segment.num_batches for segment in segments)
+        changed._next_position = changed._first_position
         return changed
-
-    @property
-    def _first_position(self) -> tuple[int, int]:
-        epoch, segments = self._history
-        return epoch, sum(segment.num_batches for segment in segments)
 
     def _segments(self, epoch: int) -> list[EpochSegment]:
         """Get the segments of an epoch that were delivered with other settings than this sampler has."""
@@ -268,8 +273,6 @@ class RandomAccessSampler(SamplerBase):
 
     def num_batches_before(self, epoch: int) -> int:
         """Number of batches of an epoch that were delivered with other settings (see `continued`)."""
-        if not self._history[1] or self._history[0] != epoch:  # the usual case, called for each batch
-            return 0
         return sum(segment.num_batches for segment in self._segments(epoch))
 
     # --- the published interface ------------------------------------------------------------------

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -14,11 +14,12 @@ import numpy.typing as npt
 from ..checks import MOST_SAMPLES, flag, whole_number
 from ..draws.keyed_draws import Int64Array, digest
 from ..errors import NotSupportedError, SettingError
-from .arithmetic.last_batch import LastBatch, SampleCounts, checked_lengths
+from .arithmetic.last_batch import LastBatch, checked_lengths
 from .arithmetic.weights import checked_weights
 from .planned_sampler import EpochPlanSampler, PlannedSampler
-from .plans.epoch_plans import EpochPlan, ShuffledOrder, Weights, units_order
-from .plans.tracks import PlannedBatch, SampleUnits, SequenceUnits
+from .plans.epoch_plans import EpochPlan, RangePlan
+from .plans.orders import ShuffledOrder, Weights, units_order
+from .plans.tracks import PlannedBatch, Segments
 from .random_access_sampler import Description, RandomAccessSampler
 
 
@@ -47,7 +48,7 @@ class SequenceSampler(RandomAccessSampler):
         [[0, 3], [1, 4], [2, 5], [7, 6], [8, 9]]
     """
 
-    has_slots = knows_sequences = True
+    has_slots = knows_sequences = _has_fixed_batch_size = True
 
     def __init__(
         self, total_batch_size: int, sequence_lenghts: Sequence[int], seed: int, randomize: bool = True
@@ -71,7 +72,6 @@ class SequenceSampler(RandomAccessSampler):
                 f"The number of sequences must be at least the total batch size. Got {len(self._lengths)} "
                 f"sequence(s) for {self.total_batch_size} slots: use a smaller batch, or cut the sequences."
             )
-        self._starts = np.cumsum(self._lengths) - self._lengths
         self._seed = whole_number(seed, "seed", at_least=0)
         self._randomize = bool(randomize)
         self._slots: _Slots | None = None
@@ -91,15 +91,7 @@ class SequenceSampler(RandomAccessSampler):
             raise SettingError(f"The SequenceSampler has the batches 0, 1, 2, ..., requested: batch {batch}.")
         if self._slots is None:
             self._slots = _Slots(self._lengths, self.total_batch_size, self._seed if self._randomize else None)
-        sequences, frames, cycles = self._slots.find(batch)
-        return PlannedBatch(
-            self._starts[sequences] + frames,
-            sequence=sequences,
-            frame=frames,
-            is_first=frames == 0,
-            is_last=frames == self._lengths[sequences] - 1,
-            visit=cycles,
-        )
+        return self._slots.plan(batch)
 
     def reset(self) -> None:
         """Raise a `NotSupportedError`, since an endless sampler has no next epoch."""
@@ -109,15 +101,6 @@ class SequenceSampler(RandomAccessSampler):
     def num_samples(self) -> int:
         """Number of samples of all sequences together."""
         return int(self._lengths.sum())
-
-    def with_settings(self, *, total_batch_size: int | None = None, **settings: Any) -> SequenceSampler:
-        """Get a copy with other settings. See `RandomAccessSampler.with_settings`."""
-        if total_batch_size not in (None, self.total_batch_size):
-            raise SettingError(
-                f"The SequenceSampler was created for batches of {self.total_batch_size} (all shards together), "
-                f"which its order depends on; requested: {total_batch_size}. Create it with that size."
-            )
-        return super().with_settings(**settings)
 
     def describe(self) -> Description:
         """Settings on which the order depends."""
@@ -133,29 +116,41 @@ class SequenceSampler(RandomAccessSampler):
 
 @attrs.frozen(eq=False)
 class _Order:
-    """The order of the sequences in a cycle, and when each slot plays its share of them.
+    """The order of the sequences in a cycle, slot by slot: slot ``i`` of ``B`` plays ``order[i::B]``.
 
     Attributes:
-        sequences: ``(S,)``; slot ``i`` of ``B`` plays ``sequences[i::B]``.
-        ends: ``(S / B, B)``, the batch after each of them, counted from the slot's start of the cycle.
+        sequences: ``(S,)``, the sequences of slot 0, of slot 1, ...
+        starts: ``(S,)``, number of frames before each of them.
+        firsts: ``(B,)``, number of frames before those of each slot.
+        loads: ``(B,)``, number of frames of each slot.
         state: State of the generator from which the next order is drawn.
     """
 
     sequences: Int64Array
-    ends: Int64Array
+    starts: Int64Array
+    firsts: Int64Array
+    loads: Int64Array
     state: Mapping[str, Any]
+
+    def played(self, slots: Int64Array, times: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Find the sequences that slots play after so many batches of the cycle, and the frames in them."""
+        positions = self.firsts[slots] + times
+        found = self.starts.searchsorted(positions, side="right") - 1
+        return self.sequences[found], positions - self.starts[found]
 
 
 class _Slots:
     """The sequences that the slots play in a batch, found by going on from the batch requested before.
 
-    Kept are, per slot, its cycle and the first batch of that; and the orders of the cycles in which some slot is.
-    An order between two of them is drawn again from the generator's state after the one before.
+    Remembers for each slot its cycle and that cycle's first batch. The orders of cycles that no slot is in are
+    forgotten, and drawn again when needed, from the generator's state after the one before.
     """
 
     def __init__(self, lengths: Int64Array, num_slots: int, seed: int | None) -> None:
-        self._lengths = lengths
-        self._num_slots = num_slots
+        self._sequences = Segments.of(lengths)
+        slots = np.arange(len(lengths)) % num_slots
+        self._slot_by_slot = np.argsort(slots, kind="stable")
+        self._first_places = np.searchsorted(np.sort(slots), np.arange(num_slots))
         self._rng = None if seed is None else np.random.default_rng(seed=seed)
         self._first_order = self._order_after(None)
         self._begin()
@@ -163,34 +158,34 @@ class _Slots:
     def _begin(self) -> None:
         """Set all slots to their first batch."""
         self._orders = {0: self._first_order}
-        self._cycles, self._starts = np.zeros((2, self._num_slots), np.int64)
-        self._stops = self._first_order.ends[-1]
-        # The sequences that the slots play now: from the batch `first` to the one before `stop_batches`.
-        self._sequences, self._first, self._stop_batches = np.zeros((3, self._num_slots), np.int64)
-        self._all_first = self._first_stop = 0
+        self._cycles, self._starts = np.zeros((2, len(self._first_places)), np.int64)
+        self._stops = self._first_order.loads
 
     def _order_after(self, before: _Order | None) -> _Order:
-        num_sequences = len(self._lengths)
-        sequences = np.arange(num_sequences)
-        state: Mapping[str, Any] = {}
+        sequences, state = self._sequences.sequences, dict[str, Any]()
         if self._rng is not None:
             if before is not None:
                 self._rng.bit_generator.state = before.state
-            sequences, state = self._rng.permutation(num_sequences), self._rng.bit_generator.state
-        rounds = np.zeros((-(-num_sequences // self._num_slots), self._num_slots), np.int64)
-        rounds.ravel()[:num_sequences] = self._lengths[sequences]
-        return _Order(sequences, np.cumsum(rounds, axis=0), state)
+            sequences, state = self._rng.permutation(len(sequences)), dict(self._rng.bit_generator.state)
+        sequences = sequences[self._slot_by_slot]
+        lengths = self._sequences.lengths[sequences]
+        starts = np.cumsum(lengths) - lengths
+        loads = np.add.reduceat(lengths, self._first_places)
+        return _Order(sequences, starts, starts[self._first_places], loads, state)
 
-    def find(self, batch: int) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Sequence, frame in it, and cycle of each slot; each ``(B,)``."""
-        if not self._all_first <= batch < self._first_stop:
-            if self._rng is None:
-                self._cycles = batch // self._stops
-                self._starts = self._cycles * self._stops
-            else:
-                self._pass_cycles(batch)
-            self._look_up(batch)
-        return self._sequences.copy(), batch - self._first, self._cycles.copy()
+    def plan(self, batch: int) -> PlannedBatch:
+        """Get the frames that the slots play in a batch."""
+        if self._rng is None:
+            cycles, times = np.divmod(batch, self._stops)
+            sequences, frames = self._first_order.played(np.arange(len(cycles)), times)
+        else:
+            self._pass_cycles(batch)
+            cycles = self._cycles.copy()
+            sequences, frames = np.empty((2, len(cycles)), np.int64)
+            for cycle, order in self._orders.items():
+                slots = np.flatnonzero(cycles == cycle)
+                sequences[slots], frames[slots] = order.played(slots, batch - self._starts[slots])
+        return attrs.evolve(self._sequences.at(sequences, frames), visit=cycles)
 
     def _pass_cycles(self, batch: int) -> None:
         if (batch < self._starts).any():
@@ -200,24 +195,12 @@ class _Slots:
             goes_on = is_late & (self._cycles == cycle)
             if cycle + 1 not in self._orders:
                 self._orders[cycle + 1] = self._order_after(self._orders[cycle])
-            loads = self._orders[cycle + 1].ends[-1]
+            loads = self._orders[cycle + 1].loads
             self._starts = np.where(goes_on, self._stops, self._starts)
             self._stops = np.where(goes_on, self._stops + loads, self._stops)
             self._cycles = self._cycles + goes_on
             if not (self._cycles == cycle).any():
                 del self._orders[cycle]
-
-    def _look_up(self, batch: int) -> None:
-        """Find the sequences of the slots that play another one than before."""
-        for slot in np.flatnonzero((batch < self._first) | (self._stop_batches <= batch)).tolist():
-            order = self._orders[0 if self._rng is None else int(self._cycles[slot])]
-            start = int(self._starts[slot])
-            number = int(order.ends[:, slot].searchsorted(batch - start, side="right"))
-            sequence = order.sequences[number * self._num_slots + slot]
-            self._sequences[slot] = sequence
-            self._stop_batches[slot] = start + order.ends[number, slot]
-            self._first[slot] = self._stop_batches[slot] - self._lengths[sequence]
-        self._all_first, self._first_stop = int(self._first.max()), int(self._stop_batches.min())
 
 
 class StreamingSequenceSampler(PlannedSampler):
@@ -250,7 +233,7 @@ class StreamingSequenceSampler(PlannedSampler):
         [[3, 0], [4, 1], [5, 2], [6, 9], [7, 10], [8, 11]]
     """
 
-    is_streamed = True
+    is_streamed = has_slots = knows_sequences = True
 
     def __init__(
         self,
@@ -283,18 +266,17 @@ class StreamingSequenceSampler(PlannedSampler):
         Raises:
             SettingError: An argument is out of its range.
         """
-        lengths = checked_lengths(sequence_lengths)
+        self._lengths = lengths = checked_lengths(sequence_lengths)
         num_samples = int(lengths.sum())
         self.seed = whole_number(seed, "seed", at_least=0)
         self.shuffles = flag(shuffle, "shuffle")
         self.cuts = flag(cut_sequences, "cut_sequences")
-        self.unit_table = SequenceUnits(lengths)
         self.order = units_order(len(lengths), weights, num_per_epoch, self.seed, self.shuffles)
         settings: Description = {
             "num_sequences": len(lengths),
             "num_samples": num_samples,
             "sequence_lengths": digest(lengths),
-            "weights": _digest_of_weights(weights),
+            "weights": None if weights is None else digest(np.asarray(weights, dtype=np.float64)),
             "num_per_epoch": self.order.num_positions,
             "seed": self.seed if self.shuffles else None,
             "shuffle": self.shuffles,
@@ -302,84 +284,9 @@ class StreamingSequenceSampler(PlannedSampler):
         }
         super().__init__(total_batch_size, last_batch, num_samples, settings)
 
-
-def _digest_of_weights(weights: Weights | None) -> str | None:
-    return None if weights is None else digest(np.asarray(weights, dtype=np.float64))
-
-
-@attrs.define(eq=False, slots=False)
-class RangePlan(EpochPlan):
-    """Samples in an order, cut into one range per shard.
-
-    Attributes:
-        num_positions: Number of samples, ``N``.
-        make_order: Makes the ``(N,)`` samples at all positions, when the first batch is requested; None for
-            the order of the data set.
-        total_batch_size: Samples per batch, all shards together; a multiple of ``num_shards``.
-        num_shards: Number of shards.
-        last_batch: With ``"drop"`` all shards get ranges of the same length, and the rest at the end
-            of the order is dropped; otherwise the lengths differ by at most 1.
-    """
-
-    num_positions: int
-    make_order: Callable[[], Int64Array] | None
-    total_batch_size: int
-    num_shards: int
-    last_batch: LastBatch
-
-    def __attrs_post_init__(self) -> None:
-        self._batch_size = self.total_batch_size // self.num_shards
-        num_left_out = self.num_positions % self.num_shards if self.last_batch == "drop" else 0
-        bounds = np.arange(self.num_shards + 1) * (self.num_positions - num_left_out) // self.num_shards
-        self._first, self._stop = bounds[:-1], bounds[1:]
-        self._sizes = self._stop - self._first
-        self._num_begun = -(-int(self._sizes.max()) // self._batch_size)
-        self.num_batches = (
-            int(self._sizes[0]) // self._batch_size if self.last_batch == "drop" else self._num_begun
-        )
-
-    @functools.cached_property
-    def _order(self) -> Int64Array | None:
-        return None if self.make_order is None else self.make_order()
-
-    @property
-    def num_begun_batches(self) -> int:
-        """Number of batches, with one that is dropped, since it is not full."""
-        return self._num_begun
-
-    def batch(self, number: int) -> PlannedBatch:
-        """Get a batch; also one that is dropped, since it is not full (``number < num_begun_batches``)."""
-        slots = np.arange(number * self._batch_size, (number + 1) * self._batch_size)
-        positions = self._first[:, None] + slots  # (num_shards, batch size)
-        beyond = positions >= self._stop[:, None]
-        visits = np.zeros(positions.shape, np.int64)
-        if self.last_batch == "wrap":
-            positions = self._first[:, None] + slots % np.maximum(self._sizes, 1)[:, None]
-            visits, beyond = -1 * beyond.astype(np.int64), np.zeros_like(beyond)
-        else:
-            positions = np.where(beyond, self._stop[:, None] - 1, positions)
-        indices = self._samples_at(np.clip(positions.ravel(), 0, self.num_positions - 1))
-        return PlannedBatch(indices, beyond.ravel(), visit=visits.ravel())
-
-    def _samples_at(self, positions: Int64Array) -> Int64Array:
-        return positions if self._order is None else self._order[positions]
-
-    def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
-        """Plan the rest of the shards, and after it the samples that would have been dropped."""
-        done = np.minimum(self._first + num_delivered * self._batch_size, self._stop)
-        starts, stops = [*done.tolist(), self._stop[-1]], [*self._stop.tolist(), self.num_positions]
-        left = np.concatenate(list(map(np.arange, starts, stops)))
-        return RangePlan(
-            len(left), functools.partial(self._samples_at, left), total_batch_size, num_shards, last_batch
-        )
-
-    @property
-    def sample_counts(self) -> SampleCounts:
-        """Number of samples delivered, dropped, repeated and padded."""
-        num_per_shard = self.num_batches * self._batch_size
-        num_delivered = int(np.minimum(self._sizes, num_per_shard).sum())
-        counts = self.num_batches, num_per_shard * self.num_shards, self.num_positions, num_delivered
-        return SampleCounts.of_slots(self.last_batch, *counts)
+    def sequences(self) -> Segments:
+        """Get the sequences of the data set."""
+        return Segments.of(self._lengths)
 
 
 class ShardedPermutationSampler(EpochPlanSampler):
@@ -390,7 +297,7 @@ class ShardedPermutationSampler(EpochPlanSampler):
 
     has_slots = True
     depends_on_shards = True
-    _may_have_no_batches = True
+    _has_begun_batches = True
 
     def __init__(
         self, num_samples: int, total_batch_size: int | None, seed: int, shuffle: bool, last_batch: LastBatch
@@ -405,11 +312,13 @@ class ShardedPermutationSampler(EpochPlanSampler):
         return self.num_batches_before(epoch) + self._plan(epoch).num_begun_batches
 
     def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
-        def permutation() -> Int64Array:
-            return np.random.default_rng(seed=self._seed + epoch).permutation(self._num_samples)
+        rng = np.random.default_rng(seed=self._seed + epoch)
+        permutation = functools.cache(lambda: rng.permutation(self._num_samples))
 
-        make_order = permutation if self._shuffle else None
-        return RangePlan(self._num_samples, make_order, total_batch_size, num_shards, self.last_batch)
+        def units(positions: Int64Array) -> tuple[Int64Array, Int64Array]:
+            return permutation()[positions] if self._shuffle else positions, np.zeros_like(positions)
+
+        return RangePlan(self._num_samples, units, total_batch_size, num_shards, self.last_batch)
 
 
 def _described(num_samples: int, seed: int, shuffle: bool) -> Description:
@@ -459,7 +368,6 @@ class ShuffledSampler(PlannedSampler):
         settings = _described(num_samples, self.seed, self.shuffles)
         super().__init__(total_batch_size, last_batch, num_samples, settings)
         self.order = ShuffledOrder(num_samples, self.seed, self.shuffles)
-        self.unit_table = SampleUnits(num_samples)
 
 
 class SequentialSampler(PlannedSampler):
@@ -497,7 +405,6 @@ class SequentialSampler(PlannedSampler):
         num_samples = whole_number(num_samples, "num_samples", at_least=1, at_most=MOST_SAMPLES)
         super().__init__(total_batch_size, last_batch, num_samples, {"num_samples": num_samples})
         self.order = ShuffledOrder(num_samples, 0, False)
-        self.unit_table = SampleUnits(num_samples)
 
 
 class WeightedSampler(PlannedSampler):
@@ -540,7 +447,6 @@ class WeightedSampler(PlannedSampler):
         self.seed = whole_number(seed, "seed", at_least=0)
         array = checked_weights(weights)
         self.order = units_order(len(array), array, num_per_epoch, self.seed, shuffle=True)
-        self.unit_table = SampleUnits(len(array))
         settings: Description = {
             "num_samples": len(array),
             "weights": digest(array),

@@ -6,22 +6,20 @@ Both are run in the main process, when a loop begins. Workers get the places of 
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
 from ..checks import check_shard, setting_error, shown
 from ..draws.keyed_draws import Int64Array, digest
 from ..errors import NotSupportedError, SettingError, text_of
-from ..sampling.arithmetic.last_batch import LastBatch, SampleCounts
+from ..sampling.arithmetic.last_batch import LastBatch
 from ..sampling.planned_sampler import EpochPlanSampler
-from ..sampling.plans.epoch_plans import EpochOrder, EpochPlan, FlatPlan
-from ..sampling.plans.tracks import PlannedBatch, SampleUnits
-from ..sampling.random_access_sampler import Description
+from ..sampling.plans.epoch_plans import EpochPlan, FlatPlan
 
 GivenOrder: TypeAlias = Callable[[int], Sequence[int]] | Iterable[int]
 """A function from an epoch to its sample indices, or a sampler of PyTorch."""
@@ -44,7 +42,7 @@ class EpochIndices:
         if self.is_function:
             self.name = f"function `{getattr(given, '__name__', self.name)}`"
         self._takes_epoch = self.is_function or hasattr(given, "set_epoch")
-        # Epoch, and (2, n): indices and visits, see `EpochOrder`.
+        # Epoch, and (2, n): indices and visits, see `UnitsAt`.
         self._running = self._ahead = _NONE
         self._is_repeatable: bool | None = None
 
@@ -98,7 +96,7 @@ class EpochIndices:
         return indices
 
     def units(self, epoch: int, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Get indices and visits at positions of an epoch, see `EpochOrder`."""
+        """Get indices and visits at positions of an epoch, see `UnitsAt`."""
         indices, visits = self._order(epoch)[1][:, positions]
         return indices, visits
 
@@ -184,9 +182,8 @@ class GivenOrderSampler(EpochPlanSampler):
         self.indices = indices = EpochIndices(given, num_samples)
         self.depends_on_shards = not indices.is_function
         self.shard = 0, 1
-        self._description: Description
         if indices.is_function:
-            self._description = {"sampler": "function of the epoch", "first_epoch": digest(indices.of_epoch(0))}
+            self._settings = {"sampler": "function of the epoch", "first_epoch": digest(indices.of_epoch(0))}
             return
         num_ranks = getattr(given, "num_replicas", getattr(given, "world_size", None))
         if num_ranks is not None:
@@ -195,17 +192,9 @@ class GivenOrderSampler(EpochPlanSampler):
         if count is None and self.shard[1] > 1:
             rule = "A sampler for several ranks must have a length, so that their numbers of batches are known"
             raise SettingError(f"{rule}: define `__len__` in {indices.name}.")
-        self._description = {"sampler": indices.name, "num_per_epoch": count, "num_ranks": self.shard[1]}
+        self._settings = {"sampler": indices.name, "num_per_epoch": count, "num_ranks": self.shard[1]}
         settings = {name: getattr(given, name, None) for name in ("seed", "shuffle", "drop_last")}
-        self._description |= {name: value for name, value in settings.items() if isinstance(value, int)}
-
-    def describe(self) -> Description:
-        """Describe the known part of the order."""
-        return self._description
-
-    # Samplers of the same class and length can have different orders.
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
+        self._settings |= {name: value for name, value in settings.items() if isinstance(value, int)}
 
     def with_settings(
         self, *, total_batch_size: int | None = None, num_shards: int = 1, last_batch: LastBatch | None = None
@@ -228,30 +217,8 @@ class GivenOrderSampler(EpochPlanSampler):
         return plan
 
     def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
-        order = EpochOrder(self.indices.count(epoch), lambda positions: self.indices.units(epoch, positions))
-        num_ranks = num_shards if self.depends_on_shards else 1
-        units = SampleUnits(self._num_samples)
-        plan = FlatPlan(order, units, total_batch_size // num_ranks, self.last_batch)
-        return plan if num_ranks == 1 else _OfEachRank(plan, num_ranks)
-
-
-class _OfEachRank(EpochPlan):
-    """The batches of this rank, in the slots of every rank: as many are delivered there."""
-
-    def __init__(self, plan: EpochPlan, num_ranks: int) -> None:
-        self._plan = plan
-        self._num_ranks = num_ranks
-        self.num_batches = plan.num_batches
-
-    def batch(self, number: int) -> PlannedBatch:
-        columns = attrs.astuple(self._plan.batch(number), recurse=False)
-        return PlannedBatch(*(np.tile(column, self._num_ranks) for column in columns))
-
-    def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
-        rest = self._plan.rest(num_delivered, total_batch_size // num_shards, num_shards, last_batch)
-        return _OfEachRank(rest, num_shards)
-
-    @property
-    def sample_counts(self) -> SampleCounts:
-        num_batches, *counts = attrs.astuple(self._plan.sample_counts)
-        return SampleCounts(num_batches, *(count * self._num_ranks for count in counts))
+        units_at = functools.partial(self.indices.units, epoch)
+        num_ranks = num_shards if self.depends_on_shards else 1  # as many samples are delivered on every rank
+        return FlatPlan(
+            self.indices.count(epoch), units_at, total_batch_size, self.last_batch, num_ranks=num_ranks
+        )

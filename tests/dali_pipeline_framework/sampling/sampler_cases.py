@@ -87,12 +87,12 @@ def as_ordered(sampler: PlannedSampler) -> Callable[[int], Counter[Delivery]]:
     """The samples of the units of an order, for orders that are drawn or mixed."""
 
     def contents(epoch: int) -> Counter[Delivery]:
-        order = sampler.order.of_epoch(epoch)
-        units, _ = order.units(np.arange(order.num_positions))
-        lengths = sampler.unit_table.lengths(units)
-        offsets = np.concatenate([np.arange(length) for length in lengths])
-        samples = sampler.unit_table.samples(np.repeat(units, lengths), offsets)
-        return _counted(samples.indices, samples.sequence, samples.frame)
+        units, _ = sampler.order.of_epoch(epoch)(np.arange(sampler.order.num_positions))
+        if not sampler.is_streamed:
+            return Counter((unit, -1, -1) for unit in units.tolist())
+        starts, sequences, _, lengths, _ = sampler.sequences().select(units)
+        frames = np.concatenate([np.arange(length) for length in lengths])
+        return _counted(np.repeat(starts, lengths) + frames, np.repeat(sequences, lengths), frames)
 
     return contents
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -373,9 +374,9 @@ class TestLoads:
         for epoch in (0, 1):
             loads = sum((~batch.is_over).astype(int) for batch in batches_of(sampler, epoch))
             difference = int(loads.max() - loads.min())
-            units = sampler.order.of_epoch(epoch).units(np.arange(sampler.order.num_positions))[0]
+            units = sampler.order.of_epoch(epoch)(np.arange(sampler.order.num_positions))[0]
             is_cut = sampler.cuts or len(units) < sampler.total_batch_size
-            assert difference <= (1 if is_cut else sampler.unit_table.lengths(units).max())
+            assert difference <= (1 if is_cut else sampler.sequences().lengths[units].max())
 
     @pytest.mark.parametrize("kind", ["streams", "streams in order", "streams cut"])
     @law
@@ -624,10 +625,9 @@ class TestMixtures:
     @drawn
     def test_counts_of_each_prefix_are_within_one_of_the_rates(self, kind: str, data: Any) -> None:
         sampler = draw_case(data, kind).sampler
-        order, first_units = sampler.order, sampler.unit_table.first_units
-        units = np.concatenate(
-            [order.of_epoch(epoch).units(np.arange(order.num_positions))[0] for epoch in range(4)]
-        )
+        first_units = 2**40 * np.arange(len(sampler.samplers))  # tells whose a unit is
+        order = attrs.evolve(sampler.order, first_units=first_units.tolist())
+        units = np.concatenate([order.of_epoch(epoch)(np.arange(order.num_positions))[0] for epoch in range(4)])
         owners = np.searchsorted(first_units, units, side="right") - 1
         lengths = np.arange(1, len(units) + 1)
         for component, (rate, part) in enumerate(zip(sampler.rates, sampler.samplers, strict=True)):
@@ -635,7 +635,7 @@ class TestMixtures:
             own = units[owners == component] - first_units[component]
             size = part.order.num_positions
             for lap in range(len(own) // size + 1):
-                expected = part.order.of_epoch(lap).units(np.arange(size))[0]
+                expected = part.order.of_epoch(lap)(np.arange(size))[0]
                 assert own[lap * size : (lap + 1) * size].tolist() == expected[: len(own) - lap * size].tolist()
 
     def test_samples_are_delivered_in_the_order_of_the_components(self) -> None:

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +12,6 @@ from ...draws.keyed_draws import random_bits
 
 _NUM_ROUNDS = 8
 _FEW_ITEMS = 512  # for so few the distance between two items is not quite uniform; sorting them costs 25 us once
-_FEW_POSITIONS = 6  # for so few Python's integers are faster than the fixed cost of NumPy's operations
-_MASK = 0xFFFFFFFFFFFFFFFF
 _HALF = np.array(32, np.uint64)  # NumPy computes faster with arrays without dimensions than with scalars
 
 
@@ -37,65 +33,28 @@ class KeyedPermutation:
         if size <= _FEW_ITEMS:
             self._table = np.argsort(random_bits(key, np.arange(size)), kind="stable")
             return
-        self._left_range = math.isqrt(size - 1) + 1  # ceil(sqrt(size))
-        self._right_range = -(-size // self._left_range)
+        left_range = math.isqrt(size - 1) + 1  # ceil(sqrt(size))
+        self._ranges = [np.array(each, np.uint64) for each in (left_range, -(-size // left_range))]
         keys = random_bits(key, np.arange(2 * _NUM_ROUNDS))
         keys[1::2] |= np.uint64(1)  # a factor must be odd
-        ranges = np.array([self._left_range, self._right_range], np.uint64)
-        self._parameters = [np.array(each) for each in np.concatenate((ranges, keys))]
-        self._round_keys = list(zip(keys[::2].tolist(), keys[1::2].tolist(), strict=True))
+        self._keys = [np.array(each) for each in keys]
 
-    @overload
-    def __getitem__(self, position: int) -> int: ...
-    @overload
-    def __getitem__(self, position: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
-
-    def __getitem__(self, position: int | npt.NDArray[np.int64]) -> int | npt.NDArray[np.int64]:
-        """Get the item at a position in ``[0, size)``, or the ``(n,)`` items at ``(n,)`` positions."""
+    def __getitem__(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Get the ``(n,)`` items at ``(n,)`` positions in ``[0, size)``."""
         if self._table is not None:
-            return self._table[position] if isinstance(position, np.ndarray) else int(self._table[position])
-        if not isinstance(position, np.ndarray):
-            return self._get_one(position)
-        if position.size > _FEW_POSITIONS:
-            return self._get_many(position)
-        return np.array([self._get_one(each) for each in position.tolist()], dtype=np.int64)
-
-    def _get_one(self, item: int) -> int:
-        left_range, right_range = self._left_range, self._right_range
-        while True:
-            left, right = divmod(item, right_range)
-            for number, (addend, factor) in enumerate(self._round_keys):
-                mixed = ((right if number % 2 == 0 else left) + addend) * factor & _MASK
-                mixed = (mixed * mixed & _MASK) >> 32
-                if number % 2 == 0:
-                    left = (left + mixed) % left_range
-                else:
-                    right = (right + mixed) % right_range
-            item = left * right_range + right
-            if item < self.size:
-                return item
-
-    def _get_many(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        items = _send_through(positions.astype(np.uint64), self._parameters).astype(np.int64)
+            return self._table[positions]
+        halves = list(np.divmod(positions.astype(np.uint64), self._ranges[1]))
+        for number in range(_NUM_ROUNDS):
+            changed = number % 2
+            mixed = halves[1 - changed] + self._keys[2 * number]
+            mixed *= self._keys[2 * number + 1]
+            mixed *= mixed
+            mixed >>= _HALF
+            mixed += halves[changed]
+            mixed %= self._ranges[changed]
+            halves[changed] = mixed
+        items: npt.NDArray[np.int64] = (halves[0] * self._ranges[1] + halves[1]).astype(np.int64)
         outside = np.flatnonzero(items >= self.size)
         if outside.size:
             items[outside] = self[items[outside]]
         return items
-
-
-def _send_through(
-    items: npt.NDArray[np.uint64], parameters: Sequence[npt.NDArray[np.uint64]]
-) -> npt.NDArray[np.uint64]:
-    """Send ``(n,)`` items once through a network given by its ranges and the keys of each round."""
-    halves = list(np.divmod(items, parameters[1]))
-    for number in range(_NUM_ROUNDS):
-        changed = number % 2
-        mixed = halves[1 - changed] + parameters[2 + 2 * number]
-        mixed *= parameters[3 + 2 * number]
-        mixed *= mixed
-        mixed >>= _HALF
-        mixed += halves[changed]
-        mixed %= parameters[changed]
-        halves[changed] = mixed
-    combined: npt.NDArray[np.uint64] = halves[0] * parameters[1] + halves[1]
-    return combined

@@ -59,9 +59,9 @@ class WeightedChoice:
         [2, 0, 2, 2, 2, 0, 2, 2]
     """
 
-    def __init__(self, weights: npt.ArrayLike) -> None:
-        """Add up the weights: ``(N,)``, at least 0 and not all 0; they need not add up to 1."""
-        checked = checked_weights(weights)
+    def __init__(self, weights: npt.ArrayLike, expected_count: int | None = None) -> None:
+        """Add up the weights, see `checked_weights`."""
+        checked = checked_weights(weights, expected_count)
         # Scaling by a power of two is exact. It keeps the sum from overflowing, and from being so small (denormal)
         # that few values lie below it.
         scaled = np.ldexp(checked, -math.frexp(checked.max())[1])

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Units: tables of the samples of each one, by offset; and batches of their samples."""
+"""What the slots of a batch deliver: a sample each, of a sequence that is delivered over several batches."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import numpy as np
@@ -13,21 +11,8 @@ import numpy.typing as npt
 
 from ...draws.keyed_draws import Int64Array
 from ...errors import SettingError
-from ..arithmetic.last_batch import LastBatch
 
 BoolArray = npt.NDArray[np.bool_]
-
-
-_FEW = 64  # of so few numbers Python's set is faster than the fixed cost of NumPy's `unique`
-
-
-def distinct(numbers: Int64Array) -> list[int]:
-    """Get the distinct numbers of an array ``(n,)``, in ascending order."""
-    return sorted(set(numbers.tolist())) if len(numbers) <= _FEW else np.unique(numbers).tolist()
-
-
-_INT64 = np.dtype(np.int64)
-_BOOL = np.dtype(np.bool_)
 
 
 @attrs.frozen(eq=False, init=False)
@@ -74,19 +59,22 @@ class PlannedBatch:
         """Plan a batch; a single value is for all slots."""
         given: tuple[Any, ...] = (indices, is_padding, sequence, frame, is_first, is_last, visit, is_over)
         shape: tuple[int, ...] | None = None
-        for name, values, dtype in zip(_FIELDS, given, _DTYPES, strict=True):  # a loop, since it must be fast
-            if type(values) is not np.ndarray or values.dtype is not dtype:
-                if values is None:
-                    values = self.is_padding
-                elif shape is not None and isinstance(values, bool | int):
-                    values = np.full(shape, values, dtype)
-                else:
-                    values = _as_array(values, dtype)
+        for name, values in zip(_FIELDS, given, strict=True):
+            array = np.asarray(self.is_padding if values is None else values)
+            dtype = np.bool_ if name.startswith("is_") else np.int64
+            if dtype is np.int64 and array.dtype.kind not in "iu" and array.size:
+                rule = "The numbers of a PlannedBatch must be whole numbers"
+                raise SettingError(f"{rule}, got {array.dtype}: {values!r}.")
             if shape is None:
-                shape = values.shape
-            if values.shape != shape or len(shape) != 1:
-                _refuse_shape(name, values.shape, shape)
-            object.__setattr__(self, name, values)
+                shape = array.shape
+                if len(shape) != 1:
+                    raise SettingError(f"`indices` must be of shape (B,), got shape {shape}.")
+            elif array.ndim == 0:
+                array = np.full(shape, array, dtype)
+            elif array.shape != shape:
+                rule = f"`{name}` must have the shape {shape} of `indices`: one entry per slot"
+                raise SettingError(f"{rule}. Got shape {array.shape}.")
+            object.__setattr__(self, name, array.astype(dtype, copy=False))
         if self.is_padding.any():
             for name in ("is_first", "is_last"):
                 object.__setattr__(self, name, getattr(self, name) | self.is_padding)
@@ -100,164 +88,48 @@ class PlannedBatch:
 
 
 _FIELDS = tuple(field.name for field in attrs.fields(PlannedBatch))
-_DTYPES = tuple(_BOOL if name.startswith("is_") else _INT64 for name in _FIELDS)
 
 
-def _as_array(values: npt.ArrayLike, dtype: np.dtype[np.int64 | np.bool_]) -> npt.NDArray[np.int64 | np.bool_]:
-    array = np.asarray(values)
-    if dtype is _INT64 and array.dtype.kind not in "iu" and array.size:
-        raise SettingError(f"The numbers of a PlannedBatch must be whole numbers, got {array.dtype}: {values!r}.")
-    return array.astype(dtype, copy=False)
-
-
-def _refuse_shape(name: str, got: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    if name == "indices":
-        raise SettingError(f"`indices` must be of shape (B,), got shape {shape}.")
-    raise SettingError(f"`{name}` must have the shape {shape} of `indices`: one entry per slot. Got shape {got}.")
-
-
-@attrs.frozen(eq=False)
-class SampleArrays:
-    """Samples of units at given offsets as arrays, each field ``(n,)`` int64.
+class Segments(NamedTuple):
+    """Sequences, or parts of them, to be delivered one after the other; each field ``(n,)`` int64.
 
     Attributes:
-        indices: Sample indices in the data set.
-        sequence: Sequence of the data set that the sample belongs to, -1 where there is none.
-        frame: Number of the sample in that sequence, -1 where there is none.
+        samples: Sample index of the first frame.
+        sequences: Sequence of the data set.
+        frames: Number of the first frame in its sequence.
+        lengths: Number of frames.
+        visits: Distinguishes several deliveries of a sequence in the same epoch.
     """
 
-    indices: Int64Array
-    sequence: Int64Array
-    frame: Int64Array
+    samples: Int64Array
+    sequences: Int64Array
+    frames: Int64Array
+    lengths: Int64Array
+    visits: Int64Array
 
-    def to_batch(
-        self,
-        begins: bool | BoolArray,
-        ends: bool | BoolArray,
-        visits: Int64Array,
-        beyond: BoolArray,
-        last_batch: LastBatch,
-    ) -> PlannedBatch:
-        """Make a batch of the samples, one per slot.
+    @classmethod
+    def of(cls, lengths: Int64Array) -> Segments:
+        """Get the sequences of a data set, which lie in it one after the other."""
+        starts, nothing = np.cumsum(lengths) - lengths, np.zeros_like(lengths)
+        return cls(starts, np.arange(len(lengths)), nothing, lengths, nothing)
 
-        Args:
-            begins: Whether the slot begins a unit or segment here.
-            ends: Whether it ends one.
-            visits: Visits of the units.
-            beyond: Whether the slot has delivered all its samples, and only fills the batch.
-            last_batch: Policy for such slots.
-        """
-        if last_batch == "wrap":
-            visits, beyond = np.where(beyond, -1 - visits, visits), np.zeros_like(beyond)
-        return PlannedBatch(self.indices, beyond, self.sequence, self.frame, begins, ends, visits)
+    def select(self, chosen: Int64Array) -> Segments:
+        """Get the segments at these positions."""
+        return Segments(*(column[chosen] for column in self))
 
+    def after(self, counts: Int64Array) -> Segments:
+        """Leave out the first frames of each segment."""
+        samples, sequences, frames, lengths, visits = self
+        return Segments(samples + counts, sequences, frames + counts, lengths - counts, visits)
 
-class UnitTable(ABC):
-    """Units, numbered from 0, and the samples of each.
-
-    Attributes:
-        num_units: Number of units.
-        num_sequences: Number of sequences of the data set, 0 where they are not known.
-    """
-
-    num_units: int
-    num_sequences: int = 0
-
-    @abstractmethod
-    def lengths(self, units: Int64Array) -> Int64Array:
-        """Number of samples of each of ``(n,)`` units."""
-
-    @abstractmethod
-    def samples(self, units: Int64Array, offsets: Int64Array) -> SampleArrays:
-        """Get one sample of each of ``(n,)`` units, at its ``(n,)`` position in the unit, from 0."""
-
-
-@attrs.define(eq=False, slots=False)
-class SampleUnits(UnitTable):
-    """Each unit is one sample of the data set."""
-
-    num_units: int
-
-    def lengths(self, units: Int64Array) -> Int64Array:
-        """Get ones."""
-        return np.ones(len(units), np.int64)
-
-    def samples(self, units: Int64Array, offsets: Int64Array) -> SampleArrays:
-        """Get the samples that the units are."""
-        unknown = np.full(len(units), -1, np.int64)
-        return SampleArrays(units, unknown, unknown)
-
-
-class SequenceUnits(UnitTable):
-    """Each unit is a sequence; its samples are its frames, from the first to the last."""
-
-    def __init__(self, sequence_lengths: Int64Array) -> None:
-        """Number the sequences, whose frames lie one after the other in the data set."""
-        self._lengths = sequence_lengths
-        self._first_frames = np.cumsum(sequence_lengths) - sequence_lengths
-        self.num_units = self.num_sequences = len(sequence_lengths)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return SequenceUnits, (self._lengths,)
-
-    def lengths(self, units: Int64Array) -> Int64Array:
-        """Number of frames."""
-        return self._lengths[units]
-
-    def samples(self, units: Int64Array, offsets: Int64Array) -> SampleArrays:
-        """Get frames of the sequences."""
-        return SampleArrays(self._first_frames[units] + offsets, units, offsets)
-
-
-class JoinedUnits(UnitTable):
-    """The units of several tables, numbered one after the other."""
-
-    def __init__(self, tables: Sequence[UnitTable], sample_offsets: Sequence[int] | None) -> None:
-        """Join tables of several data sets, whose sample indices are shifted by these offsets, or of one (None).
-
-        The sequences of several data sets are numbered one after the other.
-        """
-        self._tables = list(tables)
-        self._sample_offsets = [0] * len(tables) if sample_offsets is None else list(sample_offsets)
-        num_sequences = [each.num_sequences for each in tables]
-        if sample_offsets is None:  # all have the sequences of one data set
-            self.num_sequences = max(num_sequences)
-            self._first_sequences = [0] * len(tables)
-        else:
-            self.num_sequences = sum(num_sequences)
-            self._first_sequences = [sum(num_sequences[:number]) for number in range(len(tables))]
-        self.first_units = np.cumsum([0, *(each.num_units for each in tables)])
-        self.num_units = int(self.first_units[-1])
-        # Where all units are samples, only their numbers are shifted.
-        self._shifts: Int64Array | None = None
-        if all(isinstance(each, SampleUnits) for each in tables):
-            self._shifts = np.array(self._sample_offsets, np.int64) - self.first_units[:-1]
-
-    def _split(self, units: Int64Array) -> list[tuple[int, Int64Array, Int64Array]]:
-        owners = np.searchsorted(self.first_units, units, side="right") - 1
-        parts = []
-        for owner in distinct(owners):
-            slots = np.flatnonzero(owners == owner)
-            parts.append((owner, slots, units[slots] - self.first_units[owner]))
-        return parts
-
-    def lengths(self, units: Int64Array) -> Int64Array:
-        """Number of samples of each unit."""
-        lengths = np.empty(len(units), np.int64)
-        for owner, slots, own in self._split(units):
-            lengths[slots] = self._tables[owner].lengths(own)
-        return lengths
-
-    def samples(self, units: Int64Array, offsets: Int64Array) -> SampleArrays:
-        """Get samples of the units, as their own tables have them."""
-        if self._shifts is not None:
-            owners = np.searchsorted(self.first_units, units, side="right") - 1
-            return SampleUnits(self.num_units).samples(units + self._shifts[owners], offsets)
-        joined = SampleArrays(*np.empty((3, len(units)), np.int64))
-        for owner, slots, own in self._split(units):
-            samples = self._tables[owner].samples(own, offsets[slots])
-            joined.indices[slots] = samples.indices + self._sample_offsets[owner]
-            is_known = samples.sequence >= 0
-            joined.sequence[slots] = np.where(is_known, samples.sequence + self._first_sequences[owner], -1)
-            joined.frame[slots] = samples.frame
-        return joined
+    def at(self, numbers: Int64Array, offsets: Int64Array) -> PlannedBatch:
+        """Make a batch of one frame of each of the segments with these numbers."""
+        samples, sequences, frames, lengths, visits = self.select(numbers)
+        return PlannedBatch(
+            samples + offsets,
+            sequence=sequences,
+            frame=frames + offsets,
+            is_first=offsets == 0,
+            is_last=offsets == lengths - 1,
+            visit=visits,
+        )
