@@ -19,20 +19,22 @@ class FrameCounts(NamedTuple):
     num_decoded: int = 0
 
 
-_pending = FrameCounts()  # of this process, since they were taken last
+NO_FRAMES = FrameCounts()
+pending = NO_FRAMES
+"""Of this process, since they were taken last."""
 _lock = threading.Lock()
 
 
 def count_frames(num_delivered: int, num_decoded: int) -> None:
     """Add frames to the counts of this process."""
-    global _pending
+    global pending
     with _lock:
-        _pending = FrameCounts(_pending.num_delivered + num_delivered, _pending.num_decoded + num_decoded)
+        pending = FrameCounts(pending.num_delivered + num_delivered, pending.num_decoded + num_decoded)
 
 
 def take_frames() -> FrameCounts:
     """Get the counts of this process since this was called last."""
-    global _pending
+    global pending
     with _lock:
-        taken, _pending = _pending, FrameCounts()
+        taken, pending = pending, NO_FRAMES
     return taken

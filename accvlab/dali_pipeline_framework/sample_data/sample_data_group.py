@@ -262,10 +262,13 @@ class SampleDataGroup:
     __copy__ = get_copy
 
     def _copied(self, with_values: bool) -> SampleDataGroup:
-        values: list[FieldValue] = self._values.copy() if with_values else [None] * len(self._values)
+        copy = SampleDataGroup.__new__(SampleDataGroup)  # as `_made_of`: it is done for each group of each sample
+        copy._format = self._format
+        copy._switches = self._switches
+        copy._values = values = self._values.copy() if with_values else [None] * len(self._values)
         for position in self._format.group_positions:
             values[position] = self._values[position]._copied(with_values)
-        return _made_of(self._format, values, self._switches)
+        return copy
 
     def _with_own_switches(self, group: SampleDataGroup) -> SampleDataGroup:
         group._set_switches(**self._switches._asdict())
@@ -755,7 +758,20 @@ class SampleDataGroup:
             FieldKindError: If the child is a group and the value is not.
             GroupFormatMismatchError: If the child is a group of another format than the value.
         """
-        self._assign(self._position(name, (), _DECLARE), value, (name,))
+        position = self._format.index.get(name) if type(name) is str else None
+        if position is None:
+            position = self._position(name, (), _DECLARE)
+        if type(value) is np.ndarray and self._switches.do_convert:
+            child = self._format.children[position]
+            if (
+                type(child) is LeafFormat
+                and child.numpy_dtype is value.dtype
+                and not (child.mapping or child.is_string)
+            ):
+                # The usual case in a data provider, without the detours for all the others.
+                self._values[position] = value.copy()
+                return
+        self._assign(position, value, (name,))
 
     def set_item_in_path(self, path: Path, value: FieldValue) -> None:
         """Set the data field or group at ``path``; otherwise like ``self[name] = value``.

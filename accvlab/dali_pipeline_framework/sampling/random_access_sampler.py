@@ -273,6 +273,8 @@ class RandomAccessSampler(SamplerBase):
 
     def num_batches_before(self, epoch: int) -> int:
         """Number of batches of an epoch that were delivered with other settings (see `continued`)."""
+        if self._history[0] != epoch or not self._history[1]:  # the usual case, for each batch
+            return 0
         return sum(segment.num_batches for segment in self._segments(epoch))
 
     # --- the published interface ------------------------------------------------------------------

@@ -22,7 +22,7 @@ from ..draws.keyed_draws import LoadingSamples
 from ..errors import FrameworkError, SourceError, readable, text_of
 from ..faults.fault_policy import Stage
 from ..limits.file_limits import set_all_limits
-from ..providers.frame_counts import take_frames
+from ..providers import frame_counts
 from ..providers.sample_loading import named_index
 from ..sample_data.names import format_path
 from ..sources.input_adapter import InputAdapter
@@ -189,7 +189,8 @@ class BatchLoader:
         """Load a batch. It never raises, but for a `KeyboardInterrupt` in the main process."""
         if self.worker is not None and not self._is_torch_seeded:  # it may be imported by the first sample
             self._is_torch_seeded = self.plan.setup.seed_torch(self.worker)
-        take_frames()  # of other uses of the data set in this process
+        if frame_counts.pending is not frame_counts.NO_FRAMES:
+            frame_counts.take_frames()  # of other uses of the data set in this process
         try:
             with self._loading:
                 return self._loaded(task) if self._is_callable else self._iterated_once(task)
@@ -329,7 +330,9 @@ class BatchLoader:
         num_bytes = 0
         for output in outputs:
             num_bytes += sum(map(_nbytes_of, output)) if isinstance(output, list) else output.nbytes
-        frames = take_frames()
+        frames = frame_counts.NO_FRAMES
+        if frame_counts.pending is not frame_counts.NO_FRAMES:
+            frames = frame_counts.take_frames()
         packed = perf_counter_ns()
         times = read - began, stepped - read, packed - stepped
         work = Work(*times, len(numbers), num_bytes, 1, *frames, process_time_ns() - cpu, of_steps)
