@@ -766,7 +766,8 @@ class SampleDataGroup:
             if (
                 type(child) is LeafFormat
                 and child.numpy_dtype is value.dtype
-                and not (child.mapping or child.is_string)
+                and child.mapping is None
+                and not child.is_string
             ):
                 # The usual case in a data provider, without the detours for all the others.
                 self._values[position] = value.copy()
