@@ -117,11 +117,11 @@ def test_code_of_page_about_viewing_saves_the_picture_that_it_shows(folder_of_pa
 
 # With a GPU: operators that compute on the CPU, on the GPU, and on both.
 GPU_GRAPHS = {
-    "chains": [(36, 7, 1), (26, 4, 1), (41, 11, 1), (26, 3, 1), (61, 5, 1)],
+    "chains": [(32, 7, 1), (26, 4, 1), (37, 11, 1), (26, 3, 1), (57, 5, 1)],
     "files": [(0, 0, 1), (0, 0, 1), (2, 4, 1)],
     "own_step": [(1, 7, 1), (3, 7, 1), (0, 2, 1), (0, 2, 1), (3, 5, 1)],
     "rig": [(0, 0, 1), (2, 8, 1), (0, 2, 1)],
-    "where_steps_run": [(13, 3, 0), (13, 3, 0), (13, 2, 0)],
+    "where_steps_run": [(8, 3, 0), (8, 3, 0), (8, 2, 0)],
 }
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 
@@ -40,6 +41,8 @@ def save_state(loader: DataLoader, path: str | os.PathLike[str]) -> None:
     text = os.path.expanduser(file_path(path, "path"))
     content = json.dumps(loader.state_dict()).encode()
     try:
+        if os.path.exists(text) and not (os.path.isfile(text) or os.path.isdir(text)):
+            raise OSError(errno.EINVAL, "it is no regular file")  # a device such as /dev/null would be replaced
         replace_file(os.path.abspath(text), [content, b"\n"], outlives_machine=True)
     except OSError as error:
         raise file_error(f"The state cannot be written to {text!r}", error) from error

@@ -59,11 +59,11 @@ class EpochPlanSampler(RandomAccessSampler):
 
     def num_batches(self, epoch: int) -> int:
         """Number of batches of an epoch."""
-        return self.num_batches_before(epoch) + self._plan(epoch).num_batches
+        return self.num_batches_before(epoch) + (self._plans.get(epoch) or self._plan(epoch)).num_batches
 
     def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
         """Get the samples of a batch of an epoch; a `SettingError` where there is no such batch."""
-        plan, before = self._plan(epoch), self.num_batches_before(epoch)
+        plan, before = self._plans.get(epoch) or self._plan(epoch), self.num_batches_before(epoch)
         stop = before + (plan.num_begun_batches if self._has_begun_batches else plan.num_batches)
         if not before <= batch < stop:
             raise SettingError(f"Epoch {epoch} has the batches {before} .. {stop - 1}, requested: batch {batch}.")

@@ -15,7 +15,7 @@ from nvidia.dali import types
 from ..draws.draw_scope import Draws
 from ..errors import OutputError, StepOutputError, text_of
 from ..operators.element_selection import leaf_at
-from ..pipeline.chain import chain_format
+from ..pipeline.chain import ArraySteps, chain_format
 from ..processing_steps.array_step import ArrayStep
 from ..processing_steps.image_use import ImageUse, as_array
 from ..processing_steps.pipeline_step_base import PipelineStepBase, PixelChanges, filled
@@ -178,11 +178,22 @@ class _StepCheck(RuleCheck):
     def draw_rule(self, runs: Sequence[StepRun], on_arrays: Sequence[StepRun]) -> None:
         # In a graph, a step on arrays requests all its draws.
         unused = [name for name in runs[0].draws if all(name in run.unused_draws for run in on_arrays or runs)]
+        if unused and self.step.has_array_form:  # some may depend on the numbers of others
+            unused = [name for name in unused if name in self._unused_at_least_numbers()]
         if unused:
             self.break_rule("each declared draw must be used", ", ".join(unused))
         if runs[0].random_operators:
             used = ", ".join(runs[0].random_operators)
             self.break_rule("what is drawn must be declared", f"the step uses {used}")
+
+    def _unused_at_least_numbers(self) -> list[str]:
+        steps = ArraySteps(self.samples[0].format, [self.step])
+        least = {
+            each.record_name: np.full(each.draw.shape, getattr(each.draw, "low", 0), each.draw.numpy_dtype)
+            for each in steps.draws
+        }
+        (run,) = run_step(self.step, self.samples[:1], draws=[least], seed=self.how["seed"], run="workers")
+        return [*run.unused_draws]
 
     def batch_rule(self, runs: Sequence[StepRun]) -> None:
         rule = "a batch of n samples must give what n batches of one give"

@@ -118,7 +118,10 @@ class TestPhysicalAi:
 
     def test_frames_without_poses_are_left_out(self, tmp_path):
         write_physical_ai(tmp_path, ego_end=1_150_000)
-        assert len(PhysicalAiProvider(tmp_path)) == 5
+        with pytest.warns(
+            UserWarning, match="38% of the frames of 'clip-1' are before or after them, and left out"
+        ):
+            assert len(PhysicalAiProvider(tmp_path)) == 5
 
     @pytest.mark.parametrize(
         ("left_out", "message"),

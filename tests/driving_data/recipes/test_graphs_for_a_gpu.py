@@ -31,7 +31,7 @@ COUNTS = {
     "sparse4d": ((5, 17), (5, 4)),
     "bevformer": ((5, 15), (5, 3)),
     "bevfusion": ((5, 5), (5, 4)),
-    "detection_2d": ((10, 7), (5, 4)),
+    "detection_2d": ((6, 7), (5, 4)),
 }
 
 

@@ -14,7 +14,7 @@ from nvidia.dali.data_node import DataNode
 
 from ...checks import choice, whole_number
 from ...engine.dali.graph_definition import python_operator
-from ...errors import SettingError
+from ...errors import FieldValueError, SettingError
 from ...sample_data.dtypes import get_numpy_type_for_dali_type
 from ...sample_data.graph_mode import do_not_convert
 from ..bbox_visibility import boxes_of_minimum_size, visible_boxes
@@ -355,7 +355,10 @@ def apply_matrix(
         if matrix_is_transposed:
             matrix = matrix.T
         if matrix_is_inverted:
-            matrix = failing_with(f"cannot invert the matrix {matrix.tolist()}", np.linalg.inv, matrix)
+            try:
+                matrix = np.linalg.inv(matrix)
+            except np.linalg.LinAlgError as error:
+                raise FieldValueError(f"cannot invert the matrix {matrix.tolist()}: {error}") from error
         product = columns @ matrix if multiply_matrix_from_right else matrix @ columns
         if make_apply_to_homog:
             product = product[:-1] / product[-1:]

@@ -154,7 +154,8 @@ def _loaded(path: str, is_mapped: bool) -> npt.NDArray[Any]:
     except OSError:
         raise
     except Exception as error:  # the header of NumPy's files is parsed as Python
-        open_regular_file(path).close()  # raises if it is a pointer of Git LFS
+        if os.path.isfile(path):
+            open_regular_file(path).close()  # raises if it is a pointer of Git LFS
         raise ValueError(f"{os.path.basename(path)}: {reason_of(error)}") from error
     if not is_mapped and _checksum(array) != path.split(".")[-2]:
         raise ValueError(f"the content of {os.path.basename(path)} was changed")

@@ -420,8 +420,6 @@ def replace_file(path: str, parts: Iterable[bytes | memoryview], *, outlives_mac
     """
     folder, name = os.path.split(path)
     folder, start = folder or ".", f".{name[:32]}-"
-    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-        raise OSError(errno.EINVAL, "it is no regular file")  # a device such as /dev/null would be replaced
     descriptor, written = tempfile.mkstemp(_PART, start, folder)
     try:
         with open(descriptor, "wb") as file:
