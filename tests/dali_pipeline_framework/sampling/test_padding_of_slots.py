@@ -18,6 +18,7 @@ from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.sampling import (
     PlannedBatch,
     RandomAccessSampler,
+    ShuffledSampler,
     StreamingSequenceSampler,
 )
 
@@ -145,3 +146,9 @@ def test_padding_that_a_sampler_plans_is_delivered_on_all_shards(num_shards: int
     ]
     first, last = [(0, False), (1, False)], [(2, False), (2, True)]
     assert batches == ([first, last] if num_shards == 1 else [first[:1], last[:1], first[1:], last[1:]])
+
+
+def test_a_single_sample_fills_a_batch() -> None:
+    batch = ShuffledSampler(1, 4, shuffle=False, last_batch="wrap").plan_batch(0, 0)
+    assert batch.indices.tolist() == [0, 0, 0, 0]
+    assert batch.visit.tolist() == [0, -1, -1, -1]

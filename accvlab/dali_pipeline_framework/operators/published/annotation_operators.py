@@ -358,7 +358,7 @@ def apply_matrix(
             try:
                 matrix = np.linalg.inv(matrix)
             except np.linalg.LinAlgError as error:
-                raise FieldValueError(f"cannot invert the matrix {matrix.tolist()}: {error}") from error
+                raise FieldValueError(f"Cannot invert the matrix {matrix.tolist()}: {error}") from error
         product = columns @ matrix if multiply_matrix_from_right else matrix @ columns
         if make_apply_to_homog:
             product = product[:-1] / product[-1:]
