@@ -215,8 +215,7 @@ def test_each_step_on_arrays_is_added_up() -> None:
     first, second = report.steps.values()
     assert first >= 36 * 0.001
     assert second >= 36 * 0.004
-    whole = report.workers["steps on arrays"]
-    assert 0.8 * whole <= first + second <= whole
+    assert first + second <= report.workers["steps on arrays"]
     assert "steps on arrays              ms per batch   share\n  step 0 (SlowInWorkers) " in str(report)
     here = reported(make(Disk(0, 40), steps=steps, num_workers=0))
     assert here.steps["step 1 (SlowInWorkers)"] >= 36 * 0.004
