@@ -405,7 +405,7 @@ def _num_before_floats(steps: Sequence[PipelineStepBase], blueprint: SampleDataG
     chain_format(blueprint, steps, lambda _, group: formats.append(group.format))
     were_bytes: set[FieldPath] = set()
     for number, group in enumerate(formats):
-        leaves = [*zip(group.flat_paths, group.flat_leaves, strict=True)]
+        leaves = group.leaves.items()
         if any(path in were_bytes and leaf.numpy_dtype.kind == "f" for path, leaf in leaves):
             return number - 1
         were_bytes.update(path for path, leaf in leaves if leaf.dtype == types.DALIDataType.UINT8)

@@ -39,7 +39,7 @@ def offsets_by_path(windows: Mapping[Path, Sequence[float]], unit: Unit, format:
     if in_arrays:
         rule = "An array of data fields can have no windows, since its masks would have no place"
         raise SettingError(f"{rule}, got {format_paths(in_arrays)}. Give it another form in the provider.")
-    leaves = leaves_by_path(format)
+    leaves = format.leaves
     several = [path for path in found if (leaves[path].content.layout or "").startswith("F")]
     if several:
         rule = f"A window needs single frames, and {format_paths(several)} holds several already"
@@ -113,11 +113,6 @@ def _no_field(key: Path, argument: str, format: GroupFormat) -> SettingError:
     return SettingError(f"`{argument}` names {shown(key)}, which is no field.{meant} Fields: {fields}.")
 
 
-def leaves_by_path(format: GroupFormat) -> dict[FieldPath, LeafFormat]:
-    """Get the formats of the data fields by their paths."""
-    return dict(zip(format.flat_paths, format.flat_leaves, strict=True))
-
-
 def is_small(leaf: LeafFormat) -> bool:
     """Whether a field is numbers or a text, not pictures or points."""
     return leaf.is_string or (leaf.dtype != types.DALIDataType.UINT8 and leaf.ndim in (0, 1))
@@ -130,7 +125,7 @@ def numbers_path(path: FieldPath) -> FieldPath:
 
 def videos_of(paths: Iterable[FieldPath], format: GroupFormat) -> list[FieldPath]:
     """Get the paths that are those of encoded videos."""
-    leaves = leaves_by_path(format)
+    leaves = format.leaves
     return [path for path in paths if leaves[path].content.codecs or numbers_path(path) in leaves]
 
 
@@ -160,7 +155,7 @@ class WindowFormat:
 
     def of(self, format: GroupFormat) -> GroupFormat:
         """Get the format of samples with windows."""
-        leaves, mask = leaves_by_path(format), leaf_format(types.DALIDataType.BOOL, ndim=1)
+        leaves, mask = format.leaves, leaf_format(types.DALIDataType.BOOL, ndim=1)
         changed: dict[FieldPath, ChildFormat] = {
             path: attrs.evolve(leaves[path], ndim=1) for path in map(numbers_path, self.videos) if path in leaves
         }

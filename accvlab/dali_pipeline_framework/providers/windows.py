@@ -35,7 +35,6 @@ from .window_fields import (
     Unit,
     WindowFormat,
     is_small,
-    leaves_by_path,
     listed_paths,
     mask_path,
     numbers_path,
@@ -202,7 +201,7 @@ class Windows(BlueprintProvider):
         self._videos = videos_of(self.windows, format)
         taken = {*self.windows, *map(numbers_path, self._videos)}
         self._others = [path for path in format.flat_paths if path not in taken]
-        leaves, loads_all = leaves_by_path(format), not self._loader.has_own_fields
+        leaves, loads_all = format.leaves, not self._loader.has_own_fields
         large = [found for path, found in self.windows.items() if loads_all or not is_small(leaves[path])]
         span = [0.0, *itertools.chain(*large)]
         self._span = max(span) - min(span)  # of offsets at which pictures are loaded

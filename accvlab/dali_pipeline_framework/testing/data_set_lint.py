@@ -45,7 +45,7 @@ class _ImageDecoding(ArrayStep):
 
     def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         are_images, output = [], self.new_output(data)
-        for path, leaf in zip(data.format.flat_paths, data.format.flat_leaves, strict=True):
+        for path, leaf in data.format.leaves.items():
             value, is_image = data.get_item_in_path(path), leaf.content.is_encoded and not leaf.content.codecs
             if _is_unknown(leaf):
                 is_image = begins_like_image(value)
@@ -169,9 +169,7 @@ def run_lint(
 def _other_files(provider: Any, are_images: Mapping[int, Any]) -> Iterator[FailedSample]:
     """In a field of which nothing is declared all must be image files where one begins like one."""
     blueprint = provider.sample_data_structure.format
-    paths = [
-        path for path, leaf in zip(blueprint.flat_paths, blueprint.flat_leaves, strict=True) if _is_unknown(leaf)
-    ]
+    paths = [path for path, leaf in blueprint.leaves.items() if _is_unknown(leaf)]
     hold_images = np.any([*are_images.values()], axis=0)
     for index, of_sample in are_images.items():
         for field in np.flatnonzero(hold_images & ~of_sample):

@@ -304,7 +304,7 @@ class ImageTransformStep(ArrayStep):
         groups, format = {path[:-1] for path in self._paths(data_empty, "image")}, data_empty.format
         forgotten = {
             str(path[-1]): None
-            for path, leaf in zip(format.flat_paths, format.flat_leaves, strict=True)
+            for path, leaf in format.leaves.items()
             if leaf.dtype in _REALS and leaf.ndim in (None, 2)
             if path[:-1] in groups and path[-1] not in known and _TO_PIXELS.search(str(path[-1]))
         }
