@@ -294,6 +294,22 @@ class Backend:
 LOST = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported"
 
 
+def backends_at_shutdown(monkeypatch: pytest.MonkeyPatch, *pipelines: Any) -> dict[int, list[Any]]:
+    """Note the backend with which each of some pipelines is shut down, by its `id`; others end as they do."""
+    original: Any = Pipeline._shutdown
+    # Without the pipelines: they would be destroyed while the patched method is taken away, and call that.
+    noted: dict[int, list[Any]] = {id(each): [] for each in pipelines}
+
+    def shutdown(self: Any) -> None:
+        if id(self) in noted:
+            noted[id(self)].append(self._pipe)
+        else:
+            original(self)
+
+    monkeypatch.setattr(Pipeline, "_shutdown", shutdown)
+    return noted
+
+
 @pytest.mark.parametrize("makes", ["loader", "iterator"])
 @pytest.mark.parametrize(
     ("error", "is_left"),
@@ -328,14 +344,13 @@ def test_after_an_error_of_cuda_the_pipeline_is_not_destroyed(
         pipeline = definition.get_dali_pipeline(py_num_workers=0)
         made = DALIStructuredOutputIterator(None, pipeline)
     backend = Backend()
-    destroyed: list[tuple[object, object]] = []  # also of other tests, which are collected meanwhile
-    monkeypatch.setattr(Pipeline, "_shutdown", lambda self: destroyed.append((self, self._pipe)))
+    noted = backends_at_shutdown(monkeypatch, pipeline)
     released: list[object] = []
     monkeypatch.setattr(nvidia.dali.backend, "ReleaseUnusedMemory", lambda: released.append(True))
     assert next(iter(made))["index"].tolist()
     whole, pipeline._pipe, pipeline._device_id = pipeline._pipe, backend, 0
     made.__exit__(type(error), error, None)
-    assert [pipe for of, pipe in destroyed if of is pipeline] == [None if is_left else backend]
+    assert noted == {id(pipeline): [None if is_left else backend]}
     assert released == ([] if is_left else [True])
     assert pipeline.is_closed
     logged = [record for record in caplog.records if record.levelno == logging.ERROR]
@@ -354,8 +369,6 @@ def test_a_pipeline_that_has_lost_the_gpu_itself_is_not_destroyed(
     def defined() -> Any:
         return PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(py_num_workers=0)
 
-    destroyed: list[Any] = []  # also of other tests, which are collected meanwhile
-    monkeypatch.setattr(Pipeline, "_shutdown", lambda self: destroyed.append((self, self._pipe)))
     monkeypatch.setattr(nvidia.dali.backend, "ReleaseUnusedMemory", lambda: None)
     loader = DataLoader(IndexProvider(8), 4, num_workers=0)
     batches, pipeline, backend = iter(loader), pipeline_of(loader), Backend()
@@ -366,11 +379,11 @@ def test_a_pipeline_that_has_lost_the_gpu_itself_is_not_destroyed(
     other, of_cpu = (DALIStructuredOutputIterator(None, defined()) for _ in range(2))
     beside, on_cpu = other.internal_iterator, of_cpu.internal_iterator
     kept, beside._pipe, beside._device_id = beside._pipe, backend, 0
+    noted = backends_at_shutdown(monkeypatch, pipeline, beside, on_cpu)
     for each in (loader, other, of_cpu):
         each.close()
-    shut_down = [pipe for each in (pipeline, beside) for of, pipe in destroyed if of is each]
-    assert shut_down == [None if "Assert" in text else backend] * 2
-    assert [pipe is None for of, pipe in destroyed if of is on_cpu] == [False]
+    of_gpu = [None if "Assert" in text else backend]
+    assert noted == {id(pipeline): of_gpu, id(beside): of_gpu, id(on_cpu): [on_cpu._pipe]}
     for each in (pipeline, beside):
         each._pipe = None
     for each in (whole, kept, on_cpu._pipe):
