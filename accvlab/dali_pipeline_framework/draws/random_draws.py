@@ -26,6 +26,7 @@ Each level makes 64-bit keys for the next one, for all draws and samples of a ba
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -34,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 from nvidia.dali import types
 
-from ..checks import number, text, whole_number, whole_number_list
+from ..checks import text, whole_number, whole_number_list
 from ..errors import SettingError
 from ..sample_data import FieldPath
 from ..sample_data.names import format_path, normalized_path
@@ -42,7 +43,7 @@ from .keyed_draws import SamplePlace, SampleSeeds, UInt64Array, derive_key, hash
 
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 _KEYS = ("sample", "rig", "sequence", "sequence-rig")
-_INT32, _GREATEST = np.iinfo(np.int32), float(np.finfo(np.float32).max)
+_INT32 = np.iinfo(np.int32)
 
 
 @attrs.frozen
@@ -95,12 +96,22 @@ def _checked_name(value: object) -> str:
     return text(value, "name")
 
 
-def _float32(value: object) -> float:
-    return number(value, "number of a draw", at_least=-_GREATEST, at_most=_GREATEST)
+def _float32(value: Any) -> float:
+    try:
+        number = math.nan if isinstance(value, str | bytes | bool | np.bool_) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not abs(number) <= float(np.finfo(np.float32).max):
+        raise SettingError(f"The numbers of a draw must be finite, as float32; got {value!r}.")
+    return number
 
 
 def _int32(value: object) -> int:
-    return whole_number(value, "limit of a draw", at_least=_INT32.min, at_most=_INT32.max)
+    try:
+        return whole_number(value, "high", at_least=_INT32.min, at_most=_INT32.max)
+    except SettingError:
+        rule = "whole numbers that fit into int32"
+        raise SettingError(f"The limits of an integer draw must be {rule}, got {value!r}.") from None
 
 
 @attrs.frozen

@@ -319,7 +319,8 @@ def _from_sequence(values: _List, dtype: _NumpyDtype, path: FieldPath) -> _Array
         if np.fmax.reduce(np.abs(array), axis=None, initial=0) >= largest:
             exact = np.array(values, dtype=object)  # NumPy has rounded integers among floats
             if dtype.kind == "f":
-                converted([int(value) for value in exact.flat if isinstance(value, numbers.Integral)], dtype, path)
+                for integer in (value for value in exact.flat if isinstance(value, numbers.Integral)):
+                    converted(int(integer), dtype, path)
             else:
                 array = exact
     return _from_array(array, dtype, path)

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from nvidia.dali import fn, types
 from nvidia.dali.data_node import DataNode
 
-from ..checks import elements
 from ..errors import (
     FieldKindError,
     FieldNotFoundError,
@@ -275,7 +274,7 @@ class SampleDataGroup:
         return group
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _made_of, (self.format, self._values, self._switches)
+        return _made_of, (self.format, self._values, tuple(self._switches))
 
     # --- format -----------------------------------------------------------------------------------------
 
@@ -697,10 +696,10 @@ class SampleDataGroup:
             FieldValueError: If there are more or fewer values; with fewer it is also an IndexError. Nothing
                 is stored then.
         """
-        values = data if isinstance(data, list | tuple) else elements(data)
-        if values is None:
+        if isinstance(data, str | bytes | Mapping | set | frozenset | DataNode) or not hasattr(data, "__iter__"):
             rule = "the data must be a list or tuple with one value per data field"
             raise FieldValueError(f"{rule}, got a value of type {type(data).__name__}")
+        values = data if isinstance(data, list | tuple) else list(data)
         expected, got = self.format.num_leaves, len(values)
         if got != expected:
             message = f"expected {expected} values, one per data field, got {got}. "
@@ -918,11 +917,11 @@ class SampleDataGroup:
                 self._values[position] = fn.pad(value, fill_value=fill_value)
 
 
-def _made_of(format: GroupFormat, values: list[FieldValue], switches: _Switches) -> SampleDataGroup:
+def _made_of(format: GroupFormat, values: list[FieldValue], switches: Iterable[bool]) -> SampleDataGroup:
     group = SampleDataGroup.__new__(SampleDataGroup)
     group._format = format
     group._values = values
-    group._switches = switches
+    group._switches = _Switches(*switches)
     return group
 
 

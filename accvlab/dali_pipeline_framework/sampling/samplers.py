@@ -312,8 +312,9 @@ class ShardedPermutationSampler(EpochPlanSampler):
         return self.num_batches_before(epoch) + self._plan(epoch).num_begun_batches
 
     def _begin_plan(self, epoch: int, total_batch_size: int, num_shards: int) -> EpochPlan:
-        rng = np.random.default_rng(seed=self._seed + epoch)
-        permutation = functools.cache(lambda: rng.permutation(self._num_samples))
+        # With a generator of its own each time: several threads may make it at once.
+        seed = self._seed + epoch
+        permutation = functools.cache(lambda: np.random.default_rng(seed=seed).permutation(self._num_samples))
 
         def units(positions: Int64Array) -> tuple[Int64Array, Int64Array]:
             return permutation()[positions] if self._shuffle else positions, np.zeros_like(positions)

@@ -56,16 +56,13 @@ def test_paths_of_fields_are_checked() -> None:
 )
 @pytest.mark.parametrize("kind", [UniformDraw, NormalDraw])
 def test_numbers_must_be_finite_float32(kind: Any, numbers: Any) -> None:
-    with pytest.raises(SettingError, match=r"`number of a draw` must be in \[-3.40282e\+38, 3.40282e\+38\], got "):
+    with pytest.raises(SettingError, match="The numbers of a draw must be finite, as float32; got "):
         kind("a", *numbers)
 
 
 @pytest.mark.parametrize("limits", [(0.5, 2), (0, 2**31), (-(2**31) - 1, 0), (True, 2), ("0", 2)])
 def test_limits_of_integers_must_be_int32(limits: Any) -> None:
-    with pytest.raises(
-        SettingError,
-        match=r"`limit of a draw` must be (a whole number of at least -2147483648|at most 2147483647), got ",
-    ):
+    with pytest.raises(SettingError, match="must be whole numbers that fit into int32, got "):
         IntegerDraw("a", *limits)
 
 

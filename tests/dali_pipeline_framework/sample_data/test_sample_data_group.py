@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -553,7 +554,13 @@ class TestBulkTransfer:
             sample.set_data([0] * 11)
         assert not isinstance(info.value, IndexError)
 
-    @pytest.mark.parametrize("data", ["0123456789", {}, None, 5], ids=str)
+    def test_what_an_iterable_raises_is_passed_on(self, sample):
+        with pytest.raises(ConnectionError, match="gone"):
+            sample.set_data(value if value < 3 else _fail() for value in range(10))
+
+    @pytest.mark.parametrize(
+        "data", ["0123456789", {}, None, 5, MappingProxyType(dict.fromkeys(range(10)))], ids=str
+    )
     def test_other_types(self, sample, data):
         with pytest.raises(FieldValueError, match="list or tuple"):
             sample.set_data(data)
@@ -989,3 +996,7 @@ class TestUniformSize:
     def test_needs_data(self):
         with pytest.raises(FieldValueError, match=r"^inner\.b: is not set"):
             group_of(inner=group_of(b=INT32)).ensure_uniform_size_in_batch(0)
+
+
+def _fail():
+    raise ConnectionError("gone")

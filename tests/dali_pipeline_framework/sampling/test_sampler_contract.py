@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import pickle
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -872,3 +875,28 @@ class TestReports:
     def test_cuts_that_were_asked_for_are_not_reported(self, caplog: pytest.LogCaptureFixture) -> None:
         StreamingSequenceSampler([5, 6], 4, cut_sequences=True).num_batches(0)
         assert self.messages(caplog) == []
+
+
+def test_threads_that_ask_at_once_get_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, both_draw = np.random.default_rng, threading.Barrier(2)
+
+    def drawing_together(seed: int) -> Any:
+        rng = made(seed)
+
+        class Slow:
+            def permutation(self, size: int) -> Any:
+                with contextlib.suppress(threading.BrokenBarrierError):
+                    both_draw.wait(5)
+                return rng.permutation(size)
+
+        return Slow()
+
+    monkeypatch.setattr(np.random, "default_rng", drawing_together)
+    sampler = ShardedPermutationSampler(100, 4, 7, True, "drop")
+    with ThreadPoolExecutor(2) as pool:
+        found = [
+            batch.indices.tolist() for batch in pool.map(lambda number: sampler.plan_batch(0, number), range(2))
+        ]
+    both_draw.abort()
+    found.append(sampler.plan_batch(0, 2).indices.tolist())
+    assert [*itertools.chain(*found)] == made(7).permutation(100)[:12].tolist()
