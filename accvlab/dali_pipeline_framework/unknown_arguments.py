@@ -20,27 +20,17 @@ def explains_unknown_arguments(init: _Init) -> _Init:
     if isinstance(init, type):
         cast(Any, init).__init__ = explains_unknown_arguments(cast(Any, init).__init__)
         return init
+    parameters = inspect.signature(init).parameters
 
     @functools.wraps(init)
     def checked_init(self: Any, /, *args: Any, **arguments: Any) -> None:
-        check_arguments(type(self), init, arguments)
+        for name in arguments:
+            if name not in parameters:
+                hint = _argument_meant(name, parameters)
+                raise UnknownArgumentError(f"`{name}` is not an argument of {type(self).__name__}.{hint}")
         init(self, *args, **arguments)
 
     return cast(_Init, checked_init)
-
-
-def check_arguments(made: type, init: Callable[..., Any], names: Iterable[str]) -> None:
-    """Check that the ``__init__`` of a class has arguments of some names, or passes on all that it is given.
-
-    Raises:
-        UnknownArgumentError: It has no such argument; names a similar one.
-    """
-    parameters = inspect.signature(init).parameters
-    passes_on = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    for name in names:
-        if name not in parameters and not passes_on:
-            hint = _argument_meant(name, parameters)
-            raise UnknownArgumentError(f"`{name}` is not an argument of {made.__name__}.{hint}")
 
 
 def _argument_meant(name: str, known: Iterable[str]) -> str:

@@ -120,8 +120,12 @@ def contents_after(
 ) -> GroupFormat:
     """Get the format after a step, with the known contents of its images."""
     if uses is None:
-        leaves = after.leaves.items()
-        return after.with_replaced({path: _leaf_of_unknown_image(step, leaf) for path, leaf in leaves})
+        return after.with_replaced(
+            {
+                path: _leaf_of_unknown_image(step, leaf, before.leaves.get(path))
+                for path, leaf in after.leaves.items()
+            }
+        )
     contents: dict[FieldPath, ImageContent] = {}
     for use in uses:
         for path in use.paths(after):
@@ -134,10 +138,11 @@ def _content(rule: ContentRule, leaf: LeafFormat) -> ImageContent:
     return rule(leaf) if callable(rule) else rule
 
 
-def _leaf_of_unknown_image(step: PipelineStepBase, leaf: LeafFormat) -> LeafFormat:
-    # What operators make of the bytes of a file may have any number of dimensions. Arrays have the declared one.
-    is_checked = step.has_array_form or leaf.dtype != _DT.UINT8
-    return leaf_format(leaf.dtype, leaf.mapping, leaf.ndim if is_checked else None)
+def _leaf_of_unknown_image(step: PipelineStepBase, leaf: LeafFormat, given: LeafFormat | None) -> LeafFormat:
+    # Operators may decode or encode an image, which changes its number of dimensions; so that of a field which the
+    # step has not declared anew is not known.
+    is_old = leaf.dtype == _DT.UINT8 and given is not None and given.ndim == leaf.ndim and not step.has_array_form
+    return leaf_format(leaf.dtype, leaf.mapping, None if is_old else leaf.ndim)
 
 
 def _problem(here: str, leaf: LeafFormat, use: ImageUse) -> str | None:

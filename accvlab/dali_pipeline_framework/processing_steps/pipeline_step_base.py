@@ -32,12 +32,11 @@ from ..operators.functions import Array
 from ..sample_data import FieldPath, FieldValue, GroupFormat, LeafFormat, SampleDataGroup, format_error
 from ..sample_data.conversion import converted
 from ..sample_data.dtypes import get_dali_type_for_numpy_type
-from ..sample_data.formats import ChildFormat, describe_difference
+from ..sample_data.formats import ChildFormat, describe_difference, leaf_format
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, described_together, format_path
 from ..sample_data.sample_data_group import replace_contents
 from ..threads import one_thread_of_opencv
-from ..unknown_arguments import check_arguments
 from .image_use import ImageUse, contents_after, image_problems
 
 _MOST_REMEMBERED = 10_000
@@ -221,7 +220,9 @@ def _take_format(
     for (path, leaf), node in zip(declared.leaves.items(), processed.get_data(), strict=True):
         is_left = node is not None and nodes_before.get(path) is node
         if is_left and not leaf.content.is_known and before.leaves[path].dtype == leaf.dtype:
-            left[path] = before.leaves[path]
+            known = before.leaves[path]
+            ndim = known.ndim if leaf.ndim is None else leaf.ndim
+            left[path] = leaf_format(leaf.dtype, leaf.mapping, ndim, known.content)
     replace_contents(processed, declared.with_replaced(left))
 
 
@@ -313,7 +314,7 @@ _Process = TypeVar("_Process", bound=Callable[..., SampleDataGroup])
 
 def on_arrays(process: _Process) -> _Process:
     """Mark a ``_process`` that does what ``arrays`` does: a step that overrides it is one of operators."""
-    process.on_arrays = True  # type: ignore[attr-defined]
+    process.on_arrays = process  # type: ignore[attr-defined]  # not what `functools.wraps` copies to another one
     return process
 
 
@@ -384,13 +385,6 @@ class PipelineStepBase(ABC):
     reads_pixels: bool = True
     draws: Sequence[RandomDraw] = ()
 
-    def __new__(cls: type[_Step], *args: Any, **arguments: Any) -> _Step:
-        """Check the names of the arguments before ``__init__`` gets them."""
-        if cls.__init__ is object.__init__ and (args or arguments):  # it would ignore them
-            raise TypeError(f"{cls.__name__}() takes no arguments")
-        check_arguments(cls, cls.__init__, arguments)
-        return super().__new__(cls)
-
     @abstractmethod
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         """Define the operators of this step. ``data`` may be changed and returned."""
@@ -407,7 +401,8 @@ class PipelineStepBase(ABC):
     @property
     def has_array_form(self) -> bool:
         """Whether the step can be applied to samples of arrays. A class with both forms sets it to True."""
-        return getattr(self._process, "on_arrays", False)
+        process = getattr(type(self), "_process", None)
+        return process is not None and getattr(process, "on_arrays", None) is process
 
     @property
     def has_graph_form(self) -> bool:

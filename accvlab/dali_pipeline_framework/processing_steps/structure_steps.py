@@ -21,6 +21,7 @@ from ..operators.functions import Array, Value
 from ..sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ..sample_data.formats import UNKNOWN_CONTENT
 from ..sample_data.names import Name
+from ..unknown_arguments import explains_unknown_arguments
 from .array_step import ArrayStep, FieldUse
 from .field_steps import FieldStep, Parameters, PixelStep
 from .image_use import ImageUse, height_and_width, with_height_and_width
@@ -53,6 +54,7 @@ class TensorSizeAdder(FieldStep):
     _what, _plural = "a tensor", "tensors"
     _dtypes = None
 
+    @explains_unknown_arguments
     def __init__(
         self, tensor_name: Name, size_postfix: str, store_size_as_type: types.DALIDataType = _DT.INT32
     ) -> None:
@@ -110,6 +112,7 @@ class AxesLayoutSetter(PixelStep):
     _dtypes = None
     _needs = UNKNOWN_CONTENT
 
+    @explains_unknown_arguments
     def __init__(self, names_fields_to_set: Name | Sequence[Name], layout_to_set: str) -> None:
         """Create the step.
 
@@ -181,6 +184,7 @@ class PaddingToUniform(PipelineStepBase):
         PaddingToUniform(["boxes", "categories"], -1)     # these only
     """
 
+    @explains_unknown_arguments
     def __init__(self, field_names: Name | Sequence[Name] | None = None, fill_value: int | float = 0.0) -> None:
         """Create the step.
 
@@ -266,6 +270,7 @@ class UnneededFieldRemover(ArrayStep):
     only_in_workers = False
     treats_elements_alike = True
 
+    @explains_unknown_arguments
     def __init__(self, unneeded_field_names: Sequence[Name]) -> None:
         """Create the step.
 

@@ -97,7 +97,11 @@ def lint(
         settings |= {"steps": found.steps, "run": found.run, "context_name": planned.context_name}
         found = planned.provider
     # Sequences of one sample, so that steps may draw along sequences.
-    sampler = StreamingSequenceSampler(np.ones(found.get_number_of_samples(), int), 1, shuffle=False)
+    num_samples = found.get_number_of_samples()
+    if not num_samples:
+        rule = f"The data set is empty: {type(found).__name__}.get_number_of_samples() returned 0"
+        raise SettingError(f"{rule}. Check its path and filters.")
+    sampler = StreamingSequenceSampler(np.ones(num_samples, int), 1, shuffle=False)
     settings |= {"num_workers": num_workers, "output_type": "numpy", "ragged": "list"}
     return DataLoader(found, sampler=sampler, faults=faults, **settings)
 

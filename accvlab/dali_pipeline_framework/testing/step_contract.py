@@ -178,10 +178,11 @@ class _StepCheck(RuleCheck):
     def draw_rule(self, runs: Sequence[StepRun], on_arrays: Sequence[StepRun]) -> None:
         # In a graph, a step on arrays requests all its draws.
         unused = [name for name in runs[0].draws if all(name in run.unused_draws for run in on_arrays or runs)]
-        if unused and self.step.has_array_form:  # some may depend on the numbers of others
-            unused = [name for name in unused if name in self._unused_at_least_numbers()]
-        if unused:
-            self.break_rule("each declared draw must be used", ", ".join(unused))
+        with self.reporting("the draws of the step must be found out"):
+            if unused and self.step.has_array_form:  # some may depend on the numbers of others
+                unused = [name for name in unused if name in self._unused_at_least_numbers()]
+            if unused:
+                self.break_rule("each declared draw must be used", ", ".join(unused))
         if runs[0].random_operators:
             used = ", ".join(runs[0].random_operators)
             self.break_rule("what is drawn must be declared", f"the step uses {used}")
@@ -219,10 +220,14 @@ class _StepCheck(RuleCheck):
         unknown = {
             path: value
             for path, value in _values(sample).items()
-            if str(path[-1]).startswith(_UNKNOWN)
+            if _is_unknown(path)
             and output.path_exists_and_is_data_group_field(path[:-1])  # groups as a whole may go
         }
-        expected, found = {**_values(known), **unknown}, _values(output)
+        # Those that a step has moved with their group are no longer at their place.
+        found = {
+            path: value for path, value in _values(output).items() if path in unknown or not _is_unknown(path)
+        }
+        expected = {**_values(known), **unknown}
         lines = described_together((path, "is lost") for path in expected if path not in found)
         lines += described_together((path, "is added") for path in found if path not in expected)
         fields = ((path, expected[path], found[path]) for path in expected if path in found)
@@ -235,8 +240,9 @@ class _StepCheck(RuleCheck):
         with self.reporting(rule):
             rotated = [[*self.samples[number:], *self.samples] for number in range(len(self.samples))]
             samples = [_array_of(elements[: max(2, min(len(self.samples), 4))]) for elements in rotated]
-            placing = Placing(self.how["layouts"], self.how["on_gpu"])
-            steps = [DataGroupArrayInPathElementsAppliedStep(each, _ARRAY) for each in (placing, self.step)]
+            layouts, on_gpu = self.how["layouts"], self.how["on_gpu"]
+            applied = [Placing(layouts, on_gpu)] * bool(layouts or on_gpu) + [self.step]
+            steps = [DataGroupArrayInPathElementsAppliedStep(each, _ARRAY) for each in applied]
             one_by_one, at_once = (
                 self._run(samples, step=steps, fold_arrays=is_folded, layouts={}, on_gpu=())
                 for is_folded in (False, True)
@@ -341,6 +347,10 @@ def _tolerance_between_forms(step: PipelineStepBase, output: SampleDataGroup, pa
 # --- samples with other fields ---------------------------------------------------------------------------
 
 
+def _is_unknown(path: FieldPath) -> bool:
+    return str(path[-1]).startswith(_UNKNOWN)
+
+
 def _values(sample: SampleDataGroup) -> dict[FieldPath, Any]:
     return dict(zip(sample.format.flat_paths, sample.get_data(), strict=True))
 
@@ -362,13 +372,19 @@ def _with_unknown_fields(sample: SampleDataGroup, number: int) -> SampleDataGrou
     copy = sample.get_copy()
     copy.set_apply_mapping(False)
     copy.set_do_convert(True)
-    paths = dict.fromkeys(path[:end] for path in sample.format.flat_paths for end in range(len(path)))
-    for group in map(copy.get_item_in_path, paths):
-        if not group.is_array():
+    for group in [*_groups(copy)]:
+        if not group.is_array() or not len(group):
             for name, (dtype, value) in fields.items():
                 group.add_data_field(name, dtype)
                 group[name] = value
     return copy
+
+
+def _groups(group: SampleDataGroup) -> Iterator[SampleDataGroup]:
+    yield group
+    for name, child in zip(group, group.format.children, strict=True):
+        if isinstance(child, GroupFormat):
+            yield from _groups(group[name])
 
 
 def _without(sample: SampleDataGroup, path: FieldPath) -> SampleDataGroup:

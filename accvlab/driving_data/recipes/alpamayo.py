@@ -14,6 +14,7 @@ from accvlab.dali_pipeline_framework import ImageResizer, PipelineStepBase, Samp
 from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..datasets.driving.driving_fields import DrivingFieldSettings
 from . import recipe_parts as parts
@@ -92,6 +93,7 @@ class AlpamayoFormatter(parts.FrameFormatter):
 
     _settings: AlpamayoSettings
 
+    @explains_unknown_arguments
     def __init__(self, request: parts.Request) -> None:
         """Create the step for a request.
 

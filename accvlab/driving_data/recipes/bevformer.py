@@ -39,6 +39,7 @@ from accvlab.dali_pipeline_framework.extension import (
 )
 from accvlab.dali_pipeline_framework.sample_data import LeafFormat
 from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..datasets.driving import poses
 from ..datasets.driving.array_types import Bool, Float64
@@ -455,6 +456,7 @@ class ScaledImagePreparer(PixelStep):
     _output_type = DT.FLOAT
     _parameter_types: ClassVar = {"scaled_hw": DT.FLOAT, "filled_hw": DT.FLOAT}
 
+    @explains_unknown_arguments
     def __init__(
         self, scale: float, size_divisor: int, *, mean: Sequence[float], std_dev: Sequence[float]
     ) -> None:

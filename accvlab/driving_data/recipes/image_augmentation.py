@@ -45,6 +45,7 @@ from accvlab.dali_pipeline_framework.extension import (
 )
 from accvlab.dali_pipeline_framework.processing_steps import ArrayStep, ImageUse
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE, LeafFormat
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..datasets.driving.array_types import Array, Float32, Float64, UInt8
 
@@ -278,6 +279,7 @@ class PlannedImageAugmenter(ArrayStep):
     only_in_workers = False
     treats_elements_alike = True
 
+    @explains_unknown_arguments
     def __init__(
         self,
         image_name: Name,
@@ -543,6 +545,7 @@ class UnclippedPhotometricDistorter(PixelStep):
     _output_type = _DT.FLOAT
     _parameter_types: ClassVar = dict.fromkeys(_DISTORTION_PARAMETERS, _DT.FLOAT)
 
+    @explains_unknown_arguments
     def __init__(
         self,
         image_name: Name,

@@ -25,6 +25,7 @@ from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, SettingError
 from accvlab.dali_pipeline_framework.extension import get_numpy_type_for_dali_type, image_size
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, LeafFormat
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..datasets import DrivingProvider
 from ..datasets.driving.array_types import Array, Bool, Float32, Float64, Int64, UInt8
@@ -286,6 +287,7 @@ class FrameFormatter(ArrayStep):
     _settings: Any
     changes_images = False
 
+    @explains_unknown_arguments
     def __init__(self, request: Request) -> None:
         """Create the step for a request; its extra fields stay as they are."""
         self._settings = request.settings

@@ -21,6 +21,7 @@ from accvlab.dali_pipeline_framework.extension import (
     naming_field,
     needed_package,
 )
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..datasets import DrivingProvider
 from ..datasets.driving.array_types import Bool, Float32, UInt8
@@ -173,6 +174,7 @@ class TransFuserFormatter(ArrayStep):
 
     changes_images = False
 
+    @explains_unknown_arguments
     def __init__(self, request: parts.Request) -> None:
         """Create the step for a request; its extra fields stay as they are.
 

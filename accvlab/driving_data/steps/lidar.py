@@ -32,6 +32,7 @@ from accvlab.dali_pipeline_framework.extension import (
     required_names,
 )
 from accvlab.dali_pipeline_framework.sample_data import FieldPath, GroupFormat
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 _DT = types.DALIDataType
 _REAL = (_DT.FLOAT, _DT.FLOAT64)
@@ -62,6 +63,7 @@ class LidarSweepAggregator(ArrayStep):
         LidarSweepAggregator("lidar", sweep_path="sweeps", num_sweeps=9, age_column=4, close_distance=1.0)
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         lidar_path: Path = "lidar",
@@ -236,6 +238,7 @@ class LidarDepthMapAdder(ArrayStep):
         )
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         projection_names: Names,

@@ -9,6 +9,7 @@ from typing import Final
 from accvlab.dali_pipeline_framework import SampleDataGroup
 from accvlab.dali_pipeline_framework.extension import EgoMotionStep, FieldSearch, Key, find_paths
 from accvlab.dali_pipeline_framework.sample_data import FieldPath
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 _UP = 2
 _NAMES: Final[dict[str, tuple[str, ...]]] = {
@@ -37,6 +38,7 @@ class SceneTransformer(EgoMotionStep):
         >>> step = SceneTransformer(rotation_range=[-0.39, 0.39], scaling_range=[0.95, 1.05], flip_prob_y=0.5)
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         *,

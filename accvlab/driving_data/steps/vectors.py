@@ -29,6 +29,7 @@ from accvlab.dali_pipeline_framework.extension import (
     required_names,
 )
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
+from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 _DT = types.DALIDataType
 _INTEGERS = (_DT.INT32, _DT.INT64)
@@ -63,6 +64,7 @@ class MapLineVectorizer(ArrayStep):
         MapLineVectorizer("points", count_name="num_points", vector_name="vectors", num_points=20)
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         point_names: Names,
@@ -185,6 +187,7 @@ class BEVMaskAdder(ArrayStep):
         BEVMaskAdder("masks", x_range=(-50, 50), y_range=(-50, 50), cell_size=0.5, lines=[0, 1], boxes=[[0, 1]])
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         mask_path: Path,
@@ -388,6 +391,7 @@ class FutureTrajectoryAdder(ArrayStep):
         )
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         future_names: Names,

@@ -647,3 +647,28 @@ class TestContent:
         with pytest.raises(FormatError) as caught:
             folded(FILE, [NORMALIZE, RANGE])
         assert len(re.findall("image: ", str(caught.value))) == 2
+
+
+class Declares(Ours):
+    """Leaves all nodes alone, and declares labels and a number of dimensions of one."""
+
+    def _process(self, data):
+        return data
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty):
+        data_empty.change_type_of_data_and_remove_data("other", DT.FLOAT, {"car": 1}, new_ndim=1)
+        return data_empty
+
+
+class Sees(Ours):
+    def _process(self, data):
+        self.format = data.format
+        return data
+
+
+def test_what_a_step_declares_of_a_field_that_it_leaves_alone_stays_in_the_graph():
+    fields = {"image": (DT.UINT8, np.full((4, 7, 3), 7, np.uint8)), "other": (DT.FLOAT, [1.0])}
+    step, expected = Sees(), LeafFormat(DT.FLOAT, {"car": 1}, 1)
+    run_step([Declares(), step], filled(fields))
+    assert step.format.at(("other",)) == expected
+    assert folded(filled(fields), [Declares(), Sees()]).format.at(("other",)) == expected

@@ -408,3 +408,77 @@ def test_infinite_pixels_leave_the_tolerance_as_it_is() -> None:
     check_step(Adds(0.9), sample, per_sample=False)
     with pytest.raises(ContractError, match=r"image: 4 of 6 values differ, .*: expected 102\.5, on arrays 100\.0"):
         check_step(Adds(2.5), sample, per_sample=False)
+
+
+# --- steps of arrays alone -------------------------------------------------------------------------------
+
+
+class InGroup(ArrayStep):
+    """Needs the numbers ``x`` in the group ``a``."""
+
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        if not data_empty.path_exists_and_is_data_group_field(("a",)) or not data_empty["a"].has_child("x"):
+            raise ValueError("x: must be in the group a")
+        if data_empty["a"].get_type_of_field("x") != DT.FLOAT:
+            raise ValueError("x: must be FLOAT")
+        return self.changed(data_empty)
+
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
+        return self.changed(data)
+
+    def changed(self, data: SampleDataGroup) -> SampleDataGroup:
+        return data
+
+
+class RenamesGroup(InGroup):
+    def changed(self, data: SampleDataGroup) -> SampleDataGroup:
+        group = data["a"]
+        data.remove_field("a")
+        data.add_data_group_field("b", group.get_empty_like_self())
+        data["b"].set_data(group.get_data())
+        return data
+
+
+class EmptiesGroup(InGroup):
+    def changed(self, data: SampleDataGroup) -> SampleDataGroup:
+        for name in [*data["empty"]] if data.has_child("empty") else ():
+            data["empty"].remove_field(name)
+        return data
+
+
+class TreatsAlike(InGroup):
+    treats_elements_alike = True
+
+
+class FailsAtLeastNumbers(InGroup):
+    draws = (UniformDraw("first", 0, 1), UniformDraw("second", 0, 1))
+
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
+        if draws["first"] == 0:
+            raise ValueError("zero")
+        return data
+
+
+def in_groups(count: int) -> SampleDataGroup:
+    group, sample = SampleDataGroup(), SampleDataGroup()
+    group.add_data_field("x", DT.FLOAT, ndim=1)
+    group["x"] = np.arange(count, dtype=np.float32)
+    sample.add_data_group_field("a", group.get_empty_like_self())
+    sample["a"] = group
+    sample.add_data_group_field("empty", SampleDataGroup())
+    return sample
+
+
+@pytest.mark.parametrize("step", [InGroup(), RenamesGroup(), TreatsAlike()], ids=lambda step: type(step).__name__)
+def test_right_steps_on_arrays_pass(step: PipelineStepBase) -> None:
+    check_step(step, [in_groups(1), in_groups(2)])
+
+
+def test_what_is_lost_of_a_group_without_fields_is_named() -> None:
+    with pytest.raises(ContractError, match=r"empty\.unknown to the step: vectors: is lost"):
+        check_step(EmptiesGroup(), [in_groups(1), in_groups(2)])
+
+
+def test_a_step_that_fails_at_the_least_numbers_of_its_draws_is_reported() -> None:
+    with pytest.raises(ContractError, match=r"the draws of the step must be found out: .*zero"):
+        check_step(FailsAtLeastNumbers(), [in_groups(1), in_groups(2)])

@@ -18,6 +18,7 @@ from ...operators.gaussian_heatmaps import DrawnObjects, heatmaps
 from ...sample_data import FieldPath, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name
+from ...unknown_arguments import explains_unknown_arguments
 from ..array_step import FieldUse
 from ..field_steps import FieldStep
 from ..geometry.image_resizers import checked_hw
@@ -65,6 +66,7 @@ class BoundingBoxToHeatmapConverter(FieldStep):
         ... )
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         annotation_field_name: Name,

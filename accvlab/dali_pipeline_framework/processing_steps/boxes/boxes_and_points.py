@@ -19,6 +19,7 @@ from ...operators.functions import Array
 from ...operators.point_limits import PointLimits
 from ...sample_data import FieldPath, GroupFormat, SampleDataGroup
 from ...sample_data.names import Name, Path, format_path, normalized_path
+from ...unknown_arguments import explains_unknown_arguments
 from ..array_step import FieldUse
 from ..field_steps import FieldStep
 from ..image_use import height_and_width
@@ -57,6 +58,7 @@ class BoxAreaFilter(FieldStep):
     _cannot = "filter"
     _what, _dtypes = "boxes", NUMBER_TYPES
 
+    @explains_unknown_arguments
     def __init__(
         self,
         box_names: Names,
@@ -141,6 +143,7 @@ class VisibleBboxSelector(FieldStep):
 
     _cannot = "select"
 
+    @explains_unknown_arguments
     def __init__(
         self,
         bboxes_field_name: Name,
@@ -286,6 +289,7 @@ class PointsPadder(FieldStep):
     _cannot = "pad"
     _what = "points"
 
+    @explains_unknown_arguments
     def __init__(
         self, point_names: Names, *, num_points: int, mask_name: Name | None = None, fill_value: int | float = 0
     ) -> None:
@@ -343,6 +347,7 @@ class PointCloudRangeFilter(FieldStep):
     _cannot = "filter"
     _what, _dtypes = "points", NUMBER_TYPES
 
+    @explains_unknown_arguments
     def __init__(
         self,
         point_names: Names,
@@ -395,6 +400,7 @@ class PointsInRangeCheck(FieldStep):
 
     _what, _dtypes = "points", NUMBER_TYPES
 
+    @explains_unknown_arguments
     def __init__(
         self,
         points_fields_name: Name,
@@ -451,6 +457,7 @@ class CoordinateCropper(FieldStep):
     _cannot = "crop"
     _what, _dtypes = "points", NUMBER_TYPES
 
+    @explains_unknown_arguments
     def __init__(
         self, points_fields_name: Name, minimum_point: Sequence[float], maximum_point: Sequence[float]
     ) -> None:

@@ -17,6 +17,7 @@ from ...operators.functions import Array
 from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name, available_names_hint
+from ...unknown_arguments import explains_unknown_arguments
 from ..array_step import FieldUse
 from ..field_steps import FieldStep
 from ..named_fields import FieldSearch, as_names, find_paths
@@ -46,6 +47,7 @@ class ConditionalElementRemover(FieldStep):
 
     _cannot = "remove elements"
 
+    @explains_unknown_arguments
     def __init__(
         self,
         annotation_field_name: Name,
@@ -175,6 +177,7 @@ class AnnotationElementConditionEval(FieldStep):
 
     _cannot = "evaluate the condition"
 
+    @explains_unknown_arguments
     def __init__(
         self, annotation_field_name: Name, condition: str, remove_data_fields_used_in_condition: bool
     ) -> None:

@@ -26,6 +26,7 @@ from ...operators import functions
 from ...operators.functions import Value
 from ...operators.image_transform import AxisScaling, Resampler, Resampling, ResizingAnchor, ResizingMode, resizing
 from ...sample_data.graph_mode import do_not_convert
+from ...unknown_arguments import explains_unknown_arguments
 from ..named_fields import Key, Names
 from .image_resizers import ImagePlaneChange, ResamplingStep, checked_hw
 
@@ -527,6 +528,7 @@ class AffineTransformer(ResamplingStep):
         "on_gpu": "transform_image_on_gpu",
     }
 
+    @explains_unknown_arguments
     def __init__(
         self,
         output_hw: Sequence[int],

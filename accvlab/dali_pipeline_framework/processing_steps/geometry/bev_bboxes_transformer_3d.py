@@ -19,6 +19,7 @@ from ...errors import FieldValueError, SettingError
 from ...operators.functions import Array
 from ...operators.point_limits import Float64Array
 from ...sample_data import FieldPath, SampleDataGroup
+from ...unknown_arguments import explains_unknown_arguments
 from ..array_step import ArrayStep, FieldUse
 from ..named_fields import FieldSearch, Key, Names, as_names, check_given_once, find_paths
 from ..pipeline_step_base import naming_field
@@ -50,6 +51,7 @@ class EgoMotionStep(ArrayStep):
 
     types_of_fields: ClassVar = (_DT.FLOAT, _DT.FLOAT64)
 
+    @explains_unknown_arguments
     def __init__(
         self,
         rotation_range: Sequence[float] | None,
@@ -147,6 +149,7 @@ class BEVBBoxesTransformer3D(EgoMotionStep):
         ... )
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         data_field_names_points: Names | None,

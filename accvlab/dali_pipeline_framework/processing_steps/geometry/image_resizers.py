@@ -37,7 +37,7 @@ from ...operators.image_transform import (
 from ...sample_data import FieldPath, ImageContent, LeafFormat, SampleDataGroup
 from ...sample_data.formats import DECODED_IMAGE, ENCODED_IMAGE
 from ...sample_data.names import Name
-from ...unknown_arguments import has_settings
+from ...unknown_arguments import explains_unknown_arguments, has_settings
 from ...user_warnings import warn_user
 from ..array_step import ArrayStep, FieldUse
 from ..field_steps import Parameters, PixelStep
@@ -116,6 +116,7 @@ class ImageTransformStep(ArrayStep):
         "on_gpu": "on_gpu"
     }
 
+    @explains_unknown_arguments
     def __init__(
         self,
         image_names: Names | None,
@@ -415,6 +416,7 @@ class ImageResizeCropFlipper(ResamplingStep):
         [0.0, 0.5, 0.0]
     """
 
+    @explains_unknown_arguments
     @with_pixel_fields
     def __init__(
         self,
@@ -536,6 +538,7 @@ class ImageResizer(ResamplingStep):
         >>> step = ImageResizer("image", output_hw=[256, 704], mode="crop", projection_names="intrinsics")
     """
 
+    @explains_unknown_arguments
     @with_pixel_fields
     def __init__(
         self,
@@ -605,6 +608,7 @@ class HorizontalFlipper(ImageTransformStep):
 
     image_tolerance = 0.0
 
+    @explains_unknown_arguments
     @with_pixel_fields
     def __init__(
         self, image_names: Names | None, *, prob: float = 0.5, key: Key = "sample", **fields: Unpack[PixelFields]
@@ -677,6 +681,7 @@ class ImageToTileSizePadder(PixelStep):
     _needs = staticmethod(with_height_and_width)
     _parameter_types: ClassVar = {"padded_hw": _DT.INT32}
 
+    @explains_unknown_arguments
     def __init__(
         self,
         image_name: Name,

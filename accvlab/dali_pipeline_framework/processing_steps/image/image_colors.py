@@ -23,6 +23,7 @@ from ...operators.functions import Value
 from ...operators.image_pixels import Image, looked_up, recolored, scaled, scaling_table
 from ...sample_data import FieldPath, LeafFormat, SampleDataGroup
 from ...sample_data.names import Name
+from ...unknown_arguments import explains_unknown_arguments
 from ..field_steps import Parameters, PixelStep
 from ..named_fields import FieldSearch, Key
 
@@ -77,6 +78,7 @@ class PhotoMetricDistorter(PixelStep):
     array_form_needs = ("cv2",)
     image_tolerance = 1 / 255  # of uint8: one level, as soon as saturation, hue or swap may occur
 
+    @explains_unknown_arguments
     def __init__(
         self,
         image_name: Name,

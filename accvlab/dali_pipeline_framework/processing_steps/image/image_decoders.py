@@ -22,6 +22,7 @@ from ...operators.image_pixels import pipeline_has_gpu
 from ...sample_data import FieldPath, FieldValue, ImageContent, LeafFormat, SampleDataGroup, formats
 from ...sample_data.graph_mode import do_not_convert, graph_context
 from ...sample_data.names import Name, format_path
+from ...unknown_arguments import explains_unknown_arguments
 from ..field_steps import PixelStep
 from ..named_fields import FieldSearch, find_paths
 from ..pipeline_step_base import PixelChanges, naming_field, on_arrays
@@ -49,6 +50,7 @@ class ImageDecoder(PixelStep):
     _dtypes = (types.DALIDataType.UINT8,)
     _needs = formats.ENCODED_IMAGE
 
+    @explains_unknown_arguments
     def __init__(
         self,
         image_name: Name = "image",

@@ -22,6 +22,7 @@ from ...operators.functions import Array
 from ...sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name
+from ...unknown_arguments import explains_unknown_arguments
 from ..array_step import ArrayStep
 from ..image_use import PIXELS, ContentRule, ImageUse, as_pixels
 from ..named_fields import FieldSearch, Key, Names, as_names, find_paths, required_names
@@ -76,6 +77,7 @@ class ImageLibraryStep(ArrayStep):
     _label_names: tuple[str, ...] = ()
     _point_columns = 2
 
+    @explains_unknown_arguments
     def __init__(
         self,
         transform: Callable[..., Any],

@@ -20,6 +20,7 @@ from ...operators.functions import Array, cast_array
 from ...sample_data import FieldPath, ImageContent, LeafFormat
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.names import Name
+from ...unknown_arguments import explains_unknown_arguments
 from ...user_warnings import warn_user
 from ..field_steps import PixelStep
 from ..image_use import ARRAY, as_array, as_pixels
@@ -58,6 +59,7 @@ class ImageMeanStdDevNormalizer(PixelStep):
     array_form_needs = ("cv2",)
     _output_type: DALIDataType
 
+    @explains_unknown_arguments
     def __init__(
         self,
         image_name: Name,
@@ -206,6 +208,7 @@ class ImageRange01Normalizer(PixelStep):
     _needs = ARRAY
     _output_type = _DT.FLOAT
 
+    @explains_unknown_arguments
     def __init__(self, image_name: Name) -> None:
         """Create the step.
 

@@ -22,6 +22,7 @@ from ...operators.functions import Value
 from ...operators.image_pixels import Image, by_frame, checked_image, with_layout
 from ...sample_data import LeafFormat
 from ...sample_data.names import Name
+from ...unknown_arguments import explains_unknown_arguments
 from ..field_steps import Parameters, PixelStep
 from ..named_fields import Key, Names, required_names
 
@@ -57,6 +58,7 @@ class GridMasker(PixelStep):
 
     _dtypes: Sequence[types.DALIDataType] = (_DT.UINT8, _DT.FLOAT)
 
+    @explains_unknown_arguments
     def __init__(
         self,
         image_names: Names,

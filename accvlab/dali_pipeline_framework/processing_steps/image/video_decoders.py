@@ -22,6 +22,7 @@ from ...operators.image_pixels import pipeline_has_gpu
 from ...providers.frame_counts import count_frames
 from ...sample_data import FieldPath, LeafFormat, SampleDataGroup, formats
 from ...sample_data.names import Name
+from ...unknown_arguments import explains_unknown_arguments
 from ...video.decoded_clips import decoded_clip, size_of_clip
 from ...video.frame_converter import Colors
 from ..array_step import FieldUse
@@ -55,6 +56,7 @@ class VideoDecoder(PixelStep):
     _cannot, _what, _holds = "decode", "an encoded video", "the bytes of a video file"
     _dtypes = (types.DALIDataType.UINT8,)
 
+    @explains_unknown_arguments
     def __init__(self, image_name: Name, device: VideoDevice = "auto", *, colors: Colors = "stream") -> None:
         """Create the step.
 

@@ -18,6 +18,7 @@ from ...sample_data import FieldPath, GroupFormat, ImageContent, SampleDataGroup
 from ...sample_data.dtypes import NUMPY_TYPES
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, Path
+from ...unknown_arguments import explains_unknown_arguments
 from ..array_step import ArrayStep
 from ..image_use import ImageUse
 from ..named_fields import FieldSearch
@@ -31,6 +32,7 @@ class FunctionStep(PipelineStepBase):
     group, which must exist.
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         function: Callable[..., Any],
@@ -187,6 +189,7 @@ class LambdaStep(FunctionStep):
         )
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         function: Callable[..., Any],
@@ -244,6 +247,7 @@ class MapStep(FunctionStep, ArrayStep):
         )
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         function: Callable[..., Any],

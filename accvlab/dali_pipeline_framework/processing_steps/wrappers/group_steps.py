@@ -16,6 +16,7 @@ from ...errors import FormatError, NameTypeError, SettingError
 from ...sample_data import FieldPath, FormatProblem, SampleDataGroup, format_error
 from ...sample_data.graph_mode import do_not_convert
 from ...sample_data.names import Name, Path, normalized_path
+from ...unknown_arguments import explains_unknown_arguments
 from ..pipeline_step_base import PipelineStepBase
 
 
@@ -36,6 +37,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
     groups share them. A group below another selected group is part of that one and is not processed a second time.
     """
 
+    @explains_unknown_arguments
     def __init__(self, processing_step_to_apply: PipelineStepBase) -> None:
         """Wrap a step.
 
@@ -140,6 +142,7 @@ class DataGroupArrayInPathElementsAppliedStep(GroupToApplyToSelectedStepBase):
     A path that does not lead to such an array is a format problem (`ValueError`).
     """
 
+    @explains_unknown_arguments
     def __init__(self, processing_step_to_apply: PipelineStepBase, path_to_array_to_apply_to: Path) -> None:
         """Wrap a step.
 
@@ -176,6 +179,7 @@ class DataGroupArrayWithNameElementsAppliedStep(GroupToApplyToSelectedStepBase):
     It is a format problem (`ValueError`) if there is no such array, or if something else has the name.
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         processing_step_to_apply: PipelineStepBase,
@@ -233,6 +237,7 @@ class DataGroupInPathAppliedStep(GroupToApplyToSelectedStepBase):
     A path that does not exist, or that leads to a data field, is a format problem (`ValueError`).
     """
 
+    @explains_unknown_arguments
     def __init__(self, processing_step_to_apply: PipelineStepBase, path_to_apply_to: Path) -> None:
         """Wrap a step.
 
@@ -263,6 +268,7 @@ class DataGroupsWithNameAppliedStep(GroupToApplyToSelectedStepBase):
     It is a format problem (`ValueError`) if no group has any of the names, or if a data field has one.
     """
 
+    @explains_unknown_arguments
     def __init__(
         self,
         processing_step_to_apply: PipelineStepBase,
