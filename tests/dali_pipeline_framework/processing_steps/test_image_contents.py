@@ -668,7 +668,8 @@ class Sees(Ours):
 
 def test_what_a_step_declares_of_a_field_that_it_leaves_alone_stays_in_the_graph():
     fields = {"image": (DT.UINT8, np.full((4, 7, 3), 7, np.uint8)), "other": (DT.FLOAT, [1.0])}
-    step, expected = Sees(), LeafFormat(DT.FLOAT, {"car": 1}, 1)
+    step = Sees()
     run_step([Declares(), step], filled(fields))
-    assert step.format.at(("other",)) == expected
-    assert folded(filled(fields), [Declares(), Sees()]).format.at(("other",)) == expected
+    for found in (step.format, folded(filled(fields), [Declares(), Sees()]).format):
+        other = found.at(("other",))
+        assert (dict(other.mapping), other.ndim) == ({"car": 1}, 1)
