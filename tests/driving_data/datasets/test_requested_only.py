@@ -30,6 +30,7 @@ from accvlab.driving_data.datasets import (
     NuScenesProvider,
     PhysicalAiProvider,
 )
+from accvlab.driving_data.datasets.nuscenes.nuscenes_provider import Conversion
 from accvlab.driving_data.testing import made_drive
 
 
@@ -85,6 +86,56 @@ class TestNuScenes:
         for other in ({}, {"scenes": ["scene-0103"]}):
             with pytest.raises(FileError, match=r"'bB1'|'kB1'"):
                 opened(**other)
+
+    def test_indices_of_named_scenes_replace_no_others(self, root, opened):
+        def first_token(provider):
+            return str(provider.get_data(0)["token"])
+
+        with changed_table(root, "sample_data") as data, changed_table(root, "calibrated_sensor") as mountings:
+            wrong = {"token": "wrong", "rotation": [0, 0, 0, 0]}
+            mountings.append({**next(each for each in mountings if each["token"] == "CAM_BACK"), **wrong})
+            next(each for each in data if each["token"] == "CAM_BACKB1")["calibrated_sensor_token"] = "wrong"
+        whole = opened(cameras=["CAM_FRONT"])
+        first = opened(scenes=["scene-0061"])
+        assert first.scene_names == ("scene-0061",)
+        again = pickle.loads(pickle.dumps(whole))
+        assert (again.get_number_of_samples(), first_token(again)) == (8, first_token(whole))
+        with changed_table(root, "scene") as records:
+            records.append({**records[0], "token": "bad", "name": "scene-bad", "first_sample_token": "nowhere"})
+        first, second = (opened(scenes=[name], cameras=[]) for name in ("scene-0061", "scene-0103"))
+        again = pickle.loads(pickle.dumps(first))
+        assert again.scene_names == ("scene-0061",)
+        assert first_token(again) == first_token(first) != first_token(second)
+
+    def test_the_attempt_to_read_all_scenes_is_made_once(self, root, opened, monkeypatch):
+        with changed_table(root, "sample_annotation") as records:
+            next(each for each in records if each["token"] == "bB1")["size"] = [1, "x", 1]
+        opened(scenes=["scene-0061"])
+        monkeypatch.setattr(Conversion, "make_index", None)
+        assert opened(scenes=["scene-0061"]).scene_names == ("scene-0061",)
+
+    def test_named_scenes_that_damaged_tables_lack(self, root, opened):
+        with changed_table(root, "scene") as records:
+            records.append({**records[0], "token": "bad", "name": "scene-bad", "first_sample_token": "nowhere"})
+        for scenes in (["scene-0061", "scene-0102"], ["scene-0102"]):
+            with pytest.raises(SettingError, match=r"(?s)'scene-0102'.*Did you mean.*There are 3: .*scene-bad"):
+                opened(scenes=scenes)
+        with pytest.raises(FileError, match="'nowhere'"):
+            opened(split="test")
+
+    def test_splits_in_files_are_named_scenes(self, root, opened, tmp_path):
+        with changed_table(root, "scene") as records:
+            records.append({**records[0], "token": "bad", "name": "scene-bad", "first_sample_token": "nowhere"})
+        (tmp_path / "list.txt").write_text("scene-0061\n")
+        assert opened(split=tmp_path / "list.txt").scene_names == ("scene-0061",)
+
+    def test_wrong_settings_are_no_reason_to_read_tables_again(self, opened, monkeypatch):
+        calls = []
+        make = Conversion.make_index
+        monkeypatch.setattr(Conversion, "make_index", lambda *args: (calls.append(args), make(*args))[1])
+        with pytest.raises(SettingError, match="'CAM_FRNT'"):
+            opened(frames="CAM_FRNT", scenes=["scene-0061"])
+        assert len(calls) == 1
 
     def test_records_that_others_name_before_them(self, root, opened):
         with changed_table(root, "sample_data") as records:
