@@ -82,16 +82,16 @@ def requested_scenes(known: Sequence[str], settings: Mapping[str, Any]) -> list[
     return [name for name in known if name in wanted]
 
 
-class _NoScenes(SettingError):
+class _NoScenesError(SettingError):
     """A data set has no scene of a split."""
 
 
-class _NotMade(Exception):
+class _NotMadeError(Exception):
     """There is no index of the named scenes."""
 
 
-class _Made(Exception):
-    """There is an index of the named scenes, in a folder."""
+class _OtherIndexError(Exception):
+    """The index of the named scenes, in a folder, is the one to use."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -125,7 +125,7 @@ class RequestedParts:
             numbers_of_scenes(names, sorted(self.scenes))
         found = [place for place, name in enumerate(known) if self.scenes is None or name in self.scenes]
         if not found:
-            raise _NoScenes(f"None of the requested scenes is in the data set, which has {listed(names)}.")
+            raise _NoScenesError(f"None of the requested scenes is in the data set, which has {listed(names)}.")
         return found
 
     def wants(self, part: str) -> bool:
@@ -208,24 +208,24 @@ def index_of_parts(
         if (
             names is not None
         ):  # an index of these alone says that not all can be read, which takes long to find out
-            with contextlib.suppress(_NotMade):
-                raise _Made(folder_of(names, _not_made))
+            with contextlib.suppress(_NotMadeError):
+                raise _OtherIndexError(folder_of(names, _not_made))
         return made(None)
 
     try:
         folder = folder_of(None, made_of_all)
-    except _Made as found:
+    except _OtherIndexError as found:
         folder = found.folder
     except FileError as error:
         if names is None:
             raise
         try:
             folder = folder_of(names, lambda: made(names))
-        except _NoScenes:
+        except _NoScenesError:
             raise error from None
     require_usable(DrivingIndex.open(folder), RequestedParts(settings).wants, scenes)
     return folder
 
 
 def _not_made() -> DrivingIndex:
-    raise _NotMade
+    raise _NotMadeError
