@@ -161,14 +161,19 @@ def _intrinsics(record: Record, channel: str, path: Path) -> Float64:
 
 
 def checked_poses(
-    table: Table, channel: Sequence[str] | None = None, parts: RequestedParts | None = None
+    table: Table,
+    channel: Sequence[str] | None = None,
+    parts: RequestedParts | None = None,
+    rows: Rows | None = None,
 ) -> Float64:
     """Poses of the columns ``rotation`` and ``translation``, ``(n, 3, 4)``.
 
     Args:
         table: The table.
-        channel: Sensor of each row; poses of those that are not requested may be wrong, and mean nothing then.
+        channel: Sensor of each user of a pose; poses that only those have which are not requested may be wrong,
+            and mean nothing then.
         parts: The requested parts.
+        rows: The row that each user has, -1 for none; None where each row has one user.
 
     Raises:
         FileError: A quaternion of length 0, or numbers that are not finite.
@@ -177,9 +182,12 @@ def checked_poses(
     is_null = np.asarray(~(np.isfinite(length) & (length > 1e-6)))
     is_off = np.asarray(~np.isfinite(table["translation"]).all(axis=1))
     names = np.array(channel or [LIDAR] * len(table), np.str_)
-    for name in np.unique(names[is_null | is_off]).tolist():
+    rows = np.arange(len(table)) if rows is None else rows
+    has_wrong = (rows >= 0) & np.isin(rows, np.flatnonzero(is_null | is_off))
+    for name in np.unique(names[has_wrong]).tolist():
         with reading_sensor(name, parts):
-            of_sensor = np.asarray(names == name)
+            of_sensor = np.zeros(len(table), bool)
+            of_sensor[rows[has_wrong & (names == name)]] = True
             table.refuse(is_null & of_sensor, "must have a quaternion that is not 0 as rotation", "rotation")
             table.refuse(is_off & of_sensor, "must have a finite translation", "translation")
     with np.errstate(invalid="ignore"):
@@ -282,9 +290,7 @@ def _ego_poses(folder: Path, table: Table, channel: Sequence[str], parts: Reques
     for name in np.unique(names[rows < 0]).tolist():
         with reading_sensor(name, parts):
             ego.rows_of(table.taken(np.asarray(names == name)), "ego_pose_token")
-    sensor_of = np.full(len(ego), LIDAR, names.dtype if len(names) else "U1")
-    sensor_of[rows] = names  # of poses that several sensors have, any
-    found: Float64 = checked_poses(ego, sensor_of.tolist(), parts)[rows]
+    found: Float64 = checked_poses(ego, channel, parts, rows)[rows]
     return found
 
 
