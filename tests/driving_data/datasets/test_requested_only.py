@@ -92,7 +92,7 @@ class TestNuScenes:
             next(each for each in poses if each["token"] == "eA4")["rotation"] = [0, 0, 0, 0]
         with changed_table(root, "sample_data") as records:  # the lidar first
             records.sort(key=lambda each: each["calibrated_sensor_token"] != "LIDAR_TOP")
-        with pytest.raises(FileError, match="'eA4' .* quaternion"):
+        with pytest.raises(FileError, match=r"'eA4' .* quaternion"):
             opened(frames="LIDAR_TOP", cameras=[], lidar=True)
         with changed_table(root, "sample_data") as records:  # then cameras alone, and a pose that is not there
             of_token = {each["token"]: each for each in records}
@@ -100,7 +100,7 @@ class TestNuScenes:
             for name, pose in {"CAM_FRONTA3": "eA4", "CAM_BACKA3": "eA4", "CAM_BACKB3": "gone"}.items():
                 of_token[name]["ego_pose_token"] = pose
         assert opened(cameras=[]).get_number_of_samples() == 8
-        with pytest.raises(FileError, match="'eA4' .* quaternion"):
+        with pytest.raises(FileError, match=r"'eA4' .* quaternion"):
             opened(cameras=["CAM_FRONT"])
 
     def test_indices_of_named_scenes_replace_no_others(self, root, opened):
