@@ -103,6 +103,30 @@ class TestNuScenes:
         with pytest.raises(FileError, match=r"'eA4' .* quaternion"):
             opened(cameras=["CAM_FRONT"])
 
+    @pytest.mark.parametrize(
+        ("table", "field"),
+        [
+            ("scene", "token"),
+            ("scene", "log_token"),
+            ("sample", "scene_token"),
+            ("sample_data", "sample_token"),
+            ("sample_annotation", "sample_token"),
+        ],
+    )
+    def test_tokens_that_are_no_text(self, root, opened, table, field):
+        with changed_table(root, table) as records:
+            records[-1][field] = []
+        assert opened(scenes=["scene-0061"]).scene_names == ("scene-0061",)
+        if field == "log_token":
+            with pytest.raises(FileError, match="no log of scene-0103"):
+                opened(scenes=["scene-0103"]).scene_logs  # noqa: B018
+        else:
+            with pytest.raises(FileError, match=field):
+                opened()
+        if table == "scene" and field == "token":
+            with pytest.raises(FileError, match="must have text as token"):
+                opened(scenes=["scene-0103"])
+
     def test_indices_of_named_scenes_replace_no_others(self, root, opened):
         def first_token(provider):
             return str(provider.get_data(0)["token"])
@@ -279,10 +303,44 @@ class TestKitti:
                 opened()
             assert opened(cameras=["image_02"]).get_number_of_samples() == 2
 
+    def test_requested_sensors_decide_how_many_frames_there_are(self, tmp_path):
+        root = made_drive(tmp_path / "data", "kitti") / "training"
+        (root / "velodyne/0000").mkdir(parents=True, exist_ok=True)
+        for number in range(3):
+            np.zeros((4, 4), np.float32).tofile(root / f"velodyne/0000/{number:06}.bin")
+
+        def opened(**settings):
+            cache = tmp_path / "cache"
+            return KittiTrackingProvider(root, with_poses=False, index_cache=cache, **settings)
+
+        assert opened(cameras=["image_02"]).get_number_of_samples() == 2
+        for settings in ({"lidar": True}, {"reference": "lidar"}):
+            with pytest.raises((FileError, SettingError), match=r"frame 2|none of image_02"):
+                opened(cameras=["image_02"], **settings)
+        with pytest.raises(SettingError, match="`cameras` must be a list of names, got 5"):
+            opened(cameras=5)
+
 
 class TestArrowLogs:
     def _opened(self, root: Path, **settings: Any) -> ArrowLogProvider:
         return ArrowLogProvider(root, index_cache=root / "cache", **settings)
+
+    @pytest.mark.parametrize("as_scenes", [list, np.array])
+    def test_scenes_as_an_array(self, tmp_path, as_scenes):
+        names = ["made_train/log-a", "made_train/log-b"]
+        for seed, name in enumerate(("log-a", "log-b")):
+            ArrowLog(seed, name=name).write(tmp_path)
+        assert self._opened(tmp_path, scenes=as_scenes(names)).scene_names == tuple(names)
+        with pytest.raises(SettingError, match="`scenes` must be a list of names"):
+            self._opened(tmp_path, scenes=as_scenes([]))
+
+    def test_lidars_that_are_not_chosen(self, tmp_path):
+        log = ArrowLog()
+        log.sync["lidar.lidar_side"] = [*range(4)]
+        log.write(tmp_path)
+        with pytest.warns(UserWarning, match=r"lidar\.lidar_side\.arrow"):
+            self._opened(tmp_path, lidar=True)
+        self._opened(tmp_path, lidar=True, lidar_sensor="lidar_merged")
 
     def test_files_that_the_frames_name(self, tmp_path):
         folder = ArrowLog().write(tmp_path)

@@ -186,8 +186,8 @@ class Conversion:
     def _logs(self, scenes: sensors.Scenes) -> dict[str, dict[str, Any]]:
         """Of each scene: where, when, and with which vehicle it was recorded."""
         path, facts = self.tables / "log.json", ("logfile", "vehicle", "date_captured", "location")
-        logs = {log["token"]: log for log in read_records(path, "token")} if path.is_file() else {}
-        of_scenes = {str(record["name"]): logs.get(record["log_token"]) for record in scenes.records}
+        logs = {str(log["token"]): log for log in read_records(path, "token")} if path.is_file() else {}
+        of_scenes = {str(record["name"]): logs.get(str(record["log_token"])) for record in scenes.records}
         return {scene: {name: log.get(name) for name in facts} for scene, log in of_scenes.items() if log}
 
 

@@ -60,12 +60,13 @@ class Scenes:
         is_wanted, tokens = None, None
         if parts.scenes is not None:
             records = [records[place] for place in parts.of_scenes([str(each["name"]) for each in records])]
-            kept = {record["token"] for record in records}
-            is_wanted = lambda record: record.get("token") in kept  # noqa: E731
+            kept = {str(record["token"]) for record in records}  # what is no text is refused below
+            names = {str(record["name"]) for record in records}
+            is_wanted = lambda record: str(record.get("name")) in names  # noqa: E731
         samples = read_table(
             folder / "sample.json",
             *("token", "timestamp", "scene_token", "prev", "next"),
-            is_kept=None if is_wanted is None else lambda record: record.get("scene_token") in kept,
+            is_kept=None if is_wanted is None else lambda record: str(record.get("scene_token")) in kept,
         )
         if is_wanted is not None:
             tokens = frozenset(token.decode() for token in samples["token"].tolist())
@@ -87,7 +88,7 @@ class Scenes:
 
     def keeps(self, record: Record) -> bool:
         """Whether a record of another table is of these samples."""
-        return self.tokens is None or record.get("sample_token") in self.tokens
+        return self.tokens is None or str(record.get("sample_token")) in self.tokens
 
     def __len__(self) -> int:
         """Get the number of scenes."""
