@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from driving_support.arrow_logs import ArrowLog
 from driving_support.info_pickles import driving_scenes, pickle_content, write_files
-from driving_support.lerobot import write_lerobot
+from driving_support.lerobot import FEATURE, write_lerobot
 from driving_support.nuscenes_data import changed_table
 from driving_support.physical_ai import FRONT, LEFT, TELE, unpacked, write_clip_index, write_published
 from support.videos import make_video
@@ -247,6 +247,17 @@ class TestInfos:
             opened(lambda infos: infos.pop(5))
         opened(lambda infos: infos.pop(5), scenes=["scene-0"])
 
+    @pytest.mark.parametrize("step", [1, 5])
+    def test_numbers_of_frames_in_steps(self, opened, step):
+        def change(infos):
+            for number, info in enumerate(infos):
+                info["frame_idx"] = step * number
+                info.pop("prev", None)
+
+        opened(change)
+        with pytest.warns(UserWarning, match="between its frames 'token-001' and 'token-003'"):
+            opened(lambda infos: (change(infos), infos.pop(2)))
+
     def test_2d_boxes_of_other_classes(self, opened):
         def change(infos):
             for info in infos:
@@ -451,6 +462,14 @@ class TestLeRobot:
         assert self._opened(root, episodes=[0]).get_number_of_samples() == 4
         with pytest.raises(FileError, match="no 'length' of the episode 1"):
             self._opened(root, episodes=[1])
+
+    @pytest.mark.parametrize("cell", ["from_timestamp", "file_index", "chunk_index"])
+    def test_where_the_next_episode_begins_may_be_unknown(self, tmp_path, cell):
+        root = write_lerobot(tmp_path / "data", cameras=(FEATURE,))
+        path = root / "meta/episodes/chunk-000/file-000.parquet"
+        _rows_changed(path, lambda rows: rows[1].update({f"videos/{FEATURE}/{cell}": None}))
+        data = self._opened(root, episodes=[0]).get_data(3)  # without a warning of frames beyond its rows
+        assert data is not None
 
     def test_statistics_are_of_all_episodes(self, tmp_path):
         root = write_lerobot(tmp_path / "data", "v2.1", cameras=())
