@@ -661,8 +661,8 @@ class ArrowLogProvider(DrivingProvider):
             lidar_sensor=lidar_sensor,
             most_sweeps=most_sweeps(settings),
         )
-        if settings.get("scenes") is not None:
-            name_of = _names_of_logs(folders, settings.get("scenes") or ())
+        if (scenes := settings.get("scenes")) is not None:
+            name_of = _names_of_logs(folders, scenes)
             wanted = requested_scenes([*name_of.values()], settings)
             folders = [folder for folder in folders if name_of.get(folder) in wanted]
         sources = [source for folder in folders for source in LogFiles(folder).sources]
@@ -670,20 +670,25 @@ class ArrowLogProvider(DrivingProvider):
         self._last_change_ns = max(changed_ns for _, _, changed_ns in tables.states_of(sources))
         index = index_of_parts(lambda parts: make_index(folders, of_logs, parts), sources, key, settings)
         super().__init__(index, os.path.sep, storage_options=storage_options, **settings)
-        self._warn_of_missing_modalities(settings)
+        self._warn_of_missing_modalities(settings, _LIDAR if lidar_sensor is None else f"{_LIDAR}{lidar_sensor}")
         place = listed(repr(os.fspath(each)) for each in given)
         self._refuse_missing_files(place, also_images=False)
         self._check_files(place)
 
-    def _warn_of_missing_modalities(self, settings: ProviderSettings) -> None:
-        """Warn of files that logs say they have, and that samples would have by default."""
+    def _warn_of_missing_modalities(self, settings: ProviderSettings, lidar: str) -> None:
+        """Warn of files that logs say they have, and that samples would have by default.
+
+        Args:
+            settings: The settings of the provider.
+            lidar: The lidar that is chosen, or the prefix of all.
+        """
         wanted = RequestedParts(settings).wants
         lacking = [
             os.path.join(folder, f"{name}.arrow")
             for folder, names in self.origin[_LACKING].items()
             for name in names
             if (name.startswith(_CAMERA) and settings.get("cameras") is None)
-            or (name.startswith(_LIDAR) and wanted("lidar"))
+            or (name.startswith(_LIDAR) and lidar in (_LIDAR, name) and wanted("lidar"))
             or (name == BOXES and wanted("boxes"))
         ]
         if lacking:

@@ -564,8 +564,8 @@ class KittiTrackingProvider(DrivingProvider):
             sources.append(top / "label_02" / f"{name}.txt")
         key: dict[str, Any] = {"reader": "kitti tracking 3", "most_sweeps": sweeps, "with_poses": with_poses}
         if not with_poses:  # then the requested sensors decide how many frames there are
-            cameras = settings.get("cameras")
-            key["sensors"] = [None if cameras is None else [*map(str, cameras)], bool(settings.get("lidar"))]
+            sensors = (*(f"cameras/{camera}" for camera in _TRACKING_CAMERAS), "lidar")
+            key["sensors"] = [*filter(RequestedParts(settings).wants, sensors)]
         index = index_of_parts(
             lambda parts: tracking_index(top, names, with_poses, sweeps, parts), sources, key, settings
         )

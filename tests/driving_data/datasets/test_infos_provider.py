@@ -639,6 +639,14 @@ class TestRefused:
         with pytest.raises(FileError, match=message):
             opened(content)
 
+    def test_cameras_that_are_called_as_those_of_kitti(self, opened):
+        def rename(frames):
+            for frame in frames:
+                images = frame["images"]
+                frame["images"] = {f"CAM{number}": image for number, image in enumerate(images.values(), 1)}
+
+        assert opened(edited("mmdet3d_v2", rename), cameras=[]).scene_names
+
     @pytest.mark.parametrize(
         ("metainfo", "message"),
         [

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from driving_support.arrow_logs import ArrowLog
 from driving_support.info_pickles import driving_scenes, pickle_content, write_files
-from driving_support.lerobot import write_lerobot
+from driving_support.lerobot import FEATURE, write_lerobot
 from driving_support.nuscenes_data import changed_table
 from driving_support.physical_ai import FRONT, LEFT, TELE, unpacked, write_clip_index, write_published
 from support.videos import make_video
@@ -30,6 +30,7 @@ from accvlab.driving_data.datasets import (
     NuScenesProvider,
     PhysicalAiProvider,
 )
+from accvlab.driving_data.datasets.nuscenes.nuscenes_provider import Conversion
 from accvlab.driving_data.testing import made_drive
 
 
@@ -85,6 +86,96 @@ class TestNuScenes:
         for other in ({}, {"scenes": ["scene-0103"]}):
             with pytest.raises(FileError, match=r"'bB1'|'kB1'"):
                 opened(**other)
+
+    def test_ego_poses_that_several_sensors_have(self, root, opened):
+        with changed_table(root, "ego_pose") as poses:
+            next(each for each in poses if each["token"] == "eA4")["rotation"] = [0, 0, 0, 0]
+        with changed_table(root, "sample_data") as records:  # the lidar first
+            records.sort(key=lambda each: each["calibrated_sensor_token"] != "LIDAR_TOP")
+        with pytest.raises(FileError, match=r"'eA4' .* quaternion"):
+            opened(frames="LIDAR_TOP", cameras=[], lidar=True)
+        with changed_table(root, "sample_data") as records:  # then cameras alone, and a pose that is not there
+            of_token = {each["token"]: each for each in records}
+            of_token["LIDAR_TOPA4"]["ego_pose_token"] = "eA5"
+            for name, pose in {"CAM_FRONTA3": "eA4", "CAM_BACKA3": "eA4", "CAM_BACKB3": "gone"}.items():
+                of_token[name]["ego_pose_token"] = pose
+        assert opened(cameras=[]).get_number_of_samples() == 8
+        with pytest.raises(FileError, match=r"'eA4' .* quaternion"):
+            opened(cameras=["CAM_FRONT"])
+
+    @pytest.mark.parametrize(
+        ("table", "field"),
+        [
+            ("scene", "token"),
+            ("scene", "log_token"),
+            ("sample", "scene_token"),
+            ("sample_data", "sample_token"),
+            ("sample_annotation", "sample_token"),
+        ],
+    )
+    def test_tokens_that_are_no_text(self, root, opened, table, field):
+        with changed_table(root, table) as records:
+            records[-1][field] = []
+        assert opened(scenes=["scene-0061"]).scene_names == ("scene-0061",)
+        if field == "log_token":
+            with pytest.raises(FileError, match="no log of scene-0103"):
+                opened(scenes=["scene-0103"]).scene_logs  # noqa: B018
+        else:
+            with pytest.raises(FileError, match=field):
+                opened()
+        if table == "scene" and field == "token":
+            with pytest.raises(FileError, match="must have text as token"):
+                opened(scenes=["scene-0103"])
+
+    def test_indices_of_named_scenes_replace_no_others(self, root, opened):
+        def first_token(provider):
+            return str(provider.get_data(0)["token"])
+
+        with changed_table(root, "sample_data") as data, changed_table(root, "calibrated_sensor") as mountings:
+            wrong = {"token": "wrong", "rotation": [0, 0, 0, 0]}
+            mountings.append({**next(each for each in mountings if each["token"] == "CAM_BACK"), **wrong})
+            next(each for each in data if each["token"] == "CAM_BACKB1")["calibrated_sensor_token"] = "wrong"
+        whole = opened(cameras=["CAM_FRONT"])
+        first = opened(scenes=["scene-0061"])
+        assert first.scene_names == ("scene-0061",)
+        again = pickle.loads(pickle.dumps(whole))
+        assert (again.get_number_of_samples(), first_token(again)) == (8, first_token(whole))
+        with changed_table(root, "scene") as records:
+            records.append({**records[0], "token": "bad", "name": "scene-bad", "first_sample_token": "nowhere"})
+        first, second = (opened(scenes=[name], cameras=[]) for name in ("scene-0061", "scene-0103"))
+        again = pickle.loads(pickle.dumps(first))
+        assert again.scene_names == ("scene-0061",)
+        assert first_token(again) == first_token(first) != first_token(second)
+
+    def test_the_attempt_to_read_all_scenes_is_made_once(self, root, opened, monkeypatch):
+        with changed_table(root, "sample_annotation") as records:
+            next(each for each in records if each["token"] == "bB1")["size"] = [1, "x", 1]
+        opened(scenes=["scene-0061"])
+        monkeypatch.setattr(Conversion, "make_index", None)
+        assert opened(scenes=["scene-0061"]).scene_names == ("scene-0061",)
+
+    def test_named_scenes_that_damaged_tables_lack(self, root, opened):
+        with changed_table(root, "scene") as records:
+            records.append({**records[0], "token": "bad", "name": "scene-bad", "first_sample_token": "nowhere"})
+        for scenes in (["scene-0061", "scene-0102"], ["scene-0102"]):
+            with pytest.raises(SettingError, match=r"(?s)'scene-0102'.*Did you mean.*There are 3: .*scene-bad"):
+                opened(scenes=scenes)
+        with pytest.raises(FileError, match="'nowhere'"):
+            opened(split="test")
+
+    def test_splits_in_files_are_named_scenes(self, root, opened, tmp_path):
+        with changed_table(root, "scene") as records:
+            records.append({**records[0], "token": "bad", "name": "scene-bad", "first_sample_token": "nowhere"})
+        (tmp_path / "list.txt").write_text("scene-0061\n")
+        assert opened(split=tmp_path / "list.txt").scene_names == ("scene-0061",)
+
+    def test_wrong_settings_are_no_reason_to_read_tables_again(self, opened, monkeypatch):
+        calls = []
+        make = Conversion.make_index
+        monkeypatch.setattr(Conversion, "make_index", lambda *args: (calls.append(args), make(*args))[1])
+        with pytest.raises(SettingError, match="'CAM_FRNT'"):
+            opened(frames="CAM_FRNT", scenes=["scene-0061"])
+        assert len(calls) == 1
 
     def test_records_that_others_name_before_them(self, root, opened):
         with changed_table(root, "sample_data") as records:
@@ -156,6 +247,17 @@ class TestInfos:
             opened(lambda infos: infos.pop(5))
         opened(lambda infos: infos.pop(5), scenes=["scene-0"])
 
+    @pytest.mark.parametrize("step", [1, 5])
+    def test_numbers_of_frames_in_steps(self, opened, step):
+        def change(infos):
+            for number, info in enumerate(infos):
+                info["frame_idx"] = step * number
+                info.pop("prev", None)
+
+        opened(change)
+        with pytest.warns(UserWarning, match="between its frames 'token-001' and 'token-003'"):
+            opened(lambda infos: (change(infos), infos.pop(2)))
+
     def test_2d_boxes_of_other_classes(self, opened):
         def change(infos):
             for info in infos:
@@ -212,10 +314,44 @@ class TestKitti:
                 opened()
             assert opened(cameras=["image_02"]).get_number_of_samples() == 2
 
+    def test_requested_sensors_decide_how_many_frames_there_are(self, tmp_path):
+        root = made_drive(tmp_path / "data", "kitti") / "training"
+        (root / "velodyne/0000").mkdir(parents=True, exist_ok=True)
+        for number in range(3):
+            np.zeros((4, 4), np.float32).tofile(root / f"velodyne/0000/{number:06}.bin")
+
+        def opened(**settings):
+            cache = tmp_path / "cache"
+            return KittiTrackingProvider(root, with_poses=False, index_cache=cache, **settings)
+
+        assert opened(cameras=["image_02"]).get_number_of_samples() == 2
+        for settings in ({"lidar": True}, {"reference": "lidar"}):
+            with pytest.raises((FileError, SettingError), match=r"frame 2|none of image_02"):
+                opened(cameras=["image_02"], **settings)
+        with pytest.raises(SettingError, match="`cameras` must be a list of names, got 5"):
+            opened(cameras=5)
+
 
 class TestArrowLogs:
     def _opened(self, root: Path, **settings: Any) -> ArrowLogProvider:
         return ArrowLogProvider(root, index_cache=root / "cache", **settings)
+
+    @pytest.mark.parametrize("as_scenes", [list, np.array])
+    def test_scenes_as_an_array(self, tmp_path, as_scenes):
+        names = ["made_train/log-a", "made_train/log-b"]
+        for seed, name in enumerate(("log-a", "log-b")):
+            ArrowLog(seed, name=name).write(tmp_path)
+        assert self._opened(tmp_path, scenes=as_scenes(names)).scene_names == tuple(names)
+        with pytest.raises(SettingError, match="`scenes` must be a list of names"):
+            self._opened(tmp_path, scenes=as_scenes([]))
+
+    def test_lidars_that_are_not_chosen(self, tmp_path):
+        log = ArrowLog()
+        log.sync["lidar.lidar_side"] = [*range(4)]
+        log.write(tmp_path)
+        with pytest.warns(UserWarning, match=r"lidar\.lidar_side\.arrow"):
+            self._opened(tmp_path, lidar=True)
+        self._opened(tmp_path, lidar=True, lidar_sensor="lidar_merged")
 
     def test_files_that_the_frames_name(self, tmp_path):
         folder = ArrowLog().write(tmp_path)
@@ -326,6 +462,14 @@ class TestLeRobot:
         assert self._opened(root, episodes=[0]).get_number_of_samples() == 4
         with pytest.raises(FileError, match="no 'length' of the episode 1"):
             self._opened(root, episodes=[1])
+
+    @pytest.mark.parametrize("cell", ["from_timestamp", "file_index", "chunk_index"])
+    def test_where_the_next_episode_begins_may_be_unknown(self, tmp_path, cell):
+        root = write_lerobot(tmp_path / "data", cameras=(FEATURE,))
+        path = root / "meta/episodes/chunk-000/file-000.parquet"
+        _rows_changed(path, lambda rows: rows[1].update({f"videos/{FEATURE}/{cell}": None}))
+        data = self._opened(root, episodes=[0]).get_data(3)  # without a warning of frames beyond its rows
+        assert data is not None
 
     def test_statistics_are_of_all_episodes(self, tmp_path):
         root = write_lerobot(tmp_path / "data", "v2.1", cameras=())

@@ -82,6 +82,22 @@ def requested_scenes(known: Sequence[str], settings: Mapping[str, Any]) -> list[
     return [name for name in known if name in wanted]
 
 
+class _NoScenesError(SettingError):
+    """A data set has no scene of a split."""
+
+
+class _NotMadeError(Exception):
+    """There is no index of the named scenes."""
+
+
+class _OtherIndexError(Exception):
+    """The index of the named scenes, in a folder, is the one to use."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.folder = folder
+
+
 @attrs.define(eq=False)
 class RequestedParts:
     """Knows which parts are requested, and notes which others cannot be read.
@@ -102,14 +118,14 @@ class RequestedParts:
         """Get the places of the scenes to read among all.
 
         Raises:
-            SettingError: There are none.
+            SettingError: There are none, or ``scenes`` names others; see `numbers_of_scenes`.
         """
+        names = [*dict.fromkeys(known)]  # also those of all frames
+        if self.scenes is not None and self.settings.get("scenes") is not None:
+            numbers_of_scenes(names, sorted(self.scenes))
         found = [place for place, name in enumerate(known) if self.scenes is None or name in self.scenes]
         if not found:
-            raise SettingError(
-                f"`scenes` must be scenes of the data set, got {listed(sorted(self.scenes or ()))}. There are: "
-                f"{listed(known)}."
-            )
+            raise _NoScenesError(f"None of the requested scenes is in the data set, which has {listed(names)}.")
         return found
 
     def wants(self, part: str) -> bool:
@@ -147,45 +163,69 @@ def index_of_parts(
     sources: Iterable[Path | str],
     key: Mapping[str, Any],
     settings: Mapping[str, Any],
+    *,
+    of_split: Sequence[str] | None = None,
 ) -> Path:
     """Get the folder of an index that leaves out what cannot be read and is not requested, see `cached_index`.
 
-    An index has all scenes. If it cannot be made, and scenes are named, it is made of these alone.
+    An index has all scenes. If files are damaged, and scenes are named, it is made of these alone, in a folder of
+    its own: the index of all, or of others, may be open elsewhere.
 
     Args:
         make: Makes the index.
         sources: The files that it is made of. Those that are not there are left to ``make``.
         key: What else it depends on: anything that JSON holds.
         settings: The settings of the provider.
+        of_split: Names of the requested scenes in place of ``scenes``; the data set may lack some.
 
     Raises:
         FileError, SettingError: What is requested cannot be read, or used, see `require_usable`.
     """
-
-    requested = RequestedParts(settings)
-    scenes: Any = settings.get("scenes")
+    scenes: Any = settings.get("scenes") if of_split is None else of_split
     is_list = isinstance(scenes, Sequence | np.ndarray) and not isinstance(scenes, str)  # others are refused later
     names = frozenset(map(str, scenes)) if is_list and len(scenes) else None
+    there = [path for path in map(Path, sources) if path.exists()]
 
-    def made() -> DrivingIndex:
-        try:
-            index = make(requested)
-        except (FileError, SettingError):
-            if names is None:
-                raise
-            requested.left_out.clear()
-            requested.scenes = names
-            index = make(requested)
+    def made(only: frozenset[str] | None) -> DrivingIndex:
+        requested = RequestedParts(settings, scenes=only)
+        index = make(requested)
         notes: dict[str, Any] = {_LEFT_OUT: requested.left_out} if requested.left_out else {}
-        notes |= {} if requested.scenes is None else {_ONLY_SCENES: sorted(requested.scenes)}
+        notes |= {} if only is None else {_ONLY_SCENES: sorted(only)}
         return attrs.evolve(index, origin={**index.origin, **notes})
 
-    def has_requested(index: DrivingIndex) -> bool:
-        only = index.origin.get(_ONLY_SCENES)
-        has_scenes = only is None or (names is not None and names <= {*only})
-        return has_scenes and not any(map(requested.wants, index.origin.get(_LEFT_OUT, ())))
+    def folder_of(only: frozenset[str] | None, make_it: Callable[[], DrivingIndex]) -> Path:
+        note = None if only is None else sorted(only)
+        wants = RequestedParts(settings).wants
 
-    there = [path for path in map(Path, sources) if path.exists()]
-    folder = cached_index(made, there, key, settings.get("index_cache"), is_current=has_requested)
-    require_usable(DrivingIndex.open(folder), requested.wants, settings.get("scenes"))
+        def has_requested(index: DrivingIndex) -> bool:
+            origin = index.origin
+            return origin.get(_ONLY_SCENES) == note and not any(map(wants, origin.get(_LEFT_OUT, ())))
+
+        whole_key = key if only is None else {**key, _ONLY_SCENES: note}
+        return cached_index(make_it, there, whole_key, settings.get("index_cache"), is_current=has_requested)
+
+    def made_of_all() -> DrivingIndex:
+        if (
+            names is not None
+        ):  # an index of these alone says that not all can be read, which takes long to find out
+            with contextlib.suppress(_NotMadeError):
+                raise _OtherIndexError(folder_of(names, _not_made))
+        return made(None)
+
+    try:
+        folder = folder_of(None, made_of_all)
+    except _OtherIndexError as found:
+        folder = found.folder
+    except FileError as error:
+        if names is None:
+            raise
+        try:
+            folder = folder_of(names, lambda: made(names))
+        except _NoScenesError:
+            raise error from None
+    require_usable(DrivingIndex.open(folder), RequestedParts(settings).wants, scenes)
     return folder
+
+
+def _not_made() -> DrivingIndex:
+    raise _NotMadeError

@@ -112,7 +112,8 @@ def _kind_of_frame(frame: Mapping[Any, Any], name: str) -> str | None:
     keys = {*frame, *images} if isinstance(images, dict) else {*frame}
     if keys & {"cam_sync_instances", "CAM_SIDE_LEFT"}:
         return "waymo"
-    return "kitti" if keys & {"R0_rect", "CAM2"} else None
+    is_kitti = "R0_rect" in keys or ("CAM2" in keys and "ego2global" not in frame)  # KITTI has no poses
+    return "kitti" if is_kitti else None
 
 
 def _category_names(metainfo: Any, path: str) -> Sequence[str]:

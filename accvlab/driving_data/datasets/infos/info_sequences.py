@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 import attrs
@@ -112,17 +113,38 @@ def sequences_of(frames: StoredFrames, order: str) -> Sequences:
     _check_interleaved(frames, scenes)
     _check_times(frames, [of_scene for _, of_scene in scenes], checks_speed=rule.startswith("a scene begins"))
     lengths = [len(of_scene) for _, of_scene in scenes]
-    gaps = {key: gap for key, numbers in scenes if (gap := _gap(frames, numbers))}
+    usual_step = _usual_step([step for _, numbers in scenes for step in _steps(frames, numbers)])
+    gaps = {key: gap for key, numbers in scenes if (gap := _gap(frames, numbers, usual_step))}
     return Sequences(order, [number for _, number in pairs], [key for key, _ in scenes], lengths, rule, gaps)
 
 
-def _gap(frames: StoredFrames, numbers: Sequence[int]) -> str:
-    """Describe the first place of a scene at which its frames say that others are missing; empty for none."""
+def _steps(frames: StoredFrames, numbers: Sequence[int]) -> list[int]:
+    """By how much the places in the scene grow from frame to frame, where they are known."""
+    pairs = itertools.pairwise(frames.number[number] for number in numbers)
+    return [after - before for before, after in pairs if before is not None and after is not None]
+
+
+def _usual_step(steps: Sequence[int]) -> int:
+    """The most frequent one, of several the least."""
+    counts = Counter(steps)
+    return min(counts, key=lambda step: (-counts[step], step), default=1)
+
+
+def _gap(frames: StoredFrames, numbers: Sequence[int], usual_step: int) -> str:
+    """Describe the first place of a scene at which its frames say that others are missing; empty for none.
+
+    Args:
+        frames: All frames.
+        numbers: Those of the scene.
+        usual_step: By how much places in scenes grow; a scene of three frames or more has its own.
+    """
     knows_previous = None not in frames.previous
+    steps = _steps(frames, numbers)
+    usual_step = _usual_step(steps) if len(steps) > 1 else usual_step
     for one, two in itertools.pairwise(numbers):
         before, after = frames.number[one], frames.number[two]
         if before is not None and after is not None:
-            is_gap = after != before + 1
+            is_gap = after != before + usual_step
         else:
             is_gap = knows_previous and frames.previous[two] != frames.token[one]
         if is_gap:

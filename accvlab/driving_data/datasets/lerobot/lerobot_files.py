@@ -19,7 +19,7 @@ from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from ..driving.array_types import Bool, Float64, Int64
-from ..driving.arrow_files import NONE_IS_NAN, read_columns, read_tensors, refused
+from ..driving.arrow_files import read_columns, read_tensors, refused
 
 _PLACES = {
     "v3": "{video_key}, {chunk_index} and {file_index}",
@@ -64,7 +64,8 @@ class Episodes:
         table: Name of the table with its rows.
         video: By feature, the name of its video.
         start_s: By feature, where it starts in the video.
-        end_s: By feature, where the next episode starts in the video; infinity for the last one.
+        end_s: By feature, where the next episode starts in the video; infinity for the last one,
+            NaN where the cells of the next episode are empty.
         span: Number of rows from its first to its last one by their numbers in the data set; None where the tables
             of episodes do not have them.
         unknown: By name of a column of the tables of episodes, whether its cell is empty, where some are.
@@ -81,8 +82,14 @@ class Episodes:
     unknown: Mapping[str, Bool] = attrs.field(factory=dict)
 
 
-def _next_starts(videos: Sequence[str], start_s: Float64) -> Float64:
-    """For each part of a video, the time at which the next one starts in the same video; infinity for the last."""
+def _next_starts(videos: Sequence[str], start_s: Float64, is_unknown: Bool) -> Float64:
+    """For each part of a video, the time at which the next one starts in the same video; infinity for the last.
+
+    Args:
+        videos: Name of the video of each episode.
+        start_s: Its start there, NaN for none.
+        is_unknown: Whether its video or start is not known; the end of the episode before is NaN then.
+    """
     ends_s = np.full(len(start_s), np.inf)
     places: dict[str, list[int]] = {}
     for place, video in enumerate(videos):
@@ -91,6 +98,7 @@ def _next_starts(videos: Sequence[str], start_s: Float64) -> Float64:
         known = np.unique(np.append(start_s[of_video], np.inf))  # NaN, which fits no frame, comes last
         following = known.searchsorted(start_s[of_video], side="right")
         ends_s[of_video] = known[following.clip(max=len(known) - 1)]
+    ends_s[:-1][is_unknown[1:]] = np.nan
     return ends_s
 
 
@@ -320,7 +328,7 @@ class LeRobotFiles:
         for video in (f"videos/{feature}" for feature in cameras):
             kinds |= {f"{video}/chunk_index": "whole", f"{video}/file_index": "whole"}
             kinds[f"{video}/from_timestamp"] = "number"
-        empty = {name: -1 if kind == "whole" else NONE_IS_NAN for name, kind in kinds.items()}
+        empty = {name: -1 if kind == "whole" else -np.inf for name, kind in kinds.items()}  # no cell has these
         del empty["episode_index"]
         parts = [
             read_columns(StoredFile(self.storage, name), kinds, or_none=["dataset_to_index"], empty=empty)
@@ -341,7 +349,13 @@ class LeRobotFiles:
             return [self.named(field, feature, chunk_index=chunk, file_index=file) for chunk, file in places]
 
         videos = {each: names("video_path", f"videos/{each}", each) for each in cameras}
-        start_s = {each: columns[f"videos/{each}/from_timestamp"] for each in cameras}
+        start_s, is_unknown = {}, {}
+        for each in cameras:
+            start, *place = (
+                columns[f"videos/{each}/{name}"] for name in ("from_timestamp", "chunk_index", "file_index")
+            )
+            start_s[each] = np.where(np.isneginf(start), np.nan, start)
+            is_unknown[each] = np.isneginf(start) | (np.stack(place) < 0).any(axis=0)
         ends = columns.get("dataset_to_index")
         # Starts that are not known are refused where a frame is wanted.
         unknown = {name: column < 0 for name, column in columns.items() if kinds[name] == "whole"}
@@ -353,7 +367,7 @@ class LeRobotFiles:
             video=videos,
             start_s=start_s,
             # Not `to_timestamp`: some data sets have the time of the last frame there, others when it ends.
-            end_s={each: _next_starts(videos[each], start_s[each]) for each in cameras},
+            end_s={each: _next_starts(videos[each], start_s[each], is_unknown[each]) for each in cameras},
             span=None if ends is None else ends - columns["dataset_from_index"],
             unknown={name: of_column for name, of_column in unknown.items() if of_column.any()},
         )

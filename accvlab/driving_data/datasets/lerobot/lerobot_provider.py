@@ -531,7 +531,9 @@ class LeRobotProvider(BlueprintProvider):
         num_rows = first_of_episode[episodes + 1] - first_of_episode[episodes]
         num_frames = times_s.searchsorted(end_s - slack_s) - times_s.searchsorted(start_s - slack_s)
         takes_nearest = self._tolerance_s >= period_s / 2
-        wrong = np.flatnonzero(np.isfinite(start_s) & (num_frames != num_rows))
+        may_have_more = np.isnan(end_s)  # up to the end of the video, frames of other episodes are counted as well
+        is_wrong = (num_frames < num_rows) | ((num_frames > num_rows) & ~may_have_more)
+        wrong = np.flatnonzero(np.isfinite(start_s) & is_wrong)
         if not len(wrong) or (takes_nearest and self._has_warned):
             return
         lacking = wrong[num_frames[wrong] < num_rows[wrong]]

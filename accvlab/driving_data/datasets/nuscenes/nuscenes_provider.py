@@ -25,7 +25,7 @@ from ..driving.scene_parts import box2d_columns
 from . import sensors
 from .annotations import Annotations, box_columns, boxes_of_frames
 from .sensors import KEYFRAMES, LIDAR
-from .splits import DETECTION_CLASSES, SPLITS, chosen_by_split, class_mapping, scenes_of_split
+from .splits import DETECTION_CLASSES, chosen_by_split, class_mapping, names_of_split
 from .tables import TABLES, not_found, read_records, tables_folder
 
 _KINDS = ("pose", "steeranglefeedback")
@@ -186,8 +186,8 @@ class Conversion:
     def _logs(self, scenes: sensors.Scenes) -> dict[str, dict[str, Any]]:
         """Of each scene: where, when, and with which vehicle it was recorded."""
         path, facts = self.tables / "log.json", ("logfile", "vehicle", "date_captured", "location")
-        logs = {log["token"]: log for log in read_records(path, "token")} if path.is_file() else {}
-        of_scenes = {str(record["name"]): logs.get(record["log_token"]) for record in scenes.records}
+        logs = {str(log["token"]): log for log in read_records(path, "token")} if path.is_file() else {}
+        of_scenes = {str(record["name"]): logs.get(str(record["log_token"])) for record in scenes.records}
         return {scene: {name: log.get(name) for name in facts} for scene, log in of_scenes.items() if log}
 
 
@@ -280,8 +280,10 @@ class NuScenesProvider(DrivingProvider):
             can_bus=_can_folder(folder, can_bus_root),
         )
         key = {"format": "nuscenes 3", **attrs.asdict(conversion)}
-        requested = {**settings} if split not in SPLITS else {**settings, "scenes": scenes_of_split(str(split))}
-        index_folder = index_of_parts(conversion.make_index, conversion.sources(), key, requested)
+        of_split = None if split is None else names_of_split(split)
+        index_folder = index_of_parts(
+            conversion.make_index, conversion.sources(), key, settings, of_split=of_split
+        )
         index = self._index = DrivingIndex.open(index_folder)  # once, though both constructors need it
         if split is not None:
             settings["scenes"] = chosen_by_split(split, [os.fsdecode(bytes(name)) for name in index.frames.scene])

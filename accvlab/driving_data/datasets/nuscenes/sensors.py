@@ -60,12 +60,13 @@ class Scenes:
         is_wanted, tokens = None, None
         if parts.scenes is not None:
             records = [records[place] for place in parts.of_scenes([str(each["name"]) for each in records])]
-            kept = {record["token"] for record in records}
-            is_wanted = lambda record: record.get("token") in kept  # noqa: E731
+            kept = {str(record["token"]) for record in records}  # what is no text is refused below
+            names = {str(record["name"]) for record in records}
+            is_wanted = lambda record: str(record.get("name")) in names  # noqa: E731
         samples = read_table(
             folder / "sample.json",
             *("token", "timestamp", "scene_token", "prev", "next"),
-            is_kept=None if is_wanted is None else lambda record: record.get("scene_token") in kept,
+            is_kept=None if is_wanted is None else lambda record: str(record.get("scene_token")) in kept,
         )
         if is_wanted is not None:
             tokens = frozenset(token.decode() for token in samples["token"].tolist())
@@ -87,7 +88,7 @@ class Scenes:
 
     def keeps(self, record: Record) -> bool:
         """Whether a record of another table is of these samples."""
-        return self.tokens is None or record.get("sample_token") in self.tokens
+        return self.tokens is None or str(record.get("sample_token")) in self.tokens
 
     def __len__(self) -> int:
         """Get the number of scenes."""
@@ -161,14 +162,19 @@ def _intrinsics(record: Record, channel: str, path: Path) -> Float64:
 
 
 def checked_poses(
-    table: Table, channel: Sequence[str] | None = None, parts: RequestedParts | None = None
+    table: Table,
+    channel: Sequence[str] | None = None,
+    parts: RequestedParts | None = None,
+    rows: Rows | None = None,
 ) -> Float64:
     """Poses of the columns ``rotation`` and ``translation``, ``(n, 3, 4)``.
 
     Args:
         table: The table.
-        channel: Sensor of each row; poses of those that are not requested may be wrong, and mean nothing then.
+        channel: Sensor of each user of a pose; poses that only those have which are not requested may be wrong,
+            and mean nothing then.
         parts: The requested parts.
+        rows: The row that each user has, -1 for none; None where each row has one user.
 
     Raises:
         FileError: A quaternion of length 0, or numbers that are not finite.
@@ -177,9 +183,12 @@ def checked_poses(
     is_null = np.asarray(~(np.isfinite(length) & (length > 1e-6)))
     is_off = np.asarray(~np.isfinite(table["translation"]).all(axis=1))
     names = np.array(channel or [LIDAR] * len(table), np.str_)
-    for name in np.unique(names[is_null | is_off]).tolist():
+    rows = np.arange(len(table)) if rows is None else rows
+    has_wrong = (rows >= 0) & np.isin(rows, np.flatnonzero(is_null | is_off))
+    for name in np.unique(names[has_wrong]).tolist():
         with reading_sensor(name, parts):
-            of_sensor = np.asarray(names == name)
+            of_sensor = np.zeros(len(table), bool)
+            of_sensor[rows[has_wrong & (names == name)]] = True
             table.refuse(is_null & of_sensor, "must have a quaternion that is not 0 as rotation", "rotation")
             table.refuse(is_off & of_sensor, "must have a finite translation", "translation")
     with np.errstate(invalid="ignore"):
@@ -282,9 +291,7 @@ def _ego_poses(folder: Path, table: Table, channel: Sequence[str], parts: Reques
     for name in np.unique(names[rows < 0]).tolist():
         with reading_sensor(name, parts):
             ego.rows_of(table.taken(np.asarray(names == name)), "ego_pose_token")
-    sensor_of = np.full(len(ego), LIDAR, names.dtype if len(names) else "U1")
-    sensor_of[rows] = names  # of poses that several sensors have, any
-    found: Float64 = checked_poses(ego, sensor_of.tolist(), parts)[rows]
+    found: Float64 = checked_poses(ego, channel, parts, rows)[rows]
     return found
 
 

@@ -43,6 +43,18 @@ def scenes_of_split(split: str) -> tuple[str, ...]:
     return tuple(f"scene-{number:04d}" for span in spans for number in range(span[0], span[-1] + 1))
 
 
+def names_of_split(split: str | os.PathLike[str]) -> Sequence[str] | None:
+    """Names of the scenes of a split, or in a file; None where there is no such split or file.
+
+    Raises:
+        FileError: The file cannot be read.
+    """
+    name = os.fspath(split)
+    if name in SPLITS:
+        return scenes_of_split(name)
+    return _scenes_in_file(Path(name)) if os.path.isfile(name) else None
+
+
 def chosen_by_split(split: str | os.PathLike[str], known: Sequence[str]) -> list[str]:
     """Names of the scenes of a split that are among ``known``, in that order; those of a file, in its order.
 
