@@ -8,6 +8,7 @@ for its threads, or aborts; and closing workers there would end the workers of t
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import weakref
 from collections.abc import Callable
@@ -19,7 +20,8 @@ _T = TypeVar("_T")
 # Looked up here: in a process that was just forked, another thread might have held the lock of the dynamic loader.
 _increase_references: Any = ctypes.pythonapi.Py_IncRef
 _actions: dict[weakref.ref[Any], Callable[[Any], object]] = {}
-_found: list[list[tuple[Any, Callable[[Any], object]]]] = []  # by forks that are under way
+# Of forks that are under way: what they leave, and whether garbage was collected.
+_found: list[tuple[list[tuple[Any, Callable[[Any], object]]], bool]] = []
 
 
 def left_to_parent(owner: _T, leave: Callable[[_T], object]) -> None:
@@ -43,13 +45,27 @@ def leave_process(process: Any) -> None:
 
 def _hold() -> None:
     """Before a fork: what is garbage already is not collected until it was left."""
-    _found.append([(owner, leave) for ref, leave in [*_actions.items()] if (owner := ref()) is not None])
+    collects = gc.isenabled()
+    gc.disable()
+    _found.append(
+        ([(owner, leave) for ref, leave in [*_actions.items()] if (owner := ref()) is not None], collects)
+    )
+
+
+def _go_on() -> None:
+    _, collects = _found.pop()
+    if collects:
+        gc.enable()
 
 
 def _leave() -> None:
-    for owner, leave in _found.pop():
+    # What is garbage of the parent is never collected here: pipelines of DALI that are not ours may be in it.
+    gc.freeze()
+    owners, _ = _found[-1]
+    for owner, leave in owners:
         leave(owner)
+    _go_on()
     _found.clear()
 
 
-os.register_at_fork(before=_hold, after_in_parent=_found.pop, after_in_child=_leave)
+os.register_at_fork(before=_hold, after_in_parent=_go_on, after_in_child=_leave)

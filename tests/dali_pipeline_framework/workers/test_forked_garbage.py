@@ -42,3 +42,47 @@ with make_loader(shuffled(provider), num_workers=1, start_method="fork") as load
 def test_garbage_of_the_parent_is_not_destroyed_in_a_worker(moment: str) -> None:
     ended = run_python(_COLLECTS, moment)
     assert ended.stdout == "[[0, 1, 2, 3], [4, 5, 6, 7]] True\n", ended.stderr
+
+
+_PLAIN = """
+import gc, os, sys
+from nvidia.dali import fn, pipeline_def
+from support.loaders import make_loader
+from support.pipelines import indices, make_iterator, shuffled
+from support.providers import IndexProvider
+
+class CollectingProvider(IndexProvider):
+    def get_data(self, sample_index):
+        gc.collect()
+        return super().get_data(sample_index)
+
+@pipeline_def(batch_size=2, num_threads=2, device_id=None)
+def plain():
+    return fn.random.uniform(range=[0.0, 1.0], shape=[3])
+
+gc.set_threshold(1_000_000)
+pipeline = plain()
+pipeline.build()
+pipeline.run()
+pipeline.me = pipeline
+del pipeline
+if sys.argv[1] == "DALI":
+    with make_iterator(shuffled(CollectingProvider(8)), py_num_workers=1, py_start_method="fork") as iterator:
+        print(indices(iterator), gc.isenabled())
+elif sys.argv[1] == "loader":
+    with make_loader(shuffled(CollectingProvider(8)), num_workers=1, start_method="fork") as loader:
+        print(indices(loader), gc.isenabled())
+else:
+    child = os.fork()
+    if child == 0:
+        gc.collect()
+        os._exit(not gc.isenabled())
+    assert os.waitpid(child, 0)[1] == 0
+    print([[0, 1, 2, 3], [4, 5, 6, 7]], gc.isenabled())
+"""
+
+
+@pytest.mark.parametrize("forked", ["DALI", "loader", "program"])
+def test_nor_is_a_pipeline_of_dali_that_is_not_ours(forked: str) -> None:
+    ended = run_python(_PLAIN, forked)
+    assert ended.stdout == "[[0, 1, 2, 3], [4, 5, 6, 7]] True\n", ended.stderr
