@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -119,6 +120,8 @@ def make_video(
                 container.mux(stream.encode(frame))
         for stream in streams:
             container.mux(stream.encode(None))
+    if os.sched_getscheduler(0) != os.SCHED_OTHER:  # SVT-AV1 gives a root real-time priority
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     return Path(path)
 
 
