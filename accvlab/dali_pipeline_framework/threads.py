@@ -125,15 +125,17 @@ class _OpenCvThreads:
         self._users = 0
         self._given: int | None = None
 
-    def begin(self, ends_others: bool) -> None:
+    def begin(self, user: OneThreadOfOpenCv) -> None:
         with self._lock:
+            user.counted_by = self
             self._users += 1
             self._set_one()
-            if ends_others and self._given is not None:
+            if user.ends_others and self._given is not None:
                 sys.modules["cv2"].setNumThreads(1)
 
-    def end(self) -> None:
+    def end(self, user: OneThreadOfOpenCv) -> None:
         with self._lock:
+            user.counted_by = None
             self._users -= 1
             if not self._users and self._given is not None:
                 sys.modules["cv2"].setNumThreads(self._given)
@@ -162,31 +164,32 @@ def opencv_was_imported() -> None:
 
 def _forget_threads_of_opencv() -> None:
     """In a forked process, nobody is there to end what other threads have begun, or to open their lock."""
-    _opencv_threads.__init__()  # type: ignore[misc]
+    global _opencv_threads
+    _opencv_threads = _OpenCvThreads()
 
 
 os.register_at_fork(after_in_child=_forget_threads_of_opencv)
 
 
-class _OneThreadOfOpenCv(contextlib.AbstractContextManager[None]):
-    """Not a generator: `contextlib` then sets an attribute of each exception, which not every class allows."""
+class OneThreadOfOpenCv(contextlib.AbstractContextManager[None]):
+    """Has OpenCV compute in the calling thread within a ``with`` statement, as in workers; then as before.
 
-    def __init__(self, ends_others: bool) -> None:
-        self._ends_others = ends_others
+    With several threads, some of its functions cut images into parts whose pixels differ by a grey level. It is no
+    generator, since `contextlib` sets an attribute of each exception, which not every class allows.
+
+    Attributes:
+        ends_others: Whether its other threads end; then they are started again when they are needed.
+        counted_by: What counts this; None outside of the statement.
+    """
+
+    def __init__(self, *, ends_others: bool = False) -> None:
+        """Set up; nothing is changed yet."""
+        self.ends_others = ends_others
+        self.counted_by: _OpenCvThreads | None = None
 
     def __enter__(self) -> None:
-        _opencv_threads.begin(self._ends_others)
+        _opencv_threads.begin(self)
 
     def __exit__(self, *exception: object) -> None:
-        _opencv_threads.end()
-
-
-def one_thread_of_opencv(*, ends_others: bool = False) -> contextlib.AbstractContextManager[None]:
-    """Have OpenCV compute in the calling thread meanwhile, as in workers; then as before.
-
-    With several threads, some of its functions cut images into parts whose pixels differ by a grey level.
-
-    Args:
-        ends_others: Whether its other threads end; then they are started again when they are needed.
-    """
-    return _OneThreadOfOpenCv(ends_others)
+        if self.counted_by is _opencv_threads:
+            _opencv_threads.end(self)

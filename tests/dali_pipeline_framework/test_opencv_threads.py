@@ -12,7 +12,7 @@ from support.arrays import DT, ArrayProvider
 from support.child_processes import run_process
 
 from accvlab.dali_pipeline_framework import DataLoader, MapStep
-from accvlab.dali_pipeline_framework.threads import one_thread_of_opencv
+from accvlab.dali_pipeline_framework.threads import OneThreadOfOpenCv
 
 MANY = 8
 
@@ -42,7 +42,7 @@ def test_steps_have_one_wherever_they_run(num_workers):
 
 
 def test_the_others_are_back_after_an_error():
-    with pytest.raises(ZeroDivisionError), one_thread_of_opencv():
+    with pytest.raises(ZeroDivisionError), OneThreadOfOpenCv():
         1 / (cv2.getNumThreads() - 1)  # 1 / 0
     assert cv2.getNumThreads() == MANY
 
@@ -51,16 +51,16 @@ def test_one_within_another_and_from_several_threads():
     seen, is_in, may_end = [], threading.Event(), threading.Event()
 
     def other():
-        with one_thread_of_opencv():
+        with OneThreadOfOpenCv():
             is_in.set()
             may_end.wait(30)
             seen.append(cv2.getNumThreads())
 
     thread = threading.Thread(target=other)
-    with one_thread_of_opencv():
+    with OneThreadOfOpenCv():
         thread.start()
         is_in.wait(30)
-        with one_thread_of_opencv():
+        with OneThreadOfOpenCv():
             pass
         seen.append(cv2.getNumThreads())
     seen.append(cv2.getNumThreads())  # the other one is not done
@@ -70,10 +70,10 @@ def test_one_within_another_and_from_several_threads():
 
 
 def test_a_process_forked_meanwhile_begins_anew():
-    with one_thread_of_opencv():
+    with OneThreadOfOpenCv():
         if not (child := os.fork()):
             cv2.setNumThreads(0)
-            with one_thread_of_opencv():
+            with OneThreadOfOpenCv():
                 pass
             os._exit(cv2.getNumThreads())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
@@ -82,11 +82,11 @@ def test_a_process_forked_meanwhile_begins_anew():
 def test_opencv_that_is_imported_by_a_step_has_one_too():
     script = """
         import sys
-        from accvlab.dali_pipeline_framework.threads import one_thread_of_opencv
+        from accvlab.dali_pipeline_framework.threads import OneThreadOfOpenCv
         from accvlab.dali_pipeline_framework.operators.array_packages import needed_package
 
         assert "cv2" not in sys.modules
-        with one_thread_of_opencv():
+        with OneThreadOfOpenCv():
             inside = needed_package("cv2").getNumThreads()
         sys.exit(10 * inside + (sys.modules["cv2"].getNumThreads() > 1))
     """

@@ -11,8 +11,8 @@ import operator
 import random
 import sys
 import threading
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import attrs
 import numpy as np
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
+_T = TypeVar("_T")
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -125,18 +126,39 @@ def kept_global_generators(seed: int | None = None) -> Iterator[None]:
         ...     first == (random.random(), np.random.rand())
         True
     """
-    of_torch = sys.modules["torch"].default_generator if "torch" in sys.modules else None
-    of_python, of_numpy = random.getstate(), np.random.get_state()
-    state_of_torch = None if of_torch is None else of_torch.get_state()
+    kept = _GlobalGenerators.now()
     try:
         if seed is not None:
             seed_global_generators(seed)
         yield
     finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
-        if of_torch is not None:
-            of_torch.set_state(state_of_torch)
+        try:
+            kept.restore()
+        except BaseException:  # of a signal handler
+            kept.restore()
+            raise
+
+
+class _GlobalGenerators(NamedTuple):
+    """States of the global generators."""
+
+    of_python: Any
+    of_numpy: Any
+    torch: Any
+    of_torch: Any
+
+    @classmethod
+    def now(cls) -> _GlobalGenerators:
+        """Get the present states; of PyTorch, where it was imported, that of the CPU."""
+        torch = sys.modules["torch"].default_generator if "torch" in sys.modules else None
+        return cls(random.getstate(), np.random.get_state(), torch, torch and torch.get_state())
+
+    def restore(self) -> None:
+        """Give the generators these states."""
+        random.setstate(self.of_python)
+        np.random.set_state(self.of_numpy)
+        if self.torch is not None:
+            self.torch.set_state(self.of_torch)
 
 
 def seed_global_generators(seed: int) -> None:
@@ -186,7 +208,7 @@ class SampleSeeds:
 
 @attrs.define(eq=False)
 class LoadingSamples:
-    """Context in which a thread loads samples; can be entered again.
+    """What a thread loads samples for.
 
     Attributes:
         seeds: What seeds depend on.
@@ -199,26 +221,35 @@ class LoadingSamples:
     source: Any
     keeps_generators: bool
     info: types.SampleInfo | None = None
-    # Restores the global generators when it is closed; None where they were not seeded.
-    _kept: contextlib.ExitStack | None = attrs.field(default=None, init=False)
-    _outer: LoadingSamples | None = attrs.field(default=None, init=False)
+    # The global generators as they were; None where they were not seeded.
+    _kept: _GlobalGenerators | None = attrs.field(default=None, init=False)
 
-    def __enter__(self) -> None:
-        self._outer, of_thread.loading = of_thread.loading, self  # a data set may load with a loader itself
+    def run(self, load: Callable[[], _T]) -> _T:
+        """Call a function that loads samples; it may use this again."""
+        outer = of_thread.loading  # a data set may load with a loader itself
+        # No `with` statement: a signal handler may raise when its `__exit__` begins.
+        try:
+            of_thread.loading = self
+            return load()
+        finally:
+            of_thread.loading = outer
+            try:
+                self._restore()
+            except BaseException:  # of a signal handler
+                self._restore()
+                raise
 
-    def __exit__(self, *error: object) -> None:
-        of_thread.loading = self._outer
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            kept.close()
+    def _restore(self) -> None:
+        if self._kept is not None:
+            self._kept.restore()
+            self._kept = None
 
     def seed(self, *items: int) -> bool:
         """Seed the global generators for items of the sample; return whether the sample is known."""
         if self.info is None:
             return False
         if self.keeps_generators and self._kept is None:  # it takes 0.1 ms, so once per batch, where needed
-            self._kept = contextlib.ExitStack()
-            self._kept.enter_context(kept_global_generators())
+            self._kept = _GlobalGenerators.now()
         place = self.seeds.place_of(self.source, self.info)
         key = derive_key("global", self.seeds.seed, place.epoch, place.sample_index, place.visit, *items)
         seed_global_generators(key)

@@ -33,11 +33,11 @@ from ..sample_data import FieldPath, FormatProblem, GroupFormat, SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
 from ..sample_data.folded_formats import FoldedFormat
 from ..sample_data.formats import ENCODED_IMAGE, ImageContent, LeafFormat
-from ..sample_data.graph_mode import Within
 from ..sample_data.names import Name, alike_paths, format_path, format_paths
 from ..sources.input_bases import CallableBase
 from ..sources.native_input import NativeInput
 from ..sources.shards import Shard, shard_of_input
+from ..workers.process_setup import pass_on_interrupt
 from ..workers.samples import Array, DType, Flat, SampleStepError
 from ._insert_copy_for_passthrough import _InsertCopyForPassthrough
 
@@ -77,15 +77,19 @@ def chain_format(
     for index, step in enumerate(steps):
         draws.position = index
         name = f"step {index} ({step_name(step)})"
+        outer = step_context.get()
         try:
-            with Within(step_context, step_context.get()._replace(plan=draws)):
-                blueprint = step.check_input_data_format_and_set_output_data_format(blueprint)
+            step_context.set(outer._replace(plan=draws))
+            blueprint = step.check_input_data_format_and_set_output_data_format(blueprint)
         except Exception as error:
+            pass_on_interrupt(error)
             if first_error is not None:
                 name += ", given the format from before the step that failed"
             problems += _problems_of(error, name)
             first_error = first_error or error
             continue
+        finally:
+            step_context.set(outer)
         if on_step is not None:
             on_step(index + 1, blueprint)
     if first_error is not None:
@@ -569,9 +573,8 @@ class ArraySteps:
                 sample = prepared.apply(step, sample)
                 if self.deferred:
                     self._require_noted_changes(position, sample)
-            except KeyboardInterrupt:
-                raise
             except BaseException as error:  # e.g. a panic of an extension written in Rust
+                pass_on_interrupt(error)
                 raise SampleStepError(self.names[position]) from error
             self.times_ns[position] += perf_counter_ns() - began
             yield self.names[position], sample

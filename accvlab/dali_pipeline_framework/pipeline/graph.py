@@ -228,12 +228,16 @@ class Graph:
         """Define the graph in the current pipeline and return its outputs."""
         with with_ways_to_cpu(), without_conditionals() as self._has_conditionals:
             sample = self._input()
-            with Within(step_context, step_context.get()._replace(supply=self._supply)):
+            outer = step_context.get()
+            try:
+                step_context.set(outer._replace(supply=self._supply))
                 for done, number in enumerate(self.stages[: self.num_steps]):
                     self._num_steps_done = done
                     change = self._pixels_changed if number < self.first_step else self._applied
                     sample = change(number, sample)
                     self._note(sample, self.stage_name(number))
+            finally:
+                step_context.set(outer)
             self._num_steps_done = None
             return self._outputs(sample)
 
@@ -519,8 +523,12 @@ def define_pipeline(graph: Graph, arguments: PipelineArguments, pipeline_class: 
     options = arguments.pop("decoder_options", {})
 
     def define() -> tuple[DataNode, ...]:
-        with Within(graph_context, GraphContext(decoder_options=options)):
+        outer = graph_context.get()
+        try:
+            graph_context.set(GraphContext(decoder_options=options))
             return graph.define()
+        finally:
+            graph_context.set(outer)
 
     try:
         if arguments.get("debug"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -241,8 +242,8 @@ class PipelineDefinition:
         info = types.SampleInfo(position, slot, batch, whole_number(epoch, "epoch", at_least=0))
         try:
             seeds = chain.sample_seeds(seed, batch_size)
-            with LoadingSamples(seeds, data_input, keeps_generators=True, info=info):
-                flat = data_input(info)
+            loading = LoadingSamples(seeds, data_input, keeps_generators=True, info=info)
+            flat = loading.run(functools.partial(data_input, info))
         except StopIteration:
             raise SettingError(f"Epoch {epoch} has no sample at position {position}.") from None
         draws = DrawPlan(steps.input_format)

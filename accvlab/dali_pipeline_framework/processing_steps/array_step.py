@@ -19,7 +19,7 @@ from ..errors import FieldValueError, FrameworkError, NotSupportedError, text_of
 from ..operators.deferred_images import DeferredImage
 from ..sample_data import FieldPath, GroupFormat, LeafFormat, SampleDataGroup
 from ..sample_data.dtypes import get_numpy_type_for_dali_type
-from ..sample_data.graph_mode import Within, do_not_convert, methods_not_converted
+from ..sample_data.graph_mode import do_not_convert, methods_not_converted
 from .image_use import ImageUse
 from .pipeline_step_base import ArrayApplication, PipelineStepBase, PixelChanges, filled, on_arrays, require_output
 
@@ -206,13 +206,17 @@ class _OnArrays:
             FieldValueError: The step failed; ends with the number of the sample in the batch of the operator.
         """
         rows: list[list[_Array]] = []
-        with Within(step_context, step_context.get()._replace(group=self.group)):
+        outer = step_context.get()
+        try:
+            step_context.set(outer._replace(group=self.group))
             for row in zip(*columns, strict=True):
                 try:
                     rows.append(self._applied(row))
                 except Exception as error:
                     kind = "" if isinstance(error, FrameworkError) else f"{type(error).__name__}: "
                     raise FieldValueError(f"{kind}{text_of(error)} [sample #{len(rows)}]") from error
+        finally:
+            step_context.set(outer)
         num_results = len(self.computed) + sum(map(len, self.pixels.values()))
         results = [[row[place] for row in rows] for place in range(num_results)]
         return tuple(results) if num_results > 1 else results[0]

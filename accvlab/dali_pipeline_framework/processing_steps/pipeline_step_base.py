@@ -36,7 +36,7 @@ from ..sample_data.formats import ChildFormat, describe_difference, leaf_format
 from ..sample_data.graph_mode import do_not_convert
 from ..sample_data.names import Name, described_together, format_path
 from ..sample_data.sample_data_group import replace_contents
-from ..threads import one_thread_of_opencv
+from ..threads import OneThreadOfOpenCv
 from .image_use import ImageUse, contents_after, image_problems
 
 _MOST_REMEMBERED = 10_000
@@ -90,6 +90,17 @@ class ArrayApplication:
             StepOutputError: The result is not as declared, or the step has changed an array that it was given.
             Exception: What the step raises.
         """
+        outer, one_thread = step_context.get(), OneThreadOfOpenCv()
+        try:
+            return self._applied(step, data, draws, one_thread)
+        finally:  # where a signal handler has raised just when an `__exit__` has begun
+            step_context.set(outer)
+            if one_thread.counted_by is not None:
+                one_thread.__exit__()
+
+    def _applied(
+        self, step: PipelineStepBase, data: SampleDataGroup, draws: Draws | None, one_thread: OneThreadOfOpenCv
+    ) -> SampleDataGroup:
         declared = self._declaration(step, data)
         given, originals = _read_only(data)
         for path in declared.deferred if self.defers_pixels else ():
@@ -98,7 +109,7 @@ class ArrayApplication:
                 given.set_item_in_path(path, DeferredImage.of(image, path_in_sample(path)))
         try:
             numbers = SampleDraws(step, declared.draws, self._draws) if draws is None else draws
-            with RunningStep(step, {}, self._draws, self), one_thread_of_opencv():
+            with RunningStep(step, {}, self._draws, self), one_thread:
                 result = step.arrays(given, numbers)
         except StepOutputError:
             raise

@@ -192,8 +192,8 @@ class BatchLoader:
         if frame_counts.pending is not frame_counts.NO_FRAMES:
             frame_counts.take_frames()  # of other uses of the data set in this process
         try:
-            with self._loading:
-                return self._loaded(task) if self._is_callable else self._iterated_once(task)
+            load = self._loaded if self._is_callable else self._iterated_once
+            return self._loading.run(functools.partial(load, task))
         except BaseException as error:
             pass_on_interrupt(error)
             return self.failure(task, error)

@@ -22,6 +22,7 @@ import attrs
 import numpy as np
 
 from ..draws.keyed_draws import derive_key
+from ..errors import FrameworkError
 
 # Options of `mallopt`, from malloc.h of the GNU C library.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -76,14 +77,21 @@ class DeathSignal(str):
 
 
 def pass_on_interrupt(error: BaseException) -> None:
-    """Raise an exception of the user's code again if it is a `KeyboardInterrupt`, which is about no sample.
+    """Raise again what is about no sample: a `KeyboardInterrupt`, or what a signal handler of the program raised.
 
     All others are about what was being done, also those that are no `Exception`: `SystemExit`,
     `asyncio.CancelledError`, panics of extensions written in Rust. A worker ignores SIGINT, so there the user's
     code has raised a `KeyboardInterrupt` itself.
     """
-    if _prepared_pid != os.getpid() and (isinstance(error, KeyboardInterrupt) or comes_from_signal_handler(error)):
+    if _prepared_pid == os.getpid():
+        return
+    if isinstance(error, KeyboardInterrupt):
         raise error
+    raised: BaseException | None = error
+    while raised is not None:
+        if comes_from_signal_handler(raised):
+            raise raised
+        raised = raised.__cause__ if isinstance(raised, FrameworkError) else None  # what a step has raised
 
 
 def raised_by_signal_handler(error: BaseException, handled: BaseException | None = None) -> BaseException | None:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import WorkerStartError
-from ..threads import Job, in_lasting_thread, one_thread_of_opencv
+from ..threads import Job, OneThreadOfOpenCv, in_lasting_thread
 from .loading_plan import LoadingPlan
 from .preloading import (
     end_fork_server,
@@ -306,7 +306,7 @@ def _forking(start_method: str) -> Iterator[None]:
     collects = gc.isenabled()
     gc.disable()
     try:
-        with one_thread_of_opencv(ends_others=True):
+        with OneThreadOfOpenCv(ends_others=True):
             yield
     finally:
         if collects:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import math
 import random
 import signal
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from support.inputs import NumberIterable
@@ -19,11 +23,17 @@ from support.loaders import by_sampler, make_loader
 from support.pipelines import indices, shuffled
 from support.providers import IndexProvider
 
+from accvlab.dali_pipeline_framework import TorchDatasetProvider, UniformDraw
+from accvlab.dali_pipeline_framework.draws.draw_scope import step_context
+from accvlab.dali_pipeline_framework.draws.keyed_draws import of_thread
 from accvlab.dali_pipeline_framework.errors import ClosedError, SourceError, WorkerDiedError
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
-from accvlab.dali_pipeline_framework.loader import loader_run
+from accvlab.dali_pipeline_framework.loader import DataLoader, loader_run
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
+from accvlab.dali_pipeline_framework.processing_steps import ArrayStep, DataGroupInPathAppliedStep
+from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
+from accvlab.dali_pipeline_framework.sample_data.graph_mode import graph_context
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
 
 SAMPLES, BATCH = 240, 4
@@ -258,6 +268,86 @@ def test_a_wait_without_end_is_ended_and_what_was_due_comes_next(
         batches, num_raised = received(iter(loader), alarm, 1, within=(0.3, 0.3))
         assert np.concatenate([batch["index"] for batch in batches]).tolist() == [*range(24)]
         assert num_raised >= 1
+
+
+class Drawing:
+    """Items with numbers of the global generators."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        numbers = np.full((1, 3), random.random() + np.random.rand(), np.float32)
+        return {"numbers": numbers, "group": {"numbers": numbers}}
+
+
+class Jitter(ArrayStep):
+    draws = (UniformDraw("by", 0, 1),)
+
+    def arrays(self, data: SampleDataGroup, draws: Mapping[str, Any]) -> SampleDataGroup:
+        data["numbers"] = cv2.add(data["numbers"], float(draws["by"]))
+        return data
+
+
+def calls_of(act: Callable[[], object], alarm_at: int | None = None) -> list[str]:
+    """Names of the functions that something calls, up to a number; when that one begins, a signal comes."""
+    names: list[str] = []
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        if "<frozen" not in frame.f_code.co_filename:
+            names.append(frame.f_code.co_name)
+            if len(names) == alarm_at:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGALRM)
+
+    sys.settrace(note)
+    try:
+        act()
+    except RungError:
+        assert len(names) == alarm_at
+    finally:
+        sys.settrace(None)
+    return names
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.wide), 50], ids="each {}th call".format)
+def test_whatever_call_a_handler_interrupts_nothing_of_it_stays(
+    step: int, alarm: Callable[[float], None], request: pytest.FixtureRequest
+) -> None:
+    """No seeded generators, no step that is being applied, no OpenCV in one thread; the batches are the same."""
+
+    def state() -> tuple[object, ...]:
+        _, keys, *rest = np.random.get_state()
+        contexts = step_context.get(), graph_context.get(), of_thread.loading
+        return random.getstate(), keys.tolist(), rest, *contexts, cv2.getNumThreads()
+
+    def numbers(batches: Iterable[Any]) -> list[list[float]]:
+        return [[*batch["numbers"].tolist(), *batch["group"]["numbers"].tolist()] for batch in batches]
+
+    def loader() -> DataLoader:
+        steps = [Jitter(), DataGroupInPathAppliedStep(Jitter(), "group"), Jitter()]
+        return make_loader(shuffled(TorchDatasetProvider(Drawing()), 2), steps=steps, seed=7)
+
+    request.addfinalizer(functools.partial(cv2.setNumThreads, cv2.getNumThreads()))
+    cv2.setNumThreads(3)
+    with loader() as undisturbed:
+        expected = numbers(undisturbed) + numbers(undisturbed)
+    with loader() as observed:
+        names = calls_of(lambda: next(iter(observed)))
+    ends = {"__exit__", "restore", "setstate", "end_step"}
+    assert ends < {*names}
+    for moment, name in enumerate(names):
+        if moment % step and name not in ends:
+            continue
+        before, batches = state(), []
+        with loader() as disturbed:
+            loop = iter(disturbed)
+            calls_of(lambda: batches.append(next(loop)), moment + 1)  # noqa: B023
+            assert state() == before, (moment, name)
+            batches += [*loop]
+            assert numbers(batches) + numbers(disturbed) == expected, (moment, name)
+        assert state() == before, (moment, name)
 
 
 class OnceBlocked(IndexProvider):

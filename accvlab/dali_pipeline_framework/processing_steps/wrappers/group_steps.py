@@ -103,6 +103,7 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
 
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         problems: list[FormatProblem] = []
+        first_error: Exception | None = None
         step = self.inner_step
         for path in self._selected_paths(data_empty):
             selected = data_empty.get_item_in_path(path)
@@ -111,12 +112,15 @@ class GroupToApplyToSelectedStepBase(PipelineStepBase):
                     processed = step.check_input_data_format_and_set_output_data_format(selected)
             except Exception as error:  # steps of users refuse formats by any exception
                 problems += _problems_below(path, error)
+                first_error = first_error or error
                 continue
             if not path:
                 return processed
             data_empty.change_type_of_data_and_remove_data(path, processed)
         if problems:
-            raise format_error(problems, f"{type(step).__name__} cannot be applied to the selected groups:")
+            cause = None if isinstance(first_error, FormatError) else first_error
+            text = f"{type(step).__name__} cannot be applied to the selected groups:"
+            raise format_error(problems, text) from cause
         return data_empty
 
 
