@@ -205,9 +205,8 @@ def index_of_parts(
         return cached_index(make_it, there, whole_key, settings.get("index_cache"), is_current=has_requested)
 
     def made_of_all() -> DrivingIndex:
-        if (
-            names is not None
-        ):  # an index of these alone says that not all can be read, which takes long to find out
+        # An index of these alone says that not all can be read, which takes long to find out.
+        if names is not None:
             with contextlib.suppress(_NotMadeError):
                 raise _OtherIndexError(folder_of(names, _not_made))
         return made(None)
