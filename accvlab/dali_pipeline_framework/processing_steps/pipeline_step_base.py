@@ -330,7 +330,7 @@ def on_arrays(process: _Process) -> _Process:
 
 
 class PipelineStepBase(ABC):
-    """Step of a pipeline: says what becomes of a format, and does the same to samples.
+    """Step of a pipeline: declares the output format for an input format, and changes samples accordingly.
 
     A step is a class with some of these methods:
 

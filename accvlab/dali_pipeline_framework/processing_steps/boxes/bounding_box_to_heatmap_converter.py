@@ -39,8 +39,8 @@ class BoundingBoxToHeatmapConverter(FieldStep):
     corners), pixels; optionally categories ``(N,)`` of an integer type, validity ``(N,)`` bool, centers ``(N, 2)``
     float32, ``x, y``. Next to the group: the image, or a field with its height and width ``(2,)``.
 
-    Output, in the order of the arguments, for a heatmap of ``h x w`` pixels; what has a name is added to the
-    group:
+    Output, in the order of the arguments, for a heatmap of ``h x w`` pixels; each output with a name is added to
+    the group:
 
     - the heatmap: ``(num_categories, h, w)`` float32, or ``(h, w)`` without categories;
     - whether an object is active: ``(N,)`` bool; the pixel of its center: ``(N, 2)`` int32, x, y; the position of
