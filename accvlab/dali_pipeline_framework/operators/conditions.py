@@ -46,7 +46,7 @@ _OPERATORS: Mapping[str, Callable[[Value, Value], Value]] = {
 
 
 class AST(ABC):
-    """A node of the tree."""
+    """A node of the syntax tree of a parsed text."""
 
     @property
     def children(self) -> tuple[AST, ...]:
