@@ -33,7 +33,7 @@ EncodedClipValue: TypeAlias = tuple[FieldValue, FieldValue]
 
 @attrs.frozen
 class Finding:
-    """Result of a rule.
+    """Result of the check of a rule.
 
     Attributes:
         rule: The rule, as a sentence.
@@ -149,7 +149,7 @@ class DataProvider(ABC):
 
     @property
     def loads_batches(self) -> bool:
-        """Whether `load_batch` should be used instead of `get_data`, since samples of a batch share work."""
+        """Whether `load_batch` is used instead of `get_data`, since samples of a batch share work."""
         return False
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:

@@ -68,7 +68,7 @@ class MixtureSchedule:
         """The rates that are kept exactly; their sum is 1.
 
         They are the requested rates (within 1e-9, so 0.1 is 1/10) where these have a common denominator of at most
-        65536; else multiples of about 1/65536 next to them, at least one.
+        65536; else close multiples of about 1/65536, each at least one such part.
         """
         return tuple(Fraction(share, self.period) for share in self._shares.tolist())
 

@@ -44,7 +44,7 @@ class SamplerBase(ABC):
     @property
     @abstractmethod
     def length(self) -> int | None:
-        """Length of one epoch; None if it is not known."""
+        """Number of batches of one epoch; None if it is not known."""
 
 
 Description: TypeAlias = dict[str, int | float | str | bool | None]
