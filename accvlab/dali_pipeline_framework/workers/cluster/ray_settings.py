@@ -43,9 +43,9 @@ class RayWorkers:
         batches_ahead: How many batches are requested ahead at most; fewer where they would take more than half of
             the object store. None: ``prefetch_queue_depth`` of the loader where that is given, else four per
             actor, or more where batches have few samples.
-        runtime_env: Packages and variables of the actors, as a runtime environment of Ray, e.g. ``{"env_vars":
-            {"NAME": "value"}}``, or ``{"py_modules": ["path/of/my_package"]}``. Files are sent only if this
-            process connects to the cluster itself, not if it was connected before.
+        runtime_env: Packages and variables of the actors, as a runtime environment of Ray, e.g.
+            ``{"env_vars": {"NAME": "value"}}``, or ``{"py_modules": ["path/of/my_package"]}``. Files are sent only
+            if this process connects to the cluster itself, not if it was connected before.
         start_within_s: How many seconds to wait for the first actor.
 
     Raises:
