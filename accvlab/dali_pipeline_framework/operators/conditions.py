@@ -254,7 +254,7 @@ _MOST_LEVELS = 250  # of the tree; those who walk it call themselves for each
 
 
 class Parser:
-    """Parses ``<variable> = <expression>``; see this module for the grammar.
+    """Parses ``<variable> = <expression>``; the grammar is in ``operators/conditions.py``.
 
     Example:
         >>> print(Parser("r = a and not b == -1").parse())

@@ -41,8 +41,8 @@ _OF_OBJECTS = ("center", "offset", "height_width", "is_active")
 class Detection2DSettings(parts.AugmentedSettings):
     """Settings for images and training targets of a detector in images.
 
-    The image of each camera is its own sample: frame b has the samples ``b * C ... b * C + C - 1``.
-    Batches, of B frames, C cameras, M objects at most, as of CenterNet::
+    The image of each camera is its own sample: frame b has the samples ``b * C ... b * C + C - 1``. Batches with
+    the keys of CenterNet, of B frames, C cameras and at most M objects::
 
         input              (B * C, 3, H, W) float32
         hm                 (B * C, classes, H / stride, W / stride) float32

@@ -533,8 +533,9 @@ class UnclippedPhotometricDistorter(PixelStep):
 
     Input: ``(height, width, 3)``, RGB, uint8 or float32. Output: the same as float32.
 
-    In a graph, these are twelve operators, five of them of one channel; there are none for factors below 0 or
-    turns of more than 60 degrees. It is for GPUs: on a CPU, it takes eight times as long as on arrays.
+    In a graph, the step is twelve operators, five of them on one channel. It has no form for the graph with
+    factors below 0 or hues turned by more than 60 degrees. It is for GPUs: on a CPU, it takes eight times as long
+    as on arrays.
     """
 
     array_form_needs = ("cv2",)
@@ -559,8 +560,8 @@ class UnclippedPhotometricDistorter(PixelStep):
         """Create the step.
 
         Args:
-            image_name: Name of the images of what the step is applied to. They share their draws: wrap the step to
-                draw for each camera.
+            image_name: Name of the images. All images that the step is applied to share its draws: wrap the step
+                to draw for each camera.
             brightness_range: Least and greatest number that is added.
             contrast_range: Least and greatest factor.
             saturation_range: Least and greatest factor of the saturation.

@@ -226,7 +226,7 @@ def get_center_from_bboxes(bboxes: DataNode, dtype_in: types.DALIDataType = _DT.
 
     Args:
         bboxes: ``(N, 4)``, two opposite corners ``x, y, x, y``.
-        dtype_in: Its type, any number type.
+        dtype_in: Type of ``bboxes``, any number type.
     """
     return _on_arrays(lambda boxes: _centers(_as_floats(boxes)).astype(np.float32), bboxes)
 
@@ -249,10 +249,10 @@ def get_radii_from_bboxes(
 
     Args:
         bboxes: ``(N, 4)``, two opposite corners ``x, y, x, y``.
-        dtype_bboxes: Its type, any number type.
+        dtype_bboxes: Type of ``bboxes``, any number type.
         scaling_factor: The factor.
         centers: ``(N, 2)``, x and y; None for the middle of the boxes.
-        dtype_center: Its type, any number type.
+        dtype_center: Type of ``centers``, any number type.
     """
 
     def radii(boxes: Array, *centers: Array) -> Array:

@@ -91,7 +91,7 @@ class DrivingProvider(DataProvider):
             is_future_known          BOOL (T,)         False, and zeros, beyond the end of the scene
         ego_history, ego_future
             positions                FLOAT (T, 3)      of the vehicle in its own frame at the time of the frame
-            rotations                FLOAT (T, 3, 3)   to that frame from its own at T times
+            rotations                FLOAT (T, 3, 3)   from its own frame at T times to that frame
             times                    FLOAT64 (T,)      seconds from the frame
         cameras[0..C-1]
             image                    UINT8 (num_bytes,)  a file; of videos (H, W, 3), RGB
