@@ -95,7 +95,7 @@ class MissingPackageError(SettingError, ModuleNotFoundError):
 
 
 def is_of_missing_package(error: BaseException | None) -> bool:
-    """Whether an error, or one that it was raised from, is that a module cannot be imported."""
+    """Whether an error, or an error that it was raised from, is an `ImportError`."""
     return any(isinstance(link, ImportError) for link in causes_of(error))
 
 
@@ -107,7 +107,7 @@ class FormatProblem:
         message: The rule, the value that was got, and a remedy.
         path: The field, as a tuple of names; None for a problem of several fields.
         step: The processing step that found it; None if it is not known.
-        error_type: Exception class that ``except`` clauses use for this problem.
+        error_type: Exception class by which ``except`` clauses catch this problem.
     """
 
     message: str
@@ -158,8 +158,8 @@ class WorkerDiedError(FrameworkError, RuntimeError):
     """A worker process ended unexpectedly (killed, out of memory, crashed), or hung and was ended.
 
     Attributes:
-        loading: The samples that such workers were loading, as far as known: indices in the data set (None where
-            the index is not known) by epoch, batch and slot.
+        loading: The samples that the lost workers were loading, as far as known: indices in the data set (None
+            where the index is not known) by epoch, batch and slot.
         is_repeated: Whether these samples have ended several workers already.
     """
 
@@ -168,7 +168,7 @@ class WorkerDiedError(FrameworkError, RuntimeError):
 
     @property
     def sample_indices(self) -> tuple[int, ...]:
-        """Indices of the samples that such workers were loading, as far as they are known."""
+        """Indices of the samples that the lost workers were loading, as far as they are known."""
         return tuple(index for index in self.loading.values() if index is not None)
 
 
@@ -245,7 +245,7 @@ class ClosedError(FrameworkError, RuntimeError):
 
 
 class NotSupportedError(FrameworkError, AttributeError, RuntimeError):
-    """A step, sampler, provider or loader cannot do what was requested, e.g. what PyTorch's DataLoader can."""
+    """A step, sampler, provider or loader does not support a request, e.g. a feature of PyTorch's DataLoader."""
 
 
 def causes_of(error: BaseException | None) -> Iterator[BaseException]:
@@ -258,9 +258,9 @@ def causes_of(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def readable(error: BaseException) -> BaseException:
-    """Get an error whose class, causes and numbers can be read: itself, or one with its text in its place.
+    """Get an error that can be examined without failing: the same one, or a `RuntimeError` with its text.
 
-    Properties and metaclasses of the user's exceptions may fail, and would hide what has happened.
+    Properties and metaclasses of the user's exceptions may fail, and would hide the original error.
     """
     try:
         for link in causes_of(error):
@@ -282,8 +282,8 @@ _LONGEST_TEXT = 20_000  # of an exception: a value that somebody has put into a 
 def text_of(error: BaseException) -> str:
     """Get the text of any exception in a form that can be printed, sent and written; it never fails.
 
-    Where the class cannot say it, its arguments are shown. What cannot be encoded is escaped, and the middle of a
-    text of more than 20,000 characters left out.
+    If ``__str__`` of the class fails, the arguments are shown. Characters that cannot be encoded are escaped, and
+    the middle of a text of more than 20,000 characters is left out.
     """
     try:
         text = str.__str__(str(error))
@@ -391,6 +391,6 @@ def reason_of(error: BaseException) -> str:
 
 
 def file_error(what: str, error: Exception, error_class: type[FrameworkError] = FileError) -> FrameworkError:
-    """Make the error of a failed operation, ``what: reason.``; it is also of the class of an OSError."""
+    """Make the error of a failed operation, ``what: reason.``; if an OSError caused it, also of its class."""
     also = [error] if isinstance(error, OSError) else []
     return error_that_is_also(error_class, also, f"{what}: {reason_of(error).rstrip('.')}.")

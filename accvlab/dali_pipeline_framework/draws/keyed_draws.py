@@ -84,7 +84,7 @@ def digest(array: npt.NDArray[np.generic]) -> str:
 
 
 class SamplePlace(NamedTuple):
-    """Place of a sample.
+    """Place of a sample in the order: epoch, batch and slot, with the sample that is delivered there.
 
     Attributes:
         epoch: Epoch, from 0.
@@ -95,7 +95,7 @@ class SamplePlace(NamedTuple):
         frame: Number of the sample in its sequence, from 0, or -1 for samplers without sequences.
         is_first: Whether the slot begins a sequence, or a segment of one, with this sample.
             True on padding, and on the sample that follows it in the slot: nothing may be carried over.
-        is_last: Whether the slot ends it with this sample; True on padding.
+        is_last: Whether the slot ends the sequence or segment with this sample; True on padding.
         is_padding: Whether the sample only fills the slot: it repeats another one and is not to be counted.
         visit: Distinguishes several deliveries of a sample (or sequence) in the same epoch.
     """

@@ -97,22 +97,24 @@ class StructuredPipeline(Pipeline):
     Attributes:
         blueprint: Format of the output.
         data_input: The user's input.
-        native: The input where operators of DALI read it, and there is nothing for workers; else None.
+        native: The input, if operators of DALI read it in the graph, without workers; else None.
         checks_dtypes: Whether the first batch is compared with the blueprint.
         delivery: Places of the fields in the outputs of the graph.
         plan: Text with the steps that run in the workers, and the folded and packed fields; see
             `PipelineDefinition.plan`.
         steps_in_workers: How many of the steps run in the workers.
-        not_folded: For steps that treat elements alike, and are not applied to folded arrays: why.
+        not_folded: Why a step that treats elements alike is not applied to folded arrays, by the number of the
+            step.
         merged_fields: Fields whose elements are put together in the graph, after steps that changed single ones.
         num_samples: Samples per batch; the batch of the graph holds more where arrays are folded.
         unused_fields: Fields that workers load, and that nothing depends on.
-        random_operators: Random operators of the steps, without those of their draws.
-        last_changed_by: Per output field, what set it last.
+        random_operators: Random operators that steps define besides their draws.
+        last_changed_by: For each output field, the step (or the input) that set it last.
         source: What DALI calls for samples; None where only native readers read.
-        may_bind_outputs: Whether nothing is brought from a GPU to the CPU: then the host need not wait for it.
+        may_bind_outputs: Whether the graph copies nothing from a GPU to the CPU, so that the host need not wait
+            for the GPU.
         diagnosis: Finds the samples that made a batch fail; None if the samples of a batch are not known.
-        culprits: The samples that it has found.
+        culprits: The samples that ``diagnosis`` has found.
         fed: The source that hands over the batches of a pool; None if DALI loads by itself.
     """
 
@@ -449,8 +451,8 @@ class StructuredPipeline(Pipeline):
     def close(self) -> None:
         """Destroy DALI's pipeline, with its workers. It cannot be used after that.
 
-        Batches that were delivered stay valid. Closing a second time does nothing, nor in a forked child of
-        the process that has built it.
+        Batches that were delivered stay valid. Closing a second time does nothing, and neither does closing in a
+        forked child of the process that built the pipeline.
         """
         if self.is_closed or os.getpid() != self._pid:  # by a finalizer, where it is not left yet
             return

@@ -43,20 +43,22 @@ class FaultPolicy:
     Without one, the first fault is raised. See the page on faults.
 
     Attributes:
-        samples: Handling of a sample that cannot be loaded or decoded. ``"raise"``: an error, after which the
-            loader can continue after its batch. ``"skip"``: the batch has one sample less. ``"replace"``: another
-            sample takes its place.
+        samples: Handling of a sample that cannot be loaded or decoded. ``"raise"``: an error; the loader can
+            continue with the next batch. ``"skip"``: the batch has one sample less. ``"replace"``: another sample
+            takes its place.
         max_failed: Number of different samples that may fail on a rank; one more ends the run with a summary.
             Samples in a loaded state count, here and for ``max_failed_share``.
-        max_failed_share: Share of the delivered samples that may fail, in [0, 1]; of 1,000 samples until so many
-            were delivered.
+        max_failed_share: Largest number of failed samples, divided by the number of delivered samples or by 1,000,
+            if fewer were delivered; in [0, 1].
         quarantine: File to which a line of JSON is added for each failed sample. If writing fails, e.g. on a full
             disk, an error is logged, and the loop goes on.
-        exclude: Such files; their samples count as failed without being tried. Not with ``samples="raise"``.
+        exclude: Files written by ``quarantine``; their samples are not tried, and handled like failed ones. Not
+            with ``samples="raise"``.
         restarts: How often, in total, a worker that was killed, ended or hung is replaced, or a batch is tried
-            again for which no sample is to blame. The loop continues with exactly the batch that was due. Workers
-            that are lost together count once. A sample that has ended two workers counts as failed. None: 0 for
-            worker processes, no limit for actors of a Ray cluster, which may lose machines at any time.
+            again that failed without the fault of a sample. The loop continues with exactly the batch that was
+            due. Workers that are lost together count once. A sample that has ended two workers counts as failed.
+            None: 0 for worker processes, no limit for actors of a Ray cluster, which may lose machines at any
+            time.
         blocked_after: Seconds after which a worker that is busy with one sample counts as hung, and is killed. The
             limit holds for its set-up as well: for unpickling the input or the steps, for ``worker_init_fn``, and
             for each imported module. None: never.
@@ -122,7 +124,7 @@ _COUNTS, _TEXTS = ("epoch", "batch"), ("file", "reason", "step", "host")
 
 @attrs.frozen
 class QuarantineEntry:
-    """A line of such a file.
+    """A line of a file that lists failed samples.
 
     Attributes:
         sample_index: Index of the sample in the data set.
@@ -274,11 +276,11 @@ class FailedSample:
             the others of its batch), ``"steps"`` (on arrays, in a worker) or ``"graph"``.
         outcome: How it was handled, e.g. ``"sample 7 in its place"``.
         file: Where it comes from, as far as the provider knows (`DataProvider.describe_sample`).
-        epoch: Epoch in which that was noticed first.
+        epoch: Epoch in which the failure was noticed first.
         batch: Batch of the epoch.
         slot: Its number in the batch of this shard.
         substitute: Index of the sample that was delivered in its place; None if there was none.
-        message: All that is to say about it, with the traceback.
+        message: The full message of the failure, with the traceback.
     """
 
     sample_index: int

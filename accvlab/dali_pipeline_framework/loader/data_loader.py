@@ -76,8 +76,8 @@ class SettableLoaderSampler(LoaderSampler):
     def set_epoch(self, epoch: int) -> None:
         """Have the next loop over the loader run in this epoch. See `DataLoader.set_epoch`.
 
-        A state of a later epoch that was loaded stays: frameworks call this with their own count of epochs, which
-        is less for a loader that has begun anew within an epoch, next to a longer one.
+        A loaded state of a later epoch is kept. Frameworks call this with their own number of epochs, which is
+        smaller if this loader has run through several epochs while another, longer loader was in one.
         """
         run_of(self._loader).set_epoch(epoch, keeps_loaded=True)
 
@@ -144,12 +144,13 @@ class DataLoader(TorchInterface):
         shuffle: Whether the samples of a data provider come in a random order, another one in each epoch
             (`ShuffledSampler`), or one after the other (`SequentialSampler`; the default).
         sampler: Another order of the samples of a data provider, in place of ``shuffle``: a sampler of this
-            package; a function of the epoch that returns the sample indices of all shards in order; or a
-            sampler of PyTorch, which gives the indices of its own rank. The latter two are run in this process
-            when a loop begins, ``set_epoch`` is called before, and a last batch may be smaller.
+            package; a function of the epoch that returns the sample indices of all shards in order; or a sampler
+            of PyTorch, which gives the indices of its own rank. A function or a sampler of PyTorch runs in this
+            process when a loop begins (after the sampler's ``set_epoch``, if it has one), and a last batch may be
+            smaller.
         run: Where steps run: ``"workers"``: on arrays in the workers; ``"graph"``: pixels in the graph, all else
-            in the workers; ``"auto"``: as ``"graph"`` with a GPU, without one on arrays if that costs less (see
-            `PipelineDefinition`).
+            in the workers; ``"auto"``: as ``"graph"`` with a GPU; without a GPU, on arrays in the workers if this
+            costs less (see `PipelineDefinition`).
         num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
             has usable cores, at most 8. An iterable has at most 1. The batches do not depend on the number.
         num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine, with
@@ -183,7 +184,7 @@ class DataLoader(TorchInterface):
         pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
         as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` holds, for code that
             checks it. Attributes that such code sets have no effect.
-        faults: Handling of samples that fail, and of workers that die: a `FaultPolicy`, or short for one
+        faults: Handling of samples that fail, and of workers that die: a `FaultPolicy`, or its ``samples`` alone:
             ``"raise"``, ``"skip"`` or ``"replace"``. None: the first failure is raised.
         ledger: Folder in which each rank records its delivered samples, in a file of its own; see the page on
             ledgers. None: no record.
@@ -197,14 +198,14 @@ class DataLoader(TorchInterface):
         SettingError: An argument breaks a rule, or was already given to the input or sampler.
         FormatError: The steps do not fit the data.
         DeviceError: A step needs a GPU, and none is usable; ``device_id`` names a missing one; or DALI or PyTorch
-            is not made for it.
+            does not support the GPU.
 
     Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next one starts the
     next epoch at once (or, after `set_epoch`, the epoch that was set), without prefetched batches.
 
-    `state_dict` returns the position of the training loop, as a small value for JSON, the same on all ranks.
-    A loader that loads it resumes with the batch after that, with any number of workers, on any number of
-    shards, and with any batch size that the order allows.
+    `state_dict` returns the position of the training loop, as a small value for JSON, the same on all ranks. A
+    loader that loads this value resumes with the next batch, with any number of workers, on any number of shards,
+    and with any batch size that the order allows.
 
     Threads can share it: they take turns in calling ``next`` of a loop, each batch goes to one of them, and
     `state_dict` and `close` may be called by others meanwhile. A loop whose loader was closed raises a
@@ -272,7 +273,7 @@ class DataLoader(TorchInterface):
         return type(self)(**copy.deepcopy(attrs.asdict(self._settings, recurse=False), memo))
 
     def start(self) -> None:
-        """Start the worker processes now, e.g. before CUDA is initialised in this process, for forked ones."""
+        """Start the worker processes now, e.g. to fork them before CUDA is initialised in this process."""
         self._run.start()
 
     def __repr__(self) -> str:
@@ -316,7 +317,7 @@ class DataLoader(TorchInterface):
 
     @property
     def epoch(self) -> int:
-        """Epoch of the loop, from 0: a loader that is continued from here begins in this epoch.
+        """Epoch of the loop, from 0: a loader that resumes from the current state begins in this epoch.
 
         Within a loop, and after a ``break``, it is the epoch of that loop (a new loop starts the next one);
         otherwise the epoch of the next loop.
@@ -365,21 +366,22 @@ class DataLoader(TorchInterface):
 
         The value can be written as JSON and is the same on all ranks. Two exceptions: with the policy
         ``"partial"``, ranks with fewer batches differ at the end of an epoch; and with a budget of a
-        `FaultPolicy`, ``failed`` lists the failed samples of this rank. A batch counts when the loop has
-        received it. After a ``break`` it is still the position in the abandoned epoch: a loader that loads it
-        finishes that epoch, while this one begins the next.
+        `FaultPolicy`, ``failed`` lists the failed samples of this rank. A batch counts when the loop has received
+        it. After a ``break``, the value is still the position in the abandoned epoch: a loader that loads it
+        finishes that epoch, while this loader begins the next.
 
         Raises:
-            NotSupportedError: The input is an iterable, which has no random access; or an epoch has begun whose
-                order, from a PyTorch sampler or a function of the user, the epoch alone does not determine.
+            NotSupportedError: The input is an iterable, which has no random access; or an epoch has begun, and its
+                order, made by a PyTorch sampler or a function of the user, would be another one if it were made
+                again.
         """
         return self._run.state().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | str | bytes) -> None:
         """Have the next loop resume after the last batch that was delivered when the state was saved.
 
-        Number of workers, start method, depths, number of shards and batch size may differ from those with which
-        the state was saved. With another total batch size the rest of the epoch is redistributed.
+        Number of workers, start method, prefetching, number of shards and batch size may be others than when the
+        state was saved. With another total batch size the rest of the epoch is redistributed.
 
         Args:
             state: Result of `state_dict`, or JSON text of it.
@@ -415,7 +417,7 @@ class DataLoader(TorchInterface):
 
     @property
     def plan(self) -> str:
-        """How the pipeline works on arrays, and how fields travel, see `PipelineDefinition.plan`."""
+        """Text on where each step runs, and how fields reach the graph, see `PipelineDefinition.plan`."""
         return self._run.pipeline.plan
 
     @property
@@ -474,7 +476,7 @@ class DataLoader(TorchInterface):
 
     @property
     def persistent_workers(self) -> bool:
-        """Whether worker processes stay for the next epoch, as they do where there are any."""
+        """Whether worker processes stay for the next epoch: True if there are worker processes."""
         return bool(self.num_workers)
 
     @property

@@ -105,16 +105,17 @@ class LoaderReport:
         num_decoded_frames: Frames that were decoded for these, in the workers and the graph.
         loop: Seconds in each stage of the loop: its own ``work``, and the stages of ``next``.
         workers: Seconds in each stage of loading these batches, of all workers together.
-        steps: Seconds in each step on arrays; together, with random draws, the stage ``"steps on arrays"``.
+        steps: Seconds in each step on arrays. Their sum, with random draws, is the stage ``"steps on arrays"``.
         cores: ``"usable"`` for this rank, by affinity, CPU quota, and the ranks on this machine; ``"free"``, kept
             busy neither by this loader nor by another program; and how many were busy with ``"loading"`` (in
             workers, in actors, or here) and with ``"this process"``: the loop, the graph, and all other threads.
         num_workers: Worker processes, or actors.
-        most_workers: Above so many worker processes the loader warns; 1 for an iterable, which one loads.
+        most_workers: Number of usable cores: with more worker processes, the loader warns. 1 for an iterable,
+            which has a single worker.
         are_actors: Whether workers are actors of a cluster: the cores of this machine are not theirs.
         num_threads: Threads of the graph.
         device_id: The GPU of the graph; None for the CPU.
-        sums: Counters at the latest batch, for a report since then.
+        sums: Counters at the latest batch, for a later report ``since`` this one.
     """
 
     num_batches: int = 0

@@ -19,8 +19,8 @@ _MOST_BYTES = 1 << 28  # what is larger is something else
 def save_state(loader: DataLoader, path: str | os.PathLike[str]) -> None:
     """Write the state of a loader to a file, as JSON.
 
-    The file is replaced as a whole once the new content is on the disk: whatever is killed or switched off, there
-    is the old state or the new one. Several ranks may write to the same file, since they have the same state.
+    The file is replaced as a whole once the new content is on the disk: after a crash or a loss of power, it holds
+    the old state or the new one. Several ranks may write to the same file, since they have the same state.
 
     Args:
         loader: The loader.

@@ -46,7 +46,7 @@ _OPERATORS: Mapping[str, Callable[[Value, Value], Value]] = {
 
 
 class AST(ABC):
-    """A node of the tree."""
+    """A node of the syntax tree of a parsed text."""
 
     @property
     def children(self) -> tuple[AST, ...]:
@@ -63,7 +63,7 @@ class AST(ABC):
 
 @attrs.frozen
 class Assignment(AST):
-    """``variable = expression``: ``'v' = <...>``."""
+    """``variable = expression``, printed as ``'v' = <...>``."""
 
     form = "'{variable}' = <{expression}>"
 
@@ -82,7 +82,7 @@ class Literal(AST):
 
 @attrs.frozen
 class Variable(AST):
-    """A ``name``: ``'name'``."""
+    """A variable, printed as ``'name'``."""
 
     form = "'{name}'"
 
@@ -91,7 +91,7 @@ class Variable(AST):
 
 @attrs.frozen
 class Comparison(AST):
-    """``val1 comparison_type val2``: ``(l op r)``.
+    """``val1 comparison_type val2``, printed as ``(l op r)``.
 
     Attributes:
         val1: Left side.
@@ -127,20 +127,20 @@ class _Joined(AST, ABC):
 
 
 class Or(_Joined):
-    """At least one of several ``conditions``: ``{l or r}``."""
+    """At least one of several ``conditions``, printed as ``{l or r}``."""
 
     word = "or"
 
 
 class And(_Joined):
-    """All of several ``conditions``: ``{l and r}``."""
+    """All of several ``conditions``, printed as ``{l and r}``."""
 
     word = "and"
 
 
 @attrs.frozen
 class Not(AST):
-    """The opposite of ``condition``: ``not [x]``."""
+    """The opposite of ``condition``, printed as ``not [x]``."""
 
     form = "not [{condition}]"
 
@@ -149,7 +149,7 @@ class Not(AST):
 
 @attrs.frozen
 class UnaryMinus(AST):
-    """The negative of ``value``: ``-(x)``."""
+    """The negative of ``value``, printed as ``-(x)``."""
 
     form = "-({value})"
 
@@ -254,7 +254,7 @@ _MOST_LEVELS = 250  # of the tree; those who walk it call themselves for each
 
 
 class Parser:
-    """Parses ``<variable> = <expression>``; see this module for the grammar.
+    """Parses ``<variable> = <expression>``; the grammar is in ``operators/conditions.py``.
 
     Example:
         >>> print(Parser("r = a and not b == -1").parse())

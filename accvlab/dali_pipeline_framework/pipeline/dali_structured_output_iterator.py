@@ -97,14 +97,14 @@ class DALIStructuredOutputIterator:
                 batch as first axis, and different shapes an error; ``"list"``: all fields are lists of one array
                 per sample, in every batch. Or a dict of these by field, e.g. ``{"boxes": "list"}``: a name means
                 all fields and groups of that name, a tuple is a path, and other fields have ``"raise"``.
-            stack_arrays: Whether the elements of each array whose elements have the same format are stacked:
+            stack_arrays: Whether to stack the elements of an array, if all have the same format:
                 ``batch["cameras"]["image"]`` of shape ``(batch, cameras, ...)``, instead of
                 ``batch["cameras"][0]["image"]`` and so on. Where a field is folded in the graph (see
-                `PipelineDefinition`), nothing is copied for it. With ``ragged="list"``, a field is a list with a
-                list of the elements for each sample.
+                `PipelineDefinition`), nothing is copied for it. With ``ragged="list"``, a field is a list with one
+                entry per sample, the list of its elements.
             gpu_views: Whether tensors of PyTorch on a GPU are views of DALI's memory. By default they are copies
-                in PyTorch's, which take microseconds. While views exist, an error of CUDA in the model ends the
-                process without a traceback, and PyTorch's account of memory does not have them.
+                in memory of PyTorch; copying takes microseconds. While views exist, an error of CUDA in the model
+                ends the process without a traceback, and PyTorch's statistics of memory do not include the views.
 
         Raises:
             SettingError: An argument is missing or has an unknown value.
@@ -301,7 +301,7 @@ class DALIStructuredOutputIterator:
         """Number of batches per epoch.
 
         Raises:
-            TypeError: It was not given, and the input does not know it.
+            TypeError: ``num_batches_in_epoch`` was not given, and the input does not know the number.
         """
         num_batches = self._num_batches
         if num_batches is None and self._structured is not None:

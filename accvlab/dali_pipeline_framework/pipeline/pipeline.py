@@ -86,9 +86,9 @@ class PipelineDefinition:
                 that can be divided (see `PipelineStepBase.declare_pixel_changes`) before the last one that works
                 on arrays only. ``"workers"``: workers run all steps, with their pixels, before the first that
                 works in the graph only. ``"auto"``: as ``"graph"`` with a GPU. Without one, as ``"workers"``, but
-                only up to the first step that converts images to floating point; if none of these does more to
-                images than decode them, as ``"graph"``. Pixels may differ between the forms, within the
-                ``image_tolerance`` of each step.
+                only up to the first step that converts images to floating point; if the steps up to there only
+                decode images, as ``"graph"``. Pixels may differ between the forms, within the ``image_tolerance``
+                of each step.
 
         Raises:
             SettingError: An argument breaks a rule, or a step that must run in the workers comes after one that
@@ -130,7 +130,7 @@ class PipelineDefinition:
         return "\n  ".join([name, *self.chain_lines()])
 
     def chain_lines(self, num_in_workers: int = 0) -> list[str]:
-        """Lines for the input and each step; the first steps may be marked."""
+        """Make a line for the input and each step; the first ``num_in_workers`` steps are marked."""
         lines = [f"input: {summary(self.data_input)}"]
         for number, step in enumerate(self._chain.steps):
             mark = " [on arrays, in the workers]" if number < num_in_workers else ""
@@ -155,7 +155,7 @@ class PipelineDefinition:
 
     @property
     def run(self) -> RunWhere:
-        """Where steps run that have a form for arrays."""
+        """Where steps run, if they have a form for arrays; the argument ``run``."""
         return self._chain.run
 
     def array_steps(self, has_gpu: bool = False) -> ArraySteps | None:
@@ -174,7 +174,7 @@ class PipelineDefinition:
         return make_pipeline(self._chain, normalised_arguments((), arguments), worker_init_fn, is_fed=True)
 
     def for_trial(self, *, divides_steps: bool, draws: DrawSource | None) -> PipelineDefinition:
-        """Get the same definition, in which steps are divided or not, with given draws if there are any."""
+        """Get the same definition with other draws, and with steps divided (pixels in the graph) or not."""
         return self._with(divides_steps=divides_steps, given_draws=draws)
 
     def check_and_get_output_data_structure(self) -> SampleDataGroup:
@@ -195,7 +195,7 @@ class PipelineDefinition:
         return chain_description(self.input_data_structure, self._chain.steps)
 
     def plan(self, **arguments: Any) -> str:
-        """Say how a pipeline works on arrays, and how the fields travel.
+        """Say how each step treats arrays, and how the fields are sent to the graph.
 
         Args:
             **arguments: Arguments of `get_dali_pipeline`.
@@ -268,15 +268,15 @@ class PipelineDefinition:
             worker_init_fn: Called once in each worker process, with its number from 0, before it loads its first
                 sample and after the generators of Python, NumPy and PyTorch were seeded there; not called if the
                 input runs in this process. Spawned workers need one that can be pickled.
-            **kwargs: Arguments of `nvidia.dali.Pipeline` by name, and ``enable_conditionals`` (for steps that
-                use ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Defaults: ``batch_size`` is the
-                input's. ``num_threads`` is the number of usable cores divided by the ranks on this machine, with a
-                GPU at most 8. ``device_id=None`` is the CPU; ``"auto"`` is the local rank, and devices of PyTorch
-                are taken, too. ``py_start_method`` is ``"fork"``, with a GPU ``"spawn"``. With
-                ``py_num_workers=0`` the input runs in this process. ``seed``, by default 0, is also the seed of
-                the draws of steps; DALI's operators get another one, derived from it, on each shard but the first.
-                ``decoder_options`` is a dict for all decoders of images on the GPU, also of steps with
-                ``is_encoded``: ``hw_decoder_load`` (where a step does not set another one than 0.65), and
+            **kwargs: Arguments of `nvidia.dali.Pipeline` by name, and ``enable_conditionals`` (for steps that use
+                ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Defaults: ``batch_size`` is the input's.
+                ``num_threads`` is the number of usable cores divided by the ranks on this machine, with a GPU at
+                most 8. ``device_id=None`` is the CPU; ``"auto"`` is the local rank, and devices of PyTorch are
+                taken, too. ``py_start_method`` is ``"fork"``, with a GPU ``"spawn"``. With ``py_num_workers=0``
+                the input runs in this process. ``seed``, by default 0, is also the seed of the draws of steps;
+                DALI's operators get another one, derived from it, on each shard but the first. ``decoder_options``
+                is a dict for all decoders of images on the GPU, also of steps with ``is_encoded``:
+                ``hw_decoder_load`` (a value other than 0.65 at a step overrides it), and
                 ``preallocate_height_hint`` and ``preallocate_width_hint``, the largest size in pixels, for which
                 the hardware decoder takes its memory at the start. It has no effect on the CPU.
 

@@ -33,7 +33,7 @@ EncodedClipValue: TypeAlias = tuple[FieldValue, FieldValue]
 
 @attrs.frozen
 class Finding:
-    """Result of a rule.
+    """Result of the check of a rule.
 
     Attributes:
         rule: The rule, as a sentence.
@@ -140,7 +140,7 @@ class DataProvider(ABC):
 
         Args:
             samples: Some samples that fit the blueprint, by their index.
-            seed: For the choice of others.
+            seed: Seed for the choice of further samples.
 
         Returns:
             The findings of each rule (`testing.Finding`).
@@ -149,7 +149,7 @@ class DataProvider(ABC):
 
     @property
     def loads_batches(self) -> bool:
-        """Whether `load_batch` should be used instead of `get_data`, since samples of a batch share work."""
+        """Whether `load_batch` is used instead of `get_data`, since samples of a batch share work."""
         return False
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
@@ -157,7 +157,7 @@ class DataProvider(ABC):
 
         The inputs of this package call it in place of `get_data` where `loads_batches` is True. Override both
         where samples of a batch can share work, as overlapping sequences of frames do. A sample of `get_data` must
-        be usable in any batch too: samples of a batch that failed are loaded again, each alone.
+        be usable in any batch too: after a failure of a batch, its samples are loaded again, each alone.
 
         A provider that wraps another one forwards `describe_sample`, `loads_batches` and this method, and passes
         the slots on.
@@ -177,16 +177,16 @@ class DataProvider(ABC):
         """Load some fields of some samples, and nothing else, for `Windows`.
 
         Override it where that is cheaper than `get_data`: numbers without their pictures, or several frames of a
-        video in one pass of its decoder. A class derived from yours that overrides `get_data` has whole samples
-        loaded, unless it overrides this method, too.
+        video in one pass of its decoder. It is not used for a class derived from yours that overrides `get_data`
+        alone: whole samples are loaded then.
 
         Args:
             wanted: For the path of each field the indices of the samples, in any order, possibly with repetitions.
 
         Returns:
-            For each path the values that `get_data` gives, in this order: a list, or an array with one value along
-            its first axis. None (the default) to have whole samples loaded by `get_data`. An exception may carry
-            the index of the sample as ``sample_index_in_data_set``.
+            For each path the values that `get_data` gives, in the order of the indices: a list, or an array with
+            the samples along its first axis. None (the default) to have whole samples loaded by `get_data`. An
+            exception may carry the index of the sample as ``sample_index_in_data_set``.
         """
         return None
 
@@ -209,8 +209,8 @@ class DataProvider(ABC):
 
         Args:
             path: Path of a field whose values were taken at other times than the samples, e.g. by a camera; NaN
-                for a sample without a value of its own. The empty path gives the times of the samples; for a
-                field, None means these.
+                for a sample without a value of its own. The empty path gives the times of the samples. If the
+                result for a field is None, the field has the times of the samples.
         """
         return None
 

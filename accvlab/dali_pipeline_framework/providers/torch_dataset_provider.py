@@ -48,9 +48,9 @@ class TorchDatasetProvider(BlueprintProvider):
     Other objects are refused, and so is None: leave such a part out of a blueprint, or deliver an empty array.
 
     The first item shows the format, unless a blueprint is given. Then values are converted to the types of the
-    blueprint, and parts without a field are left out. All items must have the fields of the format, and where the
-    first item shows it no others; the error for another item names it and the part. Optional elements of a list do
-    not fit: pad them, or put them into one array. Batches are fetched by ``__getitems__``, where the data set has
+    blueprint, and parts without a field are left out. All items must have the fields of the format; without a
+    blueprint, other fields are an error, which names the item and the part. Optional elements of a list do not
+    fit: pad them, or put them into one array. Batches are fetched by ``__getitems__``, where the data set has
     that. An attribute ``sequence_lengths`` of the data set is passed on.
 
     Decoding and augmentation in the data set run as before, in the worker processes. Random numbers that it draws
@@ -99,7 +99,7 @@ class TorchDatasetProvider(BlueprintProvider):
 
     @property
     def sequence_lengths(self) -> npt.ArrayLike:
-        """Attribute of the data set; an AttributeError where it has none."""
+        """Number of items of each sequence, ``(S,)``: the attribute of the data set, or an AttributeError."""
         lengths: npt.ArrayLike = self._dataset.sequence_lengths
         return lengths
 
@@ -121,7 +121,7 @@ class TorchDatasetProvider(BlueprintProvider):
 
     @property
     def loads_batches(self) -> bool:
-        """Whether the data set has ``__getitems__``; for a ``Subset`` of PyTorch, whether the whole has it."""
+        """Whether the data set has ``__getitems__``; for a ``Subset`` of PyTorch, whether its data set has."""
         dataset, torch = self._dataset, sys.modules.get("torch")
         if torch is not None:
             subset = torch.utils.data.Subset

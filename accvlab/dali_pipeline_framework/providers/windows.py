@@ -99,8 +99,8 @@ class _Window:
 class Windows(BlueprintProvider):
     """Sample ``i`` is a moment of another provider, with the frames around it.
 
-    For each field that is named, the values at the given offsets from the moment, in the same sequence; other
-    fields as at the moment. Offsets are in frames or in seconds. With ``unit="frames"`` and
+    Each field that is named has its values at the given offsets from the moment, in the same sequence; other
+    fields have their value at the moment. Offsets are in frames or in seconds. With ``unit="frames"`` and
     ``{"image": [-2, -1, 0], "action": [0, 1]}``, the moment of frame 3 in a sequence of five frames has::
 
         frame    |  0     1     2     3     4  |
@@ -122,7 +122,7 @@ class Windows(BlueprintProvider):
 
     **Edges.** With ``edges="drop"``, moments without a full window are not samples; sequences end where moments
     are left out. With ``edges="repeat"`` all moments are samples: an offset before the first or after the last
-    frame of the sequence gets that frame, and is True in the mask of the field.
+    frame of the sequence gets this first or last frame, and is True in the mask of the field.
 
     **In seconds**, ``take="nearest"`` takes the frame nearest to each time (of two the earlier), ``"last"`` the
     last one not after it; the frame must be within ``tolerance_s``. Fields with times of their own, such as
@@ -166,24 +166,25 @@ class Windows(BlueprintProvider):
 
         Args:
             data_provider: The provider of the frames; it has ``sequence_lengths``.
-            windows: By the field its offsets, in the order wanted. A field is a name, which means all fields of
-                that name; a path as messages write it, without indices for all elements of an array
+            windows: Field -> its offsets, in the wanted order. A field is a name, which means all fields of that
+                name; a path as messages write it, without indices for all elements of an array
                 (``"cameras.image"``, ``"cameras[0].image"``); or a tuple of names. The most specific key counts.
             unit: Unit of the offsets: ``"frames"``, whole numbers, or ``"s"``, seconds.
             step: Frames from one moment of a sequence to the next, at least 1.
             edges: Handling of the ends of a sequence, ``"drop"`` or ``"repeat"``.
             take: Choice of the frame for an offset in seconds, ``"nearest"`` or ``"last"``.
             tolerance_s: In seconds, how far a frame may be from its time, at least 0. None: 0.1 ms where frames
-                are equally spaced; otherwise half the median interval, or with ``take="last"`` one and a half.
+                are equally spaced; otherwise half the median interval, or with ``take="last"`` 1.5 times the
+                median interval.
             times_s: In seconds, ``(N,)`` times of the frames, ascending in each sequence, in place of the times of
                 the provider; ``np.arange(N) / 10`` for equally spaced frames.
-            listed: Fields of which each frame is a field of its own (``boxes[0]``, ``boxes[1]``), since frames
-                differ in shape; named as in ``windows``.
+            listed: Fields whose shape differs between frames: each frame becomes its own field (``boxes[0]``,
+                ``boxes[1]``); named as in ``windows``.
 
         Raises:
             SettingError: An argument is out of its range or does not go with another one, there is no such field,
-                or there are no times; frames are equally spaced, and none is at an offset; no offset but 0 is
-                inside a sequence; or no moment has a full window.
+                or there are no times; frames are equally spaced, and an offset is between two of them; all offsets
+                but 0 are longer than the sequences; or no moment has a full window.
             DuplicateFieldError: A mask has the name of a field that exists.
         """
         instance(data_provider, "data_provider", DataProvider)
@@ -416,7 +417,7 @@ class Windows(BlueprintProvider):
         return True
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Load the moments of a batch, and together only those whose windows of pictures overlap."""
+        """Load the moments of a batch; moments whose windows of pictures overlap are loaded together."""
         rows = self._rows_of(sample_indices)
         groups = self._overlapping(rows)
         group_of = {place: number for number, places in enumerate(groups) for place in places}
@@ -496,7 +497,7 @@ class Windows(BlueprintProvider):
         return np.diff(np.append(self._firsts, len(self.rows)))
 
     def frame_times_s(self, path: FieldPath = ()) -> Float64Array | None:
-        """Get the times of the samples, or of a field as it is at the moments."""
+        """Get the times of the samples, or the times of a field at the moments."""
         if not path and self.unit == "s":
             return self._moments.values[self.rows]
         times_s = self.data_provider.frame_times_s(path)

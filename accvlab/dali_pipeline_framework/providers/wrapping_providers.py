@@ -44,15 +44,15 @@ class ConcatDataProvider(DataProvider):
     All blueprints must be of the same format: names, order and types. The whole has the blueprint of the first
     provider; each sample is filled by its own provider. In detail:
 
-    *   Mappings may differ, as the labels of data sets do (``{"car": 1}`` and ``{"vehicle.car": 1}``), but
-        two of them must not give the same label, or all unlisted labels, different numbers. Whether different
-        labels with the same number mean the same is for you to know. A provider without a mapping delivers
-        numbers, which pass as they are.
-    * Numbers of dimensions must agree if two providers declare one; the first one is enforced.
+    *   Mappings may differ, as the labels of data sets do (``{"car": 1}`` and ``{"vehicle.car": 1}``), but a
+        label, and also the key None for unlisted labels, must have the same number in all mappings that have it.
+        Whether different labels with the same number mean the same is for you to know. A provider without a
+        mapping delivers numbers, which pass as they are.
+    * Numbers of dimensions must agree where several providers declare them; the first provider's is enforced.
 
-    The samples of a batch are loaded by each provider as a batch, where it does so (`loads_batches`). An exception
-    of a provider passes, with the sample index in the whole. `locate` finds the provider a sample index belongs
-    to. A provider may occur several times, and may be a `ConcatDataProvider` itself.
+    A provider that loads batches (`loads_batches`) gets its samples of a batch in one call. An exception of a
+    provider passes, with the sample index in the whole. `locate` finds the provider a sample index belongs to. A
+    provider may occur several times, and may be a `ConcatDataProvider` itself.
 
     Attributes:
         providers: The providers, in order.
@@ -115,7 +115,7 @@ class ConcatDataProvider(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        """Blueprint of the first provider, with the properties of images that all of them declare."""
+        """Blueprint of the first provider, with the properties of images that all providers declare."""
         blueprint, *others = map(blueprint_of, self.providers)
         format = blueprint.format
         leaves = zip(format.flat_leaves, *(other.format.flat_leaves for other in others), strict=True)
@@ -179,7 +179,7 @@ class ConcatDataProvider(DataProvider):
         return {path: [next(loaded[owner][path]) for owner, _ in places] for path, places in located.items()}
 
     def load_clips(self, path: FieldPath, samples: npt.NDArray[np.int64]) -> Sequence[EncodedClipValue] | None:
-        """Cut frames of an encoded video out as one file, each row by its provider."""
+        """Cut frames of encoded videos out as files, one per row of ``samples``, by its provider."""
         clips: list[EncodedClipValue] = []
         if any(SampleLoader(provider).load_clips(path, samples[:0]) is None for provider in self.providers):
             return None
@@ -202,7 +202,7 @@ class ConcatDataProvider(DataProvider):
         return np.concatenate(known) if len(known) == len(times) else None
 
     def contract_findings(self, samples: Mapping[int, SampleDataGroup], seed: int) -> Iterable[Finding]:
-        """Check the rules of each provider, by the samples that are its own, or else by its first one."""
+        """Check the rules of each provider on its own samples among those given, or else on its first sample."""
         bounds = (*self._starts, self._num_samples)
         for provider, first, end in zip(self.providers, bounds, bounds[1:], strict=False):
             own = {index - first: sample for index, sample in samples.items() if first <= index < end}
@@ -223,7 +223,7 @@ class ConcatDataProvider(DataProvider):
         """Find the position of the provider that a sample belongs to, and the index of the sample in it.
 
         Raises:
-            SettingError: Also an IndexError; there is no sample of this index. Negative ones do not count.
+            SettingError: Also an IndexError; there is no sample of this index. Negative indices are refused.
         """
         index = index_in(sample_index, "sample_index", self._num_samples)
         position = bisect.bisect_right(self._starts, index) - 1

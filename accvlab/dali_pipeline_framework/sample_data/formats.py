@@ -51,7 +51,7 @@ class ImageContent:
             DALI's own layout of the data may be missing.
         codecs: For the bytes of videos, each codec with its format of pixels, as FFmpeg calls them, and its color
             matrix where that is not BT.601: ``("h264 yuv420p bt709",)``, see `VideoIndex.kind`. Empty for images,
-            and if it is not known. ``bt601`` says how streams without a matrix are converted.
+            and for unknown codecs. ``bt601`` in place of a matrix: streams without one are converted by BT.601.
 
     Raises:
         SettingError: A value is not valid, or a file is declared to have a layout.
@@ -542,7 +542,7 @@ def holds_encoded_frames(found: GroupFormat | LeafFormat) -> bool:
 
 
 def format_error(problems: Sequence[FormatProblem], heading: str) -> FormatError:
-    """Make one `FormatError` of all problems; ``except`` clauses for the class of each of them catch it.
+    """Make one `FormatError` of all problems; it is also of the exception class of each problem.
 
     The message lists equal problems of several fields together.
     """

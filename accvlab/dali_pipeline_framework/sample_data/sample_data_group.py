@@ -144,7 +144,7 @@ class SampleDataGroup:
         ndim: int | None = None,
         content: ImageContent = UNKNOWN_CONTENT,
     ) -> SampleDataGroup:
-        """Make a group of ``num_fields`` data fields named ``0, 1, …``, all alike; none if that is not positive.
+        """Make a group of ``num_fields`` data fields named ``0, 1, …``, all alike; none for 0 or less.
 
         For other arguments, and errors, see `add_data_field`.
         """
@@ -185,7 +185,8 @@ class SampleDataGroup:
             mapping: Label -> number to store when it is assigned. The key None holds the default for labels
                 that are not listed. Not for ``STRING``.
             ndim: Number of dimensions of the arrays of this field, without the batch; None for any. It is checked
-                where a data provider delivers; steps that change it must say so, and assignments do not check it.
+                on samples of a data provider, not on assignment; a step that changes it must declare the new
+                number.
             content: Known properties of the image in this field, e.g. that it is encoded. Image steps refuse
                 images that they cannot work on. Data are not checked against it.
 

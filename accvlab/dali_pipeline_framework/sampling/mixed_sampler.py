@@ -68,7 +68,7 @@ class MixtureSchedule:
         """The rates that are kept exactly; their sum is 1.
 
         They are the requested rates (within 1e-9, so 0.1 is 1/10) where these have a common denominator of at most
-        65536; else multiples of about 1/65536 next to them, at least one.
+        65536; else close multiples of about 1/65536, each at least one such part.
         """
         return tuple(Fraction(share, self.period) for share in self._shares.tolist())
 
@@ -145,10 +145,10 @@ def dealt(shares: Int64Array) -> Int64Array:
 
 
 class MixedSampler(PlannedSampler):
-    """Takes what other samplers deliver, in turn and at given rates.
+    """Takes the units (samples or sequences) of other samplers in turn, at given rates.
 
     The components must be of the same kind, samples or streams. The rates count samples, or for streams whole
-    sequences (not their frames). After any number of them, each component's count is near that number times its
+    sequences (not their frames). After ``n`` units of the mixture, a component has delivered about ``n`` times its
     rate (`MixtureSchedule`).
 
     Each component goes through its own epochs: it starts its next one when it is used up, so within one epoch
@@ -231,8 +231,8 @@ class MixedSampler(PlannedSampler):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The exact rates of the order: those requested, or where they have no small common denominator, multiples
-        of about 1/65536 next to them."""
+        """The exact rates of the order: the requested ones or, without a small common denominator, near multiples
+        of about 1/65536."""
         return tuple(float(rate) for rate in self._schedule.rates)
 
     def check_provider(self, provider: object) -> None:
@@ -261,7 +261,8 @@ class MixedSampler(PlannedSampler):
     def sequences(self) -> Segments:
         """Get the sequences of all components, one component after the other.
 
-        Those of several data sets have numbers of their own; without offsets, all have those of one data set.
+        With offsets, sequences of different components have different numbers; without, all have the numbers of
+        one data set.
         """
         parts, first_sequence = [], 0
         for sampler, offset in zip(self._samplers, self._offsets, strict=True):

@@ -24,7 +24,7 @@ _logger = logging.getLogger(__name__)
 
 
 class EpochPlanSampler(RandomAccessSampler):
-    """A sampler whose epochs are `EpochPlan` objects, so that a begun epoch can continue with other batches."""
+    """A sampler whose epochs are `EpochPlan` objects: a begun epoch can continue with another batch size."""
 
     supports_last_batch = True
     _can_change_batch_size = True
@@ -147,12 +147,12 @@ class PlannedSampler(EpochPlanSampler, ABC):
     seed: int = 0
 
     def sequences(self) -> Segments:
-        """Get the sequences that the units of streams are."""
+        """Get the sequences, the units of a sampler with ``is_streamed``."""
         raise NotImplementedError
 
     @property
     def has_equal_epochs(self) -> bool:  # type: ignore[override]
-        """Whether all epochs have the same number of batches: not where streams are drawn by weight or mixed."""
+        """Whether all epochs have the same number of batches; False for weighted or mixed sequences."""
         return not self.is_streamed or isinstance(self.order, ShuffledOrder)
 
     def _make_plan(self, epoch: int) -> EpochPlan:

@@ -44,7 +44,7 @@ class SamplerBase(ABC):
     @property
     @abstractmethod
     def length(self) -> int | None:
-        """Length of one epoch; None if it is not known."""
+        """Number of batches of one epoch; None if it is not known."""
 
 
 Description: TypeAlias = dict[str, int | float | str | bool | None]
@@ -95,15 +95,15 @@ class RandomAccessSampler(SamplerBase):
     """Whether the global batches depend on the number of shards."""
 
     supports_last_batch = False
-    """Whether `RandomAccessSampler.with_settings` may change the policy for the last batch: all methods use
+    """Whether `RandomAccessSampler.with_settings` may change the policy for the last batch, since all methods use
     ``last_batch``."""
 
     must_be_played = False
     """Whether a batch is known only after stepping through all batches before it."""
 
     has_slots = False
-    """Whether a slot delivers a sequence over several batches; then slots stay on their shard in smaller
-    batches too."""
+    """Whether a slot delivers a sequence over several batches. If so, a slot stays on its shard also where batches
+    are smaller."""
 
     knows_sequences = False
     """Whether the sampler knows which sequence a sample belongs to."""
@@ -227,8 +227,9 @@ class RandomAccessSampler(SamplerBase):
     def continued(self: _Self, epoch: int, segments: Sequence[EpochSegment]) -> _Self:
         """Get a copy for which these segments of an epoch were delivered already.
 
-        The numbers of further batches of this epoch follow theirs, and the published interface starts there. Other
-        epochs are not affected, and nothing changes where all segments have the settings of this sampler.
+        Further batches of this epoch are numbered on from these segments, and the published interface starts after
+        them. Other epochs are not affected, and nothing changes where all segments have the settings of this
+        sampler.
 
         Raises:
             SettingError: The sampler cannot continue with another batch size than the segments have.
@@ -268,7 +269,7 @@ class RandomAccessSampler(SamplerBase):
         return is_same_shard and one.total_batch_size == other.total_batch_size
 
     def num_batches_of_first(self, num_epochs: int) -> int:
-        """Number of batches of the first epochs together, from their beginnings. 0 for endless samplers."""
+        """Number of batches of the first ``num_epochs`` epochs together, all complete. 0 for endless samplers."""
         return sum(self.num_batches(epoch) or 0 for epoch in range(num_epochs))
 
     def num_batches_before(self, epoch: int) -> int:

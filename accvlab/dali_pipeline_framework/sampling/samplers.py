@@ -411,8 +411,8 @@ class SequentialSampler(PlannedSampler):
 class WeightedSampler(PlannedSampler):
     """Each position of an epoch draws a sample by weight, independently of all others (with replacement).
 
-    Weights per class are weights per sample that are looked up: ``class_weights[labels]``;
-    With ``1 / np.bincount(labels)[labels]`` all classes are drawn equally often.
+    From weights per class, ``class_weights[labels]`` makes weights per sample. With
+    ``1 / np.bincount(labels)[labels]`` all classes are drawn equally often.
 
     The length of the epoch does not depend on the weights; it is as many draws as there are samples, unless
     given. So rare samples are seen several times per epoch, and others are not seen in it.

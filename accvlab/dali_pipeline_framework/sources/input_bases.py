@@ -70,17 +70,18 @@ class CallableBase(InputBase):
         """
 
     def get_sample_index(self, sample_info: types.SampleInfo) -> int | None:
-        """Index in the data set of the sample at a position, by default that of its place; None if not known.
+        """Get the index in the data set of the sample at a position, by default from `get_place`; None if unknown.
 
-        It names samples in error messages, and may be called in another process than the one that loads.
+        Error messages name samples by this index. The method may be called in another process than the one that
+        loads.
         """
         place = self.get_place(sample_info)
         return None if place is None else place.sample_index
 
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
-        """Place of the sample at a position; None if it is not known, or the epoch has ended.
+        """Get the place of the sample at a position; None if it is not known, or the epoch has ended.
 
-        It names samples, gives them their context, and is the key of their random draws.
+        The place names the sample in messages, is the content of its context, and is the key of its random draws.
         """
         return None
 

@@ -20,7 +20,7 @@ class NativeInput(InputBase):
 
     Attributes:
         operator_name: Name of the operator within `nvidia.dali.fn`, e.g. ``"readers.file"``.
-        ragged_advice: What to do where samples of a batch have different shapes, for the error about that.
+        ragged_advice: Remedy in the error about samples of different shapes in a batch.
     """
 
     operator_name: str
@@ -41,7 +41,7 @@ class NativeInput(InputBase):
 
     @abstractmethod
     def define(self, seed: int) -> Sequence[DataNode]:
-        """Define the operators in the current pipeline, the one that reads with the name ``OPERATOR``.
+        """Define the operators in the current pipeline; name the reading one ``"reader"`` (``OPERATOR``).
 
         Args:
             seed: Seed of the pipeline.
@@ -60,8 +60,8 @@ class NativeRun(ABC):
 
     Attributes:
         num_batches: Number of batches of an epoch; None if it is not known before the end.
-        is_awaited: Whether batches may take long to arrive, so that batches that are ready must not wait until the
-            next one is begun.
+        is_awaited: Whether a batch may take long to arrive, so that ready batches are delivered before the next
+            one is begun.
     """
 
     num_batches: int | None = None
@@ -88,10 +88,11 @@ class NativeRun(ABC):
         return
 
     def continue_at(self, num_begun: int) -> int:
-        """Continue after a checkpoint, where ``num_begun`` batches of the epoch were received, or its end as well.
+        """Continue after a checkpoint, until which ``num_begun`` batches of the epoch (or also its end) were
+        received.
 
         Returns:
-            How many batches of the epoch that is continued were received; 0 after the last batch of one.
+            Number of received batches of the epoch that continues; 0 if the next epoch begins.
         """
         return num_begun
 

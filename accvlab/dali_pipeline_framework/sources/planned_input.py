@@ -76,9 +76,10 @@ _Self = TypeVar("_Self", bound="PlannedInput")
 class PlannedInput(CallableBase, ABC):
     """Delivers one shard of the batches of a `RandomAccessSampler`.
 
-    Shard ``k`` of ``n`` delivers the slots ``[k * B / n, (k + 1) * B / n)`` of each global batch of ``B``.
-    With the policy ``"partial"`` padding is left out: slots of sequences stay on their shard, otherwise the rest
-    of the batch is divided evenly; a shard without a rest ends its epoch earlier than others.
+    Shard ``k`` of ``n`` delivers the slots ``[k * B / n, (k + 1) * B / n)`` of each global batch of ``B``. With
+    the policy ``"partial"`` padding is left out: slots of sequences stay on their shard; samples of other samplers
+    are divided evenly among the shards. A shard without samples in the last batch ends its epoch earlier than
+    others.
     """
 
     takes_any_batch_size = False
@@ -243,9 +244,9 @@ class PlannedInput(CallableBase, ABC):
         return substitutes(self._sampler, place, self._num_samples)
 
     def load_in_place(self, place: SamplePlace, sample_index: int) -> FlatSample:
-        """Load another sample in the place of one, as a flat tuple.
+        """Load a sample in the place of another one, as a flat tuple.
 
-        The context has the place, with the index of the sample that is loaded.
+        The context has this place, with the index of the loaded sample.
         """
         return self._with_context(self._loader.load(sample_index), place._replace(sample_index=sample_index))
 

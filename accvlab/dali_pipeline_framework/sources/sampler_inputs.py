@@ -28,7 +28,8 @@ class SamplerInputCallable(PlannedInput):
     ``[k * B / n, (k + 1) * B / n)`` of each.
 
     A `RandomAccessSampler`, as all samplers of this package are, plans each batch directly. Any other sampler is
-    played into a table of indices, as far as they are requested, in each process; so it must be deterministic.
+    stepped through in each process, as far as batches are requested, and its indices are kept in a table; so it
+    must be deterministic.
 
     Example::
 
@@ -111,7 +112,7 @@ class SamplerInputCallable(PlannedInput):
         self._known_left = None
 
     def num_batches_of_all_shards(self, epoch: int) -> int | None:
-        """Number of batches of an epoch of the shard that has most; the limit of an endless sampler."""
+        """Largest number of batches of an epoch on any shard; for an endless sampler, ``max_num_iterations``."""
         num_batches = super().num_batches_of_all_shards(epoch)
         if num_batches is None:
             return self._max_batches
@@ -246,7 +247,7 @@ class SamplerInputIterable(IterableBase):
 
     @property
     def length(self) -> int | None:
-        """Length that the sampler states, None for an endless one."""
+        """Length that the sampler states, in batches; None for an endless sampler."""
         return self._sampler.length
 
     @property
@@ -276,9 +277,9 @@ class ShuffledShardedInputCallable(PlannedInput):
         order of epoch e   | 7 2 9 0 | 4 1 8 3 | 6 5
                              shard 0   shard 1   dropped (N = 10, num_shards = 2 would give 5 + 5)
 
-    Dropped in each epoch: the ``N - S * num_shards`` samples at the end of the order, and the samples of
-    a shard that do not fill a last batch. With another policy than ``"drop"`` for the last batch, shard ``k``
-    delivers the positions ``[k * N // num_shards, (k + 1) * N // num_shards)``, and all of them.
+    Dropped in each epoch: the ``N - S * num_shards`` samples at the end of the order, and the samples of a shard
+    that do not fill a last batch. With another policy than ``"drop"`` for the last batch, shard ``k`` delivers all
+    positions ``[k * N // num_shards, (k + 1) * N // num_shards)``.
     """
 
     takes_any_batch_size = True  # as published: only `length` depends on the one that it was given
@@ -299,8 +300,8 @@ class ShuffledShardedInputCallable(PlannedInput):
 
         Args:
             data_provider: The data set.
-            batch_size: Samples per batch on this shard; the pipeline must have the same batch size. Larger than
-                the shard: a warning with ``"drop"``, since an epoch has no batch.
+            batch_size: Samples per batch on this shard; the pipeline must have the same batch size. If it is
+                larger than the shard, ``"drop"`` leaves no batch, and a warning says so.
             shard_id: Which shard this is, from 0 (usually the rank).
             num_shards: How many shards there are (usually the world size).
             shuffle: Whether each epoch has another random order.
@@ -337,7 +338,8 @@ class ShuffledShardedInputCallable(PlannedInput):
             The copy, and a text on the consequences for the user.
 
         Raises:
-            SettingError: The last batch is not dropped, but completed for the batch size of this input.
+            SettingError: ``last_batch`` is not ``"drop"``: the last batch was planned for the batch size of this
+                input.
         """
         own = self.batch_size
         if self._sampler.last_batch != "drop":

@@ -34,7 +34,7 @@ class Shard:
             equal whatever their source.
 
     Raises:
-        SettingError: The shard is not one of the shards.
+        SettingError: ``shard_id`` is not in ``[0, num_shards)``.
 
     Example:
         >>> Shard(1, 4)
@@ -75,8 +75,8 @@ def detect_shard(source: ShardSource = "auto") -> Shard:
     ``"auto"`` takes the first of these sources that is present; each can also be named by ``source``:
 
     ================  ==================================================================================
-    ``"accelerate"``  Accelerate, where the program has made an ``Accelerator``; ``"auto"`` leaves a single
-                      process out
+    ``"accelerate"``  Accelerate, where the program has made an ``Accelerator``; ``"auto"`` skips it if it
+                      knows of a single process only
     ``"torch"``       ``torch.distributed``, where the program has imported and initialised it
     ``"torchrun"``    the variables ``RANK`` and ``WORLD_SIZE``
     ``"openmpi"``     the variables ``OMPI_COMM_WORLD_RANK`` and ``OMPI_COMM_WORLD_SIZE``

@@ -36,7 +36,7 @@ def sample_differences(
 
     Returns:
         One line per field that differs, with its path; none where shapes, types and values are the same. The same
-        field of several array elements has one line. Where the formats differ, only that.
+        field of several array elements has one line. If the formats differ, only their differences are listed.
     """
     if not found.type_matches(expected):
         return describe_difference(expected.format, found.format).splitlines()

@@ -56,12 +56,12 @@ def check_step(
     *   A batch of n samples gives what n batches of one give, with the same draws.
     *   With the same draws, the output is the same. All declared draws are used, and no other random operators.
     *   With DALI's conditionals, the output is the same.
-    *   If the step says that it treats elements alike, it gives the same for an array of the samples if it is
-        applied to all elements at once, and if it is applied to each.
+    *   If the step says that it treats elements alike, then on an array of the samples it gives the same whether
+        it is applied to all elements at once or to each element.
     *   If the step has a form for arrays next to that for the graph, both give the same for the same draws: images
-        within the ``image_tolerance`` of the step, everything else in every bit. Arrays that it is given stay as
-        they are. Where it declares its changes of pixels, these give the same in the graph, by parameters that
-        were computed on arrays.
+        within the ``image_tolerance`` of the step, everything else in every bit. The form for arrays does not
+        change its input arrays. If the step declares its changes of pixels, these give the same in the graph, with
+        parameters that were computed on arrays.
     *   The step can be pickled, and the copy gives the same output.
     *   If a field is missing or has another type, the step works nevertheless, or refuses the format before
         anything runs, with an error that names the field.

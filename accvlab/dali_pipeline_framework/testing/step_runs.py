@@ -101,12 +101,12 @@ class StepRun:
 
     Attributes:
         output: The sample, filled with NumPy arrays; text without padding.
-        draws: The random draws of the sample, by name; for `run_step` on other settings.
+        draws: The random draws of the sample, by name; can be passed to `run_step` as ``draws``.
         layouts: Layouts of the fields as DALI has them, e.g. ``{"cameras[0].image": "HWC"}``; empty for none.
         not_folded: Why a step that treats elements alike was applied to each element of an array; empty where it
             was applied to all at once, and for other steps.
-        unused_draws: Names of the declared draws on which the output does not depend, as far as the graph shows
-            that; on arrays, of those that no step has requested.
+        unused_draws: Names of declared draws without an effect: in the graph, the output does not depend on them;
+            on arrays, no step has requested them.
         random_operators: Random operators of DALI that the steps define besides their draws.
     """
 
@@ -165,19 +165,19 @@ def run_step(
     Args:
         step: The step, or several in their order.
         samples: A filled sample; or a list of samples of one format, a batch. Arrays of different shapes are
-            allowed. They count as the frames of one sequence.
-        draws: Numbers to use instead of drawing: name of each draw in a record, or the name that the step gave it
-            (for all groups) -> its numbers. One dict for all samples, or a list with one for each. By default,
-            they are drawn.
+            allowed. The samples count as the frames of one sequence.
+        draws: Numbers to use instead of random ones: name of a draw, as in `StepRun.draws` or as in the step (then
+            for all groups) -> its numbers. One dict for all samples, or a list with one for each. None: all
+            numbers are drawn.
         seed: Seed of the draws.
         device_id: GPU of the pipeline; None for none.
         layouts: Path of a field -> its layout at the input of the step, e.g. ``{"image": "HWC"}``.
         on_gpu: Paths of fields that are on the GPU at the input of the step.
         enable_conditionals: Whether steps may use ``if`` on data.
         fold_arrays: As for `PipelineDefinition`.
-        run: Which form of the steps is run: that for the ``"graph"``, or that for arrays, as in the ``"workers"``;
-            ``"auto"``: that for arrays only where a step has no other; or ``"pixels"``: changes of pixels in the
-            graph, all else on arrays, as in a pipeline with a GPU. The draws are the same.
+        run: Which form of the steps is run. ``"graph"``: the form for the graph; ``"workers"``: the form for
+            arrays; ``"auto"``: the form for arrays only for steps without another one; ``"pixels"``: changes of
+            pixels in the graph, all else on arrays, as in a pipeline with a GPU. The draws are the same.
 
     Returns:
         The output; for a list of samples, a list of outputs.

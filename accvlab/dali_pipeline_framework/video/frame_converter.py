@@ -68,7 +68,7 @@ class FrameConverter:
 
     Attributes:
         quarter_turns: How many times frames are turned clockwise by 90 degrees.
-        is_mirrored: Whether they are mirrored left to right before.
+        is_mirrored: Whether frames are mirrored left to right before they are turned.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class FrameConverter:
         Args:
             image_type: ``RGB``, ``BGR``, or ``GRAY`` (the luma, in [0, 255]).
             colors: How colors are converted, see the class.
-            as_codes: In place of both: the values of gray videos as they are coded, uint16 of one channel,
-                whatever range of values the stream states.
+            as_codes: In place of type and colors, the values of gray videos as they are coded, uint16 of one
+                channel, whatever range of values the stream states.
 
         Raises:
             SettingError: There is no such choice.
@@ -104,8 +104,8 @@ class FrameConverter:
     def convert(self, frame: av.VideoFrame, out: PixelArray | None = None) -> PixelArray:
         """Convert a frame to ``(height, width, C)`` uint8; ``C`` is 3, or 1 with ``GRAY``. Codes are uint16.
 
-        It is written to ``out``, of that shape with contiguous pixels. Without it the array is a new one, whose
-        rows can have padding between them.
+        The result is written to ``out``, of its shape with contiguous pixels. Without ``out``, it is a new array,
+        which can have padding between its rows.
 
         Raises:
             VideoError: The stream states a color matrix or range that is not known, or is gray of more than 8

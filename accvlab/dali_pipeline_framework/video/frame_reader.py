@@ -44,11 +44,11 @@ class FrameReader:
 
     Frames that lie ahead of the decoder are decoded on the way, unless a key frame lies in between: then the
     decoder goes to the last key frame at or before the wanted one. Either way the frame is found by its exact
-    time, so it is the same one that decoding from the start gives.
+    time, so it is the frame that decoding from the start gives.
 
     Attributes:
         num_delivered: Number of frames that were requested, repeated ones once.
-        num_seeks: Number of times that the decoder went elsewhere.
+        num_seeks: Number of seeks of the decoder.
         next_frame: Number of the frame that is decoded next.
     """
 
@@ -70,14 +70,14 @@ class FrameReader:
 
         Args:
             source: Path, URL, bytes, or an open binary file.
-            index: Its index.
+            index: Index of the video.
             stream: Number of the video stream, as for the index.
             num_threads: Number of threads that decode.
             image_type: ``RGB``, ``BGR`` or ``GRAY``.
             colors: How colors are converted, see `FrameConverter`.
             as_codes: In place of colors, the values of gray videos, such as depth, as they are coded: uint16.
-            num_kept: How many of the last decoded frames are kept, at least the last one: for clips that overlap
-                or are repeated. If several are kept, the delivered ones are kept as pixels.
+            num_kept: Number of last decoded frames that are kept, at least 1: for clips that overlap or are
+                repeated. With more than 1, delivered frames are kept as converted pixels.
             name: What messages call the video; None for its path.
             upright: Whether frames are turned as players do.
         """
@@ -258,12 +258,12 @@ class FrameReader:
 
 
 class DecodingStatistics(NamedTuple):
-    """What a process has decoded.
+    """Numbers of frames and seeks of the decoders of one process.
 
     Attributes:
         num_delivered: Frames that samples requested; repeated ones in one sample count once.
-        num_decoded: Frames that were decoded for that.
-        num_seeks: How often a decoder went elsewhere in its video.
+        num_decoded: Frames that were decoded to deliver these, with frames decoded on the way.
+        num_seeks: Number of seeks of all decoders.
         num_opened: How often a video was opened.
     """
 

@@ -141,9 +141,7 @@ class WatchedFile:
 
 
 class VideoStreamDecoder:
-    """One video stream of a container, decoded frame after frame in the order of presentation.
-
-    ::
+    """One video stream of a container, decoded frame after frame in the order of presentation::
 
         with VideoStreamDecoder("monday.mp4") as decoder:
             converter = FrameConverter()
@@ -163,15 +161,16 @@ class VideoStreamDecoder:
         height: Height of the frames in pixels.
         time_base: Seconds per unit of a frame's ``pts``.
         num_decoded: Number of frames that were decoded, over all seeks.
-        stored_file: The open file in remote storage or in an archive; None of others.
+        stored_file: The open file in remote storage or in an archive; None for other sources.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
         is_interlaced: Whether the first decoded frame is of two fields.
         is_size_known: Whether width and height come from a decoded frame, or were given.
-        rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360); 0 until one was decoded.
-        is_mirrored: Whether they mirror them left to right before.
+        rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360); 0 before the first frame
+            was decoded.
+        is_mirrored: Whether players mirror the frames left to right before they turn them.
         other_streams: Which video streams there are and which one was chosen; empty if there is one, or the
             caller has chosen.
-        num_candidates: Between how many streams the choice was.
+        num_candidates: Number of video streams that could have been chosen; 1 if the caller has chosen.
     """
 
     def __init__(
@@ -315,13 +314,13 @@ class VideoStreamDecoder:
 
     @property
     def stated_num_packets(self) -> int:
-        """Number of packets that the tables of an MP4 or MOV file have; 0 of others."""
+        """Number of packets that the tables of an MP4 or MOV file have; 0 for other containers."""
         entries = self.stream.index_entries if "mp4" in self.container_name else ()
         return sum(entry.size > 0 for entry in entries)  # an edit list can leave some out
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether a Matroska or AVI file ends before it says that it does; False of others."""
+        """Whether a Matroska or AVI file is shorter than its header states; False for other containers."""
         if self.container_name == "avi":
             return self._container.size < 8 + int.from_bytes(self._head[4:8], "little")
         if "matroska" not in self.container_name:
@@ -351,7 +350,7 @@ class VideoStreamDecoder:
     def packets(self) -> Iterator[Packet[VideoStream]]:
         """Get the packets of the stream from its position on, in the order of decoding, without decoding them.
 
-        The last one is empty: to decode it brings out the frames that the codec still holds.
+        The last packet is empty: decoding it gives the frames that the codec still holds.
 
         Raises:
             FileError: The file cannot be read. Also the builtin exception.
@@ -416,7 +415,7 @@ class VideoStreamDecoder:
             self.width, self.height, self.is_size_known = frame.width, frame.height, True
 
     def take_size_of(self, packet: Packet[VideoStream]) -> None:
-        """Decode a packet, until one gave a frame: all frames have its size."""
+        """Decode a packet, if the size of the frames is not known yet, and take it from the first frame."""
         if self.is_size_known:
             return
         try:
@@ -431,7 +430,7 @@ class VideoStreamDecoder:
         Args:
             key_pts: Time of the key frame.
             last_pts: Time of the frame.
-            num_delayed: How many more packets the decoder takes before it gives that.
+            num_delayed: Number of further packets that the decoder takes before it gives this frame.
         """
         file, watched, entries = self.stored_file, self._watched, self.stream.index_entries
         if file is None or watched is None or not len(entries):
@@ -451,10 +450,10 @@ class VideoStreamDecoder:
             yield frame
 
     def seek(self, pts: int) -> None:
-        """Go to a key frame at or before a time in units of `time_base`; the next frame is one at or before it.
+        """Go to a key frame at or before a time in units of `time_base`; the next frame is at or before this time.
 
-        In streams whose frames are not decoded in the order of presentation it can also be a later one, or a
-        frame that refers to missing ones: choose the time of a key frame, and look at ``frame.pts``.
+        In streams with B-frames, the next frame can also be a later one, or refer to missing frames: choose the
+        time of a key frame, and look at ``frame.pts``.
         """
         self._packets = None
         self._ready.clear()

@@ -77,24 +77,26 @@ class VideoIndex:
         height: Height of the decoded frames in pixels.
         codec_name: FFmpeg's name for the codec.
         average_rate: Frames per second as the container states it, or None.
-        num_reordered: How many frames later than it is shown a frame is decoded at most; 0 without B-frames.
-        saved: Folder that the index was read from, and the checksum there; or None. Such an index is pickled as
-            these.
+        num_reordered: Largest number of frames by which decoding puts a frame later than presentation; 0 without
+            B-frames.
+        saved: Folder that the index was read from, and its checksum; or None. An index with them is pickled as
+            these two.
         file_state: Size and time of change, or version, of the video file that was indexed; None if it was no
             file.
         pixel_format: FFmpeg's name for the format of the pixels, e.g. ``"yuv420p"``; empty if it is not known.
         color_matrix: Number of the color matrix that the first frame states (ISO/IEC 23091-2); 2 for none.
         hides_frames: Whether some pictures have no packet of their own that shows them (VP8, VP9, AV1): they are
-            only referred to, or shown again by a later packet; or frames are interlaced. DALI would count other
-            frames on a GPU.
-        rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360). They are delivered as
+            only referred to, or shown again by a later packet; or frames are interlaced. DALI numbers the frames
+            of such videos differently on a GPU.
+        rotation_deg: By how many degrees players turn the frames clockwise, in [0, 360). Frames are delivered as
             stored.
-        is_mirrored: Whether players mirror them left to right before.
+        is_mirrored: Whether players mirror the frames left to right before they turn them.
         other_streams: Which video streams the file has and which one is read; empty if it has one, or the
             stream was named.
-        num_candidates: Between how many streams the choice was, cover pictures aside.
-        num_left_out: How many frames are left out, since what they refer to is before the first key frame.
-        own_file: What was found about a remote file, where the index was not read from a folder.
+        num_candidates: Number of video streams that could have been chosen, without cover pictures; 1 if the
+            stream was named.
+        num_left_out: Number of frames left out, since they refer to frames before the first key frame.
+        own_file: Size, version and first blocks of a remote file, where the index was not read from a folder.
     """
 
     pts: Int64Array = attrs.field(eq=_ARRAY)
@@ -148,7 +150,8 @@ class VideoIndex:
     def kind_by(self, colors: Colors) -> str:
         """Get `kind` for a conversion of colors, see `FrameConverter`.
 
-        With ``"bt601"``, the matrix is ``bt601`` where the stream has none and ``"stream"`` would assume another.
+        With ``"bt601"``, a stream without a matrix has ``bt601`` in its kind, if ``"stream"`` would assume another
+        matrix.
         """
         matrix = matrix_name(self.color_matrix, self.pixel_format, self.width, self.height, colors)
         words = self.codec_name, self.pixel_format, matrix, "hidden" * self.hides_frames
@@ -171,11 +174,12 @@ class VideoIndex:
         return int(self.key_pts[position]) if position >= 0 else None
 
     def warn_of_choices(self, name: str, advice_on: Mapping[str, str] = ADVICE) -> None:
-        """Warn that frames are to be turned, or that there are other streams.
+        """Warn of frames that players would turn, of other streams, and of frames that seem to be missing.
 
         Args:
             name: Name of the video in messages.
-            advice_on: Remedies for ``"rotation"`` and ``"streams"``; no warning about missing ones.
+            advice_on: Remedies for ``"rotation"`` and ``"streams"``; there is no warning about a key that is left
+                out.
         """
         if self.num_candidates > 1 and "streams" in advice_on:
             warn_user(
@@ -261,16 +265,16 @@ def index_video(
     From a remote MP4 of H.264, HEVC or AV1 without fragments, the tables and few packets are read: 1 to 2 MB.
     Other remote videos are read once.
 
-    The frames are those that decoding from the first key frame on gives: not those that an edit list cuts off,
-    nor those that a codec keeps to itself. Files in which FFmpeg cannot find frames by their times are refused,
-    with the command that repairs them: AVI with B-frames, raw streams, MPEG-PS, interlaced MPEG-TS, and packets
-    without times, or with the same.
+    The index has the frames that decoding from the first key frame on gives, without frames that an edit list cuts
+    off or that the codec never shows. Files in which FFmpeg cannot find frames by their times are refused, with
+    the command that repairs them: AVI with B-frames, raw streams, MPEG-PS, interlaced MPEG-TS, and packets without
+    times or with equal times.
 
     Args:
         source: Path, URL, bytes, or an open binary file.
         stream: Number of the video stream among the video streams of the container. None for the one with the
             largest frames: of several, the default one of the container, else the first. Cover pictures do not
-            count. Where there are several, a warning names them.
+            count. Where there are several streams, a warning names them.
         name: Name of the video in messages; None for its path.
         storage_options: Arguments of a remote file system, see `FileDataProvider`.
 

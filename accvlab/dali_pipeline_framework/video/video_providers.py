@@ -185,10 +185,10 @@ _Cut: TypeAlias = Callable[[int, int, int], tuple[FileOfClip, npt.NDArray[np.int
 class VideoFrameDataProvider(rigs.RigProviderBase):
     """Sample ``i`` is frame ``i`` of a list of videos, or all cameras of a rig at a point in time.
 
-    The frames of all videos lie one after the other; samplers of sequences take `sequence_lengths`.
-    `Windows` makes samples of several frames of it: clips of eight frames that do not overlap are
-    ``Windows(provider, {"image": range(8)}, unit="frames", step=8)``. Each stream states its colors; with
-    ``colors="dali"`` of `Videos`, pixels equal DALI's reader.
+    The frames of all videos lie one after the other; samplers of sequences take `sequence_lengths`. `Windows`
+    makes samples of several frames of it: clips of eight frames that do not overlap are
+    ``Windows(provider, {"image": range(8)}, unit="frames", step=8)``. Colors are converted as each stream states;
+    with ``colors="dali"`` of `Videos`, pixels equal those of DALI's reader.
 
     Fields of a sample, in brackets if they are requested by name (the label: if the videos have labels)::
 
@@ -239,11 +239,11 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
             image_name: Name for the frame.
             label_name: Name for the label; None to leave it out.
             frame_number_name: Name for the number of the frame in its video.
-            timestamp_name: Name for the time of the frame in seconds: since the first frame of the video, with
-                ``cameras`` as they are aligned.
+            timestamp_name: Name for the time of the frame in seconds: since the first frame of the video; with
+                ``cameras``, the time of the container plus ``time_offsets_s``.
             path_name: Name for the path of the video.
-            recording_number_name: Name for the number of the recording: of the video as listed, or of one video of
-                each camera.
+            recording_number_name: Name for the number of the recording: the position of its video in the list (of
+                each camera).
             num_kept_frames: Decoded frames that each decoder keeps, for windows that overlap or are repeated by
                 padded slots: as many as from the first to the last frame of a window.
 
@@ -323,7 +323,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         }
 
     def load_clips(self, path: FieldPath, samples: Int64Array) -> Sequence[EncodedClipValue] | None:
-        """Cut frames of the videos of a camera out, each row as one file."""
+        """Cut frames of a camera's videos out; each row of ``samples`` becomes one file."""
         if not self._is_encoded:
             return None
         tracks = self._tracks_of(samples[:, 0]).tolist()
@@ -398,7 +398,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
     def sequence_lengths(self) -> Int64Array:
         """Number of frames of each track, ``(S,)`` int64.
 
-        A track is a video, or its range; with ``cameras``, contiguous points in time of a recording.
+        A track is a video, or its range; with ``cameras`` a recording, cut by ``missing="drop"`` at gaps.
         """
         return np.diff(self._first)
 
@@ -417,7 +417,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         return self._tracks.all_times_s(self._camera_of(path)) if len(path) > 1 else None
 
     def video_index(self, recording: SupportsIndex, camera: str | None = None) -> VideoIndex:
-        """Get the index of the video of a recording, of one of its cameras."""
+        """Get the index of the video of a recording; with ``cameras``, of one of its cameras."""
         return self._videos.indices[self._tracks.video_of(recording, camera)]
 
     @property

@@ -428,10 +428,10 @@ class VideoStreamRun(NativeRun):
 class VideoStreamInput(NativeInput):
     """An input that is fed with encoded videos, and delivers them as batches of consecutive sequences of frames.
 
-    What ``fn.experimental.inputs.video`` is for a pipeline of DALI: a sample is a sequence of ``sequence_length``
-    frames, a batch holds the next sequences of one video. The last batch of a video can be smaller, and its last
-    sequence shorter (or padded). Then the next video begins, with a new batch. 67 frames, 5 per sequence and 3
-    sequences per batch are batches of 3, 3, 3, 3 and 2 sequences, the last one with 2 frames::
+    In place of ``fn.experimental.inputs.video`` of DALI: a sample is a sequence of ``sequence_length`` frames, a
+    batch holds the next sequences of one video. The last batch of a video can be smaller, and its last sequence
+    shorter (or padded). Then the next video begins, with a new batch. 67 frames, 5 per sequence and 3 sequences
+    per batch are batches of 3, 3, 3, 3 and 2 sequences, the last one with 2 frames::
 
         stream = VideoStreamInput(sequence_length=5, last_sequence_policy="pad")
         pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=3)
@@ -484,17 +484,18 @@ class VideoStreamInput(NativeInput):
                 ``()`` int32. None to leave it out.
             num_frames_name: Name for a field with the number of frames of the sequence, without those that only
                 pad it, ``()`` int32. None to leave it out.
-            last_sequence_policy: The last sequence of a video that has not ``sequence_length`` frames is shorter
-                (``"partial"``, which needs ``ragged="list"`` of the iterator, unless batches hold one sequence),
-                or is filled with black frames (``"pad"``).
+            last_sequence_policy: Handling of a last sequence of a video with fewer than ``sequence_length``
+                frames: it is shorter (``"partial"``, which needs ``ragged="list"`` of the iterator, unless batches
+                hold one sequence), or is filled with black frames (``"pad"``).
             blocking: Whether a request for a batch waits for `feed` or `close` when all fed videos are used up;
                 with False, it raises a `NothingFedError`, after which the loop can be started again.
-            image_type: ``RGB``, ``BGR`` or ``GRAY``. Others than ``RGB`` are decoded on the CPU in any case.
+            image_type: ``RGB``, ``BGR`` or ``GRAY``. With ``BGR`` and ``GRAY``, videos are always decoded on the
+                CPU.
             colors: How PyAV's frames are converted on the CPU, see `FrameConverter`.
-            stream: Number of the video stream; None for the one with the largest frames, see `index_video`. Of
-                files with several, and others than 0, are decoded on the CPU in any case.
-            upright: Whether frames are turned by the angle that their video states, as players do; these are
-                decoded on the CPU in any case. None: no, with a warning if there is one.
+            stream: Number of the video stream; None for the one with the largest frames, see `index_video`. Files
+                with several video streams, and streams other than 0, are always decoded on the CPU.
+            upright: Whether frames are turned by the angle that their video states, as players do; with True,
+                videos are always decoded on the CPU. None: not turned, with a warning if a video states an angle.
             num_threads: Threads that decode a video on the CPU.
             num_batches_ahead: Batches that are decoded ahead of those in the pipeline, at least 1.
 
@@ -521,8 +522,8 @@ class VideoStreamInput(NativeInput):
         """Put a video into the queue; from any thread, before and while the loop runs.
 
         Args:
-            video: Path of a file, which is opened when its turn comes, or the encoded bytes: ``bytes``, which are
-                not copied, or another buffer or ``(N,)`` uint8 array, which is.
+            video: Path of a file, which is opened when its turn comes, or the encoded bytes: ``bytes``, or another
+                buffer or an ``(N,)`` uint8 array, which is copied.
             name: Name of the video in messages; None for its path.
 
         Returns:

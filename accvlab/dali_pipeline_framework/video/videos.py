@@ -138,8 +138,8 @@ class Videos(CameraRig):
     ``missing_frames``.
 
     Attributes:
-        filenames: Paths or URLs of videos; of a folder, all videos in it, and of a pattern such as
-            ``"train/*.mp4"`` all files that match, in the order of the bytes of their names. A URL may name a
+        filenames: Paths or URLs of videos. A folder stands for all videos in it, and a pattern such as
+            ``"train/*.mp4"`` for all files that match, in the order of the bytes of their names. A URL may name a
             folder if its last part has no extension of a video. ZIP files are folders, here and in all that
             follows: ``"train.zip"``, ``"train.zip/monday.mp4"``, ``"s3://bucket/train.zip/*.mp4"``. Their videos
             must be stored without compression.
@@ -161,13 +161,14 @@ class Videos(CameraRig):
         upright: Whether frames are turned by the angle that their video states, as players do. None: no, with a
             warning if there is one. Not with ``images="encoded"``.
         image_type: ``RGB``, ``BGR`` or ``GRAY``.
-        colors: ``"stream"`` for the colors that each stream states, or players assume; ``"bt601"`` for BT.601
-            where a stream states none; ``"dali"`` for the pixels of DALI's readers on the CPU, which is slower.
-            See `FrameConverter`.
+        colors: ``"stream"`` for the color matrix that each stream states, or else the one that players assume;
+            ``"bt601"`` for BT.601 where a stream states none; ``"dali"`` for the pixels of DALI's readers on the
+            CPU, which is slower. See `FrameConverter`.
         index_cache: Local folder that keeps the indices of the videos.
         num_decoder_threads: Threads of each decoder.
         num_batch_threads: How many samples of a batch are decoded at once in a worker.
-        max_open_decoders: How many decoders a worker keeps open; to stream, at least slots times cameras.
+        max_open_decoders: Number of decoders that a worker keeps open; for streaming, at least the number of slots
+            times the number of cameras.
         storage_options: Arguments of a remote file system, see `FileDataProvider`.
 
     Raises:

@@ -280,8 +280,8 @@ class ArgoverseProvider(DrivingProvider):
         <log>/sensors/lidar/315966265360032000.feather
 
     One sample per lidar record (or, without lidar, per time that has boxes), as `DrivingProvider` has them. The
-    vehicle is the base, also of the points: they are published so. To each frame belongs the image of each camera
-    that is nearest in time, within the tolerance; the motion of the vehicle between the two is in
+    reference frame is the vehicle's, also for the points, as they are published. To each frame belongs the image
+    of each camera that is nearest in time, within the tolerance; the motion of the vehicle between the two is in
     ``camera_from_reference``. Velocities are not known; ``num_lidar_points`` is ``num_interior_pts``. Distortion
     of the lenses is in no matrix.
 

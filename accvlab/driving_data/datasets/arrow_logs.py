@@ -607,8 +607,8 @@ class ArrowLogProvider(DrivingProvider):
     ``<split>/<log>``, cameras as in py123d (``pcam_f0``), categories as their labels in lower case; tokens are the
     ``uuid`` of the frame. The files are read as version 0.7 of py123d writes them.
 
-    - The vehicle is the IMU, as py123d places it (mostly the rear axle); it is the base, also of the lidar, whose
-      points py123d stores so. Its pose at a frame lies between the two that are nearest in time.
+    - The vehicle is the IMU, as py123d places it (mostly the rear axle). It is the reference frame, also of lidar
+      points, as py123d stores them. Its pose at a frame is interpolated between the two poses nearest in time.
     - Images are stored as JPEG or PNG files in a cell (delivered as they are, from the mapped file), as paths (in
       ``sensor_root``) or as an MP4 file of the log (delivered decoded). Cameras of a sample must be all encoded,
       or all videos.
@@ -618,7 +618,8 @@ class ArrowLogProvider(DrivingProvider):
     - Lidar points must be stored as Arrow streams (``lidar_codec="ipc"``, ``"ipc_lz4"``, ``"ipc_zstd"``). Their
       ``timestamps`` are left out.
 
-    The files are mapped: they must not be cut short while they are in use. One that is written again is an error.
+    The files are mapped: they must not be cut short while they are in use. A file that is written again is an
+    error.
 
     Example::
 
@@ -641,10 +642,10 @@ class ArrowLogProvider(DrivingProvider):
         Args:
             logs: A folder with logs at any depth, a log, or several of them.
             sensor_root: Where images lie that are stored as paths: a folder or a URL; for several data sets a
-                mapping of their names.
+                mapping from their names to folders or URLs.
             lidar_sensor: Name of the lidar, e.g. ``"lidar_top"``; None for the merged one, or else the first.
-            label_names: For label classes that py123d does not have: by name of the class, the names of its labels
-                in the order of their numbers.
+            label_names: For label classes that py123d does not have: name of the class -> names of its labels, in
+                the order of their numbers.
             storage_options: Arguments of the remote file system of ``sensor_root``.
             **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
                 `DrivingProvider`.

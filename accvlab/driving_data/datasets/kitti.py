@@ -292,10 +292,10 @@ class KittiOdometryProvider(DrivingProvider):
         sequences/00/image_2/000000.png, image_3/..., velodyne/000000.bin
         poses/00.txt
 
-    Sequences without poses (11 to 21) are left out. Samples are as `DrivingProvider` has them; the lidar is the
-    base, and the vehicle too: its axes point as the axes of a vehicle. The world is the place of the lidar at the
-    start of the sequence. (KITTI has the poses of camera 0.) If ``calib.txt`` has no ``Tr``, as in the downloads
-    of images, there is no lidar: the base is the vehicle, which is at camera 0 then.
+    Sequences without poses (11 to 21) are left out. Samples are as `DrivingProvider` has them; the reference frame
+    (``base``) is the lidar's, and it is the vehicle's too: its axes point as the axes of a vehicle. The world is
+    the place of the lidar at the start of the sequence. (KITTI has the poses of camera 0.) If ``calib.txt`` has no
+    ``Tr``, as in the downloads of images, there is no lidar: the base is the vehicle, which is at camera 0 then.
 
     A sequence has as many frames as ``times.txt`` and the poses have lines. Each must have all requested files.
 
@@ -511,18 +511,17 @@ class KittiTrackingProvider(DrivingProvider):
         image_02/0000/000000.png, image_03/0000/..., velodyne/0000/000000.bin
 
     Samples are as `DrivingProvider` has them. A sequence has as many frames as ``oxts`` has lines; without poses,
-    up to the last file. Each needs the images that are requested; the published data have no points for some.
-    KITTI has no times here: frames are 0.1 s apart. The lidar is the
-    base; the vehicle is the IMU, and the world has x to the east, y to the north, z up, with the IMU at the start
-    of the sequence as its origin.
+    up to the last file. Each frame needs the requested images; the published data have no points for some frames.
+    KITTI has no times here: frames are 0.1 s apart. The lidar is the base; the vehicle is the IMU, and the world
+    has x to the east, y to the north, z up, with the IMU at the start of the sequence as its origin.
 
     - ``location`` of KITTI is the center of the lower face, in coordinates of the rectified camera 0, and
       ``rotation_y`` turns about its y, which points down: here, ``centers`` are in the middle of the box, ``yaws``
       are about z. Velocities are not known.
     - ``visibilities``: 4, 3, 1 for KITTI's fully visible, partly and largely occluded; 0 for unknown.
     - ``attributes``: whether the image cuts the object off (``truncated`` of KITTI), see `attribute_names`.
-    - ``boxes_2d`` are of ``image_02``; areas that are ``DontCare`` are only there, with category and row -1,
-      depth -1 and the middle of the box as ``centers``. `DrivingFields.classes` leaves them out.
+    - ``boxes_2d`` are of ``image_02``; areas that are ``DontCare`` are in ``boxes_2d`` only, with category and row
+      -1, depth -1 and the middle of the box as ``centers``. `DrivingFields.classes` leaves them out.
 
     Example::
 
@@ -542,8 +541,8 @@ class KittiTrackingProvider(DrivingProvider):
 
         Args:
             root: The folder with ``calib``.
-            with_poses: Whether there are poses of the vehicle (``oxts``). If not, the vehicle stays at the origin:
-                futures and earlier points are then of no use.
+            with_poses: Whether there are poses of the vehicle (``oxts``). If not, the vehicle stays at the origin,
+                and future places and earlier points are wrong.
             **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
                 `DrivingProvider`.
 

@@ -43,7 +43,7 @@ class AlpamayoSettings(parts.RecipeSettings):
 
         image_frames          (B, C, T, 3, H, W) uint8    RGB, not resized unless by `output_hw`
         camera_indices        (B, C) int64
-        absolute_timestamps   (B, C, T) int64             microseconds of the images that were taken
+        absolute_timestamps   (B, C, T) int64             microseconds, times of these images
         relative_timestamps   (B, C, T) float32           seconds after the first of them
         ego_history_xyz       (B, 1, history, 3) float32  in the vehicle's frame at t0, meters; the last is t0
         ego_history_rot       (B, 1, history, 3, 3) float32
@@ -53,16 +53,17 @@ class AlpamayoSettings(parts.RecipeSettings):
         clip_id               B texts
 
     With ``calibration``, also ``extr`` (B, C, 4, 4) float32, camera to vehicle; ``intr`` (B, C, 14) float32:
-    width, height, center, ``bw_poly`` and ``fw_poly``; ``ego_lwh`` (B, 3) and ``ego_length_offset`` (B,) float32.
+    width, height, center, ``bw_poly`` and ``fw_poly``; ``ego_lwh`` (B, 3) and ``ego_length_offset`` (B,) float32,
+    meters.
 
     Attributes:
-        num_history_steps: Places of the vehicle up to t0.
-        num_future_steps: Places of the vehicle after it.
-        time_step: Seconds between them.
+        num_history_steps: Number of places of the vehicle up to t0.
+        num_future_steps: Number of places of the vehicle after t0.
+        time_step: Seconds between two places.
         image_times: Times of the images, seconds from t0, ascending.
         camera_numbers: Numbers of the cameras, by name; samples have the cameras of the provider.
         output_hw: Height and width to which images are resized, each axis separately; None: not at all.
-        calibration: Whether there are calibrations.
+        calibration: Whether batches have the calibrations.
     """
 
     model = "Alpamayo"
@@ -89,7 +90,7 @@ class AlpamayoSettings(parts.RecipeSettings):
 
 
 class AlpamayoFormatter(parts.FrameFormatter):
-    """Keeps of a sample of a `DrivingProvider` what Alpamayo takes."""
+    """Turns a sample of a `DrivingProvider` into the inputs of Alpamayo."""
 
     _settings: AlpamayoSettings
 

@@ -38,7 +38,7 @@ def batch_view(
     camera_names: Sequence[str] = (),
     ahead: Sequence[float] = (0.0, 1.0),
 ) -> SceneView:
-    """Take what can be shown out of a batch of a recipe; give it to `show` or `save_recording`.
+    """Make a view of a sample in a batch of a recipe, for `show` or `save_recording`.
 
     Boxes are the labels of the model, drawn with the projection matrices of its input.
 
@@ -46,8 +46,8 @@ def batch_view(
         batch: A batch of the recipe's loader.
         settings: The settings of the recipe: they say which model it is, and how images were normalized.
         sample: Number of the sample in the batch.
-        frame: Number of the frame of a queue. Where the model learns the boxes of the last one only, the others
-            have none.
+        frame: Number of the frame of a queue. If the model learns the boxes of the last frame only, other frames
+            are shown without boxes.
         camera_names: Names of the cameras.
         ahead: Direction of the vehicle in x and y of the lidar; for nuScenes, it is along y.
 

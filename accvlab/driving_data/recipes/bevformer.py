@@ -215,11 +215,11 @@ class BEVFormerSettings(parts.DetectorSettings):
                                                    `box_layout`, velocity
         gt_labels_3d     B tensors (n,) int64
         token, scene     B texts                   of the last frame
-        place                                      ``sample_index`` is ``frame * queue_length``, and which frame is
-                                                   left out
+        place                                      ``sample_index`` is ``frame * queue_length + left_out``, see
+                                                   `BEVFormerQueues`
 
-    Each frame ends one queue in each epoch, in shuffled order; which of the ``queue_length`` frames before it is
-    left out is drawn again in each epoch. Colors are distorted for each image (`UnclippedPhotometricDistorter`).
+    Each frame ends one queue in each epoch, in shuffled order; of the ``queue_length`` frames before it, one is
+    left out, drawn again in each epoch. Colors are distorted for each image (`UnclippedPhotometricDistorter`).
 
     In evaluation there are single frames, without the axis of the queue and without boxes. ``can_bus`` is
     absolute, the model makes the differences; ``prev_bev_exists``, ``(B,)``, is False where a scene begins.
@@ -231,18 +231,18 @@ class BEVFormerSettings(parts.DetectorSettings):
         mean: Means of red, green and blue.
         std_dev: Standard deviations of red, green and blue.
         point_cloud_range: Least and greatest x, y, z of centers of boxes, meters; z does not count.
-        classes: ``class_names``: the order of ``gt_labels_3d``.
+        classes: Names of the classes, in the order of ``gt_labels_3d``: ``class_names``.
         box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (mmdetection3d before 1.0) or "l,w,h,yaw".
         distorts_colors: Whether colors are distorted in training.
-        zero_can_bus: Whether messages of the CAN bus count as 0 where the data set has none; what is taken
-            from the pose is there in any case. Otherwise such a data set is refused.
+        zero_can_bus: Whether values of the CAN bus are 0 where the data set has none; place, orientation and
+            heading come from the pose in any case. Otherwise such a data set is refused.
         emulates_reference: Whether queues are made as by the published code, with its flaws:
 
             - they run over the beginnings of scenes;
             - ``can_bus[3:7]`` is the first component of the orientation, four times;
             - differences of headings are not wrapped;
-            - where a frame is repeated, at the beginning of the data set, its entries are one array, which is
-              changed once for each of them.
+            - where a frame is repeated, at the beginning of the data set, its entries in the queue share one
+              ``can_bus`` array, so differences are taken several times.
 
             Otherwise, queues stay in their scene, and repeat its first frame if it is too short; a repeated
             frame restarts the memory (``prev_bev_exists`` is False), so nothing is seen twice;
@@ -265,7 +265,7 @@ class BEVFormerSettings(parts.DetectorSettings):
     emulates_reference: bool = parts.setting(False, checks.flag)
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
-        """Settings of a `DrivingProvider` as the published model takes it, but its ``cameras``."""
+        """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
         fields: DrivingFieldSettings = {"can_bus": not self.zero_can_bus, "boxes": is_training}
         return {**fields, "classes": tuple(self.classes), "min_points": 1} if is_training else fields
 
@@ -289,7 +289,7 @@ def _image_format(frames: DataProvider) -> LeafFormat:
 class BEVFormerQueues(FrameQueues):
     """Sample ``frame * queue_length + left_out`` is the queue that leads to a frame.
 
-    ``left_out``, from 0 for the oldest, is the one of the ``queue_length`` frames before that is not in it.
+    Of the ``queue_length`` frames before this frame, number ``left_out`` (0 is the oldest) is not in the queue.
     Each frame of a queue is loaded once. Images of all frames are one array, the oldest frame first.
     """
 
@@ -304,7 +304,7 @@ class BEVFormerQueues(FrameQueues):
         """Wrap a `DrivingProvider`; the queue also has the ``extra_fields`` of its last frame.
 
         Raises:
-            SettingError: It lacks something.
+            SettingError: The provider lacks required fields.
         """
         settings = BEVFORMER.checked_settings(settings)
         super().__init__(BEVFORMER.checked_frames(provider, settings, is_training))

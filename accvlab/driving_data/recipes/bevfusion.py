@@ -59,7 +59,7 @@ class BEVMasks:
     line_width: float = 1.0
 
     def step(self) -> BEVMaskAdder:
-        """The step that adds them."""
+        """Make the step that adds the masks."""
         return BEVMaskAdder("gt_masks_bev", box_path="boxes", line_path="map_lines", **attrs.asdict(self))
 
 
@@ -82,31 +82,33 @@ class BEVFusionSettings(parts.AugmentedSettings):
     ``img_aug_matrix`` moves pixels (x, y in the first two columns, the shift in the last one), and
     ``lidar_aug_matrix`` points and boxes; the other matrices are those before the augmentations.
 
-    A `WeightedSampler` of `class_balanced_weights` is for classes that are rare (``CBGSDataset`` there).
+    For rare classes, use a `WeightedSampler` of `class_balanced_weights` (``CBGSDataset`` in the published code).
 
     Attributes:
-        images: ``augment2d``, drawn for each image; in evaluation the mean of each range.
+        images: Augmentation of the images, drawn for each (``augment2d``); in evaluation, the mean of each range.
         output_hw: Height and width in place of the ones of ``images``, see `ImageAugmentation.with_output`.
-        num_sweeps: ``sweeps_num``.
-        num_loaded_sweeps: In training, ``num_sweeps`` are drawn among so many; the newest ones in evaluation.
-        age_column: Which column of the points becomes the age of the sweep; None for a new one.
+        num_sweeps: Number of earlier lidar sweeps whose points are added: ``sweeps_num``.
+        num_loaded_sweeps: In training, ``num_sweeps`` of this number of newest sweeps are drawn; in evaluation,
+            the newest ones are taken.
+        age_column: Number of the column of points that becomes the age of the sweep; None for a new column.
         close_distance: Points of sweeps nearer than this in x and in y are left out, meters.
-        fills_up: ``pad_empty_sweeps``.
+        fills_up: Whether copies of the frame's points replace the sweeps if there are none: ``pad_empty_sweeps``.
         shuffles_points: Whether points come in random order in training.
-        rotation_range: ``augment3d.rotate``, radians; clockwise, as there.
-        scale_range: ``augment3d.scale``.
+        rotation_range: Least and greatest angle of the scene, radians, clockwise as in the published code:
+            ``augment3d.rotate``.
+        scale_range: Least and greatest factor of the scene: ``augment3d.scale``.
         translation_std: ``augment3d.translate``: standard deviation of the shift along each axis, before
             the scaling, meters.
         flip_prob: Probability that the scene is mirrored in x, and in y.
-        point_cloud_range: Points, and centers of boxes in x and y, on it or beyond are left out.
+        point_cloud_range: Least and greatest x, y, z, meters; points, and boxes with their center in x and y, on
+            this limit or beyond are left out.
         masks: Map lines, areas and boxes that are drawn as masks; None for no masks.
-        classes: ``object_classes``: the order of ``gt_labels_3d``.
-        box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (as there) or "l,w,h,yaw".
+        classes: Names of the classes, in the order of ``gt_labels_3d``: ``object_classes``.
+        box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (as in the published code) or "l,w,h,yaw".
         mean: Means of red, green, blue.
         std_dev: Standard deviations of red, green, blue.
-        emulates_reference: Whether z of boxes is at the center, although the boxes of the published code have
-            it at the bottom: its converter and its data set disagree, so boxes are half their height too high.
-            Otherwise z is at the bottom.
+        emulates_reference: Whether z of boxes is the center's, as in the published code, whose box class takes it
+            for the bottom: so its boxes are half their height too high. Otherwise z is at the bottom.
         key: Scope in which the draws are constant.
     """
 
@@ -145,7 +147,7 @@ class BEVFusionSettings(parts.AugmentedSettings):
 
 
 class BEVFusionFormatter(parts.AugmentedFrameFormatter):
-    """Makes what BEVFusion takes of a frame of a `DrivingProvider`: all but the images, which stay files.
+    """Turns a frame of a `DrivingProvider` into the inputs of BEVFusion; images stay files.
 
     In training it draws the augmentation of each image, and the augmentation of the scene, which rotates, shifts,
     scales and mirrors points, boxes, and lines.

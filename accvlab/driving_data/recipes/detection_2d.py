@@ -39,10 +39,10 @@ _OF_OBJECTS = ("center", "offset", "height_width", "is_active")
 
 @attrs.frozen(kw_only=True)
 class Detection2DSettings(parts.AugmentedSettings):
-    """How images and training targets are made.
+    """Settings for images and training targets of a detector in images.
 
-    The image of each camera is its own sample: frame b has the samples ``b * C ... b * C + C - 1``.
-    Batches, of B frames, C cameras, M objects at most, as of CenterNet::
+    The image of each camera is its own sample: frame b has the samples ``b * C ... b * C + C - 1``. Batches with
+    the keys of CenterNet, of B frames, C cameras and at most M objects::
 
         input              (B * C, 3, H, W) float32
         hm                 (B * C, classes, H / stride, W / stride) float32
@@ -61,10 +61,10 @@ class Detection2DSettings(parts.AugmentedSettings):
         images: How images are augmented in training; without rotation and ``crop_x_range``.
         output_hw: Height and width in place of the ones of ``images``; multiples of ``stride``.
         stride: Pixels of the image per pixel of the heatmap.
-        classes: The order of the heatmaps.
-        max_objects: Objects of an image, at most; the first ones, in the order of the data set. Shape of what is
-            learned of single objects.
-        min_box_size_px: Least width and height of a box in an image that an object is drawn for.
+        classes: Names of the classes, in the order of the heatmaps.
+        max_objects: Largest number of objects of an image, M above: the first ones in the order of the data set
+            are kept.
+        min_box_size_px: Least width and height of a box in the output; objects with smaller boxes are left out.
         leaves_out_hidden: Whether objects that nearer ones hide are left out.
         distorts_colors: Whether colors are distorted in training (`PhotoMetricDistorter`).
         mean: Means of red, green, blue.

@@ -21,7 +21,7 @@ from .transfuser import agent_batch, navsim_provider
 
 @attrs.frozen(kw_only=True)
 class EgoStatusSettings(parts.RecipeSettings):
-    """What ``EgoStatusMLPAgent`` of NAVSIM takes; the defaults are its own.
+    """The settings for NAVSIM's ``EgoStatusMLPAgent``; the defaults are its own.
 
     Batches, of B scenes::
 
@@ -32,7 +32,7 @@ class EgoStatusSettings(parts.RecipeSettings):
         token, scene        B texts
         place               position of the sample
 
-    In evaluation there is a trajectory where scenes have as many frames.
+    In evaluation, there is a trajectory if scenes have at least ``num_poses`` future frames.
 
     Attributes:
         num_poses: Poses of the trajectory, 0.5 s apart.

@@ -74,9 +74,9 @@ class ImagePlan:
 
     Attributes:
         scaled_hw: Height and width that the whole image is resized to, whole pixels.
-        corner: Row and column of it where the output begins; beyond the image, the output is black.
+        corner: Row and column of the resized image where the output begins; beyond the image, the output is black.
         is_flipped: Whether the crop is mirrored.
-        rotation_deg: By how much it is rotated then, counter-clockwise, about its middle.
+        rotation_deg: Angle by which the crop is rotated after that, counter-clockwise, about its middle.
         scale: The drawn factor, as in the matrix.
         output_hw: Height and width of the output.
     """
@@ -90,12 +90,12 @@ class ImagePlan:
 
     @property
     def values(self) -> Float32:
-        """What `PlannedImageAugmenter` needs, ``(6,)``."""
+        """Height, width, row, column, is_flipped and rotation for `PlannedImageAugmenter`, ``(6,)`` float32."""
         return np.array([*self.scaled_hw, *self.corner, self.is_flipped, self.rotation_deg], np.float32)
 
     @property
     def matrix(self) -> Float64:
-        """``output_from_image`` as the published code has it, ``(3, 3)``: from pixels of the file."""
+        """``output_from_image``, ``(3, 3)``: from pixels of the file to the output, as in the published code."""
         height, width = self.output_hw
         top, left = self.corner
         matrix = np.array([[self.scale, 0, -left], [0, self.scale, -top], [0, 0, 1.0]])
@@ -159,9 +159,9 @@ class ImageAugmentation:
         )
 
     def with_output(self, output_hw: Sequence[int]) -> ImageAugmentation:
-        """Get the same for another size of the output, which shows as much of the images.
+        """Get the same for another size of the output, in which as much of the images is seen.
 
-        Factors grow with the output: with its width, or with its height where that grows more.
+        The factors of ``scale_range`` grow like the width or the height of the output, whichever grows more.
         """
         height, width = _hw(output_hw)
         factor = max(height / self.output_hw[0], width / self.output_hw[1])
@@ -169,7 +169,7 @@ class ImageAugmentation:
         return attrs.evolve(self, output_hw=(height, width), scale_range=scales)
 
     def misfit(self, hw: tuple[int, int]) -> str | None:
-        """Say how much of the output images of a size leave black, and which setting fits; None where they fit."""
+        """Describe how much of the output images of a size leave black, with a remedy; None if they fit."""
         share = self._black_share(hw)
         if self.allows_black or share <= _MOST_BLACK:
             return None
@@ -194,7 +194,7 @@ class ImageAugmentation:
         """Check that images of a size fill most of the output.
 
         Raises:
-            FieldValueError: They do not, and may not.
+            FieldValueError: They leave too much of it black, and ``allows_black`` is False.
         """
         misfit = self.misfit(hw)
         if misfit:
@@ -238,9 +238,9 @@ class ImageAugmentation:
 
         Args:
             hw: Height and width of the images.
-            draw: Gives the number of a draw.
-            scaled_hw: Height and width of the images that ``scale_range`` is for; None: these. Others are first
-                scaled to fill them, so that all cameras of a rig fill the output.
+            draw: Function from the name of a draw to its number.
+            scaled_hw: Height and width of the images that ``scale_range`` is for; None for ``hw``. Images of
+                another size are first scaled to fill this size, so that all cameras of a rig fill the output.
 
         Raises:
             FieldValueError: Images of this size leave much of the output black.
@@ -265,15 +265,15 @@ class ImageAugmentation:
 
 
 class PlannedImageAugmenter(ArrayStep):
-    """Decodes, resizes, crops, mirrors and rotates image files as a field next to each says, see ``ImagePlan``.
+    """Decodes, resizes, crops, mirrors and rotates image files by the `ImagePlan` in a field next to each.
 
     Input: the bytes of an image file, and ``(6,)`` float32, which is removed. Output: ``(height, width, 3)``
     uint8, RGB; black where nothing is shown. A rotated pixel is its nearest neighbor in the resized image.
 
     The published code resizes by Pillow's bicubic filter, which averages where images are made smaller. In a graph
-    the filter is the same: 57 dB for frames of cameras; 44 dB or more (median 54 dB) where they are rotated, since
-    pixels between two neighbors take the other one. On arrays it is a faster one: means of 2 x 2 pixels, as often
-    as they fit, and OpenCV's cubic interpolation after a slight blur, 50 dB or more for frames of cameras.
+    the filter is the same: 57 dB for frames of cameras; 44 dB or more (median 54 dB) for rotated ones, since a
+    pixel half-way between two neighbors may take either. On arrays it is a faster one: means of 2 x 2 pixels, as
+    often as they fit, and OpenCV's cubic interpolation after a slight blur, 50 dB or more for frames of cameras.
     """
 
     only_in_workers = False
@@ -533,8 +533,9 @@ class UnclippedPhotometricDistorter(PixelStep):
 
     Input: ``(height, width, 3)``, RGB, uint8 or float32. Output: the same as float32.
 
-    In a graph, these are twelve operators, five of them of one channel; there are none for factors below 0 or
-    turns of more than 60 degrees. It is for GPUs: on a CPU, it takes eight times as long as on arrays.
+    In a graph, the step is twelve operators, five of them on one channel. It has no form for the graph with
+    factors below 0 or hues turned by more than 60 degrees. It is for GPUs: on a CPU, it takes eight times as long
+    as on arrays.
     """
 
     array_form_needs = ("cv2",)
@@ -559,8 +560,8 @@ class UnclippedPhotometricDistorter(PixelStep):
         """Create the step.
 
         Args:
-            image_name: Name of the images of what the step is applied to. They share their draws: wrap the step to
-                draw for each camera.
+            image_name: Name of the images. All images that the step is applied to share its draws: wrap the step
+                to draw for each camera.
             brightness_range: Least and greatest number that is added.
             contrast_range: Least and greatest factor.
             saturation_range: Least and greatest factor of the saturation.

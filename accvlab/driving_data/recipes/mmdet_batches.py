@@ -63,7 +63,7 @@ class LidarBoxes:
 
     @property
     def corners(self) -> torch.Tensor:
-        """``(n, 8, 3)``; the first four have the lower x of the box."""
+        """``(n, 8, 3)``; the first four have the lower x in the frame of the box."""
         import torch
 
         steps = torch.tensor(
@@ -125,9 +125,9 @@ def as_mmdet(batch: Batch, device: torch.device | str | None = None) -> Batch:
 
     Training: ``model(return_loss=True, **as_mmdet(batch))``; evaluation: ``return_loss=False``. Boxes of
     StreamPETR and BEVFormer are `LidarBoxes`. ``img_metas`` hold the entries that the models use, and
-    ``sample_token`` and ``is_padding``, to gather results; neither names of files nor the size of the files.
+    ``sample_token`` and ``is_padding``, to gather results; they have neither names nor sizes of files.
 
-    A camera without labels has ``gt_bboxes`` of shape (0, 4); in the published code also (0,).
+    A camera without labels has ``gt_bboxes`` of shape (0, 4), where the published code can also have (0,).
 
     Args:
         batch: The batch, of a loader with ``output_type="torch"``.

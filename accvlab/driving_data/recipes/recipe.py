@@ -79,7 +79,7 @@ class ExtraSteps:
 
     Attributes:
         before: The first steps of all, on each frame as the provider delivers it. They may add fields, which
-            ``extra_fields`` passes to the batch. Of BEVFormer, on samples of `BEVFormerQueues`.
+            ``extra_fields`` passes to the batch. For BEVFormer, they run on samples of `BEVFormerQueues`.
         after: After the augmentation of the images, before they are normalized: on images of RGB, channels last.
     """
 
@@ -111,22 +111,22 @@ def _frames(frames: DrivingProvider, settings: RecipeSettings, **of_samples: Any
 
 @attrs.frozen(kw_only=True)
 class Recipe:
-    """Parts of the loader of a model; one builder for all models. Change one with ``attrs.evolve``.
+    """Parts of the loader of a model; one builder for all models. Change a recipe with ``attrs.evolve``.
 
     Attributes:
         settings: Class of the settings.
-        chain: Makes the steps.
-        as_batch: Gives a batch, with stacked cameras, the names and axes of the model.
+        chain: Function that makes the steps.
+        as_batch: Function that converts a batch with stacked cameras to the names and axes of the model.
         listed: Names of fields whose shapes differ between samples; the batch has a list of arrays for each that
             exists.
-        unchecked: Settings among ``provider_fields`` that a provider may have otherwise.
+        unchecked: Names of settings in ``provider_fields`` that the provider need not have.
         labels_any_boxes: Whether there are labels wherever the provider has boxes, also in evaluation.
         needs_cameras: Whether the provider must have cameras.
         can_reduce: Whether JPEGs can be decoded at less than their size (``reduced_decoding``).
         source: Function ``(frames, settings, is_training, extra_fields, seed)`` that returns the provider of
             samples, e.g. of queues of frames.
         training_order: Function ``(settings, provider of samples, seed)`` that returns the sampler for training.
-        evaluation_order: Makes the sampler for evaluation.
+        evaluation_order: Function with the same arguments that returns the sampler for evaluation.
     """
 
     settings: type[RecipeSettings]
@@ -315,7 +315,8 @@ class Recipe:
             **arguments: Other arguments of `DataLoader`.
 
         Raises:
-            SettingError: The provider lacks required fields, or an argument is out of its range, or is a setting.
+            SettingError: The provider lacks required fields, an argument is out of its range, or an argument has
+                the name of a setting of the recipe.
         """
         settings = self.checked_settings(settings)
         for name in arguments.keys() & attrs.fields_dict(type(settings)).keys():

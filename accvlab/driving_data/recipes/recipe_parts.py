@@ -248,12 +248,12 @@ def text_of(value: str | UInt8) -> str:
 
 @attrs.frozen
 class Request:
-    """Conditions for which steps are made.
+    """The settings and the data for which the steps of a recipe are made.
 
     Attributes:
         settings: The settings of the recipe.
         frames: The frames that the samples are made of.
-        class_names: Names of the categories of their boxes; none where boxes are not used.
+        class_names: Names of the categories of the frames' boxes; empty where boxes are not used.
         is_training: Whether there are labels and random changes.
         extra_fields: Fields of the frames that batches have as well.
         reduced_decoding: As for `PlannedImageAugmenter`.

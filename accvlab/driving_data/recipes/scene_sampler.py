@@ -45,9 +45,9 @@ def split_lengths(sequence_lengths: Lengths, split: int | str) -> list[int]:
 class SceneSampler(RandomAccessSampler):
     """Slots play scenes in the order of time, and no scene is cut, whatever the number of slots.
 
-    Scenes are assigned in their order, each to the slot that is ready first. A slot without a scene, or after its
-    last one, repeats its last frame, or the first of the data set, marked as padding. `StreamingSequenceSampler`
-    does the same, but cuts scenes if there are more slots than scenes.
+    Scenes are assigned in their order, each to the slot that is ready first. After its last scene, a slot repeats
+    its last frame, marked as padding; a slot without any scene repeats the first frame of the data set.
+    `StreamingSequenceSampler` assigns scenes by length instead, and cuts them if there are more slots than scenes.
     """
 
     has_slots = True

@@ -39,28 +39,32 @@ class SparseDriveSettings(parts.StreamedSettings):
     """The configuration of SparseDrive, by default of ``sparsedrive_small_stage2``.
 
     Batches in training have the keys that ``forward_train`` takes, and the keys of its ``img_metas``
-    (``T_global``, ``T_global_inv``, ``instance_id``). `as_mmdet` turns them into its arguments.
+    (``T_global``, ``T_global_inv``, ``instance_id``). `as_mmdet` makes the arguments of ``forward`` from a batch.
 
     Attributes:
-        images: ``data_aug_conf``, of images.
+        images: Augmentation of the images, from ``data_aug_conf``.
         output_hw: Height and width in place of the ones of ``images``, see `ImageAugmentation.with_output`.
-        rotation_3d_range: ``rot3d_range`` of it, radians.
+        rotation_3d_range: Least and greatest angle of the scene about z, radians: ``rot3d_range`` of
+            ``data_aug_conf``.
         has_planning: Whether there are map lines, futures and the state of the vehicle; Sparse4D has none.
-        has_map: Whether the data set has map lines; without, samples have none of them.
+        has_map: Whether the data set has map lines; if False, samples have zero map lines.
         zero_ego_status: Whether the state of the vehicle counts as 0, for data sets without messages of the CAN
             bus.
-        depth_strides: ``strides`` of the depth maps, as many as ``num_depth_layers``; () for none.
-        circle_range: ``class_dist_thred``: boxes whose center is farther in x and y are left out, meters.
-        classes: ``class_names``.
-        num_line_points: ``num_sample``: points of a map line.
-        num_future_frames: ``fut_ts``: of objects.
-        num_ego_future_frames: ``ego_fut_ts``: of the vehicle.
+        depth_strides: Strides of the depth maps (``strides``), as many as ``num_depth_layers``; () for no depth
+            maps.
+        circle_range: Boxes whose center is farther from the origin in the x-y plane are left out, meters:
+            ``class_dist_thred``.
+        classes: Names of the classes, in the order of the labels: ``class_names``.
+        num_line_points: Points per map line: ``num_sample``.
+        num_future_frames: Future frames of objects: ``fut_ts``.
+        num_ego_future_frames: Future frames of the vehicle: ``ego_fut_ts``.
         distorts: Whether the colors of images are changed at random.
-        mean: ``img_norm_cfg``, of RGB.
-        std_dev: ``img_norm_cfg``, of RGB.
+        mean: Means of red, green, blue, from ``img_norm_cfg``.
+        std_dev: Standard deviations of red, green, blue, from ``img_norm_cfg``.
         key: Scope in which all draws but the colors are constant; ``"sequence"`` as in the published code
             (``keep_consistent_seq_aug``).
-        split: ``sequences_split_num``: in training, into how many pieces each scene is cut, or ``"all"``.
+        split: In training, number of pieces into which each scene is cut, or ``"all"`` for single frames:
+            ``sequences_split_num``.
     """
 
     images: ImageAugmentation = _IMAGES
@@ -104,7 +108,7 @@ class SparseDriveSettings(parts.StreamedSettings):
 
 
 class SparseDriveFormatter(parts.AugmentedFrameFormatter):
-    """Makes what SparseDrive and Sparse4D take of a frame of a `DrivingProvider`: all but images and depth maps.
+    """Turns a frame of a `DrivingProvider` into the inputs of SparseDrive and Sparse4D but images and depth maps.
 
     In training it draws the augmentation of the images, and the rotation of the scene. It runs after the steps
     that make trajectories and map lines, see `Recipe.steps`.

@@ -92,12 +92,13 @@ FRAMES = "frames"
 class QueueProvider(FrameQueues):
     """Sample ``i`` is the window of frames that ends at frame ``i`` of a `DrivingProvider`, as in StreamPETR.
 
-    A window has ``length`` of the last ``length + num_random_frames`` frames: always the last one, and the others
-    without ``num_random_frames`` that are chosen at random. Windows go over the borders of scenes; ``is_first`` of
-    a frame says whether its scene differs from the scene of the frame before. Before the first frame of the data
-    set, this one is repeated.
+    A window has ``length`` of the last ``length + num_random_frames`` frames: of all but the last one,
+    ``num_random_frames`` are chosen at random and left out. Windows go over the borders of scenes; ``is_first`` of
+    a frame says whether its scene differs from the scene of the frame before. In place of frames before the start
+    of the data set, its first frame is repeated.
 
-    Python's generator with the seed ``seed + i`` chooses for window ``i``, in each epoch the same.
+    For window ``i``, Python's generator with the seed ``seed + i`` chooses, so the choice is the same in each
+    epoch.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class QueueProvider(FrameQueues):
         Args:
             provider: The frames.
             length: Number of frames of a window, ``queue_length``.
-            num_random_frames: How many frames are left out of it at random, ``random_length``.
+            num_random_frames: Number of frames that are left out of a longer window at random, ``random_length``.
             seed: Seed of the choice.
 
         Raises:
@@ -171,20 +172,22 @@ class StreamPETRSettings(parts.StreamedSettings):
     """The configuration of StreamPETR, by default of ``stream_petr_r50_flash_704``.
 
     Batches in training have the keys that ``forward_train`` takes, with an axis of frames after the axis of
-    samples. `as_mmdet` makes its arguments of them.
+    samples. `as_mmdet` makes the arguments of ``forward`` from a batch.
 
     Attributes:
-        images: ``ida_aug_conf``.
+        images: Augmentation of the images, from ``ida_aug_conf``.
         output_hw: Height and width in place of the ones of ``images``, see `ImageAugmentation.with_output`.
-        bev_rotation_range: ``rot_range`` of ``GlobalRotScaleTransImage``, radians.
-        bev_scale_range: ``scale_ratio_range``.
-        bev_translation_std: ``translation_std``, meters, along x, y, z.
+        bev_rotation_range: Least and greatest angle of the scene about z, radians: ``rot_range`` of
+            ``GlobalRotScaleTransImage``.
+        bev_scale_range: Least and greatest factor of the scene: ``scale_ratio_range``.
+        bev_translation_std: Standard deviations of the shift of the scene along x, y, z, meters:
+            ``translation_std``.
         point_cloud_range: ``point_cloud_range``; boxes whose center is beyond it in x or y are left out.
-        classes: ``class_names``: the order of ``gt_labels_3d``.
+        classes: Names of the classes, in the order of ``gt_labels_3d``: ``class_names``.
         image_classes: The order of ``gt_labels``, the labels in the images, as in the converter.
-        min_box_size_px: Least width and height of a box in an image.
-        mean: ``img_norm_cfg``, of RGB.
-        std_dev: ``img_norm_cfg``, of RGB.
+        min_box_size_px: Least width and height of a 2D box in the output; smaller boxes are left out.
+        mean: Means of red, green, blue, from ``img_norm_cfg``.
+        std_dev: Standard deviations of red, green, blue, from ``img_norm_cfg``.
         key: Scope in which the draws are constant; ``"sample"`` as in the published code: each frame has its own.
         queue_length: In training, None: one frame per slot and step, in the order of time (``seq_mode``). A
             number: windows of so many frames that end at each frame (``queue_length``), shuffled and not cut.
@@ -228,7 +231,7 @@ class StreamPETRSettings(parts.StreamedSettings):
 
 
 class StreamPETRFormatter(parts.AugmentedFrameFormatter):
-    """Makes what StreamPETR takes of a frame of a `DrivingProvider`: all but the images, which stay files.
+    """Turns a frame of a `DrivingProvider` into the inputs of StreamPETR; images stay files.
 
     In training it draws the augmentation of the images, and the augmentation of the scene, which rotates, scales
     and moves boxes, matrices and poses.

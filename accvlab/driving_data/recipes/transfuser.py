@@ -60,33 +60,34 @@ class TransFuserSettings(parts.RecipeSettings):
 
         features
             camera_feature      (B, 3, H, W) float32      RGB in [0, 1], of the images side by side
-            lidar_feature       (B, 1 or 2, X, Y) float32 points in each cell, at most `max_points`, in [0, 1]
-            status_feature      (B, 8) float32            command (4), velocity (2), acceleration (2)
+            lidar_feature       (B, 1 or 2, X, Y) float32 points of each cell / `max_points`, at most 1
+            status_feature      (B, 8) float32            command (4), velocity (2, m/s), acceleration (2, m/s^2)
         targets
-            trajectory          (B, poses, 3) float64     x, y, heading, each 0.5 s
-            agent_states        (B, agents, 5) float32    x, y, heading, length, width
+            trajectory          (B, poses, 3) float64     x, y, heading, each 0.5 s; meters, radians
+            agent_states        (B, agents, 5) float32    x, y, heading, length, width: in the vehicle's frame
             agent_labels        (B, agents) bool          whether there is one
             bev_semantic_map    (B, X / 2, Y) float32     with `maps`: number of the class
         token, scene            B texts
         place                   position of the sample
 
-    In evaluation, targets depend on the provider: the trajectory, if scenes have as many frames; agents and map,
-    if it has boxes.
+    In evaluation, targets depend on the provider: the trajectory, if scenes have at least ``num_poses`` future
+    frames; agents and map, if it has boxes.
 
     Attributes:
-        crops: See `CROPS`; which cameras are in the panorama, and which part of each.
+        crops: Cameras of the panorama, from left to right, and for each the rows and columns left out at top,
+            bottom, left and right.
         output_hw: Height and width of the panorama.
         num_poses: Poses of the trajectory, 0.5 s apart.
-        range_m: How far the cells reach ahead, back, and to both sides.
-        cells_per_meter: Along each axis.
-        max_points: Points of a cell that count.
+        range_m: Extent of the cells ahead, back, and to both sides, meters.
+        cells_per_meter: Number of cells per meter along each axis.
+        max_points: Largest number of points of a cell that count.
         split_height: Points above it are counted, meters.
         max_height: Points at or above it are not.
         uses_ground: Whether there is a channel, the first one, for points up to ``split_height``.
-        num_agents: Agents at most: the nearest ones.
-        agent_category: What an agent is.
+        num_agents: Largest number of agents; the nearest ones are kept.
+        agent_category: Category of boxes that are agents.
         maps: Where the map comes from; None: there is no ``bev_semantic_map``.
-        raster_classes: See `RASTER_CLASSES`.
+        raster_classes: Classes 1, 2, ... of the map seen from above; later ones are painted over earlier ones.
     """
 
     model = "TransFuser"

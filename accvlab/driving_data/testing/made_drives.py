@@ -46,7 +46,7 @@ def made_drive(folder: str | os.PathLike[str], layout: str = "index") -> Path:
 
     Args:
         folder: Where to write; it is made.
-        layout: The data set whose layout it is.
+        layout: Which of these to write.
 
     Returns:
         ``folder``.

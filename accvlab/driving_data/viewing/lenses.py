@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 
 @attrs.frozen(eq=False, slots=False)
 class FThetaLens:
-    """A lens whose images are as far from the center as a polynomial of the angle to the axis says.
+    """A fisheye lens: pixels from the center are a polynomial of the angle to the axis.
 
     The axis is z of the camera, x points right in the image and y down. ``lens`` of a camera of a
     `DrivingProvider` with ``lenses=True`` has the four values.
@@ -34,13 +34,13 @@ class FThetaLens:
 
     @cached_property
     def widest_rad(self) -> float:
-        """Greatest angle up to which the image moves away from the center."""
+        """Angle, radians, up to which a greater angle lies farther from the center of the image; at most pi."""
         turns = np.roots((self.forward[1:] * np.arange(1, len(self.forward)))[::-1])
         real = turns.real[(np.abs(turns.imag) < 1e-9) & (turns.real > 0)]
         return float(min([np.pi, *real]))
 
     def pixels(self, points: npt.ArrayLike) -> Array:
-        """Where points ``(..., 3)`` of the camera's frame are in the image, ``(..., 2)``; NaN where not."""
+        """Pixels ``(..., 2)`` of points ``(..., 3)`` in the camera's frame; NaN from the angle `widest_rad` on."""
         points = np.asarray(points, np.float64)
         sideways = np.hypot(points[..., 0], points[..., 1])
         angle = np.arctan2(sideways, points[..., 2])
@@ -58,7 +58,7 @@ class FThetaLens:
         return np.concatenate([sideways, np.cos(angle)[..., np.newaxis]], axis=-1)
 
     def resized(self, image_wh: npt.ArrayLike) -> FThetaLens | None:
-        """The lens for an image that was resized as a whole, both axes alike; None where they were not."""
+        """Get the lens for the resized whole image; None if its axes were not resized alike (within 1 %)."""
         factors = np.asarray(image_wh, np.float64) / self.image_wh
         if np.abs(factors - factors[0]).max() > 0.01 * factors[0]:
             return None

@@ -143,14 +143,15 @@ def show(
     """Draw a sample of a provider, or one of a batch of a loader: cameras with boxes, and the scene from above.
 
     Cameras are arranged by their viewing direction, where that is known: ahead in the first row, behind in the
-    second. Boxes are projected by the matrices of the sample: where they do not fit in the picture, the data do
-    not fit. The front of a box is crossed. From above: boxes, their velocities (the way of one second), lidar
-    points, map lines; the vehicle is in the middle and looks up. In both: where the vehicle was (blue) and will be
-    (green), with a dot each second. Its speed and command are in the heading.
+    second. Boxes are projected by the matrices of the sample: where they miss the objects in the picture, boxes,
+    matrices or times are wrong. The front of a box is crossed. From above: boxes, their velocities (the way of one
+    second), lidar points, map lines; the vehicle is in the middle and looks up. In both: where the vehicle was
+    (blue) and will be (green), with a dot each second. Its speed and command are in the heading.
 
     For samples of LeRobot, states and actions are drawn over the times of their windows, in place of the scene.
 
-    All frames of a clip are shown one below the other, or 16 of them if there are more, with the last scene.
+    All frames of a clip are shown one below the other, or 16 of them if there are more, with the scene of the last
+    frame.
 
     Args:
         data: A sample of a provider, a batch of a loader, or what `scene_view` makes of one or several frames.
@@ -159,11 +160,11 @@ def show(
         fields: Names of the fields.
         class_names: Names of the categories of boxes.
         image_mean: Mean that was subtracted from the channels of a normalized image.
-        image_std: Standard deviation by which they were divided. Without mean and deviation, images are stretched
-            to their extremes.
-        windows: The `Windows` of the sample, if it has some: boxes are drawn in the frame of their time alone,
-            which is known by the offsets, or by times of the frames.
-        range_m: Range of the view from above; None to show all boxes.
+        image_std: Standard deviation by which the channels were divided. Without mean and deviation, images are
+            stretched to their extremes.
+        windows: The `Windows` of the sample, if it has some: boxes are drawn only in the frame that is at their
+            time, by the offsets or by the times of the frames.
+        range_m: Range of the view from above, meters; None to show all boxes.
 
     Raises:
         SettingError: There is nothing that can be shown, a field cannot be shown, or Matplotlib is missing.

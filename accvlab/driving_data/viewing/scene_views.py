@@ -72,7 +72,7 @@ class EgoPath:
 
     Attributes:
         positions: ``(T, 3)``, in the reference frame.
-        times: ``(T,)``, seconds from now; None where unknown.
+        times: ``(T,)``, seconds from the time of the sample; None where unknown.
     """
 
     positions: Array
@@ -88,8 +88,8 @@ class SceneView:
         cameras: The images.
         centers: Centers of boxes, ``(N, 3)``.
         sizes: ``(N, 3)``: length, width, height.
-        yaws: ``(N,)``.
-        velocities: ``(N, 2)``, or None.
+        yaws: ``(N,)``, radians.
+        velocities: ``(N, 2)``, m/s, or None.
         categories: ``(N,)`` int64, indices into ``class_names``.
         class_names: Names of the categories.
         points: ``(P, 3)``, lidar.
@@ -138,8 +138,8 @@ class ViewFields:
         intrinsics: ``(3, 3)`` or ``(4, 4)`` of a camera.
         camera_from_reference: ``(4, 4)`` of a camera.
         projection: ``(3, 4)`` or ``(4, 4)`` of a camera, reference frame to pixels times depth; used in place of
-            the two if it exists.
-        boxes_2d: Group or field of a camera with ``boxes``.
+            ``intrinsics`` and ``camera_from_reference`` if it exists.
+        boxes_2d: The 2D boxes of a camera: a field, or a group with ``boxes``.
         heatmap: ``(K, h, w)`` of a camera.
         boxes: Group of the 3D boxes.
         centers: Centers of boxes.
@@ -150,9 +150,9 @@ class ViewFields:
         lidar: Group with ``points``.
         points: Points of the lidar; the first three columns are x, y, z.
         map_lines: Group with ``points``, ``num_points``.
-        ego: Group with ``ego_from_reference``; and ``velocity``, ``command`` where they are there.
-        ego_history: Group with ``positions`` of the vehicle in its own frame, and ``times``, ``is_known``,
-            ``velocities``, ``commands`` where they are there.
+        ego: Group with ``ego_from_reference``; and optionally ``velocity``, ``command``.
+        ego_history: Group with ``positions`` of the vehicle in its own frame, and optionally ``times``,
+            ``is_known``, ``velocities``, ``commands``.
         ego_future: Likewise.
         lens: Group of a camera with the values of an `FThetaLens`.
     """
@@ -197,7 +197,7 @@ def scene_view(
     image_std: Sequence[float] | float | None = None,
     windows: Windows | None = None,
 ) -> SceneView:
-    """Take what can be shown out of a sample, or out of a sample of a batch; of clips, out of one frame.
+    """Make a view of a sample, or of a sample of a batch; of clips, of one frame.
 
     Args:
         data: A sample of a provider, or a batch of a loader.
@@ -209,8 +209,9 @@ def scene_view(
         image_mean: Mean that was subtracted from the channels of a normalized image.
         image_std: Standard deviation by which they were divided. Without mean and deviation, images are stretched
             to their extremes.
-        windows: The `Windows` of the sample, which say which frame of each camera is at the moment of its boxes.
-            Without it, the field ``timestamp`` of a camera does, with a time for each frame.
+        windows: The `Windows` of the sample. Their offsets say which frame of a camera is at the moment of the
+            boxes; without them, the field ``timestamp`` of the camera is compared, if it has a time for each
+            frame.
 
     Raises:
         SettingError: There is nothing that can be shown, or a field cannot be shown.

@@ -32,7 +32,7 @@ def pad_to_size(input: DataNode, num_dims: int, data_type: types.DALIDataType, s
     Args:
         input: Tensor with at least one axis.
         num_dims: The number of its axes.
-        data_type: Its type, any.
+        data_type: Type of the input, any.
         size: How many elements there are afterwards.
 
     Returns:
@@ -84,8 +84,8 @@ def ensure_range(
     """Shift values by whole periods into ``[min_value, max_value]``, e.g. angles.
 
     Values below the range get the least number of periods added that brings them to ``min_value`` or above; values
-    above it the least number taken off that brings them to ``max_value`` or below. Values within the range stay,
-    and so does NaN; infinite ones become NaN. Compared as float64: the float32 next to pi is above pi.
+    above the range get the least number subtracted that brings them to ``max_value`` or below. Values within the
+    range stay, and so does NaN; infinite ones become NaN. Compared as float64: the float32 next to pi is above pi.
 
     Args:
         data: Tensor of any shape.
@@ -151,7 +151,7 @@ def check_bbox_visibiity(
     nearest. Boxes without a pixel are not visible.
 
     Args:
-        bboxes: ``(N, 4)`` float32.
+        bboxes: ``(N, 4)`` float32, two opposite corners ``x, y, x, y``, pixels.
         depths: ``(N,)`` float32.
         image_hw: ``(2,)`` int32, height and width.
         shrink_bbox_to_obtain_int_coords: Whether boxes are rounded inwards, not outwards.
@@ -172,7 +172,7 @@ def check_minimum_bbox_size(bboxes: DataNode, min_size: float, image_hw: DataNod
     """Find the boxes that, cut to the image, have both sides of at least ``min_size`` pixels.
 
     Args:
-        bboxes: ``(N, 4)`` float32.
+        bboxes: ``(N, 4)`` float32, two opposite corners ``x, y, x, y``, pixels.
         min_size: The least size.
         image_hw: ``(2,)`` int32, height and width.
 
@@ -225,8 +225,8 @@ def get_center_from_bboxes(bboxes: DataNode, dtype_in: types.DALIDataType = _DT.
     """Get the centers of boxes: ``(N, 2)`` float32, x and y.
 
     Args:
-        bboxes: ``(N, 4)``.
-        dtype_in: Its type, any number type.
+        bboxes: ``(N, 4)``, two opposite corners ``x, y, x, y``.
+        dtype_in: Type of ``bboxes``, any number type.
     """
     return _on_arrays(lambda boxes: _centers(_as_floats(boxes)).astype(np.float32), bboxes)
 
@@ -248,11 +248,11 @@ def get_radii_from_bboxes(
     It is 0 for centers outside of their boxes.
 
     Args:
-        bboxes: ``(N, 4)``.
-        dtype_bboxes: Its type, any number type.
+        bboxes: ``(N, 4)``, two opposite corners ``x, y, x, y``.
+        dtype_bboxes: Type of ``bboxes``, any number type.
         scaling_factor: The factor.
         centers: ``(N, 2)``, x and y; None for the middle of the boxes.
-        dtype_center: Its type, any number type.
+        dtype_center: Type of ``centers``, any number type.
     """
 
     def radii(boxes: Array, *centers: Array) -> Array:
@@ -310,7 +310,7 @@ def get_translation_mat_from_vector(translation: DataNode) -> DataNode:
 
 @do_not_convert
 def get_scaling_mat_from_vector(scaling: DataNode, as_homog: bool = False) -> DataNode:
-    """Make the matrix of factors along the axes.
+    """Make the matrix that scales by a factor along each axis.
 
     Args:
         scaling: ``(3,)`` float32.

@@ -158,7 +158,7 @@ def apply_transform_to_points(points: Array, transform: Array) -> Array:
         transform: ``(2, 3)``.
 
     Returns:
-        Shape and type of ``points``; fractions are cut off in integers. Zeros where there are no elements.
+        Shape and type of ``points``; fractions are cut off in integers. Empty for empty ``points``.
 
     Raises:
         FieldValueError: The arrays have other shapes.
@@ -271,7 +271,8 @@ def get_is_active(
         ``(N,)`` bool.
 
     Raises:
-        FieldValueError: The arrays have other shapes, or classes are given but not counted, or needed but missing.
+        FieldValueError: The arrays have other shapes, or one of ``classes`` and ``num_classes`` is missing where
+            it is needed.
     """
     library = _library_of(hw, fraction_areas)
     _check_shape(hw, "hw", (None, 2))

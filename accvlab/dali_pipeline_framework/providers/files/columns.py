@@ -39,12 +39,12 @@ class Columns:
     """Named arrays, with notes, that are stored in a folder.
 
     Each array is a ``.npy`` file with the checksum of its content in its name. The header has the names, and is
-    replaced last: a folder whose writer was killed is invalid, or as before, and a process that opens the folder
-    during a change gets all of the old columns or all of the new ones.
+    replaced last: after its writer was killed, a folder is invalid or unchanged, and a process that opens the
+    folder during a change gets all of the old columns or all of the new ones.
 
     Attributes:
-        kind: Name of their kind: ``"index of a video"``. Columns of another kind are refused.
-        arrays: The columns by name; read-only if they are mapped from a folder.
+        kind: Name of the kind of columns, e.g. ``"index of a video"``. Columns of another kind are refused.
+        arrays: The columns by name; read-only if they were opened from a folder.
         notes: Further values for JSON.
         folder: The folder from which they were opened, or None.
         checksum: Checksum of the header, which has the checksums of the arrays; empty if they were not opened.
@@ -102,8 +102,8 @@ class Columns:
         Args:
             folder: The folder.
             kind: The kind that they must have.
-            is_mapped: Whether arrays are mapped, each of which keeps a file open. Others are read, and compared
-                with their checksums.
+            is_mapped: Whether arrays are mapped, each of which keeps a file open. If not, arrays are read, and
+                compared with their checksums.
 
         Raises:
             FileError: There are no such columns, or not of this version, or they are damaged. Also the builtin
@@ -176,9 +176,9 @@ def load_or_make(
 
     Args:
         cache: Folder of the cache, which is made if it does not exist.
-        key: Their sources and settings, as values for JSON.
-        load: Loads them from their own folder in the cache.
-        make: Makes them.
+        key: Sources and settings of the columns, as values for JSON.
+        load: Function that loads the columns from their own folder in the cache.
+        make: Function that makes the columns.
         is_current: Whether loaded columns are up to date.
         setting: Name of the setting of the folder in messages.
 

@@ -103,7 +103,7 @@ class FileTable:
         return os.fsdecode(bytes(self._names[self._offsets[number] : self._offsets[number + 1]]))
 
     def label(self, index: SupportsIndex) -> int:
-        """Get a label, as `name` does. A `SettingError` where the table has no labels."""
+        """Get the label of a name; for errors see `name`, and a `SettingError` where the table has no labels."""
         if not self._labels:
             raise SettingError("The table has no labels: make it with `labels`.")
         return self._labels[index_in(index, "index", len(self))]
@@ -124,10 +124,10 @@ _SPECIAL = frozenset("*?[\\")
 class NameFilter:
     """Patterns, at least one of which a name must match.
 
-    The patterns have the syntax of ``fnmatch(3)`` without flags but for letter case, and are matched by that
-    function of the C library, as in DALI: ``*`` and ``?`` match any characters, also a leading dot; ``[a-z]``,
-    ``[!a-z]``, ``[^a-z]`` and ``[[:digit:]]`` one of several; a backslash escapes the character after it. A name
-    must match as a whole.
+    The patterns have the syntax of ``fnmatch(3)``, with no flag but the one for letter case, and are matched by
+    this function of the C library, as in DALI: ``*`` and ``?`` match any characters, also a leading dot;
+    ``[a-z]``, ``[!a-z]``, ``[^a-z]`` and ``[[:digit:]]`` one of several; a backslash escapes the character after
+    it. A name must match as a whole.
 
     Objects are immutable and can be pickled.
 
@@ -201,8 +201,8 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
       letters before small ones).
     - Names that begin with a dot are names like others.
     - Files directly in the root, and folders within the label folders, are left out.
-    - A link to a folder is a label folder. Within a label folder a link is a file, whatever it leads to: a loop
-      of links has no effect until the file is read, and that fails.
+    - A link to a folder is a label folder. Within a label folder a link is a file, whatever it leads to: a loop of
+      links is noticed only when the file is read, which fails.
 
     Args:
         storage: The root.
@@ -262,7 +262,7 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
 
     Raises:
         FileError: The list cannot be read.
-        SettingError: A line is not as described, with its number, or there is none.
+        SettingError: A line is not as described (the message has its number), or the list has no line.
     """
     table = FileTable()
     path = storage.shown(list_name)

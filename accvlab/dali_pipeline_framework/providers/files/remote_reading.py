@@ -52,7 +52,7 @@ class RemoteReading:
             allowed are tried once.
         first_wait_s: Time until the second attempt; the times until later ones are twice as long each, with a
             random part, so that workers do not send requests all at once.
-        most_wait_s: The longest of these times.
+        most_wait_s: Upper limit of the time until each further attempt.
         timeout_s: Time for one attempt.
 
     Raises:

@@ -54,7 +54,7 @@ class Storage:
     Names are relative to the root, with ``/`` between their parts. They may also be absolute: a local path
     where the root is local, or a URL.
 
-    **ZIP files are folders.** A ``.zip`` in a root or in a name is the folder of its members, at any place: of
+    **ZIP files are folders.** A ``.zip`` file anywhere in a root or a name is the folder of its members:
     ``/data/all.zip``, ``s3://bucket/all.zip/train``, or the name ``chunk_0003.zip/a.mp4``. A local folder of such
     a name is a folder. Members that are stored as they are can be read in parts, without the rest: `open_blocks`;
     members that are compressed are read as a whole.
@@ -74,8 +74,8 @@ class Storage:
             root: Local path or URL; ``""`` for the current folder. A leading ``~`` is the home folder.
             storage_options: Arguments of the remote file system (credentials, endpoint, ...), as
                 ``fsspec.core.url_to_fs`` takes them; ``"reading"``, a `RemoteReading`, says how often and how long
-                reading is tried. They do not concern local files. In a chain of URLs, options that are not given
-                by protocol are for the last link, the store.
+                reading is tried. They do not concern local files. In a chain of URLs (``zip://...::s3://...``),
+                options that are not under the name of a protocol are for the last link.
         """
         self.root = members_url(checked_path(root))
         if not isinstance(storage_options, Mapping | None):
@@ -149,7 +149,7 @@ class Storage:
                     yield FolderEntry(entry.name, _is_folder(entry, follows_links))
 
     def open_binary(self, name: str) -> BinaryIO:
-        """Open a file, a remote one after it was read, with the errors of `read_bytes`; it may be empty."""
+        """Open a file, which may be empty; a remote one is read as a whole. For errors, see `read_bytes`."""
         with self._refusing("The file", name):
             if self._is_url(name):
                 return io.BytesIO(read_file(*self._located(name), self._reading))
@@ -159,7 +159,7 @@ class Storage:
         return self.is_remote or is_url(self.path(name))
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file with a name; otherwise raises the errors of `open_binary`."""
+        """Whether there is a file with a name; if this cannot be found out, raises the `FileError` of `state`."""
         try:
             self.state(name)
         except FileNotFoundError:
@@ -167,8 +167,9 @@ class Storage:
         return True
 
     def state(self, name: str) -> tuple[int | None, int | str]:
-        """Size of a file, and its version: time of change in nanoseconds, or marks of its store.
+        """Get the size of a file in bytes (None if its store does not state it), and its version.
 
+        The version is the time of change in nanoseconds; for a remote file a text from its store, such as an ETag.
         For errors, see `open_binary`.
         """
         with self._refusing("The file", name):
@@ -181,13 +182,13 @@ class Storage:
     def open_blocks(self, name: str, known: KnownFile | None = None) -> RemoteFile:
         """Open a file at a URL or in an archive for random access, with the errors of `open_binary`.
 
-        If it is known from before, only its version is requested.
+        With ``known`` properties of the file, only its version is requested.
         """
         with self._refusing("The file", name):
             return RemoteFile(*self._located(name), self._reading, known)
 
     def find(self, pattern: str) -> list[str]:
-        """List the files of a remote folder whose names match a pattern, in no particular order.
+        """List the files of a remote root whose names match a pattern, in no particular order.
 
         Raises:
             FileError: The folder cannot be listed. Also the builtin exception of the cause.

@@ -246,7 +246,8 @@ class MissingFrame(NamedTuple):
     Attributes:
         recording: Name of the recording's folder; of videos, the number of the recording.
         camera: Name of the camera.
-        frame_number: Number of the point in time in its recording; by time, of the reference camera's frame.
+        frame_number: Number of the point in time in its recording; with cameras aligned by time, the number of the
+            reference camera's frame.
         time: The point in time: of videos in seconds; of folders the file name of the reference camera's frame,
             without extension if cameras are aligned by name.
     """

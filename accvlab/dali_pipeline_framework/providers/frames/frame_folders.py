@@ -57,22 +57,22 @@ class FrameFolders(rigs.CameraRig):
         root/<recording>/2.jpg    root/<recording>/R/1.jpg
 
     Frames of different cameras belong together by their file names without extension (``align="name"``), or by
-    time stamps in the file names (``"time"``): each camera's frame that is nearest to the reference camera's, and
-    to no other one of it, if it is within the tolerance. So no frame is used twice. Points in time at which a
+    time stamps in the file names (``"time"``): a frame belongs to the frame of the reference camera if each is the
+    nearest to the other, and they are within the tolerance. So no frame is used twice. Points in time at which a
     camera has no frame are left out, counted in the log, and listed in the provider's ``missing_frames``.
 
     Attributes:
         file_root: Folder of the recordings, a local path or a URL (see `FileDataProvider`).
-        cameras: Name and folder of each camera, or the folders alone, in the order of the groups. None: the frames
-            lie directly in the folders of the recordings.
+        cameras: Name and folder of each camera, or the folders alone, in the order of the cameras in a sample.
+            None: the frames lie directly in the folders of the recordings.
         align: How frames of different cameras are matched. By time, frames are also in the order of their time
             stamps.
         timestamp: How to read a time stamp off a file name: a regular expression with one group, a function of the
             file name, or None where the name without its extension is the number.
         timestamp_unit_s: Seconds per unit of the time stamps, e.g. ``1e-6`` for microseconds.
         tolerance_s: By time, how far a frame may be from the reference camera's, at most, in seconds; None for
-            half the usual interval of the reference camera. Compared exactly: this, the unit, and time stamps
-            are taken as written in decimals.
+            half the usual interval of the reference camera. The comparison is exact: tolerance, unit and time
+            stamps count as the decimals that were written.
         reference_camera: By time, name of the camera whose frames are the points in time; None for the first.
         missing: At points in time at which a camera has no frame, ``"drop"`` ends a sequence, and the next one
             begins after it, so that neighbours in a sequence are neighbours in time; ``"bridge"`` continues;

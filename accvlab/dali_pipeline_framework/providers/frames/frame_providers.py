@@ -67,13 +67,13 @@ class FrameDataProvider(RigProviderBase):
             recording_name: Name for the folder name of the recording.
             recording_number_name: Name for the number of the recording in `recording_names`, ``()``.
             frame_number_name: Name for the number of the frame in its recording, ``()``; points in time that are
-                left out count.
+                left out are numbered, too.
             timestamp_name: Name for the time stamp, ``()``; INT64 if all are whole numbers, else FLOAT64.
 
         Raises:
             FileError: The root is missing, or a folder cannot be read.
-            SettingError: There are no frames; a folder of a camera is nowhere; or names do not have the time
-                stamps that they must have, or have the same twice.
+            SettingError: There are no frames; no recording has the folder of a camera; or a file name lacks its
+                time stamp, or two have the same one.
             DuplicateFieldError: Two fields have the same name.
             NameTypeError: A name is neither ``str`` nor ``int``.
         """
@@ -96,7 +96,7 @@ class FrameDataProvider(RigProviderBase):
         return int(self._index.edges[-1])
 
     def describe_sample(self, sample_index: int) -> str:
-        """Get the path of a frame."""
+        """Get the path of a frame; of a rig, of its first camera."""
         return without_secrets(self._path(sample_index, 0))
 
     def _path(self, frame: int, camera: int) -> str:
@@ -136,19 +136,19 @@ class FrameDataProvider(RigProviderBase):
 
     @property
     def sequence_lengths(self) -> Int64Array:
-        """Number of frames of each sequence, ``(S,)`` int64: recordings, cut where points in time are left out."""
+        """Number of frames of each sequence, ``(S,)`` int64: recordings, cut by ``missing="drop"`` at gaps."""
         return np.diff(self._index.edges)
 
     @property
     def timestamps(self) -> TimeArray | None:
-        """Time stamps, ``(N, num_cameras)`` int64 or float64.
+        """Time stamps, ``(N, num_cameras)`` int64 or float64, in units of ``timestamp_unit_s``.
 
         None where neither ``timestamp_name`` nor ``align="time"`` was given.
         """
         return self._index.timestamps
 
     def frame_times_s(self, path: FieldPath = ()) -> npt.NDArray[np.float64] | None:
-        """Get the time stamps of the reference camera, or of the camera of a field, in seconds; None without."""
+        """Get the time stamps of the reference camera, or of a field's camera, in seconds; None if unknown."""
         if self.timestamps is None:
             return None
         camera = self._index.camera_names.index(str(path[0])) if len(path) > 1 else self._reference

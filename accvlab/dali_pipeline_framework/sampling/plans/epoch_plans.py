@@ -18,8 +18,8 @@ from .tracks import PlannedBatch, Segments
 class EpochPlan(ABC):
     """The batches of one epoch (or of the rest of one), by random access.
 
-    A plan has positions, each with a sample. They are in tracks, which are next to each other in the slots of the
-    batch; each batch has the next ``num_slots / num_tracks`` positions of every track::
+    A plan has positions, each with a sample. Positions are divided into tracks, each with its own slots of the
+    batch; a batch has the next ``num_slots / num_tracks`` positions of every track::
 
         track 0   |  0  1 |  2  3 |  4  -         batch 0 has the positions 0, 1, 5, 6
         track 1   |  5  6 |  7  8 |  -  -
@@ -28,7 +28,7 @@ class EpochPlan(ABC):
 
     Attributes:
         num_batches: Number of batches.
-        num_begun_batches: The same, with one that is dropped, since it is not full.
+        num_begun_batches: Number of batches with a last one that is dropped, since it is not full.
         sample_counts: Number of samples delivered, dropped, repeated and padded.
     """
 
@@ -50,7 +50,8 @@ class EpochPlan(ABC):
             firsts: First position of each track, ``(num_tracks,)``.
             num_slots: Total batch size; a multiple of the number of tracks.
             last_batch: Policy for tracks that have delivered all their positions.
-            num_done: How many positions of each track were delivered before; ``"wrap"`` begins with them.
+            num_done: Number of positions of each track that were delivered before; ``"wrap"`` starts over at the
+                first of them.
             num_left_out: Number of samples that no track has.
             num_cuts: Number of cuts through sequences.
         """
@@ -88,8 +89,8 @@ class EpochPlan(ABC):
     def rest(self, num_delivered: int, total_batch_size: int, num_shards: int, last_batch: LastBatch) -> EpochPlan:
         """Plan the rest after the first ``num_delivered`` batches, for another batch size or number of shards.
 
-        No sample is lost or repeated: this plan up to there and the new one together deliver the samples of this
-        plan, except those that ``last_batch`` drops, repeats or pads at the end.
+        No sample is lost or repeated: the delivered batches and the new plan have all samples of this plan, except
+        samples that ``last_batch`` drops, repeats or pads at the end.
         """
 
 

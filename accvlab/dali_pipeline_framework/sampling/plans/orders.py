@@ -35,7 +35,7 @@ class Order(ABC):
 
     @abstractmethod
     def of_epoch(self, epoch: int) -> UnitsAt:
-        """Get the function from positions of an epoch to units, and visits of them."""
+        """Get the function that maps positions of an epoch to units and their visits."""
 
 
 @attrs.frozen

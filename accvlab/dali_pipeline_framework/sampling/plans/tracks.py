@@ -21,13 +21,14 @@ class PlannedBatch:
 
     Attributes:
         indices: ``(B,)`` int64, the sample indices in the data set.
-        is_padding: ``(B,)`` bool, whether the sample only fills the slot: it repeats one and is not to be counted.
+        is_padding: ``(B,)`` bool, whether the sample only fills the slot: it repeats another one and is not to be
+            counted.
         sequence: ``(B,)`` int64, sequence of the data set that the sample belongs to, -1 where there are none.
         frame: ``(B,)`` int64, number of the sample in its sequence, -1 where there are none.
-        is_first: ``(B,)`` bool, whether the slot begins a sequence or a segment of one here, so that
-            nothing may be carried over from the slot's previous sample. Padding belongs to nothing: True there,
-            whatever is given, and to be given as True for the sample that follows in the slot.
-        is_last: ``(B,)`` bool, whether the slot ends it here; True on padding.
+        is_first: ``(B,)`` bool, whether the slot begins a sequence or a segment of one here, so that nothing may
+            be carried over from the slot's previous sample. On padding, always True. Pass True also for a sample
+            that follows padding in its slot.
+        is_last: ``(B,)`` bool, whether the slot ends the sequence or segment here; True on padding.
         visit: ``(B,)`` int64, distinguishes several deliveries of a sample or sequence in the same epoch.
         is_over: ``(B,)`` bool, whether the slot has nothing more to deliver in this epoch, so that smaller batches
             can leave it out; same as ``is_padding`` unless given.
@@ -123,7 +124,7 @@ class Segments(NamedTuple):
         return Segments(samples + counts, sequences, frames + counts, lengths - counts, visits)
 
     def at(self, numbers: Int64Array, offsets: Int64Array) -> PlannedBatch:
-        """Make a batch of one frame of each of the segments with these numbers."""
+        """Make a batch of frame ``offsets[k]`` of segment ``numbers[k]`` for each slot ``k``."""
         samples, sequences, frames, lengths, visits = self.select(numbers)
         return PlannedBatch(
             samples + offsets,

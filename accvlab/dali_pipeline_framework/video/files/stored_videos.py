@@ -70,14 +70,14 @@ class FileState(NamedTuple):
 
 @attrs.frozen
 class StoredVideo:
-    """A video in a store.
+    """A video in remote storage or in an archive.
 
     Attributes:
-        url: Its URL.
-        storage: The store.
-        path: Its name there.
-        indexed: The version that was indexed; None for whatever is there.
-        known: Size and version of its file then; None to request them.
+        url: URL of the video.
+        storage: The storage.
+        path: Name of the video in the storage.
+        indexed: The version that was indexed; None to accept any version.
+        known: Size, version and blocks of the file when it was indexed; None to request them.
     """
 
     url: str = attrs.field(repr=repr_without_secrets)
@@ -93,15 +93,15 @@ class StoredVideo:
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is read from elsewhere, not from a local archive."""
+        """Whether the video is in remote storage, not in a local archive."""
         return is_url(self.url.rpartition("::")[2])
 
     def as_indexed(self, state: FileState | None, known: KnownFile | None = None) -> StoredVideo:
-        """The same video, in one version only."""
+        """Get the same video, of which only the given version is accepted."""
         return attrs.evolve(self, indexed=state, known=known)
 
     def state(self) -> FileState:
-        """Request its state.
+        """Request size and version of the video file.
 
         Raises:
             FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
@@ -109,11 +109,11 @@ class StoredVideo:
         return FileState(*self.storage.state(self.path))
 
     def open(self) -> RemoteFile:
-        """Open it, to be read here and there.
+        """Open the video file for random access.
 
         Raises:
             FileError: It is not there, or cannot be accessed. Also the builtin exception of the cause.
-            VideoError: It is not in the version that was indexed, or parts of it cannot be read.
+            VideoError: The file is not the version that was indexed.
         """
         try:
             file = self.storage.open_blocks(self.path, self.known)

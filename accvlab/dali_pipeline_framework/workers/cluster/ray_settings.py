@@ -33,7 +33,7 @@ class RayWorkers:
     """Actors of a Ray cluster that load, in place of worker processes: ``DataLoader(..., workers=RayWorkers())``.
 
     The batches are the same, bit for bit, for any number of actors, and with worker processes. A state that was
-    saved with the ones resumes with the others.
+    saved with actors can be resumed with worker processes, and the reverse.
 
     Attributes:
         num_actors: How many actors. Those for which the cluster has no room yet join when it has.
@@ -44,8 +44,8 @@ class RayWorkers:
             the object store. None: ``prefetch_queue_depth`` of the loader where that is given, else four per
             actor, or more where batches have few samples.
         runtime_env: Packages and variables of the actors, as a runtime environment of Ray, e.g.
-            ``{"env_vars": {"NAME": "value"}}``, or ``{"py_modules": ["path/of/my_package"]}``: files are sent only
-            when this process connects.
+            ``{"env_vars": {"NAME": "value"}}``, or ``{"py_modules": ["path/of/my_package"]}``. Files are sent only
+            if this process connects to the cluster itself, not if it was connected before.
         start_within_s: How many seconds to wait for the first actor.
 
     Raises:

@@ -120,16 +120,17 @@ class DrivingFields:
             all categories of the data set, in its order.
         min_points: Boxes with fewer lidar and radar points together are left out, unless their number is unknown.
         min_lidar_points: Boxes with fewer lidar points are left out, unless their number is unknown.
-        num_future_frames: Over how many following frames the places of boxes are given.
-        num_ego_future_frames: Over how many following frames the place of the vehicle is given.
-        can_bus: Whether there is what BEVFormer calls ``can_bus``.
-        ego_status: Whether there is what SparseDrive calls ``ego_status``.
+        num_future_frames: Number of following frames for which the places of boxes are given.
+        num_ego_future_frames: Number of following frames for which the place of the vehicle is given.
+        can_bus: Whether samples have BEVFormer's 18 CAN-bus values, ``can_bus``.
+        ego_status: Whether samples have SparseDrive's 10 values, ``ego_status``.
         map_lines: Whether there are lines of a map.
         image_times: Offsets in seconds from the frame, ascending. For each, the last image at or before it is
-            loaded; the images are stacked along a first axis. Empty: the image of the frame. For videos whose
-            times are known; for others, `Windows` takes the images of other frames.
+            loaded; the images are stacked along a first axis. Empty: the image of the frame. Only for videos whose
+            times are known; for other data, `Windows` takes the images of other frames.
         ego_history: At which times before the frame the places of the vehicle are given: seconds, ascending, at
-            most 0, such as ``(-1, -0.5, 0)``. From the motion of the vehicle, at any time, not of frames.
+            most 0, such as ``(-1, -0.5, 0)``. Computed from the motion of the vehicle at these very times, not
+            from the nearest frames.
         ego_future: At which times after the frame: seconds, ascending, above 0.
         lenses: Whether there is the f-theta lens of each camera.
         vehicle_size: Whether there is the size of the vehicle.
@@ -190,7 +191,7 @@ class DrivingFields:
     # --- of an index ------------------------------------------------------------------------------------
 
     def completed(self, index: DrivingIndex, scenes: Sequence[int] | None = None) -> DrivingFields:
-        """Fill in open settings, for an index.
+        """Fill in settings that are None, for an index.
 
         Args:
             index: The index.
@@ -325,7 +326,7 @@ class DrivingFields:
         return tuple(dict.fromkeys(self.classes.values() if isinstance(self.classes, Mapping) else self.classes))
 
     def class_of_category(self, names: Sequence[str], index: DrivingIndex) -> list[int]:
-        """Number of the class of each category; -1 for none, and once more at the end for category -1."""
+        """Number of the class of each category, -1 for none; a last element -1 stands for category -1."""
         number_of = {name: number for number, name in enumerate(self.class_names(index))}
         renamed = self.classes if isinstance(self.classes, Mapping) else {name: name for name in number_of}
         return [*(number_of.get(renamed.get(name, ""), -1) for name in names), -1]

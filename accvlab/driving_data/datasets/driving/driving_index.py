@@ -47,11 +47,11 @@ class FrameColumns:
         token: Name of each frame in its data set.
         time: When the frame was taken.
         world_from_ego: Pose of the vehicle at that time.
-        ego_from_base: The base, on the vehicle.
+        ego_from_base: Pose of the base on the vehicle.
         can_bus: BEVFormer's 18 CAN-bus values: position, orientation, acceleration, rotation rate, velocity,
             heading.
         ego_status: SparseDrive's 10 values: acceleration, rotation rate, velocity, steering angle.
-        motion: Velocity and acceleration of the vehicle, each along its x and y.
+        motion: Velocity, m/s, and acceleration, m/s^2, of the vehicle, each along its x and y.
         driving_command: Direction to go, one-hot: left, straight, right, unknown.
         has_route: Whether the data set has a route for the frame.
         vehicle_size: Size of the vehicle of each scene: length, width, height, rear axle to center, wheelbase,
@@ -82,14 +82,14 @@ class CameraColumns:
         intrinsics: Camera coordinates to pixels times depth.
         camera_from_base: The base at the frame's time in coordinates of the camera at the image's time: the motion
             of the vehicle between the two is contained.
-        ego_from_camera: The camera, on the vehicle.
+        ego_from_camera: Pose of the camera on the vehicle.
         video_frame: Number of the image in ``file``, if that is a video; else -1.
         row: Row of the image in ``file``, if that is a table; else -1.
         distortion: Coefficients of OpenCV's model: k1, k2, p1, p2, k3.
         lens: F-theta model of each camera in each scene, see `LENS`.
         first_time: First entry in ``frame_time`` of each video, scene by scene, camera by camera.
         frame_time: Times of all frames of the videos, by their number, microseconds.
-        image_wh: Width and height of the images of each camera in each scene that the calibration is for; 0 where
+        image_wh: Width and height of the images that the calibration of each camera in each scene is for; 0 where
             unknown.
     """
 
@@ -167,7 +167,7 @@ class BoxColumns:
         center: Centers, in the base.
         size: Length, width, height.
         rotation: Quaternions, w first, from box to base; the length is along x of the box.
-        velocity: Over ground, in the base; NaN where unknown.
+        velocity: Over ground, in the base, m/s; NaN where unknown.
         category: Number of the category; -1 for none.
         instance: Number of the object, the same in all frames of a scene; -1 where unknown.
         attribute: Number of the attribute; -1 for none.
@@ -233,24 +233,24 @@ def _as_names(names: Iterable[str]) -> tuple[str, ...]:
 
 @attrs.frozen(eq=False, kw_only=True, repr=False)
 class DrivingIndex:
-    """Frames, cameras, lidar and boxes of a data set. None: not in the data set.
+    """Frames, cameras, lidar and boxes of a data set; tables that it does not have are None.
 
     Attributes:
-        base: ``"lidar"`` or ``"ego"``.
-        frames: The frames.
-        cameras: Their images.
-        lidar: Their lidar records.
-        boxes: Their boxes.
-        boxes_2d: 2D boxes of their images.
-        lines: Map lines around them.
-        motion: Motion of the vehicle, at any time of each scene.
+        base: Coordinate frame of the geometry of a frame: ``"lidar"``, or ``"ego"`` without a lidar.
+        frames: Table of the frames.
+        cameras: Table of the images of the cameras.
+        lidar: Table of the lidar records.
+        boxes: Table of the 3D boxes.
+        boxes_2d: Table of the 2D boxes of the images.
+        lines: Table of the map lines around the frames.
+        motion: Table of the motion of the vehicle in each scene.
         camera_names: Names of the cameras.
         categories: Names of the categories of boxes, by number.
         attributes: Names of the attributes of boxes, by number.
-        box2d_categories: Names of the categories of 2D boxes, by number; the order may be another one.
+        box2d_categories: Names of the categories of 2D boxes, by number; the order may differ from ``categories``.
         line_categories: Names of the categories of map lines, by number.
         point_columns: Names of the columns of lidar points: ``"x", "y", "z", "intensity", ...``.
-        origin: Source of the index, and how it was made: anything that JSON holds.
+        origin: Source of the index, and how it was made: any values for JSON.
     """
 
     base: str
@@ -422,7 +422,7 @@ def numbers_column(names: Iterable[str | None], known: Sequence[str]) -> Int32:
 
 
 def first_column(counts: npt.ArrayLike) -> Int64:
-    """Make a column that says where the elements of each begin, ``(n + 1,)``, of their numbers ``(n,)``."""
+    """Make a ``first`` column ``(n + 1,)``, the row where each item's elements begin, from counts ``(n,)``."""
     return np.concatenate([[0], np.cumsum(np.asarray(counts, np.int64))]).astype(np.int64)
 
 

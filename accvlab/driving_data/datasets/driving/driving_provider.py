@@ -91,7 +91,7 @@ class DrivingProvider(DataProvider):
             is_future_known          BOOL (T,)         False, and zeros, beyond the end of the scene
         ego_history, ego_future
             positions                FLOAT (T, 3)      of the vehicle in its own frame at the time of the frame
-            rotations                FLOAT (T, 3, 3)   to that frame from its own at T times
+            rotations                FLOAT (T, 3, 3)   from its own frame at T times to that frame
             times                    FLOAT64 (T,)      seconds from the frame
         cameras[0..C-1]
             image                    UINT8 (num_bytes,)  a file; of videos (H, W, 3), RGB
@@ -137,8 +137,8 @@ class DrivingProvider(DataProvider):
     Lengths are meters, angles radians. Unless stated otherwise, fields are in the *reference frame*: the lidar's,
     or the vehicle's (x ahead, y to the left, z up). Matrices are named ``target_from_source``.
 
-    Frames of a scene follow each other, by time; samplers take `sequence_lengths`. A pickle holds the
-    folder of the index: each process maps it, and files are read in the workers.
+    Frames of a scene follow each other, by time; samplers take `sequence_lengths`. A pickle of the provider has
+    the folder of the index: each process maps the index, and files are read in the workers.
     """
 
     @explains_unknown_arguments
@@ -556,7 +556,7 @@ class DrivingProvider(DataProvider):
         return columns
 
     def load_clips(self, path: FieldPath, samples: Int64) -> Sequence[EncodedClipValue] | None:
-        """Cut frames of a camera out, each row, which is of one scene, as one file."""
+        """Cut frames of a camera's videos out; each row of ``samples``, of one scene, becomes one file."""
         cameras, fields = self._index.cameras, self._fields
         is_single = self._is_video and fields.images == "encoded" and not fields.image_times
         if cameras is None or path[2:] != ("image",) or not is_single:
@@ -601,37 +601,35 @@ class DrivingProvider(DataProvider):
         return np.asarray(self._image(cameras, self._frame(0), self._camera_numbers[0]))
 
     def contract_findings(self, samples: Mapping[int, SampleDataGroup], seed: int) -> Iterable[Finding]:
-        """Check samples for what driving data keep, see `DataProvider.contract_findings`.
+        """Check samples by the rules of driving data, see `DataProvider.contract_findings`.
 
         *   Times ascend in each scene, and are seconds: frames of a scene are at most 1000 s apart, most of them
             at most 15 s, images and points at most 10 s from their frame.
         *   Matrices are rigid motions; focal lengths are above 0.
         *   Cameras are at the place where they are mounted: ``camera_from_reference`` is
-            ``inverse(ego_from_camera) @ ego_from_reference``, except for 20 degrees, 10 m, and the motion of the
+            ``inverse(ego_from_camera) @ ego_from_reference``, within 20 degrees and 10 m, and the motion of the
             vehicle between the two times.
         *   ``ego_history`` and ``ego_future`` are poses; at the time of the frame they agree with the pose of the
             vehicle.
-        *   Boxes have as many elements in each field, sizes above 0, yaws in [-pi, pi], and categories that have a
-            name; no object occurs twice in a frame. The boxes that 2D boxes belong to are in front of the
-            camera.
+        *   All fields of boxes have the same number of elements; boxes have sizes above 0, yaws in [-pi, pi], and
+            categories that have a name; no object occurs twice in a frame. The boxes that 2D boxes belong to are
+            in front of the camera.
 
         Check whether up to 4 scenes, with 6 consecutive frames each, are plausible. Each rule has a figure in the
         report, and is silent where there is too little to judge, such as fewer than eight boxes:
 
-
-
-
-        *   Cameras are within 30 m of the vehicle's origin, and do not move as the vehicle does; unless they look
-            down, their y axis is within 60 degrees of down; cameras named left, right, front or back do not look
-            to the opposite (``left`` may look ahead, as one of a pair).
-        * Principal points are in the middle of images, or, for parts of images, inside. Of the boxes in the
+        *   Cameras are within 30 m of the vehicle's origin, and keep their place on the vehicle while it moves;
+            unless they look down, their y axis is within 60 degrees of down; cameras named left, right, front or
+            back do not look to the opposite (``left`` may look ahead, as one of a pair).
+        *   Principal points are in the middle of images, or, for parts of images, inside. Of the boxes in the
             direction of a camera, 8 to 60 m away, the camera sees at least a fifth.
         *   Boxes are less than 400 m away (median). Vehicles (a class with a word such as ``car``, ``truck``,
             ``bus``, ``trailer``, ``van``, ``vehicle``) are longer than wide, at least half of them, and 1 to 40 m
             long.
         *   The vehicle drives along its heading, within 45 degrees, when faster than 3 m/s; backward only slower.
-        *   Objects that stand stay where they are in the world: a quarter of the moves is near zero where that is
-            so with another pose of the vehicle (inverse, or of another frame) or other axes of the boxes.
+        *   Objects that stand stay where they are in the world. It is a problem if they jump, and would stay with
+            another pose of the vehicle (its inverse, or the pose of another frame) or with other axes of the
+            boxes; or if objects with a velocity of zero jump.
         *   Velocities agree with the motion of tracked objects over ground, and vehicles move along their heading.
         """
         from ...contract.driving_contract import contract_findings
@@ -640,11 +638,11 @@ class DrivingProvider(DataProvider):
 
     @property
     def loads_batches(self) -> bool:
-        """Whether frames are decoded: then each video once, and forward, for all samples of a batch."""
+        """Whether images are frames of videos: for a batch, each video is decoded in one forward pass."""
         return self._is_video and bool(self._camera_numbers)
 
     def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
-        """Load frames; what several of them need of one video is decoded once, and in order."""
+        """Load frames; each video is decoded in one forward pass for all of them."""
         with self._decoded_together((index, view) for index in sample_indices for view in self._views):
             yield from map(self.get_data, sample_indices)
 

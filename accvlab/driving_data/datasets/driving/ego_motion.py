@@ -15,8 +15,8 @@ from .array_types import Array, Float64, Int64
 class SmoothTrajectory:
     """Where the vehicle is at any time: on a cubic spline through its known places, turning evenly between them.
 
-    The second derivative of the spline is continuous, the third one at the second and the last but one time ("not
-    a knot"; C. de Boor, A Practical Guide to Splines, chapter IV).
+    The second derivative of the spline is continuous; at the second and the last but one time, so is the third
+    ("not a knot"; C. de Boor, A Practical Guide to Splines, chapter IV).
 
     Attributes:
         times: ``(n,)``, n > 0, of any unit, ascending; whole numbers are compared exactly.

@@ -29,10 +29,10 @@ class CameraImage:
     """The image of a camera in a `DrivingFrame`.
 
     Attributes:
-        file: Its file, relative to the root of the provider; a video, if ``video_frame`` is given.
-        intrinsics: ``(3, 3)``: camera coordinates to pixels times depth. None: not known, in the sample identity.
+        file: File of the image, relative to the root of the provider; a video, if ``video_frame`` is given.
+        intrinsics: ``(3, 3)``: camera coordinates to pixels times depth. None: unknown; samples have the identity.
         ego_from_camera: Pose of the camera on the vehicle, ``(3, 4)`` or ``(4, 4)``; x right, y down, z ahead.
-            None: not known, in the sample identity.
+            None: unknown; samples have the identity.
         time: When it was taken, seconds; None: at the time of the frame. The motion of the vehicle in between is
             part of the camera's pose in the sample.
         video_frame: Number of the image in the video, from 0.
@@ -73,8 +73,8 @@ class DrivingFrame:
     Attributes:
         scene: Name of the drive that the frame is part of.
         time: Seconds; ascends in each scene.
-        world_from_ego: Pose of the vehicle, ``(3, 4)`` or ``(4, 4)``: x ahead, y to the left, z up. None: not
-            known, in the sample identity.
+        world_from_ego: Pose of the vehicle, ``(3, 4)`` or ``(4, 4)``: x ahead, y to the left, z up. None: unknown;
+            samples have the identity.
         cameras: Images by name of the camera. Samples with a camera can be made only of frames that have it.
         boxes: Objects; None where they were not labelled. All frames or none have them.
         token: Name of the frame; None: ``SCENE/NUMBER``.
@@ -94,18 +94,18 @@ def index_of_frames(
     categories: Sequence[str] | None = None,
     ego_from_lidar: npt.ArrayLike | None = None,
 ) -> DrivingIndex:
-    """Make an index of records of frames; frames of several scenes may come in any order of scenes.
+    """Make an index from records of frames; frames of different scenes may be mixed.
 
     Args:
         frames: The frames, by time in each scene.
         categories: Names of the categories of boxes, in the order of their numbers; None: sorted by name.
-        ego_from_lidar: Pose of a lidar on the vehicle, ``(3, 4)``: then the geometry of samples is in its
-            coordinates, ``reference="lidar"``, as of models that were trained so. The lidar may be a virtual one.
-            None: samples are in the coordinates of the vehicle.
+        ego_from_lidar: Pose of a lidar on the vehicle, ``(3, 4)``: then the geometry of samples is in coordinates
+            of the lidar, ``reference="lidar"``, for models that were trained on such data. The lidar may be a
+            virtual one. None: samples are in the coordinates of the vehicle.
 
     Raises:
-        SettingError: Something is not of its form, or not in its unit, with the frame and field; two frames have
-            one token; or there are no frames.
+        SettingError: A value has a wrong form, or seems to be in another unit (the message names frame and field);
+            two frames have one token; or there are no frames.
     """
     scenes: dict[str, list[DrivingFrame]] = {}
     for frame in frames:

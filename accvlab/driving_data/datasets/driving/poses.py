@@ -17,7 +17,7 @@ from .array_types import Array, Float64, Int64
 
 
 def pose(rotation: npt.ArrayLike, translation: npt.ArrayLike) -> Float64:
-    """Make poses of rotation matrices ``(..., 3, 3)`` and translations ``(..., 3)``."""
+    """Make poses from rotation matrices ``(..., 3, 3)`` and translations ``(..., 3)``."""
     rotation, translation = np.asarray(rotation, np.float64), np.asarray(translation, np.float64)
     return np.concatenate([rotation, translation[..., np.newaxis]], axis=-1)
 
@@ -98,7 +98,7 @@ def inverse(pose: Float64) -> Float64:
 
 
 def joined(first: Float64, second: Float64) -> Float64:
-    """``a_from_c`` of ``a_from_b`` and ``b_from_c``."""
+    """Join ``a_from_b`` and ``b_from_c`` to ``a_from_c``."""
     rotation = first[..., :3] @ second[..., :3]
     return np.concatenate([rotation, first[..., :3] @ second[..., 3:] + first[..., 3:]], axis=-1)
 
@@ -168,12 +168,12 @@ def slerp(first: Float64, last: Float64, part: Float64) -> Float64:
 
 
 def half_period(times: Array) -> float:
-    """Half the usual distance of some times; without end where there are fewer than two."""
+    """Half the median interval of ascending times; infinite for fewer than two."""
     return float(np.median(np.diff(times))) / 2 if len(times) > 1 else float("inf")
 
 
 def last_before(times: Array, wanted: npt.ArrayLike) -> Int64:
-    """Number of the last of ascending times at or before each wanted one; -1 before the first, after the last."""
+    """Number of the last time at or before each wanted one; -1 for those before the first or after the last."""
     found = np.searchsorted(times, wanted, side="right") - 1
     return np.where(np.asarray(wanted) <= times[-1], found, -1)
 
@@ -187,12 +187,12 @@ def require_known(known: Int64, wanted: Int64, per_second: float, where: str) ->
     Args:
         known: Times of the known places, ascending.
         wanted: Times of the frames.
-        per_second: Unit of all times.
-        where: What names the file of the places, for the message.
+        per_second: Number of units of time per second.
+        where: Name of the file with the places, for the message.
 
     Raises:
-        FileError: The nearest known place of a frame is more than 0.5 s away, or 0.1 s before the first or after
-            the last one.
+        FileError: The nearest known place of a frame is more than 0.5 s away, or the frame is more than 0.1 s
+            before the first place or after the last one.
     """
     is_far = nearest(known, wanted, _MOST_GAP_S * per_second) < 0
     beyond = _MOST_BEYOND_S * per_second

@@ -47,12 +47,11 @@ class InfosProvider(DrivingProvider):
     - **Order.** ``infos`` are sorted by time, ``data_list`` stays as it is stored, as in the reference data
       sets.
     - **Scenes** are found by ``scene_token``; or else by the tokens of the frames before (``prev``,
-      ``prev_token``), by ``frame_idx``, by frames without sweeps before them and pauses, or by pauses alone.
-      Without a token, a scene has the token of its first frame as its name.
-    - **Files.** A path is looked for below ``data_root``, then without its first parts, one after the other;
-      then as a name in ``samples/SENSOR``, ``sweeps/SENSOR`` and ``SENSOR``; then as it is, if it is absolute.
-      This is found out for each folder in which the pickle has files that are requested; of others, none is
-      looked for.
+      ``prev_token``), by ``frame_idx``, by pauses and frames that have no sweeps, or by pauses alone. Without a
+      token, a scene has the token of its first frame as its name.
+    - **Files.** A path is looked for below ``data_root``, then without its first parts, one after the other; then
+      as a name in ``samples/SENSOR``, ``sweeps/SENSOR`` and ``SENSOR``; then as it is, if it is absolute. Only
+      folders of requested files are searched, each by some of its files.
     - **Times** are microseconds in ``infos`` and seconds in ``data_list``.
     - **Velocities** are known along x and y; along z they count as 0.
     - **2D boxes** carry the converters' own labels (car, truck, trailer, ...), which are mapped by name, and
@@ -60,7 +59,7 @@ class InfosProvider(DrivingProvider):
 
     The pickle may hold plain values and NumPy arrays only: nothing in it is ever run.
 
-    .. code-block:: python
+    Example::
 
         provider = InfosProvider("nuscenes2d_temporal_infos_train.pkl", "/data/nuscenes", cameras=["CAM_FRONT"])
         print(provider.describe())
@@ -84,8 +83,8 @@ class InfosProvider(DrivingProvider):
             path: The pickle.
             data_root: Where the files are: a folder or a URL.
             boxes_convention: What columns 3 to 6 of boxes are: ``"l,w,h,yaw"``, ``"w,l,h,-yaw-pi/2"``, or
-                ``"w,l,h,yaw"``; None: ``"l,w,h,yaw"``, if the form of the file says so.
-            z: Point of the boxes that has their z, ``"center"`` or ``"bottom"``; None: the center.
+                ``"w,l,h,yaw"``; None: ``"l,w,h,yaw"``, if no other one is possible (see the class).
+            z: Point of a box to which its z refers, ``"center"`` or ``"bottom"``; None: the center.
             order: ``"time"``: all frames by time; ``"stored"``: as they are stored; ``"scene"``: scenes by the
                 time of their first frame, each by time, for scenes that were recorded at the same time. None:
                 ``"time"`` for ``infos``, ``"stored"`` for ``data_list``.

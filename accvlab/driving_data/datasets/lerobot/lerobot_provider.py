@@ -70,7 +70,7 @@ class LeRobotProvider(BlueprintProvider):
     """Rows of the episodes of a data set of LeRobot, v3.0 or v2.1 (extras ``arrow``, ``video``).
 
     The root is a folder, a ZIP file (videos stored without compression) or a URL. One sample per row, with the
-    fields of ``LeRobotDataset``, by their names in ``info.json``, in its order::
+    fields of ``LeRobotDataset``, by their names in ``info.json``, in the order of this file::
 
         observation.images.front     UINT8 (H, W, 3)     of dtype "video": RGB
         observation.images.rear      UINT8 (num_bytes,)  of dtype "image": a file; `ImageDecoder` decodes it
@@ -91,8 +91,8 @@ class LeRobotProvider(BlueprintProvider):
 
     **Checks.** If all episodes are wanted, the tables are compared with the totals of ``info.json``; each wanted
     episode must have its rows and its videos (at a URL, when they are needed). A row whose frame is more than
-    ``tolerance_s`` away is an error, and so is each row of an episode of which the video has
-    fewer frames than rows: which ones are missing cannot be known. More frames are a warning.
+    ``tolerance_s`` away is an error, and so is each row of an episode whose video has fewer frames than the
+    episode has rows: which frames are missing cannot be known. More frames are a warning.
 
     **Depth.** ``depth_cameras`` has the settings of the codes of depth maps, such as their limits.
 
@@ -130,7 +130,7 @@ class LeRobotProvider(BlueprintProvider):
                 them; or with ``"stream"`` as players do. See `FrameConverter`.
             tolerance_s: How far the frame of a row may be from its time, in seconds. For data sets whose rows and
                 videos are known to drift apart: with half the time between rows or more, the nearest frame is
-                taken, however many there are.
+                taken, even if the video has fewer frames than rows.
             index_cache: Folder where indices are kept, also of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
                 else ``accvlab/driving`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
             storage_options: Arguments of the remote file system, see `FileDataProvider`.

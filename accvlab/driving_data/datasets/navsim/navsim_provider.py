@@ -105,9 +105,9 @@ class NavsimProvider(DrivingProvider):
             root: The folder with ``navsim_logs`` and ``sensor_blobs``.
             split: The folder in both: ``"mini"``, ``"trainval"``, ``"test"``.
             scene_filter: Which scenes; None for `SceneFilter` with its defaults.
-            sensors: For each sensor, ``"cam_f0"`` or ``"lidar_pc"``, the frames of the scene that are loaded:
-                numbers from 0, or all of the history (True). Those not named are not loaded. None: the current
-                images of all cameras.
+            sensors: For each sensor, such as ``"cam_f0"`` or ``"lidar_pc"``, the frames of the scene that are
+                loaded: numbers from 0, or all of the history (True). Those not named are not loaded. None: the
+                current images of all cameras.
             blobs: Where the folders of logs with their images are, a folder or a URL, in place of
                 ``sensor_blobs/SPLIT``.
             storage_options: Arguments of the remote file system of ``blobs``.
@@ -152,7 +152,7 @@ class NavsimProvider(DrivingProvider):
 
     @property
     def scene_filter(self) -> SceneFilter:
-        """Which scenes the samples are; in workers without ``tokens`` and ``log_names``."""
+        """Filter that has chosen the scenes; in workers, without its ``tokens`` and ``log_names``."""
         return self._filter
 
     @property

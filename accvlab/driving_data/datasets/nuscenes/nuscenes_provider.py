@@ -214,18 +214,18 @@ class NuScenesProvider(DrivingProvider):
     minute or two for all of nuScenes; the index is kept (see ``index_cache``), and opened by all processes in a
     fraction of a second. The devkit is not needed.
 
-    - The reference frame is LIDAR_TOP's at the time of its record, which also has the pose of the vehicle. If the
-      tables have no LIDAR_TOP, it is the vehicle's at the time of the first camera.
+    - The reference frame is LIDAR_TOP's at the time of its record; the pose of the vehicle is that of this record.
+      If the tables have no LIDAR_TOP, the reference frame is the vehicle's at the time of the first camera.
     - Categories are the names of the data set, or classes of the detection task: ``classes="detection"`` for all
       ten in the order ``car, truck, construction_vehicle, bus, trailer, barrier, motorcycle, bicycle, pedestrian,
       traffic_cone``, a list with some of their names, or a mapping of them to names of your own.
-    - Velocities are the devkit's: from the annotation before to the one after; NaN where there is neither, or
-      where they are more than 1.5 s (3 s with both) apart.
-    - 2D boxes are around the hulls of the projected corners of 3D boxes, cut with the images.
+    - Velocities are the devkit's: from the annotation before to the one after; NaN without a neighbor, or if the
+      two annotations are more than 1.5 s apart (3 s, if the object has both neighbors).
+    - 2D boxes are around the hulls of the projected corners of 3D boxes, cut to the image.
     - ``can_bus`` and ``ego_status`` are the values in the info files of BEVFormer and SparseDrive; zeros in scenes
       without messages.
 
-    .. code-block:: python
+    Example::
 
         provider = NuScenesProvider("/data/nuscenes", split="train", classes="detection", lidar=True, num_sweeps=9)
         sweeps = NuScenesProvider("/data/nuscenes", "v1.0-mini", frames="LIDAR_TOP", cameras=["CAM_FRONT"])
@@ -253,9 +253,9 @@ class NuScenesProvider(DrivingProvider):
                 ``"train_track"``: the scenes of it that the tables have (a warning is logged where some are
                 missing). Or a file with names of scenes: a list in JSON, or text. None for all scenes.
             frames: ``"keyframes"``, or a sensor, such as ``"LIDAR_TOP"`` or ``"CAM_FRONT"``, each record of which
-                is a frame. Between keyframes, images and points are the nearest in time, and boxes are moved along
-                as the devkit does, with the other values of the following keyframe. The sensor's record has the
-                pose of a frame.
+                is a frame. Between keyframes, images and points are the nearest in time, and boxes are
+                interpolated as by the devkit, with other values from the following keyframe. The pose of the
+                vehicle is that of the sensor's record.
             data_root: Folder or URL to which the names of images and points are relative; None: ``root``.
             can_bus_root: Folder of the CAN bus expansion; None for ``can_bus`` in ``root``, where that exists.
             storage_options: Arguments of the remote file system of ``data_root``.

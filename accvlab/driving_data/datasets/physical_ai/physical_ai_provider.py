@@ -55,27 +55,27 @@ _USUAL_SHARE = 0.1  # of frames before the first pose and after the last
 class PhysicalAiProvider(DrivingProvider):
     """Clips of NVIDIA's PhysicalAI-AV: a video per camera and clip (extras ``arrow`` and ``video``).
 
-    The data set is read as it is published, chunks (ZIP) as they are, from a folder or a URL; or unpacked, each
-    archive in its folder. ``layout`` has the names of other files. The vehicle (the rear axle) is the base;
-    each clip is a scene.
+    The data set is read from a folder or a URL, as it is published (chunks are ZIP files), or with each archive
+    unpacked in its folder. ``layout`` has the names of other files. The vehicle (the rear axle) is the base; each
+    clip is a scene.
 
     - Without ``moments``: one sample per frame of the reference camera, or every ``stride``-th. To each belongs
       the frame of each other camera that is nearest in time, within half its period. Frames that were taken
       before the first known pose of the vehicle, or after the last, are left out.
     - With `Moments`: samples at these times. From each camera, the last frame at or before the time is taken.
-    - ``image_times``: several images of each camera, of each time the last one at or before it.
+    - ``image_times``: several images of each camera; for each time, the last image at or before it.
     - The vehicle is on a cubic spline through the poses of ``egomotion``, and turns evenly between them
       (`SmoothTrajectory`); so are ``ego_history`` and ``ego_future``.
     - The cameras are fisheye cameras: ``intrinsics`` are those around the optical axis. With ``lenses=True``,
       ``lens`` is the whole model.
     - Boxes (``obstacle.offline``) have times of their own: of each track, the box that is nearest in time, at most
-      50 ms away, is moved to the frame by the motion of the vehicle. (Which pose of the vehicle the boxes refer to
-      is not stated by the data set; here, it is that at the time of the box.)
+      50 ms away, is moved to the frame by the motion of the vehicle. (The data set does not state which pose of
+      the vehicle a box refers to; here, it is the pose at the time of the box.)
     - Lidar and radar are not read.
 
-    Clips are the valid ones of the split ``"train"``, if the list of clips has these columns. A
-    file that is missing is an error, or its clip is left out (``missing="drop"``); so is a video with another
-    number of frames than it has time stamps, when one of its frames is needed.
+    Clips are the valid ones of the split ``"train"``, if the list of clips has these columns. A file that is
+    missing is an error, or its clip is left out (``missing="drop"``). A video whose number of frames differs from
+    its number of time stamps is an error when one of its frames is needed.
 
     Example::
 
