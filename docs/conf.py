@@ -53,7 +53,7 @@ nitpick_ignore_regex = [
         r"Name|Names|Path|PathType|FieldPath|FieldType|FieldValue|OutputType|RaggedPolicy|RaggedArgument|WorkerArgument|StreamPlan|FlatPlan",
     ),
     (r"py:.*", r"Key|PixelFields|VideoPaths|RandomDraw|(.*\.)?RunWhere"),
-    (r"py:.*", r"UInt8Array|LabelArray|FileName|FilePath|StoragePath|(.*\.)?_T"),
+    (r"py:.*", r"UInt8Array|LabelArray|FileName|StoragePath|(.*\.)?_T"),
     (
         r"py:.*",
         r"NDArray|DALIDataType|DALIImageType|Int64Array|BoolArray|ShardArgument|Weights|Device",

@@ -10,8 +10,8 @@ from .files.file_scan import FileTable as FileTable
 from .files.remote_reading import RemoteReading as RemoteReading
 from .files.storage import Storage as Storage
 from .frames.camera_rigs import MissingFrame as MissingFrame
+from .frames.frame_folders import FrameDataProvider as FrameDataProvider
 from .frames.frame_folders import FrameFolders as FrameFolders
-from .frames.frame_providers import FrameDataProvider as FrameDataProvider
 from .torch_dataset_provider import TorchDatasetProvider as TorchDatasetProvider
 from .windows import Windows as Windows
 from .wrapping_providers import ConcatDataProvider as ConcatDataProvider

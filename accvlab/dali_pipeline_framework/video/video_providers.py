@@ -142,12 +142,10 @@ def _of_rig(settings: Videos, num_kept: int) -> VideoTracks:
             for index, offset_s in of_recording
         ]
         matched = rigs.align_times(times, settings.reference, settings.tolerance_s)
-        reference_times_s = _times_s(*of_recording[settings.reference])
+        reference_times_s = _times_s(*of_recording[settings.reference]).tolist()
         num_times += len(matched)
-        for position, camera in np.argwhere(matched < 0).tolist():
-            time_s = float(reference_times_s[position])
-            missing.append(rigs.MissingFrame(number, names[camera], position, time_s))
-        runs = settings.runs(np.all(matched >= 0, axis=1))
+        runs, lacking = settings.sequences(number, matched, reference_times_s)
+        missing += lacking
         numbers += [number] * len(runs)
         rows += [matched[run] for run in runs]
     advice = (

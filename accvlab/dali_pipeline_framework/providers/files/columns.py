@@ -111,8 +111,9 @@ class Columns:
         """
         path = os.path.abspath(folder)
         try:
-            text = read_table(f"{path}/{_HEADER}")
+            before = None
             while True:
+                text = read_table(f"{path}/{_HEADER}")
                 header = parse_json(text)
                 if (header["version"], header["kind"]) != (_VERSION, kind):
                     raise ValueError(f"it is of kind {header['kind']!r} and version {header['version']}")
@@ -122,9 +123,9 @@ class Columns:
                     }
                     return cls(kind, arrays, header["notes"], path, f"{zlib.crc32(text.encode()):08x}")
                 except FileNotFoundError:
-                    before, text = text, read_table(f"{path}/{_HEADER}")
-                    if text == before:  # else they were replaced in between
+                    if text == before:  # else they may have been replaced in between
                         raise
+                    before = text
         except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
             what = f"{path!r} is no {kind} that can be used; make it anew, and keep it while it is in use"
             raise file_error(what, error) from error
@@ -154,8 +155,7 @@ def _loaded(path: str, is_mapped: bool) -> npt.NDArray[Any]:
     except OSError:
         raise
     except Exception as error:  # the header of NumPy's files is parsed as Python
-        if os.path.isfile(path):
-            open_regular_file(path).close()  # raises if it is a pointer of Git LFS
+        open_regular_file(path).close()  # raises if it is a pointer of Git LFS
         raise ValueError(f"{os.path.basename(path)}: {reason_of(error)}") from error
     if not is_mapped and _checksum(array) != path.split(".")[-2]:
         raise ValueError(f"the content of {os.path.basename(path)} was changed")

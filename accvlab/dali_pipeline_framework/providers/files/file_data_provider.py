@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterable
 from typing import SupportsIndex
 
@@ -19,8 +20,7 @@ from ...sample_data.names import Name
 from ...unknown_arguments import explains_unknown_arguments
 from ...url_secrets import without_secrets
 from ..data_provider import BlueprintProvider
-from . import file_scan
-from .file_scan import DEFAULT_FILE_FILTERS, FilePath, NameFilter
+from .file_scan import DEFAULT_FILE_FILTERS, FileTable, NameFilter, read_list_file, scan_folders
 from .remote_reading import StorageOptions
 from .storage import Storage, StoragePath, as_utf8, checked_path, parent_of
 
@@ -58,7 +58,7 @@ class FileDataProvider(BlueprintProvider):
         file_root: StoragePath | None = None,
         *,
         file_list: StoragePath | None = None,
-        files: FilePath | Iterable[FilePath] | None = None,
+        files: StoragePath | Iterable[StoragePath] | None = None,
         labels: SupportsIndex | Iterable[SupportsIndex] | None = None,
         file_filters: str | Iterable[str] = DEFAULT_FILE_FILTERS,
         dir_filters: str | Iterable[str] | None = None,
@@ -98,21 +98,32 @@ class FileDataProvider(BlueprintProvider):
         """
         self._field_names = (data_name, label_name, path_name, index_name)
         self._blueprint = self._make_blueprint()
-        file_scan.check_mode(file_root, file_list, files, labels)
+        if files is not None and file_list is not None:
+            raise SettingError("Files are named by `files` or by `file_list`, got both.")
+        if labels is not None and files is None:
+            raise SettingError("`labels` go with `files`, got labels without files.")
+        if files is None and file_list is None and file_root is None:
+            raise SettingError("Give `file_root` (a folder of label folders), `file_list`, or `files`.")
+        if file_root is not None and not checked_path(file_root, "file_root"):
+            raise SettingError("`file_root` must not be empty; the current folder is '.'.")
         file_filter = NameFilter(file_filters, case_sensitive=case_sensitive_filter, argument="file_filters")
         folder_filter = None
         if dir_filters is not None:
             folder_filter = NameFilter(dir_filters, case_sensitive=case_sensitive_filter, argument="dir_filters")
         self._storage = Storage("" if file_root is None else file_root, storage_options)
         if files is not None:
-            self.file_table = file_scan.list_given_files(files, labels)
+            names = [files] if isinstance(files, str | os.PathLike) else [*files]
+            given = range(len(names)) if labels is None else labels
+            self.file_table = FileTable.from_names(names, given if isinstance(given, Iterable) else [given])
+            if not names:
+                raise SettingError("`files` must name at least one file, got none.")
         elif file_list is not None:
             folder, name = parent_of(checked_path(file_list, "file_list"))
             of_list = Storage(folder, storage_options)
-            self.file_table = file_scan.read_list_file(of_list, name)
+            self.file_table = read_list_file(of_list, name)
             self._storage = of_list if file_root is None else self._storage
         else:
-            self.file_table = file_scan.scan_folders(self._storage, file_filter, folder_filter)
+            self.file_table = scan_folders(self._storage, file_filter, folder_filter)
 
     def _make_blueprint(self) -> SampleDataGroup:
         uint8, int32, string = types.DALIDataType.UINT8, types.DALIDataType.INT32, types.DALIDataType.STRING
@@ -167,7 +178,11 @@ class FileDataProvider(BlueprintProvider):
         data_name, label_name, path_name, index_name = self._field_names
         sample = self.new_sample()
         if data_name is not None:
-            sample[data_name] = self._load(name, sample_index)
+            try:
+                sample[data_name] = self._storage.read_bytes(name)
+            except FileError as error:
+                error.args = (f"Sample {operator.index(sample_index)}: {error}",)
+                raise
         if label_name is not None:
             sample[label_name] = np.array([self.file_table.label(sample_index)], np.int32)
         if path_name is not None:
@@ -175,13 +190,6 @@ class FileDataProvider(BlueprintProvider):
         if index_name is not None:
             sample[index_name] = np.int64(operator.index(sample_index))
         return sample
-
-    def _load(self, name: str, sample_index: SupportsIndex) -> npt.NDArray[np.uint8]:
-        try:
-            return self._storage.read_bytes(name)
-        except FileError as error:
-            error.args = (f"Sample {operator.index(sample_index)}: {error}",)
-            raise
 
     def _name(self, sample_index: SupportsIndex) -> str:
         return self.file_table.name(index_in(sample_index, "sample_index", len(self.file_table)))

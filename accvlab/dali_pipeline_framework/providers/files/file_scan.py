@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ...checks import elements, index_in, setting_error, shown, whole_number
 from ...errors import SettingError
-from .storage import Storage, StoragePath, checked_path
+from .storage import Storage
 
 _LARGEST_LABEL = 2**31 - 1
 
@@ -182,10 +182,12 @@ def _fnmatch() -> Callable[[bytes, bytes, int], int]:
     return function
 
 
-DEFAULT_FILE_FILTERS: tuple[str, ...] = (
-    "*.jpg", "*.jpeg", "*.png", "*.bmp", "*.tif", "*.tiff", "*.pnm", "*.ppm", "*.pgm", "*.pbm", "*.jp2", "*.webp",
-    "*.flac", "*.ogg", "*.wav",
+IMAGE_EXTENSIONS: Final = (
+    ".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".pnm", ".ppm", ".pgm", ".pbm", ".jp2", ".webp",
 )  # fmt: skip
+"""Of DALI's reader of sequences, in lower and upper case."""
+
+DEFAULT_FILE_FILTERS: tuple[str, ...] = (*(f"*{end}" for end in IMAGE_EXTENSIONS), "*.flac", "*.ogg", "*.wav")
 """Default patterns of the files that are listed, as in DALI 2.4."""
 
 
@@ -285,38 +287,5 @@ def read_list_file(storage: Storage, list_name: str) -> FileTable:
     return table
 
 
-def list_given_files(
-    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    labels: SupportsIndex | Iterable[SupportsIndex] | None,
-) -> FileTable:
-    """Make a table of given names and labels; without labels the label of a file is its position.
-
-    Unlike in DALI, which cuts them off, labels of more than 32 bits are refused.
-    """
-    names = [files] if isinstance(files, str | os.PathLike) else [*files]
-    if labels is None:
-        table = FileTable.from_names(names, range(len(names)))
-    else:
-        table = FileTable.from_names(names, labels if isinstance(labels, Iterable) else [labels])
-    if not len(table):
-        raise SettingError("`files` must name at least one file, got none.")
-    return table
-
-
 def _shown(text: bytes) -> str:
     return shown(os.fsdecode(text.rstrip()))
-
-
-FilePath = str | os.PathLike[str]
-
-
-def check_mode(file_root: StoragePath | None, file_list: object, files: object, labels: object) -> None:
-    """Raise a `SettingError` unless exactly one of them specifies the files."""
-    if files is not None and file_list is not None:
-        raise SettingError("Files are named by `files` or by `file_list`, got both.")
-    if labels is not None and files is None:
-        raise SettingError("`labels` go with `files`, got labels without files.")
-    if files is None and file_list is None and file_root is None:
-        raise SettingError("Give `file_root` (a folder of label folders), `file_list`, or `files`.")
-    if file_root is not None and not checked_path(file_root, "file_root"):
-        raise SettingError("`file_root` must not be empty; the current folder is '.'.")

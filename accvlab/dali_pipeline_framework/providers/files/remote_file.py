@@ -10,13 +10,12 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 from cachetools import LRUCache
 
 from ...limits.file_limits import FILE_BYTES, POINTER_BYTES, UNPACKED_BYTES, require_no_pointer
-from ...threads import give_lock
 from .remote_reading import ChangedFileError, FileSystem, RemoteReading, within
 
 # What distinguishes versions of a file, apart from its size; stores have one or the other.
@@ -27,8 +26,13 @@ _VERSION_KEYS: Final = (
 _BLOCK: Final = 1 << 18
 _NUM_KEPT: Final = 16
 _MOST_AT_ONCE: Final = 8
+_CHANGED: Final = "it was changed while it was read: {} then, {} now"
+_WRITTEN_AGAIN: Final = "its archive was written again after its list of members was read"
 _ANEW: Final = "Make the provider anew, and keep archives unchanged while they are in use"
 CHECK_EACH_S = 60.0
+
+FileVersion: TypeAlias = tuple[int | None, str]
+"""Size of a file, None if its store does not say, and marks that change with its content."""
 
 # Of a member of a ZIP file: signature, flags, checksum, lengths of name and extra field.
 _ZIP_HEADER: Final = struct.Struct("<4s2xH6xL8xHH")
@@ -41,11 +45,8 @@ def _archive_of(file_system: FileSystem) -> tuple[FileSystem, str] | None:
     return (opened.fs, opened.path) if hasattr(opened, "fs") and hasattr(opened, "path") else None
 
 
-def version_of(file_system: FileSystem, path: str) -> tuple[int | None, str]:
-    """Request the size of a file, and marks that change with its content; of a member, also of its archive.
-
-    The size is None if the store does not say.
-    """
+def version_of(file_system: FileSystem, path: str) -> FileVersion:
+    """Request the version of a file; of a member, with that of its archive."""
     archive = _archive_of(file_system)
     if archive is None:
         file_system.invalidate_cache(path.rpartition("/")[0])  # else it may answer from a listing that it has kept
@@ -63,28 +64,38 @@ def read_file(file_system: FileSystem, path: str, reading: RemoteReading) -> byt
     Raises:
         Exception: The error of the last attempt.
     """
-    size, store, place, start = None, file_system, path, 0
-    if hasattr(file_system, "fo"):  # its list of members has the size
-        size = file_system.info(path).get("size") or 0
-        UNPACKED_BYTES.require(size, "it has {} bytes")
-        store, place, start = _located(file_system, path, reading)
 
     def read() -> bytes:
-        # All members of a compressed tar file are read by one file.
-        with file_system.lock if hasattr(file_system, "tar") else contextlib.nullcontext():
-            content = bytes(file_system.cat_file(path))
+        content = _cat(file_system, path)
         stated = file_system.info(path).get("size")
         if stated is not None and stated != len(content):
             file_system.invalidate_cache(path.rpartition("/")[0])
             why = "the answer was cut short, or the file was changed while it was read"
             raise OSError(f"{len(content)} bytes were read, but it has {stated}: {why}")
-        _require_same_archive(file_system)
         return content
 
-    is_part = size is not None and store is not file_system
-    content = _range(store, place, start, start + (size or 0), reading) if is_part else reading(read)
+    content = None
+    if hasattr(file_system, "fo"):  # its list of members has the size
+        size = file_system.info(path).get("size") or 0
+        UNPACKED_BYTES.require(size, "it has {} bytes")
+        store, place, start = _located(file_system, path, reading)
+        if store is not file_system:
+            content = _range(store, place, start, start + size, reading)
+    if content is None:
+        content = reading(read)
     FILE_BYTES.require(len(content), "it has {} bytes")
     require_no_pointer(content)
+    return content
+
+
+def _cat(file_system: FileSystem, path: str, **part: int) -> bytes:
+    """Read a file, or its bytes in ``[start, end)``."""
+    archive: WatchedFile | None = getattr(file_system, "watched", None)
+    if archive is None:
+        return bytes(file_system.cat_file(path, **part))
+    with file_system.lock:  # all members of a compressed tar file are read by one file
+        content = bytes(file_system.cat_file(path, **part))
+    archive.look(f"{_WRITTEN_AGAIN}. {_ANEW}")
     return content
 
 
@@ -95,54 +106,68 @@ def refuse_pointer(file_system: FileSystem, path: str) -> None:
         require_no_pointer(bytes(file_system.cat_file(path)))
 
 
-class WatchedArchive:
-    """A tar file that may be compressed, so that no header of a member can be compared: only its version can."""
+_MOST_KNOWN: Final = 4096
+_last_versions: dict[tuple[int, str], tuple[FileVersion, float]] = {}
+"""Version of each file that is known and was opened last by this process, and the time of that."""
 
-    def __init__(self, file_system: FileSystem, path: str, reading: RemoteReading) -> None:
-        """Request its version, before it is opened."""
+
+class WatchedFile:
+    """A file of a store, in one version.
+
+    Attributes:
+        version: Its size and marks, see `version_of`.
+    """
+
+    def __init__(
+        self, file_system: FileSystem, path: str, reading: RemoteReading, known: FileVersion | None = None
+    ) -> None:
+        """Request its version; not if that is known, and was seen a moment ago."""
         self._file, self._reading = (file_system, path), reading
-        self._version, self._checked_s = reading(lambda: version_of(file_system, path)), time.monotonic()
+        key = hash(file_system), path
+        last, self._checked_s = _last_versions.get(key, (None, 0.0))
+        if known is not None and known == last and time.monotonic() < self._checked_s + CHECK_EACH_S:
+            self.version = known
+        else:
+            self.version, self._checked_s = reading(lambda: version_of(file_system, path)), time.monotonic()
+        if known is not None:
+            if len(_last_versions) >= _MOST_KNOWN:
+                _last_versions.clear()
+            _last_versions[key] = self.version, self._checked_s
 
-    def require_same(self) -> None:
-        """Raise a `ChangedFileError` where it was written again; remote ones are checked once a minute."""
-        if not _is_local(self._file[0]) and time.monotonic() < self._checked_s + CHECK_EACH_S:
-            return
-        if within(self._reading.timeout_s, lambda: version_of(*self._file)) != self._version:
-            raise ChangedFileError(f"its archive was written again after its list of members was read. {_ANEW}")
+    def look(self, problem: str = _CHANGED) -> None:
+        """Require the same version if that is due: always if it is local, else once a minute."""
+        if _is_local(self._file[0]) or time.monotonic() >= self._checked_s + CHECK_EACH_S:
+            self.require_same(problem)
+
+    def require_same(self, problem: str = _CHANGED) -> None:
+        """Raise a `ChangedFileError` where it has another version now."""
+        now = within(self._reading.timeout_s, lambda: version_of(*self._file))
+        if now != self.version:
+            raise ChangedFileError(
+                problem.format(*(f"size={size}, {marks}" for size, marks in (self.version, now)))
+            )
         self._checked_s = time.monotonic()
-
-
-def make_safe(file_system: FileSystem, watched: WatchedArchive | None) -> None:
-    """Prepare the file system of an archive for several threads, and for archives that are written again."""
-    if hasattr(file_system, "tar"):
-        give_lock(file_system)
-        file_system.watched = watched if _archive_of(file_system) is None else None
-
-
-def _require_same_archive(file_system: FileSystem) -> None:
-    watched: WatchedArchive | None = getattr(file_system, "watched", None)
-    if watched is not None:
-        watched.require_same()
 
 
 def _range(file_system: FileSystem, path: str, start: int, end: int, reading: RemoteReading) -> bytes:
     """Read the bytes in ``[start, end)`` of a file."""
 
     def read() -> bytes:
-        content: bytes = file_system.cat_file(path, start=start, end=end) if end > start else b""
+        content = _cat(file_system, path, start=start, end=end) if end > start else b""
         if len(content) > end - start:
             counts = f"{len(content)} bytes where {end - start} were requested"
             raise io.UnsupportedOperation(f"its server sent {counts}: it can only be read as a whole")
         if len(content) < end - start:
             raise OSError(f"the answer was cut short: {len(content)} of {end - start} bytes came")
-        _require_same_archive(file_system)
         return content
 
     return read() if _is_local(file_system) else reading(read)
 
 
 def _is_local(file_system: FileSystem) -> bool:
-    return "file" in file_system.protocol
+    """Whether no request reads its files; of an archive, whether that is local."""
+    archive = _archive_of(file_system)
+    return "file" in file_system.protocol if archive is None else _is_local(archive[0])
 
 
 def _located(file_system: FileSystem, path: str, reading: RemoteReading) -> tuple[FileSystem, str, int]:
@@ -204,15 +229,7 @@ def _start_of_tarred(tar: tarfile.TarFile, member: tarfile.TarInfo, header: byte
 
 
 def _written_again(name: str, place: int) -> ChangedFileError:
-    return ChangedFileError(
-        f"its archive was written again after its list of members was read: {name!r} is not at byte {place} any "
-        f"more. {_ANEW}"
-    )
-
-
-_MOST_CHECKED: Final = 4096
-_checked: dict[tuple[int, str], tuple[tuple[int | None, str], float]] = {}
-"""Version of each file that is known and was opened last by this process, and the time of that."""
+    return ChangedFileError(f"{_WRITTEN_AGAIN}: {name!r} is not at byte {place} any more. {_ANEW}")
 
 
 @attrs.frozen(eq=False)
@@ -225,7 +242,7 @@ class KnownFile:
         blocks: The blocks that were read, by their numbers.
     """
 
-    version: tuple[int | None, str]
+    version: FileVersion
     start: int
     blocks: Mapping[int, bytes]
 
@@ -251,7 +268,7 @@ class RemoteFile(io.RawIOBase):
             ChangedFileError: Its archive was written again after its list of members was read.
         """
         super().__init__()
-        self._file, self._reading = (file_system, path), reading
+        self._reading = reading
         archive = getattr(file_system, "zip", None)
         if isinstance(archive, zipfile.ZipFile) and not _is_stored(archive.getinfo(path)):
             refuse_pointer(file_system, path)
@@ -259,18 +276,8 @@ class RemoteFile(io.RawIOBase):
                 "it is compressed in its ZIP file, so that no part of it can be read by itself. Unpack it, or "
                 "pack it without compression (zip -0): that makes a video hardly larger"
             )
-        self.version: tuple[int | None, str]
-        key = hash(file_system), path
-        version, self._checked_s = _checked.get(key, (None, 0.0))
-        is_recent = time.monotonic() < self._checked_s + CHECK_EACH_S
-        if known is not None and version == known.version and is_recent:
-            self.version = known.version  # it is open, or was a moment ago
-        else:
-            self.version, self._checked_s = reading(lambda: version_of(file_system, path)), time.monotonic()
-        if known is not None:
-            if len(_checked) >= _MOST_CHECKED:
-                _checked.clear()
-            _checked[key] = self.version, self._checked_s
+        self._watched = WatchedFile(file_system, path, reading, None if known is None else known.version)
+        self.version = self._watched.version
         if self.version[0] is None:
             raise io.UnsupportedOperation(
                 "its store does not say how long it is, so that no parts of it can be read"
@@ -338,11 +345,9 @@ class RemoteFile(io.RawIOBase):
         if start <= begin < start + len(content):
             return content[begin - start : end - start]
         number = begin // _BLOCK
-        block = self._head.get(number)
-        if block is None:
-            if number not in self._kept:
-                self._request(number)
-            block = self._kept[number]
+        if number not in self._head and number not in self._kept:
+            self._request(number)
+        block = self._head.get(number) or self._kept[number]
         return block[begin - number * _BLOCK : end - number * _BLOCK]
 
     def _request(self, number: int) -> None:
@@ -357,22 +362,14 @@ class RemoteFile(io.RawIOBase):
             content = _range(self._store, self._place, self._start + start, self._start + end, self._reading)
         except Exception as error:
             try:
-                self._require_same()
+                self._watched.require_same()
             except ChangedFileError:
                 raise
             except Exception:  # a store that fails, fails here as well
                 raise error from None
             raise
-        if _is_local(self._store) or time.monotonic() > self._checked_s + CHECK_EACH_S:
-            self._require_same()
+        self._watched.look()
         return content
-
-    def _require_same(self) -> None:
-        now = within(self._reading.timeout_s, lambda: version_of(*self._file))
-        if now != self.version:
-            then, now_ = (f"size={size}, {marks}" for size, marks in (self.version, now))
-            raise ChangedFileError(f"it was changed while it was read: {then} then, {now_} now")
-        self._checked_s = time.monotonic()
 
     def close(self) -> None:
         """Close the file; may be called again."""

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias, TypeVar
 import attrs
 
 from ...checks import number, valid, whole_number
-from ...errors import FileError
 from ...limits.file_limits import FileTooLargeError, LfsPointerError
 from ...threads import called_in_thread
 from ...url_secrets import cleaned
@@ -70,41 +69,29 @@ class RemoteReading:
 
     def __call__(self, read: Callable[[], _T]) -> _T:
         """Call a function that reads, repeatedly if needed; raises the error of the last attempt."""
-        try:
-            return self._tried(read)
-        except Exception as error:
-            failure = cleaned(error)  # errors of stores have the URL in their texts
-        raise failure  # not in the handler, where the error as it was would become its context
-
-    def _tried(self, read: Callable[[], _T]) -> _T:
         wait_s = self.first_wait_s
-        for _ in range(self.attempts - 1):
+        for attempt in range(1, self.attempts + 1):
             try:
-                return self._once(read)
+                return within(self.timeout_s, read)
             except Exception as error:
-                if not may_pass(error):
-                    raise
+                failure = _of_server(error)
+            if attempt == self.attempts or not may_pass(failure):
+                break
             time.sleep(min(wait_s, self.most_wait_s) + _jitter.uniform(0, self.first_wait_s))
             wait_s *= 2
-        return self._once(read)
+        # Not in the handler, where the error as it was would become its context: texts of stores have the URL.
+        raise cleaned(failure)
 
-    def _once(self, read: Callable[[], _T]) -> _T:
-        try:
-            return within(self.timeout_s, read)
-        except FileNotFoundError as error:
-            # fsspec's error for all that a web server answers about a file, or where it does not answer.
-            cause = error.__cause__
-            is_of_http = type(cause).__module__.startswith("aiohttp")
-            if cause is None or not is_of_http or getattr(cause, "status", None) in _NOT_FOUND:
-                raise
-            failure = cause
-        raise failure
+
+def _of_server(error: Exception) -> BaseException:
+    """Get what a web server has answered, or why not; for fsspec, all of that is a `FileNotFoundError`."""
+    cause = error.__cause__
+    is_of_http = isinstance(error, FileNotFoundError) and type(cause).__module__.startswith("aiohttp")
+    return cause if cause and is_of_http and getattr(cause, "status", None) not in _NOT_FOUND else error
 
 
 def may_pass(error: BaseException) -> bool:
     """Whether a failure may be temporary: of the network, of the server, or of a file that is being written."""
-    if isinstance(error, FileError) and error.__cause__ is not None:
-        return may_pass(error.__cause__)
     status = getattr(error, "status", None)
     if isinstance(status, int) and status in _FINAL_STATUS and status not in _PASSING_STATUS:
         return False

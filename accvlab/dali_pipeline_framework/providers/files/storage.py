@@ -21,18 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checks import setting_error
-from ...errors import FileError, MissingPackageError, SettingError, error_that_is_also, file_error
-from ...errors import reason_of as reason_of
+from ...errors import FileError, MissingPackageError, SettingError, error_that_is_also, file_error, reason_of
 from ...limits.file_limits import LfsPointerError, opened_file
+from ...threads import give_lock
 from ...url_secrets import cleaned, repr_without_secrets
-from .remote_file import KnownFile, RemoteFile, WatchedArchive, make_safe, read_file, refuse_pointer, version_of
+from .remote_file import KnownFile, RemoteFile, WatchedFile, read_file, refuse_pointer, version_of
 from .remote_reading import FileSystem, RemoteReading, StorageOptions
 
 UInt8Array = npt.NDArray[np.uint8]
 StoragePath = str | os.PathLike[str]
 _READING = RemoteReading()
 
-_ZIP = "zip://"
 _ARCHIVES = ("zip", "tar")
 _MOST_OPENED = 16
 _PART = ".part"  # end of the name of a file that is being written
@@ -98,10 +97,11 @@ class Storage:
 
     def path(self, name: str) -> str:
         """Get the full path or URL of the file with a name."""
-        if not name or is_url(name):
-            return (members_url(name) if ".zip/" in name.lower() else name) or self.root
-        joined = joined_url(self.root, name) if self.is_remote else os.path.join(self.root, name)
-        return members_url(joined) if ".zip/" in name.lower() else joined
+        if not name:
+            return self.root
+        join = joined_url if self.is_remote else os.path.join
+        path = name if is_url(name) else join(self.root, name)
+        return members_url(path) if ".zip/" in name.lower() else path
 
     def read_bytes(self, name: str) -> UInt8Array:
         """Read a file: ``(num_bytes,)`` uint8, from a URL read-only.
@@ -113,11 +113,12 @@ class Storage:
             FileError: There is no such file, it cannot be read, it is a folder, or it has no bytes. Also the
                 builtin exception of the cause, e.g. `FileNotFoundError`.
         """
+        path = self.path(name)
         try:
-            if self._is_url(name):
-                content = np.frombuffer(read_file(*self._located(name), self._reading), np.uint8)
+            if is_url(path):
+                content = np.frombuffer(read_file(*self._located(path), self._reading), np.uint8)
             else:
-                content = _read_local(self.path(name))
+                content = _read_local(path)
         except Exception as error:
             self._refuse("The file", name, error)
         if not len(content):
@@ -140,23 +141,20 @@ class Storage:
         Raises:
             FileError: There is no such folder, or it cannot be read. Also the builtin exception of the cause.
         """
-        with self._refusing("The folder", name):
-            if self._is_url(name):
-                yield from self._list_remote(name)
+        with self._refusing("The folder", name) as path:
+            if is_url(path):
+                yield from self._list_remote(path)
                 return
-            with os.scandir(self.path(name) or ".") as entries:
+            with os.scandir(path or ".") as entries:
                 for entry in entries:
                     yield FolderEntry(entry.name, _is_folder(entry, follows_links))
 
     def open_binary(self, name: str) -> BinaryIO:
         """Open a file, which may be empty; a remote one is read as a whole. For errors, see `read_bytes`."""
-        with self._refusing("The file", name):
-            if self._is_url(name):
-                return io.BytesIO(read_file(*self._located(name), self._reading))
-            return open_regular_file(self.path(name))
-
-    def _is_url(self, name: str) -> bool:
-        return self.is_remote or is_url(self.path(name))
+        with self._refusing("The file", name) as path:
+            if is_url(path):
+                return io.BytesIO(read_file(*self._located(path), self._reading))
+            return open_regular_file(path)
 
     def exists(self, name: str) -> bool:
         """Whether there is a file with a name; if this cannot be found out, raises the `FileError` of `state`."""
@@ -172,11 +170,11 @@ class Storage:
         The version is the time of change in nanoseconds; for a remote file a text from its store, such as an ETag.
         For errors, see `open_binary`.
         """
-        with self._refusing("The file", name):
-            if self._is_url(name):
-                file_system, path = self._located(name)
-                return self._reading(lambda: version_of(file_system, path))
-            status = os.stat(self.path(name))
+        with self._refusing("The file", name) as path:
+            if is_url(path):
+                located = self._located(path)
+                return self._reading(lambda: version_of(*located))
+            status = os.stat(path)
             return status.st_size, status.st_mtime_ns
 
     def open_blocks(self, name: str, known: KnownFile | None = None) -> RemoteFile:
@@ -184,8 +182,8 @@ class Storage:
 
         With ``known`` properties of the file, only its version is requested.
         """
-        with self._refusing("The file", name):
-            return RemoteFile(*self._located(name), self._reading, known)
+        with self._refusing("The file", name) as path:
+            return RemoteFile(*self._located(path), self._reading, known)
 
     def find(self, pattern: str) -> list[str]:
         """List the files of a remote root whose names match a pattern, in no particular order.
@@ -193,22 +191,22 @@ class Storage:
         Raises:
             FileError: The folder cannot be listed. Also the builtin exception of the cause.
         """
-        with self._refusing("The folder", ""):
-            file_system, folder = self._located("")
+        with self._refusing("The folder", "") as path:
+            file_system, folder = self._located(path)
             start = f"{folder.rstrip('/')}/" if folder else ""
             found = self._reading(lambda: file_system.glob(start + pattern, detail=True))
         return [path.removeprefix(start) for path, info in found.items() if info["type"] != "directory"]
 
     def is_folder(self, name: str) -> bool:
         """Whether a name is a folder, with the errors of `list_folder`."""
-        with self._refusing("The folder", name):
-            if not self._is_url(name):
-                return os.path.isdir(self.path(name))
-            file_system, path = self._located(name)
-            return bool(self._reading(lambda: file_system.isdir(path)))
+        with self._refusing("The folder", name) as path:
+            if not is_url(path):
+                return os.path.isdir(path)
+            file_system, folder = self._located(path)
+            return bool(self._reading(lambda: file_system.isdir(folder)))
 
-    def _list_remote(self, name: str) -> Iterator[FolderEntry]:
-        file_system, folder = self._located(name)
+    def _list_remote(self, url: str) -> Iterator[FolderEntry]:
+        file_system, folder = self._located(url)
         if not self._reading(lambda: file_system.isdir(folder)):
             if self._reading(lambda: file_system.exists(folder)):
                 raise NotADirectoryError(errno.ENOTDIR, "it is no folder")
@@ -217,9 +215,8 @@ class Storage:
             if entry["name"].strip("/") != folder.strip("/"):  # some stores list the folder itself
                 yield FolderEntry(entry["name"].rstrip("/").rpartition("/")[2], entry["type"] == "directory")
 
-    def _located(self, name: str) -> tuple[FileSystem, str]:
-        """Get the file system that has the name, and the path of the name in it."""
-        url = self.path(name)
+    def _located(self, url: str) -> tuple[FileSystem, str]:
+        """Get the file system of a URL, and the path in it."""
         protocol, _, rest = url.partition("://")
         inner, link, archive = rest.partition("::")
         if protocol not in _ARCHIVES or "fo" in self._options:
@@ -233,14 +230,16 @@ class Storage:
                 open_regular_file(archive).close()  # raises why it cannot be
             empty = f"{protocol}://::{archive}"
             watched = None
-            if protocol == "tar":
-                watched = WatchedArchive(*_opened(archive, self._options), self._reading)
+            if protocol == "tar":  # its members may be compressed, so that their headers cannot be compared
+                watched = WatchedFile(*_opened(archive, self._options), self._reading)
             try:
                 file_system, _ = self._reading(lambda: _opened(empty, self._options))  # reads the list of members
             except Exception:
                 self._refuse_pointer_at(archive)
                 raise
-            make_safe(file_system, watched)
+            if watched is not None:
+                give_lock(file_system)
+                file_system.watched = watched
             self._archives = {} if len(self._archives) >= _MOST_OPENED else self._archives
             self._archives[protocol, archive] = os.getpid(), file_system
         return file_system, inner.strip("/")
@@ -254,9 +253,9 @@ class Storage:
             return  # the error of the archive is raised
 
     @contextlib.contextmanager
-    def _refusing(self, what: str, name: str) -> Iterator[None]:
+    def _refusing(self, what: str, name: str) -> Iterator[str]:
         try:
-            yield
+            yield self.path(name)
         except Exception as error:
             self._refuse(what, name, error)
 
@@ -270,7 +269,7 @@ class Storage:
         path = self.path(name)
         reason = reason_of(error)
         if isinstance(error, FileNotFoundError):  # fsspec's own text is only the path
-            is_link = not self._is_url(name) and os.path.islink(path)
+            is_link = not is_url(path) and os.path.islink(path)
             reason = "it is a link that leads nowhere" if is_link else "there is none"
         if isinstance(error, zipfile.BadZipFile):
             reason = f"{reason}. It is no ZIP file, or cut short; copy it again"
@@ -317,7 +316,7 @@ def members_url(path: str) -> str:
         archive = os.path.abspath(os.path.expanduser(archive))
         if os.path.isdir(archive):
             return path
-    return f"{_ZIP}{member}::{archive}{query}{rest}"
+    return f"zip://{member}::{archive}{query}{rest}"
 
 
 @attrs.frozen
@@ -475,15 +474,10 @@ def _needed_fsspec(url: str) -> Any:
     return fsspec
 
 
-def _of_links(url: str, options: StorageOptions) -> StorageOptions:
-    """Arguments by protocol, for a chain of URLs; those that are not are of the store, the last link."""
-    protocols = [link.partition("://")[0] for link in url.split("::")]
-    is_remote = is_url(url.split("::")[-1])
-    if len(protocols) == 1 or not options or not is_remote or not options.keys().isdisjoint(protocols):
-        return options
-    return {protocols[-1]: options}
-
-
 def _opened(url: str, options: StorageOptions) -> tuple[FileSystem, str]:
-    found: tuple[FileSystem, str] = _needed_fsspec(url).core.url_to_fs(url, **_of_links(url, options))
+    """Open the file system of a URL; in a chain, options not given by protocol are of the last link, the store."""
+    protocols = [link.partition("://")[0] for link in url.split("::")]
+    is_of_store = len(protocols) > 1 and is_url(url.split("::")[-1]) and options.keys().isdisjoint(protocols)
+    of_links = {protocols[-1]: options} if is_of_store and options else options
+    found: tuple[FileSystem, str] = _needed_fsspec(url).core.url_to_fs(url, **of_links)
     return found

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 import logging
 import math
 import numbers
@@ -48,45 +47,50 @@ def timestamp_reader(rule: TimestampRule | None) -> Callable[[str], int | float]
         >>> timestamp_reader(None)("1533151603.512.jpg"), timestamp_reader(r"__(\\d+)\\.")("CAM__42.jpg")
         (1533151603.512, 42)
     """
-    find: Callable[[str], Any] = _without_extension if rule is None else rule  # type: ignore[assignment]
-    if isinstance(rule, str):
-        try:
-            pattern = re.compile(rule)
-        except (re.error, RecursionError, OverflowError) as error:
-            given = shown(rule)
-            raise SettingError(f"`timestamp` is no valid regular expression: {error} in {given}.") from error
-        if pattern.groups < 1:
-            raise SettingError(f"`timestamp` must have a group, as in r'_(\\d+)\\.', got {shown(rule)}.")
-        find = functools.partial(_first_group, pattern)
-    elif not callable(find):
+    find: Callable[[str], Any]
+    if rule is None:
+        find = without_extension
+    elif isinstance(rule, str):
+        find = _search(rule)
+    elif callable(rule):
+        find = rule
+    else:
         raise setting_error("timestamp", "a regular expression, a function of the file name, or None", rule)
-    return functools.partial(_timestamp, find)
+
+    def read(file_name: str) -> int | float:
+        found: Any = without_extension(file_name)
+        failure = None
+        try:
+            found = find(file_name)
+            if isinstance(found, str):
+                found = int(found) if found.lstrip("+-").isdecimal() else float(found)
+            value = int(found) if isinstance(found, numbers.Integral) else number(found, "timestamp")
+            if abs(value) < 2**62:  # differences must not overflow
+                return value
+        except Exception as error:
+            failure = error
+        what = "`timestamp` must find a finite number of at most 64 bits"
+        why = "" if failure is None or isinstance(failure, SettingError) else f" ({reason_of(failure)})"
+        raise SettingError(f"{what} in the file name {file_name!r}, got {found!r}{why}.") from failure
+
+    return read
 
 
-def _without_extension(file_name: str) -> str:
+def without_extension(file_name: str) -> str:
+    """Get a file name without its extension."""
     return os.path.splitext(file_name)[0]
 
 
-def _first_group(pattern: re.Pattern[str], file_name: str) -> str | None:
-    match = pattern.search(file_name)
-    return None if match is None else match[1]
-
-
-def _timestamp(find: Callable[[str], Any], file_name: str) -> int | float:
-    found: Any = _without_extension(file_name)
-    failure = None
+def _search(expression: str) -> Callable[[str], str | None]:
     try:
-        found = find(file_name)
-        if isinstance(found, str):
-            found = int(found) if found.lstrip("+-").isdecimal() else float(found)
-        value = int(found) if isinstance(found, numbers.Integral) else number(found, "timestamp")
-        if abs(value) < 2**62:  # differences must not overflow
-            return value
-    except Exception as error:
-        failure = error
-    rule = "`timestamp` must find a finite number of at most 64 bits"
-    why = "" if failure is None or isinstance(failure, SettingError) else f" ({reason_of(failure)})"
-    raise SettingError(f"{rule} in the file name {file_name!r}, got {found!r}{why}.") from failure
+        pattern = re.compile(expression)
+    except (re.error, RecursionError, OverflowError) as error:
+        given = shown(expression)
+        raise SettingError(f"`timestamp` is no valid regular expression: {error} in {given}.") from error
+    if pattern.groups < 1:
+        raise SettingError(f"`timestamp` must have a group, as in r'_(\\d+)\\.', got {shown(expression)}.")
+
+    return lambda file_name: next((match[1] for match in pattern.finditer(file_name)), None)
 
 
 def as_times(values: Sequence[int | float]) -> TimeArray:
@@ -164,77 +168,6 @@ def _place(camera: CameraTimes, parts: int) -> int:
     return int((first[0] * camera.unit + camera.offset) * parts)
 
 
-# --- cameras of a recording -------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class RigTimes:
-    """The points in time of a recording.
-
-    Attributes:
-        rows: For each, the file name of each camera's frame, or None where it has none.
-        labels: For each, its name, see `MissingFrame`.
-    """
-
-    rows: list[tuple[str | None, ...]]
-    labels: list[str]
-
-
-def align_by_name(files: Sequence[Sequence[str]], where: Sequence[str]) -> RigTimes:
-    """Match frames by the file names without extension, sorted for each camera; its folder is for messages."""
-    if len(files) == 1:
-        return RigTimes([(name,) for name in files[0]], [*files[0]])
-    by_stem = [{_without_extension(name): name for name in names} for names in files]
-    for names, of_camera, folder in zip(files, by_stem, where, strict=True):
-        double = [name for name in names if of_camera[_without_extension(name)] != name]
-        if double:
-            rule = "Frames are aligned by their names without extension, so they must differ in them"
-            other = of_camera[_without_extension(double[0])]
-            raise SettingError(f"{rule}, got {double[0]!r} and {other!r} in {folder!r}. Remove one.")
-    # In the order of the first of their names.
-    found = [(os.fsencode(name), stem) for of_camera in by_stem for stem, name in of_camera.items()]
-    stems = [*dict.fromkeys(stem for _, stem in sorted(found))]
-    return RigTimes([tuple(each.get(stem) for each in by_stem) for stem in stems], stems)
-
-
-def align_by_time(
-    files: Sequence[Sequence[str]],
-    stamps: Sequence[TimeArray],
-    where: Sequence[str],
-    unit_s: float,
-    reference: int,
-    tolerance_s: float | None,
-) -> RigTimes:
-    """Match frames by nearest time stamp, see `align_times`; in the order of time.
-
-    Args:
-        files: The file names of each camera.
-        stamps: Their time stamps.
-        where: The folder of each camera, for messages.
-        unit_s: Seconds per unit of the time stamps.
-        reference: The camera whose frames are the points in time.
-        tolerance_s: See `align_times`.
-    """
-    ordered: list[list[str]] = []
-    times: list[CameraTimes] = []
-    for names, unsorted, folder in zip(files, stamps, where, strict=True):
-        order = np.argsort(unsorted, kind="stable")
-        of_camera = unsorted[order]
-        ordered.append([names[position] for position in order.tolist()])
-        times.append(CameraTimes.of(of_camera, exact(unit_s)))
-        same = np.flatnonzero(of_camera[1:] == of_camera[:-1])
-        if same.size:
-            raise SettingError(
-                f"The time stamps of a camera must differ, got {of_camera[same[0]]} for both "
-                f"{ordered[-1][same[0]]!r} and {ordered[-1][same[0] + 1]!r} in {folder!r}."
-            )
-    rows = [
-        tuple(names[place] if place >= 0 else None for names, place in zip(ordered, row, strict=True))
-        for row in align_times(times, reference, tolerance_s).tolist()
-    ]
-    return RigTimes(rows, ordered[reference])
-
-
 MissingPolicy: TypeAlias = Literal["drop", "bridge", "raise"]
 
 _logger = logging.getLogger(__name__)
@@ -290,14 +223,24 @@ class CameraRig(ABC):
         """Number of the reference camera."""
         return self.camera_names.index(self.reference_camera) if self.reference_camera is not None else 0
 
-    def runs(self, is_complete: npt.NDArray[np.bool_]) -> list[Int64Array]:
-        """Get the points in time of each sequence of a recording, given ``(T,)`` which of all are complete."""
-        places = np.flatnonzero(is_complete)
-        if not len(places):
-            return []
-        if self.missing == "bridge":
-            return [places]
-        return np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+    def sequences(
+        self, recording: str | int, matched: Int64Array, times: Sequence[str | float]
+    ) -> tuple[list[Int64Array], list[MissingFrame]]:
+        """Get the points in time of each sequence of a recording, and its missing frames.
+
+        Args:
+            recording: Its name or number, see `MissingFrame`.
+            matched: ``(T, C)``, the number of each camera's frame at each point in time, -1 where it has none.
+            times: The ``T`` points in time, see `MissingFrame`.
+        """
+        missing = [
+            MissingFrame(recording, self.camera_names[camera], place, times[place])
+            for place, camera in np.argwhere(matched < 0).tolist()
+        ]
+        places = np.flatnonzero(np.all(matched >= 0, axis=1))
+        gaps = np.flatnonzero(np.diff(places) > 1) + 1
+        runs = [places] if self.missing == "bridge" else np.split(places, gaps)
+        return [run for run in runs if len(run)], missing
 
 
 def report_missing(
