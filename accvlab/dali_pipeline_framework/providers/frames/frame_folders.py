@@ -27,6 +27,7 @@ from ..files.file_scan import IMAGE_EXTENSIONS, FileTable
 from ..files.remote_reading import StorageOptions
 from ..files.storage import Storage, StoragePath, as_utf8
 from . import camera_rigs as rigs
+from .camera_rigs import TimeArray
 
 Alignment: TypeAlias = Literal["name", "time"]
 
@@ -406,7 +407,7 @@ class FrameDataProvider(rigs.RigProviderBase):
         return np.diff(self._index.edges)
 
     @property
-    def timestamps(self) -> rigs.TimeArray | None:
+    def timestamps(self) -> TimeArray | None:
         """Time stamps, ``(N, num_cameras)`` int64 or float64, in units of ``timestamp_unit_s``.
 
         None where neither ``timestamp_name`` nor ``align="time"`` was given.
