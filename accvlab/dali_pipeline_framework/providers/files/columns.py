@@ -111,9 +111,8 @@ class Columns:
         """
         path = os.path.abspath(folder)
         try:
-            before = None
+            text = read_table(f"{path}/{_HEADER}")
             while True:
-                text = read_table(f"{path}/{_HEADER}")
                 header = parse_json(text)
                 if (header["version"], header["kind"]) != (_VERSION, kind):
                     raise ValueError(f"it is of kind {header['kind']!r} and version {header['version']}")
@@ -123,9 +122,9 @@ class Columns:
                     }
                     return cls(kind, arrays, header["notes"], path, f"{zlib.crc32(text.encode()):08x}")
                 except FileNotFoundError:
-                    if text == before:  # else they may have been replaced in between
+                    before, text = text, read_table(f"{path}/{_HEADER}")
+                    if text == before:  # else they were replaced in between
                         raise
-                    before = text
         except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
             what = f"{path!r} is no {kind} that can be used; make it anew, and keep it while it is in use"
             raise file_error(what, error) from error

@@ -140,8 +140,7 @@ class FileDataProvider(BlueprintProvider):
     @property
     def labels(self) -> npt.NDArray[np.int32]:
         """``(N,)`` int32, the label of each file; read-only."""
-        labels = self.file_table.labels
-        return np.empty(0, np.int32) if labels is None else labels
+        return np.asarray(self.file_table.labels, np.int32)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
