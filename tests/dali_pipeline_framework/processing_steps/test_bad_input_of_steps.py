@@ -27,7 +27,7 @@ from support.steps import as_published
 
 from accvlab.dali_pipeline_framework import processing_steps
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError, GraphError
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import (
     AnnotationElementConditionEval,
@@ -507,6 +507,16 @@ VALUES: list[tuple[Any, dict[str | int, Any], str]] = [
         (SEEN, of_shapes(boxes=boxes, depths=depths), "")
         for boxes, depths in (((3, 4), (1,)), ((3, 5), (3,)), ((3, 3), (3,)), ((4, 3), (3,)), ((0, 4), (1,)))
     ),
+    (
+        BoundingBoxToHeatmapConverter("g", "boxes", "heatmap", (9, 9), "image", None, "categories", 3),
+        {"image": PIXELS[..., 0], "g": ANNOTATION},
+        r"^image: An image is \(\.\.\., height, width, channels\)",
+    ),
+    (
+        VisibleBboxSelector("boxes", "m", "image", check_for_bbox_occlusion=False, minimum_bbox_size=4),
+        {"image": PIXELS[..., 0], **of_shapes(boxes=(1, 4))},
+        r"^image: An image is \(\.\.\., height, width, channels\)",
+    ),
     *((SHOWN, shown(points=(2, n)), "Points must be x, y pairs") for n in (3, 5)),
     *((SHOWN, shown(boxes=(2, n)), "Boxes must be x1") for n in (3, 5)),
     *((SHOWN, shown(matrix=(n, 4)), "Projection matrices must have 3 or 4 rows") for n in (2, 5)),
@@ -574,53 +584,34 @@ def test_a_sample_that_a_step_cannot_work_on_is_named_by_the_graph(number: int) 
         run_step(step, samples)
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        AFFINE,
-        RESIZER,
-        HorizontalFlipper("image", prob=1),
-        PhotoMetricDistorter(*DISTORTION),
-        GridMasker("image", prob=1),
-        ImageMeanStdDevNormalizer("image", [1, 2, 3], 1),
-    ],
-)
-def test_the_report_on_a_file_where_an_image_belongs_asks_whether_it_is_decoded(step: PipelineStepBase) -> None:
-    sample = SampleDataGroup()
-    sample.add_data_field("image", DT.UINT8)
-    sample["image"] = encoded_image(PIXELS)
-    with pytest.raises(GraphError, match=r"field image: .*is it decoded before\? If not, put ImageDecoder before"):
-        run_step(step, sample)
+FILE = {"image": encoded_image(PIXELS)}
+NOT_DECODED = r"field image: .*is it decoded before\? If not, put ImageDecoder before"
+NO_CHANNELS = r"field image: .*(height, width, channels|no channels)"
+# A step, a sample, and what the graph says of the field.
+IN_GRAPH: list[tuple[PipelineStepBase, dict[str, Any], str]] = [
+    (AFFINE, FILE, NOT_DECODED),
+    (RESIZER, FILE, NOT_DECODED),
+    (HorizontalFlipper("image", prob=1), FILE, NOT_DECODED),
+    (PhotoMetricDistorter(*DISTORTION), FILE, NOT_DECODED),
+    (GridMasker("image", prob=1), FILE, NOT_DECODED),
+    (ImageMeanStdDevNormalizer("image", [1, 2, 3], 1), FILE, NOT_DECODED),
+    (RESIZER, {"image": PIXELS[..., 0]}, NO_CHANNELS),
+    (GridMasker("image", prob=1), {"image": PIXELS[..., 0]}, NO_CHANNELS),
+    (
+        TensorSizeAdder("image", "_hw"),
+        FILE,
+        r"field image_hw: An image is \(..., height, width, channels\)\. .* \[in step 0",
+    ),
+    (ImageToTileSizePadder("image", 32), FILE, "field image: image: An image has height, width, channels"),
+    (
+        AnnotationElementConditionEval("objects", "is_left = boxes < 3", False),
+        {"objects": {"boxes": np.zeros((3, 4), np.float32)}},
+        r"The variable 'boxes' must have one value for each element, got \(3, 4\)",
+    ),
+]
 
 
-@pytest.mark.parametrize("step", [RESIZER, GridMasker("image", prob=1)])
-def test_an_image_without_channels_is_named(step: PipelineStepBase) -> None:
-    sample = SampleDataGroup()
-    sample.add_data_field("image", DT.UINT8)
-    sample["image"] = PIXELS[..., 0]
-    with pytest.raises(GraphError, match=r"field image: .*(height, width, channels|no channels)"):
-        run_step(step, sample)
-
-
-def test_tensors_without_height_and_width_are_named() -> None:
-    sample = SampleDataGroup()
-    sample.add_data_field("image", DT.UINT8)
-    sample["image"] = encoded_image(PIXELS)
-    with pytest.raises(
-        GraphError, match=r"field image_hw: An image is \(..., height, width, channels\)\. .* \[in step 0"
-    ):
-        run_step(TensorSizeAdder("image", "_hw"), sample)
-    with pytest.raises(GraphError, match="field image: image: An image has height, width, channels"):
-        run_step(ImageToTileSizePadder("image", 32), sample)
-
-
-def test_variables_of_a_condition_with_several_values_for_each_element_are_named() -> None:
-    objects = SampleDataGroup()
-    objects.add_data_field("boxes", DT.FLOAT)
-    sample = SampleDataGroup()
-    sample.add_data_group_field("objects", objects)
-    sample["objects"]["boxes"] = np.zeros((3, 4))
-    with pytest.raises(
-        GraphError, match="The variable 'boxes' must have one value for each element, got \\(3, 4\\)"
-    ):
-        run_step(AnnotationElementConditionEval("objects", "is_left = boxes < 3", False), sample)
+@pytest.mark.parametrize(("step", "sample", "rule"), IN_GRAPH, ids=[type(one).__name__ for one, _, _ in IN_GRAPH])
+def test_the_graph_names_the_field_and_the_rule(step: PipelineStepBase, sample: dict[str, Any], rule: str) -> None:
+    with pytest.raises(GraphError, match=rule):
+        run_step(step, sample_of(sample))

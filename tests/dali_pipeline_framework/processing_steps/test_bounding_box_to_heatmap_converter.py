@@ -309,14 +309,6 @@ def test_the_size_of_an_image_is_found_by_its_layout(layout: str, run: RunWhere)
     assert found["annotation.center"][0].tolist() == [[30, 5]]
 
 
-def test_an_image_without_channels_is_named() -> None:
-    fields = batch([sample([[2, 2, 9, 9]])], [(0, 0)])
-    fields["image"] = (DT.UINT8, [np.zeros((22, 28), np.uint8)])
-    step = converter(image_field_name="image", image_hw_field_name=None)
-    with pytest.raises(FieldValueError, match=r"^image: An image is \(\.\.\., height, width, channels\)"):
-        run_steps(step, fields, run="workers")
-
-
 @pytest.mark.parametrize("run", ["graph", "workers"])
 @pytest.mark.parametrize("image_hw", [[100, 400], [[100, 400]], [[100], [400]]])
 def test_a_size_field_is_height_and_width_in_any_shape(image_hw: Any, run: RunWhere) -> None:

@@ -46,11 +46,3 @@ def test_format() -> None:
     after = STEP.check_input_data_format_and_set_output_data_format(before)
     assert after.field_types_flat == (DT.FLOAT, DT.FLOAT)
     assert before.field_types_flat == (DT.UINT8, DT.FLOAT)
-
-
-@pytest.mark.gpu
-def test_on_the_gpu_as_on_the_cpu() -> None:
-    fields = {"image": (DT.UINT8, [gradient(4, 6), gradient(3, 3)])}
-    on_gpu = run_steps(STEP, fields, device_id=0, gpu_fields=["image"])
-    for expected, found in zip(run_steps(STEP, fields)["image"], on_gpu["image"], strict=True):
-        assert found == pytest.approx(expected, abs=1e-6)

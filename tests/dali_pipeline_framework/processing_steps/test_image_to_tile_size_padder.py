@@ -112,11 +112,3 @@ def test_fill_value() -> None:
     step = ImageToTileSizePadder("image", 8, fill_value=114)
     [found] = run_steps(step, {"image": (DT.UINT8, [gradient(5, 5)])})["image"]
     np.testing.assert_array_equal(found, reference(gradient(5, 5), 8, 8, 114))
-
-
-@pytest.mark.gpu
-def test_on_the_gpu_as_on_the_cpu() -> None:
-    fields = {"image": (DT.UINT8, [gradient(4, 6), gradient(3, 3)])}
-    run = run_steps(ImageToTileSizePadder("image", 4), fields, device_id=0, gpu_fields=["image"])
-    for image, found in zip(fields["image"][1], run["image"], strict=True):
-        np.testing.assert_array_equal(found, reference(image, 4, 4))

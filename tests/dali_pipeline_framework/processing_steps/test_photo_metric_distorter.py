@@ -210,16 +210,3 @@ def test_all_images_of_a_sample_alike_and_other_fields_untouched() -> None:
     )
     assert all((a == b).all() for a, b in zip(run["mask"], images, strict=True))
     assert len({image.tobytes() for image in run["image"]}) == 6
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [DT.UINT8, DT.FLOAT])
-def test_on_the_gpu_as_on_the_cpu(dtype: DT) -> None:
-    images = [gradient(8, 9, phase) for phase in range(6)]
-    if dtype == DT.FLOAT:
-        images = [(image / 255).astype(np.float32) for image in images]
-    step = PhotoMetricDistorter("image", [0, 0], *[RANGES[name] for name in [*RANGES][1:]])
-    on_cpu = run_steps(step, {"image": (dtype, images)})["image"]
-    on_gpu = run_steps(step, {"image": (dtype, images)}, device_id=0)["image"]
-    for expected, found in zip(on_cpu, on_gpu, strict=True):
-        assert np.abs(expected.astype(float) - found).max() <= (1 if dtype == DT.UINT8 else 1e-5)
