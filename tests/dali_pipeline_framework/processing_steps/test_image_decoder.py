@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nvidia.dali import fn, pipeline_def
 from support.arrays import DT, ArrayProvider, decoded_by_pillow, encoded_image, gradient
 from support.laws import each_value
 from support.loaders import make_loader
@@ -19,7 +18,6 @@ from accvlab.dali_pipeline_framework.errors import FormatError, GraphError, Sour
 from accvlab.dali_pipeline_framework.inputs import SamplerInputIterable
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.processing_steps import (
-    DataGroupInPathAppliedStep,
     ImageDecoder,
     ImageRange01Normalizer,
     ImageResizer,
@@ -104,14 +102,6 @@ class TestPixels:
         assert (images.layout(), images.dtype, images.shape()) == ("HWC", DT.UINT8, [(8, 9, 3)] * 2)
         pipeline.close()
 
-    def test_sizes_may_differ_within_a_batch(self) -> None:
-        originals = [gradient(8 + 4 * i, 16) for i in range(4)]
-        provider = ArrayProvider({"image": (DT.UINT8, [encoded_image(image, "PNG") for image in originals])})
-        arguments = {"iterator": {"ragged": "list"}, "py_num_workers": 0}
-        with make_iterator(shuffled(provider), [ImageDecoder("image", False)], **arguments) as iterator:
-            [batch] = iterator
-        assert all((a == b).all() for a, b in zip(batch["image"], originals, strict=True))
-
 
 class TestFields:
     @staticmethod
@@ -159,28 +149,6 @@ class TestFields:
         assert [leaf.ndim for leaf in declared.format.flat_leaves] == [3]
         normalized = ImageRange01Normalizer("image").check_input_data_format_and_set_output_data_format(declared)
         assert [leaf.ndim for leaf in normalized.format.flat_leaves] == [3]
-
-    def test_of_one_camera_through_a_wrapper(self) -> None:
-        original = gradient(8, 12)
-        png = [encoded_image(original, "PNG")]
-        fields = {"front": {"image": (DT.UINT8, png)}, "rear": {"image": (DT.UINT8, png)}}
-        steps = [DataGroupInPathAppliedStep(ImageDecoder("image", False), "front")]
-        with make_iterator(shuffled(ArrayProvider(fields), 1), steps, py_num_workers=0) as iterator:
-            [batch] = iterator
-        assert (batch["front"]["image"][0] == original).all()
-        assert (batch["rear"]["image"][0] == png[0]).all()
-
-    def test_the_format_stays_as_it_is(self) -> None:
-        blueprint = ArrayProvider({"a": {"image": (DT.UINT8, [])}, "n": (DT.INT64, [])}).sample_data_structure
-        step = ImageDecoder("image", use_device_mixed=True)
-        assert step.check_input_data_format_and_set_output_data_format(blueprint).type_matches(blueprint)
-
-
-class TestSettings:
-    def test_the_published_argument_names(self) -> None:
-        step = ImageDecoder(image_name="image", use_device_mixed=True, hw_decoder_load=0.5, as_bgr=True)
-        expected = "ImageDecoder(image_name='image', use_device_mixed=True, hw_decoder_load=0.5, as_bgr=True)"
-        assert repr(step) == expected == repr(ImageDecoder("image", True, 0.5, True))
 
 
 PHOTO = gradient(64, 48)
@@ -299,27 +267,6 @@ class BadInEpochTwo(ArrayProvider):
         if sample_index == self.bad and not self.is_bad:
             sample["image"] = encoded_image(gradient(8, 8))
         return sample
-
-
-class TestInBarePipelines:
-    """A step is a function of the graph: it needs no `PipelineDefinition`."""
-
-    @pytest.mark.parametrize("enable_conditionals", [False, True])
-    def test_works(self, enable_conditionals: bool) -> None:
-        originals = [gradient(8, 12, phase) for phase in range(4)]
-        encoded = [encoded_image(image, "PNG") for image in originals]
-        step = ImageDecoder("image", use_device_mixed=True, as_bgr=True)
-        pipeline = bare_pipeline(step, encoded, enable_conditionals=enable_conditionals)
-        [images] = pipeline.run()
-        assert (np.asarray(images.as_tensor()) == np.stack(originals)[..., ::-1]).all()
-
-
-@pipeline_def(batch_size=4, num_threads=1, device_id=None)
-def bare_pipeline(step: PipelineStepBase, encoded: list[np.ndarray]) -> tuple[Any, ...]:
-    data = SampleDataGroup()
-    data.add_data_field("image", DT.UINT8)
-    data["image"] = fn.external_source(source=[encoded], batch=True, dtype=DT.UINT8)
-    return step(data).get_data()
 
 
 DECODED_ALREADY = r"looks decoded already: .* has the shape \({}\). Leave out ImageDecoder, or `is_encoded`"
