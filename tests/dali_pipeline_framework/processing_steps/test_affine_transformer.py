@@ -17,7 +17,7 @@ from support.laws import examples
 from support.pipelines import make_iterator, shuffled
 from support.steps import as_published
 
-from accvlab.dali_pipeline_framework.errors import GraphError, SettingError, SourceError
+from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.operators.image_transform import Resampling
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
@@ -397,19 +397,6 @@ def test_images_and_size_fields_of_different_sizes_are_refused(odd: Any) -> None
     with pytest.raises(RuntimeError, match="fields of a sample differ in size; wrap the step") as caught:
         run_step(step, [good, odd])
     assert "[sample #1]" in str(caught.value)
-
-
-@pytest.mark.parametrize(("in_graph", "error"), [(True, GraphError), (False, SourceError)])
-def test_the_error_in_a_pipeline_names_the_sample(in_graph: bool, error: type[Exception]) -> None:
-    step = A([8, 8], Mode.STRETCH, None, "image", "hw")
-    sizes = [np.array([4, 5], np.int32), np.array([5, 4], np.int32)]
-    source = shuffled(ArrayProvider({"image": (DT.UINT8, [gradient(4, 5)] * 2), "hw": (DT.INT32, sizes)}), 2)
-    with (
-        make_iterator(source, [step], py_num_workers=0, in_graph=in_graph) as iterator,
-        pytest.raises(error, match=r"[Tt]he images or size fields of a sample differ in size") as caught,
-    ):
-        next(iter(iterator))
-    assert "sample 1" in str(caught.value)
 
 
 def rig(*matrices: Any) -> SampleDataGroup:

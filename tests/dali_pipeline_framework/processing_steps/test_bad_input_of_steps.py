@@ -366,9 +366,17 @@ IMAGE_VALUES = [
     (ImageResizeCropFlipper("image", output_hw=[4, 5], scale_range=(1, 1)), EMPTY, NO_SIZE),
     (PhotoMetricDistorter(*DISTORTION), GRAY, "requires matrices with 1 columns"),
     (ImageMeanStdDevNormalizer("image", [1, 2, 3], 1), GRAY, "an image has another number of channels"),
-    (ImageDecoder("image", False), np.arange(99, dtype=np.uint8), NO_IMAGE),
-    (ImageDecoder("image", False), np.zeros(0, np.uint8), NO_IMAGE),
-    (ImageDecoder("image", False), encoded_image(PIXELS)[:200], NO_IMAGE),
+    *(
+        (ImageDecoder("image", False), file, NO_IMAGE)
+        for file in (
+            np.arange(99, dtype=np.uint8),
+            np.zeros(0, np.uint8),
+            np.zeros(100, np.uint8),
+            encoded_image(PIXELS)[:40],
+            encoded_image(PIXELS)[:200],
+            encoded_image(PIXELS, "PNG")[:60],
+        )
+    ),
     (ImageResizer("image", output_hw=[4, 5], is_encoded=True), np.arange(99, dtype=np.uint8), "No image file"),
     (ImageResizer("image", output_hw=[4, 5], is_encoded=True), encoded_image(PIXELS)[:200], NO_IMAGE),
 ]

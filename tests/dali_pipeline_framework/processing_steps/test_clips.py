@@ -88,14 +88,6 @@ def test_a_clip_is_what_its_frames_are_one_by_one(name: str, is_float: bool) -> 
             assert_same(one, other)
 
 
-def test_clips_are_normalized_and_transposed() -> None:
-    step, of_clips = (ImageMeanStdDevNormalizer("image", 1, 50, output_layout=axes) for axes in ("CHW", "FCHW"))
-    expected = run_images(step, [frame for clip in CLIPS for frame in clip], "HWC")
-    found = run_images(of_clips, CLIPS, "FHWC")
-    for one, other in zip([frame for clip in found for frame in clip], expected, strict=True):
-        assert_same(one, other)
-
-
 def test_sizes_of_clips_are_those_of_their_frames() -> None:
     for layout in ("FHWC", ""):
         run = run_steps(TensorSizeAdder("image", "_hw"), {"image": (DT.UINT8, CLIPS)}, layouts={"image": layout})

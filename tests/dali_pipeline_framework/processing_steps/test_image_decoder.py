@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from support.arrays import DT, ArrayProvider, decoded_by_pillow, encoded_image, gradient
-from support.laws import each_value
 from support.loaders import make_loader
 from support.pipelines import indices, make_iterator, shuffled
 from support.samplers import EpochSampler
@@ -151,14 +150,9 @@ class TestFields:
         assert [leaf.ndim for leaf in normalized.format.flat_leaves] == [3]
 
 
-PHOTO = gradient(64, 48)
 NO_IMAGES = {
     "text": np.frombuffer(b"this is no image at all", np.uint8),
-    "cut_header": encoded_image(PHOTO)[:40],
-    "cut_tables": encoded_image(PHOTO)[:300],
-    "cut_png": encoded_image(PHOTO, "PNG")[:60],
     "zeros": np.zeros(100, np.uint8),
-    "empty": np.zeros(0, np.uint8),
 }
 
 
@@ -175,26 +169,13 @@ class TestFilesThatAreNoImages:
         }
         return ArrayProvider(fields)
 
-    @each_value(bad=NO_IMAGES, batch_size=[1, 4], kind=["callable", "iterable"], mode=["workers", "here"])
-    def test_name_sample_and_field(self, bad: str, batch_size: int, kind: str, mode: str) -> None:
-        provider = self.provider(NO_IMAGES[bad])
-        if kind == "callable":
-            data_input: Any = shuffled(provider, batch_size)
-        else:
-            data_input = SamplerInputIterable(provider, EpochSampler(8, batch_size))
-        num_good = self.BAD // batch_size
-        good = np.arange(num_good * batch_size).reshape(num_good, batch_size).tolist()
-        steps, num_workers = [ImageDecoder("image", False)], int(mode == "workers")
-        with make_loader(data_input, steps=steps, num_workers=num_workers) as loader:
+    def test_an_iterable_names_sample_and_field(self) -> None:
+        source = SamplerInputIterable(self.provider(NO_IMAGES["zeros"]), EpochSampler(8, 4))
+        with make_loader(source, steps=[ImageDecoder("image", False)]) as loader:
             epoch = iter(loader)
-            assert [next(epoch)["index"].tolist() for _ in good] == good
-            with pytest.raises(GraphError) as caught:
+            assert next(epoch)["index"].tolist() == [0, 1, 2, 3]
+            with pytest.raises(GraphError, match=rf"\n  - sample {self.BAD}, field cameras\[1\]\.image: "):
                 next(epoch)
-            message = str(caught.value)
-            assert caught.value.sample_indices == (self.BAD,)
-            assert f"Batch {len(good)} of epoch 0 failed in the graph." in message
-            assert f"\n  - sample {self.BAD}, field cameras[1].image: " in message
-            assert message.count("\n  - ") == 1
 
     def test_nothing_is_delivered_after_the_failure(self) -> None:
         provider = self.provider(NO_IMAGES["zeros"])
@@ -205,18 +186,6 @@ class TestFilesThatAreNoImages:
             for _ in range(3):
                 with pytest.raises(GraphError, match=f"sample {self.BAD}, field"):
                     next(epoch)
-
-    def test_all_of_a_batch_are_named(self) -> None:
-        images = [encoded_image(gradient(8, 8))] * 8
-        images[4] = NO_IMAGES["text"]
-        images[7] = NO_IMAGES["empty"]
-        provider = ArrayProvider({"index": (DT.INT64, [*range(8)]), "image": (DT.UINT8, images)})
-        with make_iterator(shuffled(provider), [ImageDecoder("image", False)], py_num_workers=0) as iterator:
-            epoch = iter(iterator)
-            assert next(epoch)["index"].tolist() == [0, 1, 2, 3]
-            with pytest.raises(GraphError) as caught:
-                next(epoch)
-        assert caught.value.sample_indices == (4, 7)
 
     def test_in_a_shuffled_later_epoch_on_a_shard(self) -> None:
         order = np.random.default_rng(21 + 2).permutation(8)
@@ -244,14 +213,6 @@ class TestFilesThatAreNoImages:
             indices(iterator)
         assert capfd.readouterr().out == ""
         assert of_product(recwarn) == []
-
-    def test_another_rank_in_a_batch_is_named_before_it_is_decoded(self) -> None:
-        provider = self.provider(np.zeros((3, 4), np.uint8))
-        with make_iterator(shuffled(provider), [ImageDecoder("image", False)]) as iterator:
-            epoch = iter(iterator)
-            next(epoch)
-            with pytest.raises(SourceError, match=r"cameras\[1\]\.image: expected 1 dimension\(s\).* got 2"):
-                next(epoch)
 
 
 class BadInEpochTwo(ArrayProvider):

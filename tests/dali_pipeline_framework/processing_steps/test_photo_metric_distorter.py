@@ -35,9 +35,8 @@ PROBABILITIES = {
 }
 
 
-# In the published order.
-DRAWN = ("brightness?", "contrast?", "saturation?", "hue?", "swap?", "mode", "brightness", "contrast", "hue")
-DRAWN = (*DRAWN, "saturation", "permutation")
+DECISIONS = ("brightness?", "contrast?", "saturation?", "hue?", "swap?", "mode")
+DRAWN = (*DECISIONS, "brightness", "contrast", "hue", "saturation", "permutation")  # in the published order
 
 
 def reference(image: np.ndarray, drawn: dict[str, float], is_bgr: bool = False, prob: float = 0.5) -> np.ndarray:
@@ -166,7 +165,7 @@ def test_contrast_is_never_skipped_and_permutations_are_uniform() -> None:
 def test_whole_numbers_as_ranges_that_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = {f"{part}?": 0.0 for part in ("brightness", "contrast", "saturation", "hue", "swap")}
     drawn.update({"mode": 0.0, "brightness": 10, "contrast": 1, "hue": 30, "saturation": 2, "permutation": 5.0})
-    fake = NamedDraws(monkeypatch, [drawn], [*DRAWN[:6], "permutation"])
+    fake = NamedDraws(monkeypatch, [drawn], [*DECISIONS, "permutation"])
     step = PhotoMetricDistorter("image", [10, 10], [30, 30], (1, 1), np.array([2, 2]))
     [found] = run_steps(step, {"image": (DT.UINT8, [gradient(6, 5)])})["image"]
     assert len(fake.ranges) == 7
