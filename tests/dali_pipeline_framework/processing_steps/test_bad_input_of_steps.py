@@ -249,7 +249,6 @@ PROBLEMS: list[tuple[PipelineStepBase, dict[str | int, Any], list[str]]] = [
         ],
     ),
     (MASK_OF, {"a": {"x": {}, "mask": MASK}}, ["a.x: must be a data field with elements, is a group"]),
-    (CoordinateCropper("q", [0], [1]), {"q": MASK}, ["q: must be INT8 or", "got BOOL"]),
     (
         ImageToTileSizePadder("image", 8, hw_names="size"),
         {"image": PIXELS},

@@ -199,13 +199,12 @@ EXPORTS = {
     "AxesLayoutSetter BoundingBoxToHeatmapConverter AnnotationElementConditionEval BEVBBoxesTransformer3D "
     "VisibleBboxSelector PointsInRangeCheck ConditionalElementRemover UnneededFieldRemover TensorSizeAdder",
     "operators_impl": "numba_operators python_operator_functions",
-    "operators_impl.numba_operators": "pad_to_size remove_inactive ensure_range replace_nans "
-    "check_bbox_visibiity check_minimum_bbox_size check_points_in_box crop_coordinates "
-    "get_rot_mat_from_rot_vector get_translation_mat_from_vector get_scaling_mat_from_vector apply_matrix "
-    "get_center_from_bboxes get_radii_from_bboxes _apply_matrix_2d_input_ensured",
-    "operators_impl.python_operator_functions": "apply_transform_to_points "
-    "add_post_transform_to_projection_matrix apply_clipping_and_get_with_clipping_info get_is_active "
-    "pad_to_common_size",
+    **{
+        f"operators_impl.{module}": " ".join(
+            line.split(" ")[1] for line in FUNCTIONS.splitlines() if line.startswith(module)
+        )
+        for module in ("numba_operators", "python_operator_functions")
+    },
     "internal_helpers": "check_type print_tensor_op print_tensor_size_op get_mapped get_as_data_node mini_parser",
     "internal_helpers.mini_parser": "Parser AST Assignment Literal Variable Comparison Or And Not UnaryMinus "
     "Lexer TokenType Token",
