@@ -70,22 +70,26 @@ class TestFields:
         ),
     )
 
-    @pytest.mark.parametrize(
-        ("step", "shapes"),
-        [
-            (PaddingToUniform(), [(2,), (), (2, 2), (2, 1), (1, 2)]),
-            (PaddingToUniform(None, 1), [(2,), (), (2, 2), (2, 1), (1, 2)]),
-            (PaddingToUniform("x"), [(2,), (), (2, 2), (0, 1), (1, 0)]),
-            (PaddingToUniform(("g",)), [(0,), (), (2, 2), (2, 1), (1, 2)]),
-            (PaddingToUniform(["g", "x", "x"]), [(2,), (), (2, 2), (2, 1), (1, 2)]),
-            (PaddingToUniform([]), [(0,), (), (0, 2), (0, 1), (1, 0)]),
-        ],
-        ids=["all", "all with 1", "of a name", "in groups of a name", "of several names that meet", "none"],
-    )
-    def test_of_the_names_are_padded(self, step: PaddingToUniform, shapes: list[tuple[int, ...]]) -> None:
+    def shapes(self, step: PaddingToUniform) -> list[tuple[int, ...]]:
         found = run_step(step, self.SAMPLES)[1]
         fields = [found["x"], found["scalar"], found["g"]["x"], found["g"]["y"], found["h"][0]["g"]["z"]]
-        assert [field.shape for field in fields] == shapes
+        return [field.shape for field in fields]
+
+    def test_all(self) -> None:
+        assert self.shapes(PaddingToUniform()) == [(2,), (), (2, 2), (2, 1), (1, 2)]
+        assert self.shapes(PaddingToUniform(None, 1)) == [(2,), (), (2, 2), (2, 1), (1, 2)]
+
+    def test_of_a_name(self) -> None:
+        assert self.shapes(PaddingToUniform("x")) == [(2,), (), (2, 2), (0, 1), (1, 0)]
+
+    def test_in_groups_of_a_name(self) -> None:
+        assert self.shapes(PaddingToUniform(("g",))) == [(0,), (), (2, 2), (2, 1), (1, 2)]
+
+    def test_of_several_names_that_meet(self) -> None:
+        assert self.shapes(PaddingToUniform(["g", "x", "x"])) == [(2,), (), (2, 2), (2, 1), (1, 2)]
+
+    def test_no_name_at_all(self) -> None:
+        assert self.shapes(PaddingToUniform([])) == [(0,), (), (0, 2), (0, 1), (1, 0)]
 
 
 def test_layouts_stay() -> None:
