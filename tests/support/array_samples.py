@@ -11,7 +11,7 @@ from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.dtypes import get_dali_type_for_numpy_type
 
 
-def sample_of(tree: Mapping[str, Any]) -> SampleDataGroup:
+def sample_of(tree: Mapping[Any, Any]) -> SampleDataGroup:
     """Make a sample of dicts (groups), lists of dicts (arrays of groups), and arrays or numbers (fields)."""
     sample = SampleDataGroup()
     for name, value in tree.items():

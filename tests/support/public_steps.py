@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Set
 from types import ModuleType
 from typing import Any
 
@@ -131,11 +132,11 @@ def _points() -> list[SampleDataGroup]:
     ]
 
 
-def untried_steps(room: ModuleType, cases: dict[str, StepCase]) -> set[str]:
+def untried_steps(room: ModuleType, cases: Set[str]) -> set[str]:
     """Names of the steps of a package that have no case, and of cases that are no steps of it."""
     steps = {name: getattr(room, name) for name in room.__all__}
     made = {name for name, it in steps.items() if isinstance(it, type) and issubclass(it, PipelineStepBase)}
-    return {name for name in made if not inspect.isabstract(steps[name])} ^ cases.keys()
+    return {name for name in made if not inspect.isabstract(steps[name])} ^ cases
 
 
 def _by_name() -> dict[str, StepCase]:

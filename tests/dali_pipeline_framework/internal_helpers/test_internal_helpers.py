@@ -6,7 +6,6 @@ from nvidia.dali import fn
 from nvidia.dali.pipeline import pipeline_def
 from support.child_processes import run_process
 
-from accvlab.dali_pipeline_framework import internal_helpers
 from accvlab.dali_pipeline_framework.internal_helpers import (
     check_type,
     get_as_data_node,
@@ -14,8 +13,6 @@ from accvlab.dali_pipeline_framework.internal_helpers import (
     print_tensor_op,
     print_tensor_size_op,
 )
-
-needs_gpu = pytest.mark.gpu
 
 
 def run(define, batch_size=2, **settings):
@@ -27,11 +24,6 @@ def run(define, batch_size=2, **settings):
 
 def batches(*samples, layout=None):
     return fn.external_source(source=lambda: list(samples), batch=True, layout=layout)
-
-
-def test_exported_names():
-    expected = {"check_type", "print_tensor_op", "print_tensor_size_op", "get_mapped", "get_as_data_node"}
-    assert expected <= set(internal_helpers.__all__)
 
 
 class TestGetMapped:
@@ -132,7 +124,6 @@ class TestCheckType:
             check_type(np.zeros(2), np.float32, "boxes")
 
     @pytest.mark.gpu
-    @needs_gpu
     def test_on_the_gpu(self):
         def define(dtype=np.float32):
             return check_type(batches(np.ones((2, 3), np.float32), np.float32(1), layout=None).gpu(), dtype, "x")
@@ -169,7 +160,6 @@ class TestPrintOps:
         assert "boxes[1]: (0, 3)\n" in out
 
     @pytest.mark.gpu
-    @needs_gpu
     def test_on_the_gpu(self, capsys):
         def define():
             node = batches(np.array([1, 2]), np.array([3, 4])).gpu()

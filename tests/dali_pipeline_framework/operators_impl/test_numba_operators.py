@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 from typing import Any
@@ -18,7 +17,6 @@ from support.laws import each_value, examples
 
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.operators_impl import numba_operators
-from accvlab.dali_pipeline_framework.operators_impl.numba_operators import numba_operators as module
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES, get_dali_type_for_numpy_type
 
 NAN, INF = float("nan"), float("inf")
@@ -36,48 +34,6 @@ def ragged(data: st.DataObject, columns: int, elements: Any = FLOATS, samples: i
         data.draw(st_numpy.arrays(np.float32, (data.draw(st.integers(0, 5)), columns), elements=elements))
         for _ in range(samples)
     ]
-
-
-class TestSignatures:
-    SIGNATURES = (
-        "pad_to_size(input, num_dims, data_type, size)",
-        "remove_inactive(data, active_mask, masked_dimension, num_dims, data_type)",
-        "ensure_range(data, min_value, max_value, period, num_dims, data_type)",
-        "replace_nans(data, replacement_value, num_dims, data_type=FLOAT)",
-        "check_bbox_visibiity(bboxes, depths, image_hw, shrink_bbox_to_obtain_int_coords=False)",
-        "check_minimum_bbox_size(bboxes, min_size, image_hw)",
-        "check_points_in_box(points, min_point, max_point)",
-        "crop_coordinates(points, min_point_np, max_point_np, dtype)",
-        "get_rot_mat_from_rot_vector(rot_vector, as_homog=False, eps=1e-07)",
-        "get_translation_mat_from_vector(translation)",
-        "get_scaling_mat_from_vector(scaling, as_homog=False)",
-        "apply_matrix(to_apply_to, matrix, make_apply_to_homog, to_apply_to_is_transposed, matrix_is_transposed, "
-        "matrix_is_inverted, multiply_matrix_from_right)",
-        "_apply_matrix_2d_input_ensured(to_apply_to, matrix, make_apply_to_homog, to_apply_to_is_transposed, "
-        "matrix_is_transposed, matrix_is_inverted, multiply_matrix_from_right)",
-        "get_center_from_bboxes(bboxes, dtype_in=FLOAT)",
-        "get_radii_from_bboxes(bboxes, dtype_bboxes=FLOAT, scaling_factor=0.8, centers=None, dtype_center=FLOAT)",
-    )
-
-    @pytest.mark.parametrize("signature", SIGNATURES)
-    def test_are_the_published_ones(self, signature: str) -> None:
-        name_of_function = signature.partition("(")[0]
-        function = getattr(numba_operators, name_of_function)
-        shown = [
-            name if parameter.default is parameter.empty else f"{name}={_shown(parameter.default)}"
-            for name, parameter in inspect.signature(function).parameters.items()
-        ]
-        assert f"{name_of_function}({', '.join(shown)})" == signature
-
-    def test_both_import_paths_have_all_of_them(self) -> None:
-        names = {signature.partition("(")[0] for signature in self.SIGNATURES}
-        assert set(numba_operators.__all__) == set(module.__all__) == names
-        for name in names:
-            assert getattr(numba_operators, name) is getattr(module, name)
-
-
-def _shown(default: Any) -> str:
-    return default.name if isinstance(default, DT) else repr(default)
 
 
 class TestPadToSize:

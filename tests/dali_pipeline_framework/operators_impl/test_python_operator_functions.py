@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import types as python_types
 from typing import Any
@@ -18,36 +17,11 @@ from support.laws import examples
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.operators_impl import python_operator_functions as functions
-from accvlab.dali_pipeline_framework.operators_impl.python_operator_functions import (
-    python_operator_functions as module,
-)
 
 NAN, INF = float("nan"), float("inf")
 FEW = settings(max_examples=examples(12, 30), deadline=None)
 TRANSFORM = np.array([[2, 0.5, 10], [-1, 3, 0.25]], np.float32)
 HOMOGENEOUS = np.concatenate([TRANSFORM, [[0, 0, 1]]])
-
-
-@pytest.mark.parametrize(
-    "signature",
-    [
-        "apply_transform_to_points(points, transform)",
-        "add_post_transform_to_projection_matrix(proj_mat, transform)",
-        "apply_clipping_and_get_with_clipping_info(rects, centers, scaling_trafo, image_hw)",
-        "get_is_active(hw, classes, fraction_areas, min_object_size, per_class_min_object_sizes, num_classes, "
-        "min_fraction_area_thresh)",
-        "pad_to_common_size(*inputs, fill_value)",
-    ],
-)
-def test_signatures_are_the_published_ones(signature: str) -> None:
-    name = signature.partition("(")[0]
-    function = getattr(functions, name)
-    assert getattr(module, name) is function
-    shown = [
-        ("*" if parameter.kind is parameter.VAR_POSITIONAL else "") + parameter.name
-        for parameter in inspect.signature(function).parameters.values()
-    ]
-    assert f"{name}({', '.join(shown)})" == signature
 
 
 class TestApplyTransformToPoints:

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import nvidia.dali.fn as fn
+import pytest
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 
 Draw = Callable[[float, float], float]
 Border = A.ShiftToAlignWithOriginalImageBorder.Border
+
+
+class NamedDraws:
+    """Replaces `fn.random.uniform`: gives the samples their numbers by name, in the order of the names.
+
+    Attributes:
+        ranges: What was drawn from, in order.
+    """
+
+    def __init__(
+        self, patch: pytest.MonkeyPatch, samples: Sequence[Mapping[str, float]], names: Sequence[str]
+    ) -> None:
+        self.ranges: list[list[float]] = []
+        self._samples = samples
+        self._names = names
+        patch.setattr(fn.random, "uniform", self)
+
+    def __call__(self, *, range: Any) -> Any:  # the name of DALI's argument
+        name = self._names[len(self.ranges)]
+        self.ranges.append([*range])
+        numbers = [np.array(sample[name], np.float32) for sample in self._samples]
+        return fn.external_source(lambda: numbers, batch=True)
 
 
 @contextmanager

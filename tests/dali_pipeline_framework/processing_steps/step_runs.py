@@ -10,13 +10,13 @@ from typing import Any
 import attrs
 import numpy as np
 from nvidia.dali import fn, pipeline_def
+from support.array_samples import sample_of
 from support.arrays import ArrayProvider
 from support.graphs import of_pipeline
 
 from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
-from accvlab.dali_pipeline_framework.sample_data.dtypes import get_dali_type_for_numpy_type
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import do_not_convert
 
 Tree = Mapping[str | int, Any]
@@ -135,13 +135,7 @@ def _on_arrays(steps: Sequence[PipelineStepBase], blueprint: SampleDataGroup, sa
 
 def blueprint_of(sample: Tree) -> SampleDataGroup:
     """The format of a tree of dicts with arrays as leaves."""
-    group = SampleDataGroup()
-    for name, value in sample.items():
-        if isinstance(value, Mapping):
-            group.add_data_group_field(name, blueprint_of(value))
-        else:
-            group.add_data_field(name, get_dali_type_for_numpy_type(np.asarray(value).dtype))
-    return group
+    return sample_of(sample).get_empty_like_self()
 
 
 def output_format(step: Any, sample: Tree) -> SampleDataGroup:

@@ -94,10 +94,6 @@ ORIGINAL = {
 }
 
 
-def flat_name_of(path: str) -> str:
-    return ".".join(f"[{part}]" if part.isdigit() else part for part in path.split("/"))
-
-
 # A wrapper with its selection, and the groups that it selects.
 SELECTIONS: dict[str, tuple[Any, Any, list[str]]] = {
     "path_name": (InPath, "ego", ["ego/"]),
@@ -132,17 +128,6 @@ class TestSelections:
             expected[f"{group}renamed" if group in groups else path] = values
         assert found == expected
 
-    @pytest.mark.parametrize("selection", SELECTIONS)
-    def test_the_format_tells_the_same(self, selection: str) -> None:
-        wrapper, argument, groups = SELECTIONS[selection]
-        blueprint = provider().sample_data_structure
-        before = str(blueprint)
-        step = wrapper(Renamer("value", "renamed"), argument)
-        output = step.check_input_data_format_and_set_output_data_format(blueprint)
-        renamed = [name for name in output.field_names_flat if name.endswith("renamed")]
-        assert sorted(renamed) == sorted(flat_name_of(f"{group}renamed") for group in groups)
-        assert str(blueprint) == before
-
     @pytest.mark.parametrize("enable_conditionals", [False, True])
     def test_a_step_that_searches_stays_within_its_group(self, enable_conditionals: bool) -> None:
         arguments = {"enable_conditionals": enable_conditionals}
@@ -160,32 +145,6 @@ class TestSelections:
     def test_the_sample_itself_may_be_the_array(self) -> None:
         data = ArrayProvider({0: {"value": leaf(1)}, 1: {"value": leaf(2)}})
         assert run(ArrayInPath(Renamer("value", "new"), ()), data=data) == {"0/new": [1, 10], "1/new": [2, 20]}
-
-    def test_the_published_argument_names(self) -> None:
-        step = Renamer("value", "renamed")
-        steps = [
-            DataGroupInPathAppliedStep(processing_step_to_apply=step, path_to_apply_to="ego"),
-            DataGroupsWithNameAppliedStep(
-                processing_step_to_apply=step,
-                names_of_groups_to_apply_to="meta",
-                check_minimum_one_name_match=True,
-            ),
-            DataGroupArrayInPathElementsAppliedStep(
-                processing_step_to_apply=step, path_to_array_to_apply_to="cameras"
-            ),
-            DataGroupArrayWithNameElementsAppliedStep(
-                processing_step_to_apply=Renamer("label", "label"),
-                name_of_arrays_to_apply_to="lidars",
-                check_minimum_one_name_match=False,
-            ),
-        ]
-        renamed = {path for path in run(*steps) if path.endswith("renamed")}
-        assert renamed == {
-            "ego/renamed",
-            "rig/cameras/0/meta/renamed",
-            "rig/cameras/1/meta/renamed",
-            "cameras/0/renamed",
-        }
 
     @pytest.mark.parametrize(
         "step",

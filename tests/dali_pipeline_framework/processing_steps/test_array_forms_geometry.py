@@ -14,9 +14,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from support.arrays import DT
+from support.arrays import DT, encoded_image
 from support.child_processes import run_process
 from support.laws import each_value, examples
+from support.random_steps import filled
+from support.steps import as_published
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError, NotSupportedError, SettingError
 from accvlab.dali_pipeline_framework.extension import image_arrays
@@ -37,28 +39,7 @@ T = AffineTransformer
 FIELDS = {"point_names": ["points", "places"], "box_names": "boxes", "mask_names": "mask", "hw_names": "hw"} | {
     "projection_names": ["projection", "projections"]
 }
-OF_TRANSFORMER = {
-    "image_field_names": "image",
-    "mask_names": "mask",
-    "box_names": "boxes",
-    "point_field_names": ["points", "places"],
-    "image_hw_field_names": "hw",
-    "projection_matrix_field_names": ["projection", "projections"],
-}
-
-
-def sample_of(values: dict[str, tuple[DT, Any]]) -> SampleDataGroup:
-    sample = SampleDataGroup()
-    for name, (dtype, value) in values.items():
-        sample.add_data_field(name, dtype)
-        sample[name] = value
-    return sample
-
-
-def encoded(image: np.ndarray, format: str = "JPEG", **how: Any) -> np.ndarray:
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, format, **how)
-    return np.frombuffer(file.getvalue(), np.uint8)
+OF_TRANSFORMER = {"image_field_names": "image", **as_published(FIELDS)}
 
 
 def smooth(random: np.random.Generator, height: int, width: int) -> np.ndarray:
@@ -73,7 +54,7 @@ def pixel_sample(
     shape = (*image.get("frames", ()), *hw, image.get("channels", 3))
     numpy_type = {DT.UINT8: np.uint8, DT.INT16: np.int16, DT.FLOAT: np.float32}[dtype]
     boxes = np.sort(random.normal(size=(3, 2, 2)) * 100, axis=1).reshape(3, 4)
-    return sample_of(
+    return filled(
         {
             "image": (dtype, random.integers(0, 256, shape).astype(numpy_type)),
             "mask": (DT.UINT8, random.integers(0, 256, (*hw, 1)).astype(np.uint8)),
@@ -192,26 +173,27 @@ class TestMovingSteps:
         assert np.array_equal(sample["image"], before)
 
 
+USUAL = {"subsampling": 2, "quality": 75}  # of JPEG files; others have neither
 FORMATS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "jpeg 444": lambda image: encoded(image, subsampling=0, quality=90),
-    "jpeg 420": lambda image: encoded(image, subsampling=2, quality=90),
-    "jpeg progressive": lambda image: encoded(image, progressive=True),
-    "jpeg gray": lambda image: encoded(image[..., 0]),
-    "png": lambda image: encoded(image, "PNG"),
-    "png alpha": lambda image: encoded(np.dstack([image, image[..., :1]]), "PNG"),
+    "jpeg 444": lambda image: encoded_image(image, quality=90),
+    "jpeg 420": lambda image: encoded_image(image, subsampling=2, quality=90),
+    "jpeg progressive": lambda image: encoded_image(image, progressive=True, **USUAL),
+    "jpeg gray": lambda image: encoded_image(image[..., 0], subsampling=-1, quality=75),
+    "png": lambda image: encoded_image(image, "PNG"),
+    "png alpha": lambda image: encoded_image(np.dstack([image, image[..., :1]]), "PNG"),
     "png 16 bits": lambda image: cv2.imencode(".png", image[..., 0].astype(np.uint16) * 255)[1],
     "tiff 16 bits": lambda image: cv2.imencode(".tiff", image.astype(np.uint16) * 250)[1],
     "tiff reals": lambda image: cv2.imencode(".tiff", image.astype(np.float32) / 200)[1],
-    "webp": lambda image: encoded(image, "WEBP"),
-    "bmp": lambda image: encoded(image, "BMP"),
-    "ppm": lambda image: encoded(image, "PPM"),
+    "webp": lambda image: encoded_image(image, "WEBP"),
+    "bmp": lambda image: encoded_image(image, "BMP"),
+    "ppm": lambda image: encoded_image(image, "PPM"),
 }
 
 
 def turned(image: np.ndarray, orientation: int, format: str) -> np.ndarray:
     exif = Image.Exif()
     exif[0x0112] = orientation
-    return encoded(image, format, exif=exif.tobytes())
+    return encoded_image(image, format, exif=exif.tobytes(), **USUAL)
 
 
 class TestDecoding:
@@ -219,19 +201,19 @@ class TestDecoding:
     def test_every_pixel_is_that_of_the_graph(self, format: str, as_bgr: bool) -> None:
         for hw in ((65, 97), (17, 2), (1, 1)):
             image = FORMATS[format](smooth(np.random.default_rng(3), *hw))
-            assert_agree(ImageDecoder("image", False, as_bgr=as_bgr), sample_of({"image": (DT.UINT8, image)}))
+            assert_agree(ImageDecoder("image", False, as_bgr=as_bgr), filled({"image": (DT.UINT8, image)}))
 
     def test_cmyk(self) -> None:
         file = io.BytesIO()
         Image.fromarray(smooth(np.random.default_rng(3), 65, 97)).convert("CMYK").save(file, "JPEG")
         image = np.frombuffer(file.getvalue(), np.uint8)
-        assert_agree(ImageDecoder("image", False), sample_of({"image": (DT.UINT8, image)}))
+        assert_agree(ImageDecoder("image", False), filled({"image": (DT.UINT8, image)}))
 
     @pytest.mark.parametrize("format", ["JPEG", "PNG"])
     @pytest.mark.parametrize("orientation", range(1, 9))
     def test_images_are_turned_as_exif_data_say(self, format: str, orientation: int) -> None:
         image = turned(smooth(np.random.default_rng(3), 33, 70), orientation, format)
-        assert_agree(ImageDecoder("image", False), sample_of({"image": (DT.UINT8, image)}))
+        assert_agree(ImageDecoder("image", False), filled({"image": (DT.UINT8, image)}))
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -239,18 +221,18 @@ class TestDecoding:
             (np.arange(50, dtype=np.uint8), r"No image file that can be decoded: shape \(50,\), begins with"),
             (np.zeros(0, np.uint8), r"No image file that can be decoded: shape \(0,\), begins with b''"),
             (
-                encoded(np.zeros((90, 90, 3), np.uint8))[:300],
+                encoded_image(np.zeros((90, 90, 3), np.uint8))[:300],
                 r"The JPEG file \(300 bytes\) cannot be decoded: .*\.",
             ),
             (
-                encoded(np.zeros((9, 9, 3), np.uint8), "PNG")[:40],
+                encoded_image(np.zeros((9, 9, 3), np.uint8), "PNG")[:40],
                 "The image file .* is broken, or of an unknown kind",
             ),
         ],
         ids=["none", "empty", "half a JPEG", "half a PNG"],
     )
     def test_what_is_no_image_is_refused(self, content: np.ndarray, message: str) -> None:
-        sample = sample_of({"image": (DT.UINT8, content)})
+        sample = filled({"image": (DT.UINT8, content)})
         with pytest.raises(FieldValueError, match=message):
             run_step(ImageDecoder("image", False), sample, run="workers")
 
@@ -274,7 +256,7 @@ class TestEncodedImages:
     def test_both_forms_agree(self, step: PipelineStepBase, orientation: int) -> None:
         image = turned(smooth(np.random.default_rng(2), 90, 140), orientation, "JPEG")
         for seed in range(examples(2, 4)):
-            assert_agree(step, sample_of({"image": (DT.UINT8, image)}), seed)
+            assert_agree(step, filled({"image": (DT.UINT8, image)}), seed)
 
     def test_the_cheaper_decoding_shows_the_same(self) -> None:
         # A ramp, which means over pixels leave as it is.
@@ -287,7 +269,7 @@ class TestEncodedImages:
             values = {"image": (DT.UINT8, turned(image, orientation, "JPEG")), "projection": (DT.FLOAT, np.eye(3))}
             for seed in range(5):
                 expected, found = (
-                    run_step(step, sample_of(values), seed=seed, run="workers").output for step in (full, reduced)
+                    run_step(step, filled(values), seed=seed, run="workers").output for step in (full, reduced)
                 )
                 assert np.array_equal(expected["projection"], found["projection"])
                 difference = found["image"].astype(int) - expected["image"]
@@ -297,7 +279,7 @@ class TestEncodedImages:
 
     @pytest.mark.parametrize(("scale", "factor"), [(0.6, 1), (0.5, 2), (0.26, 2), (0.25, 4), (0.12, 8), (0.01, 8)])
     def test_as_many_pixels_as_the_output_needs_are_decoded(self, scale: float, factor: int) -> None:
-        file = image_arrays.ImageFile.opened(encoded(smooth(np.random.default_rng(2), 101, 150)))
+        file = image_arrays.ImageFile.opened(encoded_image(smooth(np.random.default_rng(2), 101, 150), **USUAL))
         decoded = file.decoded(least_scale=scale)
         assert decoded.reduction == factor
         assert decoded.image.shape[:2] == (-(-101 // factor), -(-150 // factor))
@@ -312,9 +294,9 @@ class TestOtherSteps:
     @pytest.mark.parametrize("hw", [(5, 7), (8, 8), (1, 9)])
     def test_padding_to_tiles(self, dtype: DT, hw: tuple[int, int]) -> None:
         values = np.random.default_rng(0).integers(0, 2, (*hw, 3))
-        sample = sample_of({"image": (dtype, values), "hw": (DT.FLOAT, np.array(hw))})
+        sample = filled({"image": (dtype, values), "hw": (DT.FLOAT, np.array(hw))})
         assert_agree(ImageToTileSizePadder("image", (4, 8), hw_names="hw", fill_value=1.0), sample)
-        clip = sample_of({"image": (dtype, np.stack([values] * 2))})
+        clip = filled({"image": (dtype, np.stack([values] * 2))})
         assert_agree(ImageToTileSizePadder("image", 8), clip)
 
     @pytest.mark.parametrize(("fill", "level"), [(114.6, 115), (300, 255), (-3.5, 0)])
@@ -334,11 +316,11 @@ class TestOtherSteps:
     @pytest.mark.parametrize(("fill", "level"), [(114.6, 115), (300, 255), (-3.5, 0)])
     def test_so_are_those_around_files(self, fill: float, level: int) -> None:
         step = ImageResizer("image", output_hw=[8, 32], mode="pad", is_encoded=True, fill_value=fill)
-        self.assert_filled(step, encoded(np.full((9, 9, 3), 7, np.uint8)), level)
+        self.assert_filled(step, encoded_image(np.full((9, 9, 3), 7, np.uint8)), level)
 
     @staticmethod
     def assert_filled(step: PipelineStepBase, image: np.ndarray, level: int) -> None:
-        sample = sample_of({"image": (DT.UINT8, image)})
+        sample = filled({"image": (DT.UINT8, image)})
         assert_agree(step, sample)
         assert run_step(step, sample).output["image"][0, -1].tolist() == [level] * 3
 
@@ -348,7 +330,7 @@ def test_a_step_of_the_graph_only_says_so() -> None:
         def _process(self, data: SampleDataGroup) -> SampleDataGroup:
             return super()._process(data)
 
-    sample = sample_of({"image": (DT.UINT8, encoded(np.zeros((8, 8, 3), np.uint8)))})
+    sample = filled({"image": (DT.UINT8, encoded_image(np.zeros((8, 8, 3), np.uint8)))})
     with pytest.raises(NotSupportedError, match="cannot be applied to arrays"):
         run_step(Own("image", False), sample, run="workers")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import array_samples
+from support.array_samples import sample_of
 from support.arrays import DT
 from support.laws import examples
 
@@ -24,7 +24,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     PhotoMetricDistorter,
     PipelineStepBase,
 )
-from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.dtypes import NUMPY_TYPES, get_dali_type_for_numpy_type
 from accvlab.dali_pipeline_framework.testing import run_step
 
@@ -103,14 +102,6 @@ PROB = st.sampled_from([0.0, 0.5, 1.0])
 CASES = (distort, normalize, divide, mask, name_axes)
 
 
-def sample_of(image: np.ndarray) -> SampleDataGroup:
-    sample = SampleDataGroup()
-    for name in ("image", "other"):
-        sample.add_data_field(name, get_dali_type_for_numpy_type(image.dtype))
-        sample[name] = image
-    return sample
-
-
 def pixels(generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     if np.dtype(dtype).kind == "f":
         return generator.random(shape).astype(dtype)
@@ -119,7 +110,7 @@ def pixels(generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -
 
 
 def assert_forms_agree(step: PipelineStepBase, images: Sequence[np.ndarray], seed: int) -> None:
-    samples = [sample_of(image) for image in images]
+    samples = [sample_of({"image": image, "other": image}) for image in images]
     steps = [step]
     if "output_layout='F" in repr(step):  # which DALI can only give where it knows another one
         steps.insert(0, AxesLayoutSetter("image", "FHWC"))
@@ -184,7 +175,7 @@ def test_levels_at_which_roundings_differ() -> None:
     half = PhotoMetricDistorter(
         "image", [0, 0], [0, 0], [0.5, 0.5], [1, 1], prob_contrast_aug=1, prob_swap_channels=0
     )
-    [run] = run_step(half, [sample_of(levels)], run="workers")
+    [run] = run_step(half, [sample_of({"image": levels, "other": levels})], run="workers")
     assert (run.output["image"] == (levels.astype(int) + 1) // 2).all()
     assert_forms_agree(half, [levels], 0)
 
@@ -199,13 +190,13 @@ def test_what_is_not_changed_is_not_copied() -> None:
         PhotoMetricDistorter("image", [-9, 9], [-9, 9], [0.5, 1], [0.5, 1], *[1e-30] * 5),
         AxesLayoutSetter("image", "HWC"),
     ):
-        sample = sample_of(image)
+        sample = sample_of({"image": image, "other": image})
         assert np.shares_memory(step(sample)["image"], sample["image"]), step
 
 
 @pytest.mark.parametrize("step", [GridMasker("image"), AxesLayoutSetter("image", "HWC")])
 def test_an_image_that_cannot_be_changed_is_named_in_the_sample(step: PipelineStepBase) -> None:
     images = [np.zeros((4, 4, 3), np.uint8), np.zeros((4, 4), np.uint8)]
-    sample = array_samples.sample_of({"cameras": [{"image": image} for image in images]})
+    sample = sample_of({"cameras": [{"image": image} for image in images]})
     with pytest.raises(FieldValueError, match=r"^cameras\[1\]\.image: "):
         DataGroupArrayWithNameElementsAppliedStep(step, "cameras")(sample)

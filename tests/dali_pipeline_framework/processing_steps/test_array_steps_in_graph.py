@@ -14,6 +14,7 @@ import numpy.typing as npt
 import nvidia.dali.fn as fn
 import pytest
 from nvidia.dali import pipeline_def
+from nvidia.dali.pipeline import Pipeline
 from support.arrays import DT, ArrayProvider
 from support.draws import flatten
 from support.pipelines import make_iterator, shuffled
@@ -263,16 +264,22 @@ class TestErrors:
             pipeline.run()
 
 
-def test_in_a_bare_pipeline_dali_draws() -> None:
-    @pipeline_def(batch_size=3, num_threads=1, device_id=None, seed=3)
+def bare_pipeline(device_id: int | None = None) -> Pipeline:
+    @pipeline_def(batch_size=3, num_threads=1, device_id=device_id, seed=3)
     def bare() -> Any:
         data = provider().sample_data_structure
         boxes = fn.external_source([[boxes_of(index) for index in range(3)]], cycle=True)
-        data.set_data([boxes, fn.external_source([np.zeros(3, np.int32)], cycle=True)])
+        index = fn.external_source([np.zeros(3, np.int32)], cycle=True)
+        data.set_data([boxes if device_id is None else boxes.gpu(), index])
         return tuple(BoxMover()(data).get_data())
 
     pipeline = bare()
     pipeline.build()
+    return pipeline
+
+
+def test_in_a_bare_pipeline_dali_draws() -> None:
+    pipeline = bare_pipeline()
     shifts: list[float] = []
     for _ in range(2):
         boxes, _, shift = pipeline.run()
@@ -411,16 +418,7 @@ def test_what_cannot_be_folded_is_computed_by_element() -> None:
 
 @pytest.mark.gpu
 def test_fields_on_a_gpu_are_copied_and_come_back() -> None:
-    @pipeline_def(batch_size=3, num_threads=1, device_id=0, seed=3)
-    def bare() -> Any:
-        data = provider().sample_data_structure
-        boxes = fn.external_source([[boxes_of(index) for index in range(3)]], cycle=True)
-        data.set_data([boxes.gpu(), fn.external_source([np.zeros(3, np.int32)], cycle=True)])
-        return tuple(BoxMover()(data).get_data())
-
-    pipeline = bare()
-    pipeline.build()
-    boxes, _, shift = pipeline.run()
+    boxes, _, shift = bare_pipeline(device_id=0).run()
     assert type(boxes).__name__ == "TensorListGPU"
     for index, own in enumerate(map(boxes_of, range(3))):
         np.testing.assert_array_equal(boxes.as_cpu().at(index), (own + shift.at(index))[own[:, 0] >= 0])

@@ -23,11 +23,12 @@ from support.format_cases import (
 )
 from support.laws import spread
 from support.pipelines import make_iterator, shuffled
+from support.public_steps import untried_steps
 from support.steps import as_published
 
 from accvlab.dali_pipeline_framework import processing_steps
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError, GraphError
-from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleDataGroup
+from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import AffineTransformer as A
 from accvlab.dali_pipeline_framework.processing_steps import (
     AnnotationElementConditionEval,
@@ -248,7 +249,6 @@ PROBLEMS: list[tuple[PipelineStepBase, dict[str | int, Any], list[str]]] = [
         ],
     ),
     (MASK_OF, {"a": {"x": {}, "mask": MASK}}, ["a.x: must be a data field with elements, is a group"]),
-    (CoordinateCropper("q", [0], [1]), {"q": MASK}, ["q: must be INT8 or", "got BOOL"]),
     (
         ImageToTileSizePadder("image", 8, hw_names="size"),
         {"image": PIXELS},
@@ -345,18 +345,10 @@ def test_all_problems_of_a_chain_are_told_at_once() -> None:
 
 
 def test_no_step_is_left_out() -> None:
-    no_steps = {
-        "ImageUse",
-        "FieldUse",
-        "ArrayStep",
-        "GroupToApplyToSelectedStepBase",
-        "PipelineStepBase",
-        "for_each",
-    }
     of_other_packages = {"AlbumentationsStep", "TorchvisionStep"}  # see test_image_library_steps.py
     with_dimensions = {"VideoDecoder"}  # which the formats here have not, see test_video_decoder.py
-    cannot_fail = {*no_steps, *of_other_packages, *with_dimensions, "UnneededFieldRemover"}
-    assert {type(of.step).__name__ for of in FORMATS} | cannot_fail == {*processing_steps.__all__}
+    cannot_fail = {*of_other_packages, *with_dimensions, "UnneededFieldRemover"}
+    assert untried_steps(processing_steps, {type(of.step).__name__ for of in FORMATS}) == cannot_fail
 
 
 # --- values ---------------------------------------------------------------------------------------------
@@ -373,9 +365,17 @@ IMAGE_VALUES = [
     (ImageResizeCropFlipper("image", output_hw=[4, 5], scale_range=(1, 1)), EMPTY, NO_SIZE),
     (PhotoMetricDistorter(*DISTORTION), GRAY, "requires matrices with 1 columns"),
     (ImageMeanStdDevNormalizer("image", [1, 2, 3], 1), GRAY, "an image has another number of channels"),
-    (ImageDecoder("image", False), np.arange(99, dtype=np.uint8), NO_IMAGE),
-    (ImageDecoder("image", False), np.zeros(0, np.uint8), NO_IMAGE),
-    (ImageDecoder("image", False), encoded_image(PIXELS)[:200], NO_IMAGE),
+    *(
+        (ImageDecoder("image", False), file, NO_IMAGE)
+        for file in (
+            np.arange(99, dtype=np.uint8),
+            np.zeros(0, np.uint8),
+            np.zeros(100, np.uint8),
+            encoded_image(PIXELS)[:40],
+            encoded_image(PIXELS)[:200],
+            encoded_image(PIXELS, "PNG")[:60],
+        )
+    ),
     (ImageResizer("image", output_hw=[4, 5], is_encoded=True), np.arange(99, dtype=np.uint8), "No image file"),
     (ImageResizer("image", output_hw=[4, 5], is_encoded=True), encoded_image(PIXELS)[:200], NO_IMAGE),
 ]
@@ -507,6 +507,16 @@ VALUES: list[tuple[Any, dict[str | int, Any], str]] = [
         (SEEN, of_shapes(boxes=boxes, depths=depths), "")
         for boxes, depths in (((3, 4), (1,)), ((3, 5), (3,)), ((3, 3), (3,)), ((4, 3), (3,)), ((0, 4), (1,)))
     ),
+    (
+        BoundingBoxToHeatmapConverter("g", "boxes", "heatmap", (9, 9), "image", None, "categories", 3),
+        {"image": PIXELS[..., 0], "g": ANNOTATION},
+        r"^image: An image is \(\.\.\., height, width, channels\)",
+    ),
+    (
+        VisibleBboxSelector("boxes", "m", "image", check_for_bbox_occlusion=False, minimum_bbox_size=4),
+        {"image": PIXELS[..., 0], **of_shapes(boxes=(1, 4))},
+        r"^image: An image is \(\.\.\., height, width, channels\)",
+    ),
     *((SHOWN, shown(points=(2, n)), "Points must be x, y pairs") for n in (3, 5)),
     *((SHOWN, shown(boxes=(2, n)), "Boxes must be x1") for n in (3, 5)),
     *((SHOWN, shown(matrix=(n, 4)), "Projection matrices must have 3 or 4 rows") for n in (2, 5)),
@@ -574,53 +584,34 @@ def test_a_sample_that_a_step_cannot_work_on_is_named_by_the_graph(number: int) 
         run_step(step, samples)
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        AFFINE,
-        RESIZER,
-        HorizontalFlipper("image", prob=1),
-        PhotoMetricDistorter(*DISTORTION),
-        GridMasker("image", prob=1),
-        ImageMeanStdDevNormalizer("image", [1, 2, 3], 1),
-    ],
-)
-def test_the_report_on_a_file_where_an_image_belongs_asks_whether_it_is_decoded(step: PipelineStepBase) -> None:
-    sample = SampleDataGroup()
-    sample.add_data_field("image", DT.UINT8)
-    sample["image"] = encoded_image(PIXELS)
-    with pytest.raises(GraphError, match=r"field image: .*is it decoded before\? If not, put ImageDecoder before"):
-        run_step(step, sample)
+FILE = {"image": encoded_image(PIXELS)}
+NOT_DECODED = r"field image: .*is it decoded before\? If not, put ImageDecoder before"
+NO_CHANNELS = r"field image: .*(height, width, channels|no channels)"
+# A step, a sample, and what the graph says of the field.
+IN_GRAPH: list[tuple[PipelineStepBase, dict[str, Any], str]] = [
+    (AFFINE, FILE, NOT_DECODED),
+    (RESIZER, FILE, NOT_DECODED),
+    (HorizontalFlipper("image", prob=1), FILE, NOT_DECODED),
+    (PhotoMetricDistorter(*DISTORTION), FILE, NOT_DECODED),
+    (GridMasker("image", prob=1), FILE, NOT_DECODED),
+    (ImageMeanStdDevNormalizer("image", [1, 2, 3], 1), FILE, NOT_DECODED),
+    (RESIZER, {"image": PIXELS[..., 0]}, NO_CHANNELS),
+    (GridMasker("image", prob=1), {"image": PIXELS[..., 0]}, NO_CHANNELS),
+    (
+        TensorSizeAdder("image", "_hw"),
+        FILE,
+        r"field image_hw: An image is \(..., height, width, channels\)\. .* \[in step 0",
+    ),
+    (ImageToTileSizePadder("image", 32), FILE, "field image: image: An image has height, width, channels"),
+    (
+        AnnotationElementConditionEval("objects", "is_left = boxes < 3", False),
+        {"objects": {"boxes": np.zeros((3, 4), np.float32)}},
+        r"The variable 'boxes' must have one value for each element, got \(3, 4\)",
+    ),
+]
 
 
-@pytest.mark.parametrize("step", [RESIZER, GridMasker("image", prob=1)])
-def test_an_image_without_channels_is_named(step: PipelineStepBase) -> None:
-    sample = SampleDataGroup()
-    sample.add_data_field("image", DT.UINT8)
-    sample["image"] = PIXELS[..., 0]
-    with pytest.raises(GraphError, match=r"field image: .*(height, width, channels|no channels)"):
-        run_step(step, sample)
-
-
-def test_tensors_without_height_and_width_are_named() -> None:
-    sample = SampleDataGroup()
-    sample.add_data_field("image", DT.UINT8)
-    sample["image"] = encoded_image(PIXELS)
-    with pytest.raises(
-        GraphError, match=r"field image_hw: An image is \(..., height, width, channels\)\. .* \[in step 0"
-    ):
-        run_step(TensorSizeAdder("image", "_hw"), sample)
-    with pytest.raises(GraphError, match="field image: image: An image has height, width, channels"):
-        run_step(ImageToTileSizePadder("image", 32), sample)
-
-
-def test_variables_of_a_condition_with_several_values_for_each_element_are_named() -> None:
-    objects = SampleDataGroup()
-    objects.add_data_field("boxes", DT.FLOAT)
-    sample = SampleDataGroup()
-    sample.add_data_group_field("objects", objects)
-    sample["objects"]["boxes"] = np.zeros((3, 4))
-    with pytest.raises(
-        GraphError, match="The variable 'boxes' must have one value for each element, got \\(3, 4\\)"
-    ):
-        run_step(AnnotationElementConditionEval("objects", "is_left = boxes < 3", False), sample)
+@pytest.mark.parametrize(("step", "sample", "rule"), IN_GRAPH, ids=[type(one).__name__ for one, _, _ in IN_GRAPH])
+def test_the_graph_names_the_field_and_the_rule(step: PipelineStepBase, sample: dict[str, Any], rule: str) -> None:
+    with pytest.raises(GraphError, match=rule):
+        run_step(step, sample_of(sample))

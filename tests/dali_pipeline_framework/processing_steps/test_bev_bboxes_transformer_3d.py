@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import nvidia.dali.fn as fn
 import pytest
+from affine_reference import NamedDraws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_runs import BatchRun, run_steps
 from support.arrays import DT
 from support.laws import examples
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.processing_steps import BEVBBoxesTransformer3D
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 
@@ -88,23 +86,6 @@ def assert_fits(
     assert all(found[name].shape == before[name].shape for name in before)
 
 
-def always(values: list[np.ndarray]) -> Callable[[], list[np.ndarray]]:
-    return lambda: values
-
-
-class FakeGenerator:
-    """Replaces `fn.random.uniform`: gives the numbers in the published order."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, samples: list[dict[str, float]], names: Any = DRAWN) -> None:
-        self.samples, self.names, self.ranges = samples, names, []
-        patch.setattr(fn.random, "uniform", self)
-
-    def __call__(self, *, range: Any) -> Any:
-        name = self.names[len(self.ranges)]
-        self.ranges.append([*range])
-        return fn.external_source(always([np.array(s[name], np.float32) for s in self.samples]), batch=True)
-
-
 draws = st.fixed_dictionaries(
     {
         "angle": st.floats(-3, 3, width=32),
@@ -133,7 +114,7 @@ def test_every_field_follows_the_one_transformation(
         *NAMES, [-3, 3], axis, [0.5, 2], [4, 4, 4], flip_prob_x=probs[0], flip_prob_y=probs[1]
     )
     with pytest.MonkeyPatch.context() as patch:
-        fake = FakeGenerator(patch, drawn)
+        fake = NamedDraws(patch, drawn, DRAWN)
         run = run_steps(step, fields(samples), conditionals=conditionals)
     assert fake.ranges == [[-3, 3], [0.5, 2], *[[-4, 4]] * 3, *[[0, 1]] * (2 if axis == 2 else 0)]
     for index, (before, numbers) in enumerate(zip(samples, drawn, strict=True)):
@@ -148,22 +129,6 @@ def test_every_field_follows_the_one_transformation(
         else:
             turned = before["orientations"].astype(np.float64) + numbers["angle"]
             np.testing.assert_allclose(np.exp(1j * angles), np.exp(1j * turned), atol=1e-6)
-
-
-def test_points_fall_on_the_same_pixels_and_stay_in_the_world() -> None:
-    samples = [sample(i, 6) for i in range(8)]
-    step = BEVBBoxesTransformer3D(*NAMES, [-3, 3], 2, [0.5, 2], [4, 4, 4], flip_prob_x=0.5, flip_prob_y=0.5)
-    run = run_steps(step, fields(samples))
-    for index, before in enumerate(samples):
-        after = {name: values[index].astype(np.float64) for name, values in run.values.items()}
-        for name in ("lidar2img", "extrinsics", "e2w"):
-            old, new = (
-                np.c_[each["points"], np.ones(6)].astype(np.float64) @ each[name].T.astype(np.float64)
-                for each in (before, after)
-            )
-            np.testing.assert_allclose(new, old, atol=2e-5)
-        np.testing.assert_allclose(after["e2w"] @ after["w2e"], np.eye(4), atol=5e-6)
-    assert len({points.tobytes() for points in run["points"]}) == 8
 
 
 @pytest.mark.parametrize("part", ["rotation", "scaling", "translation", "flip"])
@@ -185,19 +150,11 @@ def test_each_part_alone(part: str) -> None:
 
 
 def test_without_any_part_nothing_is_drawn_or_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeGenerator(monkeypatch, [])
+    fake = NamedDraws(monkeypatch, [], DRAWN)
     samples = [sample(i, i) for i in range(3)]
     run = run_steps(BEVBBoxesTransformer3D(*NAMES, None, None, None, None), fields(samples))
     assert fake.ranges == []
     assert all((run[name][i] == samples[i][name]).all() for name in samples[0] for i in range(3))
-
-
-def test_a_batch_without_any_boxes() -> None:
-    samples = [sample(i, 0) for i in range(2)]
-    step = BEVBBoxesTransformer3D(*NAMES, [-3, 3], 2, [0.5, 2], [4, 4, 4], flip_prob_x=0.5)
-    run = run_steps(step, fields(samples))
-    for name in ("points", "velocities", "sizes", "orientations"):
-        assert [value.shape for value in run[name]] == [each[name].shape for each in samples]
 
 
 def test_single_vectors_and_stacked_matrices() -> None:
@@ -209,9 +166,7 @@ def test_single_vectors_and_stacked_matrices() -> None:
     np.testing.assert_allclose(run["m"][0], matrices @ np.diag([0.5, 0.5, 0.5, 1]), rtol=1e-7, atol=1e-6)
 
 
-def test_a_name_in_two_kinds_is_refused_and_twice_in_one_counts_once() -> None:
-    with pytest.raises(SettingError, match=r"these names are given twice: \['e2w'\]"):
-        BEVBBoxesTransformer3D("p", None, None, None, ["m", "e2w"], "e2w", None, None, None, [2, 2], None)
+def test_a_name_that_is_given_twice_counts_once() -> None:
     step = BEVBBoxesTransformer3D(["p", "p"], *[None] * 6, None, None, [2, 2], None)
     for run in RUNS:
         assert run_steps(step, {"p": (DT.FLOAT, [[1, 2, 3]])}, run=run)["p"][0].tolist() == [2, 4, 6]

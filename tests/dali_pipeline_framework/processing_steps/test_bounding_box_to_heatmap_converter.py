@@ -208,28 +208,6 @@ def test_a_map_of_many_tiles_is_that_of_the_reference_pixel_by_pixel(num_objects
         assert ((heat > 0) == (expected > 1e-38)).all()
 
 
-def test_overlapping_objects_keep_the_greater_value_in_any_order() -> None:
-    boxes = [[0, 0, 16, 16], [4, 4, 24, 20], [6, 2, 20, 30]]
-    forward, backward = (
-        run_steps(converter((32, 32)), batch([sample(each)], [(32, 32)]))["annotation.heatmap"][0]
-        for each in (boxes, boxes[::-1])
-    )
-    alone = [
-        run_steps(converter((32, 32)), batch([sample([box])], [(32, 32)]))["annotation.heatmap"][0]
-        for box in boxes
-    ]
-    assert (forward == backward).all()
-    assert (forward == np.max(alone, axis=0)).all()
-
-
-def test_categories_that_do_not_exist_are_inactive() -> None:
-    """In the original, negative categories abort the pipeline."""
-    values = sample([[2, 2, 9, 9]] * 4, [-1, 3, 2, 1000])
-    run = run_steps(converter(), batch([values], [(11, 14)]))
-    assert run["annotation.active"][0].tolist() == [False, False, True, False]
-    assert run["annotation.heatmap"][0].max(axis=(1, 2)).tolist() == [0, 0, 1]
-
-
 def test_one_least_size_counts_with_categories_as_well() -> None:
     """The original ignores it."""
     values = sample([[2, 2, 9, 9], [2, 2, 4, 4]])
@@ -307,14 +285,6 @@ def test_the_size_of_an_image_is_found_by_its_layout(layout: str, run: RunWhere)
     found = run_steps([normalizer, step], fields, run=run)
     assert found["annotation.box"][0].tolist() == [[28, 4, 32, 6]]
     assert found["annotation.center"][0].tolist() == [[30, 5]]
-
-
-def test_an_image_without_channels_is_named() -> None:
-    fields = batch([sample([[2, 2, 9, 9]])], [(0, 0)])
-    fields["image"] = (DT.UINT8, [np.zeros((22, 28), np.uint8)])
-    step = converter(image_field_name="image", image_hw_field_name=None)
-    with pytest.raises(FieldValueError, match=r"^image: An image is \(\.\.\., height, width, channels\)"):
-        run_steps(step, fields, run="workers")
 
 
 @pytest.mark.parametrize("run", ["graph", "workers"])

@@ -504,22 +504,3 @@ def test_no_operator_disagrees_by_a_fraction_of_a_pixel(scale: float) -> None:
             difference = centers - expected
             assert np.abs(difference.mean(0)).max() < TOLERANCE_OF_COPIES_PX, name
             assert np.abs(difference).max() < 2 * TOLERANCE_OF_COPIES_PX, name
-
-
-@OF_OTHER_FILES
-@pytest.mark.parametrize("key", ["rig", "sample"])
-def test_cameras_of_a_rig_share_draws_where_they_are_told_to(key: str) -> None:
-    scenes = [make_scene(number, [(120, 160), (120, 160), (120, 160)]) for number in range(3)]
-    chain = [A.UniformScaling(0.7, 0.8, 1.4), A.NonUniformScaling(0.5, [-1, 1]), A.Rotation(0.7, -9, 9)]
-    steps: list[Any] = [
-        A((120, 160), *CROPPED, transformation_steps=chain, key=key, **as_published(IN_PIXELS)),
-        ImageResizeCropFlipper(output_hw=(120, 160), scale_range=(0.8, 1.2), key=key, **IN_PIXELS),
-    ]
-    for scene, states in zip(scenes, run_chain(wrapped(steps, [True, True]), scenes, "uint8", 0), strict=True):
-        check_scene(scene, states, steps, TOLERANCE_PX)
-        changes = [
-            camera["intrinsics"] @ np.linalg.inv(of_scene.intrinsics)
-            for camera, of_scene in zip(states[-1]["cameras"].values(), scene.cameras, strict=True)
-        ]
-        are_same = [np.allclose(change, changes[0], atol=1e-3) for change in changes[1:]]
-        assert are_same == [key == "rig"] * 2

@@ -152,23 +152,21 @@ class TestEncoded:
         vectors = {"image": (DT.FLOAT, 1, ImageContent())}
         assert folded(vectors, [RANGE]).field_types_flat == (DT.FLOAT,)
 
-    @pytest.mark.parametrize("fields", [FILE, UNDECLARED])
-    def test_an_image_is_decoded_once(self, fields):
-        assert refused(fields, DECODE, DECODE) == (
-            "step 1 (ImageDecoder): image: must hold the bytes of an image file, but is a decoded "
+    @pytest.mark.parametrize(
+        ("fields", "before"),
+        [
+            *((FILE, [DECODE]), (UNDECLARED, [DECODE]), (IMAGE, [])),
+            *((UNDECLARED, [step]) for step in (*OF_PIXELS.values(), *OF_ARRAYS.values()) if step is not SIZE),
+        ],
+    )
+    def test_an_image_is_decoded_once_and_before_all_else(self, fields, before):
+        assert refused(fields, *before, DECODE) == (
+            f"step {len(before)} (ImageDecoder): image: must hold the bytes of an image file, but is a decoded "
             "image. Images are decoded once, before anything is done to their pixels"
         )
 
-    @pytest.mark.parametrize("name", OF_PIXELS | OF_ARRAYS)
-    def test_an_image_is_decoded_before_all_else(self, name):
-        step = (OF_PIXELS | OF_ARRAYS)[name]
-        if name == "size":  # does not tell that it was decoded
-            assert folded(UNDECLARED, [step, DECODE])
-            return
-        assert refused(UNDECLARED, step, DECODE) == (
-            "step 1 (ImageDecoder): image: must hold the bytes of an image file, but is a decoded "
-            "image. Images are decoded once, before anything is done to their pixels"
-        )
+    def test_the_size_does_not_tell_that_an_image_was_decoded(self):
+        assert folded(UNDECLARED, [SIZE, DECODE])
 
     @pytest.mark.parametrize("step", [RESIZE_ENCODED, CROP_ENCODED])
     def test_a_decoded_image_is_not_decoded_by_the_step_that_resizes_it(self, step):
@@ -179,11 +177,7 @@ class TestEncoded:
         assert content_after(FILE, step) == DECODED_IMAGE
         assert refused(FILE, step, DECODE).startswith("step 1 (ImageDecoder)")
 
-    def test_the_input_may_be_decoded(self):
-        assert refused(IMAGE, DECODE) == (
-            "step 0 (ImageDecoder): image: must hold the bytes of an image file, but is a decoded image. "
-            "Images are decoded once, before anything is done to their pixels"
-        )
+    def test_decoded_images_are_known_by_their_dimensions(self):
         ndim = {"image": (DT.UINT8, 3, ImageContent())}
         assert "as its type and ndim=3 show" in refused(ndim, DECODE)
 
@@ -257,20 +251,15 @@ class TestRange:
 
 
 class TestLayout:
-    @pytest.mark.parametrize("name", OF_PIXELS)
+    @pytest.mark.parametrize("name", OF_PIXELS | OF_UINT8)
     def test_channels_are_last(self, name):
-        step = OF_PIXELS[name]
-        as_float = ImageMeanStdDevNormalizer("image", 0.0, 255.0, output_layout="CHW")
+        step = (OF_PIXELS | OF_UINT8)[name]
+        as_uint8 = ImageMeanStdDevNormalizer("image", 0.0, 1.0, DT.UINT8, output_layout="CHW")
         here = type(step).__name__
-        assert refused(FILE, DECODE, as_float, step) == (
+        assert refused(FILE, DECODE, as_uint8, step) == (
             f"step 2 ({here}): image: must have the layout HWC (clips: FHWC), but has CHW. "
             f"Put {here} before the step that changes it"
         )
-
-    @pytest.mark.parametrize("name", OF_UINT8)
-    def test_channels_of_uint8_images_are_last(self, name):
-        as_uint8 = ImageMeanStdDevNormalizer("image", 0.0, 1.0, DT.UINT8, output_layout="CHW")
-        assert "must have the layout HWC" in refused(FILE, DECODE, as_uint8, OF_UINT8[name])
 
     def test_height_and_width_are_padded_and_told_in_any_layout(self):
         sample = filled({"image": (DT.UINT8, np.full((40, 70, 3), 7, np.uint8))})

@@ -115,13 +115,3 @@ def test_transposed_on_the_way() -> None:
     clip = np.stack([gradient(4, 6, phase) for phase in range(3)])
     run = run_steps(step, {"image": (DT.UINT8, [clip])}, layouts={"image": "FHWC"})
     np.testing.assert_allclose(run["image"][0], reference(clip).transpose(0, 3, 1, 2), atol=1e-2)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("output_type", [DT.FLOAT, DT.FLOAT16, DT.FLOAT64])
-def test_on_the_gpu_as_on_the_cpu(output_type: DT) -> None:
-    step = ImageMeanStdDevNormalizer("image", MEAN, STD, output_type)
-    fields = {"image": (DT.UINT8, [gradient(4, 6), gradient(3, 3)])}
-    on_gpu = run_steps(step, fields, device_id=0, gpu_fields=["image"])
-    for expected, found in zip(run_steps(step, fields)["image"], on_gpu["image"], strict=True):
-        np.testing.assert_allclose(found, expected, atol=2e-3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from step_runs import run_steps
-from support.arrays import DT, ArrayProvider, gradient
+from support.arrays import DT, gradient
 
 from accvlab.dali_pipeline_framework.processing_steps import ImageRange01Normalizer
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
@@ -39,18 +39,3 @@ def test_numbers_of_any_type(dtype: DT, run: RunWhere) -> None:
     [found] = run_steps(STEP, {"image": (dtype, [image])}, run=run)["image"]
     assert found.dtype == np.float32
     assert found == pytest.approx(image.astype(np.float64) / 255, abs=1e-6)
-
-
-def test_format() -> None:
-    before = ArrayProvider({"image": (DT.UINT8, []), "x": {"image": (DT.FLOAT, [])}}).sample_data_structure
-    after = STEP.check_input_data_format_and_set_output_data_format(before)
-    assert after.field_types_flat == (DT.FLOAT, DT.FLOAT)
-    assert before.field_types_flat == (DT.UINT8, DT.FLOAT)
-
-
-@pytest.mark.gpu
-def test_on_the_gpu_as_on_the_cpu() -> None:
-    fields = {"image": (DT.UINT8, [gradient(4, 6), gradient(3, 3)])}
-    on_gpu = run_steps(STEP, fields, device_id=0, gpu_fields=["image"])
-    for expected, found in zip(run_steps(STEP, fields)["image"], on_gpu["image"], strict=True):
-        assert found == pytest.approx(expected, abs=1e-6)

@@ -11,15 +11,13 @@ from affine_reference import constant_draws, given_draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_runs import assert_laws, assert_same, run_step
-from support.arrays import DT, ArrayProvider, encoded_image, gradient
+from support.arrays import encoded_image, gradient
 from support.laws import each_value, examples
-from support.pipelines import make_iterator, shuffled
 from support.steps import as_published
 
 from accvlab.dali_pipeline_framework.operators.image_transform import ResizingAnchor, ResizingMode
 from accvlab.dali_pipeline_framework.processing_steps import (
     AffineTransformer,
-    DataGroupArrayWithNameElementsAppliedStep,
     HorizontalFlipper,
     ImageDecoder,
     ImageResizeCropFlipper,
@@ -95,10 +93,6 @@ def test_resizing_is_what_the_affine_transformer_does_without_steps() -> None:
             assert_same(one, other)
 
 
-def test_laws_of_resizing() -> None:
-    assert_laws(ImageResizer("image", output_hw=[5, 6], mode="pad", **FIELDS), samples())
-
-
 @pytest.mark.parametrize(
     ("hw", "output_hw", "rows"), [((480, 640), (300, 300), 37), ((5, 8), (16, 24), 0), ((10, 16), (17, 24), 1)]
 )
@@ -128,14 +122,6 @@ def test_matrices_are_exact_where_a_small_part_of_a_large_image_is_shown() -> No
     [output] = run_step(step, [{"hw": np.array([2160, 3840], np.int32), "matrix": matrix}])
     assert np.diag(output["matrix"]).tolist() == [-16000, 16000, 1]
     assert output["matrix"][1, 2] == 64 - 8 * 2160
-
-
-def test_padding_leaves_all_of_the_image() -> None:
-    image = np.full((10, 20, 3), 200, np.uint8)
-    [output] = run_step(ImageResizer("image", output_hw=[20, 20], mode="pad", fill_value=5), [{"image": image}])
-    assert (output["image"][5:15] == 200).all()
-    assert (output["image"][:5] == 5).all()
-    assert (output["image"][15:] == 5).all()
 
 
 # --- resize, crop, flip ---------------------------------------------------------------------------------
@@ -228,15 +214,6 @@ def test_in_evaluation_nothing_is_left_to_chance(bottom_range: tuple[float, floa
         assert_fits(sample, output, matrix, (7, 9), 7)
 
 
-@pytest.mark.parametrize("is_kept_inside", [True, False])
-def test_laws_of_resize_crop_flip(is_kept_inside: bool) -> None:
-    step = ImageResizeCropFlipper(
-        "image", output_hw=[7, 9], scale_range=(0.8, 0.8), flip_prob=1, is_kept_inside=is_kept_inside, **FIELDS
-    )
-    with constant_draws(0.25):
-        assert_laws(step, samples())
-
-
 # --- image files ----------------------------------------------------------------------------------------
 
 ENCODED = {
@@ -296,94 +273,3 @@ def test_mirroring_in_a_batch_that_mixes_decisions() -> None:
         if not is_flipped:
             assert_same(output["boxes"], sample["boxes"])
         assert (output["boxes"][:, :2] <= output["boxes"][:, 2:]).all()
-
-
-def test_mirroring_twice_gives_the_sample_back() -> None:
-    step = HorizontalFlipper("image", prob=1, **FIELDS)
-    again = run_step(step, run_step(step, samples()))
-    for sample, output in zip(samples(), again, strict=True):
-        for name, value in sample.items():
-            np.testing.assert_allclose(output[name], value, rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.parametrize("prob", [0, 1])
-def test_laws_of_mirroring(prob: float) -> None:
-    assert_laws(HorizontalFlipper("image", prob=prob, **FIELDS), samples())
-
-
-@pytest.mark.parametrize(
-    "make",
-    [HorizontalFlipper, lambda *a, **k: ImageResizeCropFlipper(*a, output_hw=[6, 8], scale_range=(1, 1), **k)],
-)
-def test_a_rig_is_mirrored_as_one(make: Any) -> None:
-    def mirrored(**arguments: Any) -> list[list[bool]]:
-        points = [np.array([[1.0, 1.0]], np.float32)] * 8
-        camera = {"image": (DT.UINT8, [gradient(6, 8)] * 8), "points": (DT.FLOAT, points)}
-        source = shuffled(ArrayProvider({"cameras": {0: camera, 1: camera}}), 4)
-        step = DataGroupArrayWithNameElementsAppliedStep(
-            make("image", point_names="points", **arguments), "cameras"
-        )
-        with make_iterator(source, [step], py_num_workers=0) as iterator:
-            batches = [*iterator]
-        return [
-            [bool(x == 7) for batch in batches for x in np.asarray(batch["cameras"][camera]["points"])[:, 0, 0]]
-            for camera in range(2)
-        ]
-
-    alone, shared = mirrored(), mirrored(key="rig")
-    assert alone[0] != alone[1]
-    assert shared[0] == shared[1]
-    assert len({*shared[0]}) == 2
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        HorizontalFlipper("image", prob=1, projection_names="matrix"),
-        ImageResizeCropFlipper(
-            "image",
-            output_hw=[90, 120],
-            scale_range=(0.6, 0.6),
-            bottom_crop_range=(0.1, 0.1),
-            flip_prob=1,
-            projection_names="matrix",
-        ),
-        ImageResizer("image", output_hw=[90, 120], mode="pad", projection_names="matrix"),
-    ],
-)
-def test_a_projected_point_stays_on_the_same_content(step: Any) -> None:
-    projection = np.array([[150.0, 0, 120, 10], [0, 150, 80, -5], [0, 0, 1, 0.5]], np.float32)
-    point = np.array([0.2, 0.1, 3.0, 1.0])
-    u, v, w = projection @ point
-    y, x = np.mgrid[:160, :240] + 0.5
-    blob = 255 * np.exp(-((x - u / w) ** 2 + (y - v / w) ** 2) / 2 / 6**2)
-    sample = {"image": blob.round().astype(np.uint8)[..., None], "matrix": projection}
-    with constant_draws(0.5):
-        [output] = run_step(step, [sample])
-    weight = output["image"][..., 0].astype(float)
-    y, x = np.mgrid[: weight.shape[0], : weight.shape[1]] + 0.5
-    center = np.array([(x * weight).sum(), (y * weight).sum()]) / weight.sum()
-    u, v, w = output["matrix"] @ point
-    assert np.abs(center - [u / w, v / w]).max() < 0.5
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(
-    "step",
-    [
-        HorizontalFlipper("image", prob=1),
-        ImageResizeCropFlipper(
-            "image", output_hw=[18, 24], scale_range=(0.6, 0.6), flip_prob=1, is_kept_inside=True
-        ),
-        ImageResizer("image", output_hw=[18, 24], mode="pad"),
-    ],
-)
-def test_on_the_gpu_as_on_the_cpu(step: Any) -> None:
-    images = [{"image": gradient(40, 50, phase)} for phase in range(3)]
-    with constant_draws(0.5):
-        on_cpu = run_step(step, images)
-    with constant_draws(0.5):
-        on_gpu = run_step(step, images, gpu=True)
-    for expected, found in zip(on_cpu, on_gpu, strict=True):
-        difference = np.abs(expected["image"].astype(int) - found["image"].astype(int))
-        assert difference[2:-2, 2:-2].max() <= 2

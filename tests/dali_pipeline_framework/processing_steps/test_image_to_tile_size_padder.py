@@ -58,26 +58,12 @@ def test_zeros_below_and_on_the_right(
     assert [tuple(hw) for hw in run["hw"]] == sizes  # not named, not touched
 
 
-@pytest.mark.parametrize(("size", "padded"), [((16, 32), (16, 32)), ((32, 48), (32, 64))])
-def test_a_tile_is_width_and_height(size: tuple[int, int], padded: tuple[int, int]) -> None:
-    [found] = run_steps(ImageToTileSizePadder("image", [32, 16]), {"image": (DT.UINT8, [gradient(*size)])})[
-        "image"
-    ]
-    assert found.shape == (*padded, 3)
-
-
 @pytest.mark.parametrize("dtype", NUMPY_TYPES)
 def test_numbers_of_any_type(dtype: DT) -> None:
     image = gradient(5, 7).astype(NUMPY_TYPES[dtype])
     [found] = run_steps(ImageToTileSizePadder("image", 4), {"image": (dtype, [image])})["image"]
     assert found.dtype == image.dtype
     np.testing.assert_array_equal(found, reference(image, 4, 4))
-
-
-@pytest.mark.parametrize("tile", [np.int64(5), np.array(5), np.array([5, 5]), [5], 5.0])
-def test_tiles_as_arrays(tile: Any) -> None:
-    [found] = run_steps(ImageToTileSizePadder("image", tile), {"image": (DT.UINT8, [gradient(4, 6)])})["image"]
-    assert found.shape == (5, 10, 3)
 
 
 @pytest.mark.parametrize("dtype", [DT.INT32, DT.INT64, DT.FLOAT])
@@ -106,17 +92,3 @@ def test_sizes_of_another_shape_are_named(size: Any) -> None:
     fields = {"image": (DT.UINT8, [gradient(4, 6)]), "hw": (DT.INT32, [size])}
     with pytest.raises(FieldValueError, match=r"^hw: A size must be height and width, \(2,\), got the shape \("):
         run_steps(ImageToTileSizePadder("image", 4, hw_names="hw"), fields, run="workers")
-
-
-def test_fill_value() -> None:
-    step = ImageToTileSizePadder("image", 8, fill_value=114)
-    [found] = run_steps(step, {"image": (DT.UINT8, [gradient(5, 5)])})["image"]
-    np.testing.assert_array_equal(found, reference(gradient(5, 5), 8, 8, 114))
-
-
-@pytest.mark.gpu
-def test_on_the_gpu_as_on_the_cpu() -> None:
-    fields = {"image": (DT.UINT8, [gradient(4, 6), gradient(3, 3)])}
-    run = run_steps(ImageToTileSizePadder("image", 4), fields, device_id=0, gpu_fields=["image"])
-    for image, found in zip(fields["image"][1], run["image"], strict=True):
-        np.testing.assert_array_equal(found, reference(image, 4, 4))

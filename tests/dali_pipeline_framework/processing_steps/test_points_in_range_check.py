@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_runs import assert_laws, assert_same, output_format, run_step
-from support.arrays import DT
+from step_runs import assert_laws, assert_same, run_step
 from support.laws import examples
 
 from accvlab.dali_pipeline_framework.processing_steps import PointsInRangeCheck
@@ -82,8 +81,3 @@ def test_every_field_of_the_name_gets_a_sibling() -> None:
             "in": np.ones(n, bool),
         }
         assert_same(one, expected)
-
-
-def test_the_format_gets_a_bool() -> None:
-    declared = output_format(PointsInRangeCheck("p", "in", [0], [1]), {"p": np.zeros((1, 1))})
-    assert declared.field_types_flat == (DT.FLOAT64, DT.BOOL)

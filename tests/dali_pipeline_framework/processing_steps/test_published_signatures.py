@@ -91,6 +91,33 @@ processing_steps DataGroupArrayWithNameElementsAppliedStep \
 (processing_step_to_apply, name_of_arrays_to_apply_to, check_minimum_one_name_match=True)
 """
 
+FUNCTIONS = """\
+numba_operators pad_to_size (input, num_dims, data_type, size)
+numba_operators remove_inactive (data, active_mask, masked_dimension, num_dims, data_type)
+numba_operators ensure_range (data, min_value, max_value, period, num_dims, data_type)
+numba_operators replace_nans (data, replacement_value, num_dims, data_type=DT.FLOAT)
+numba_operators check_bbox_visibiity (bboxes, depths, image_hw, shrink_bbox_to_obtain_int_coords=False)
+numba_operators check_minimum_bbox_size (bboxes, min_size, image_hw)
+numba_operators check_points_in_box (points, min_point, max_point)
+numba_operators crop_coordinates (points, min_point_np, max_point_np, dtype)
+numba_operators get_rot_mat_from_rot_vector (rot_vector, as_homog=False, eps=1e-07)
+numba_operators get_translation_mat_from_vector (translation)
+numba_operators get_scaling_mat_from_vector (scaling, as_homog=False)
+numba_operators apply_matrix (to_apply_to, matrix, make_apply_to_homog, to_apply_to_is_transposed, \
+matrix_is_transposed, matrix_is_inverted, multiply_matrix_from_right)
+numba_operators _apply_matrix_2d_input_ensured (to_apply_to, matrix, make_apply_to_homog, \
+to_apply_to_is_transposed, matrix_is_transposed, matrix_is_inverted, multiply_matrix_from_right)
+numba_operators get_center_from_bboxes (bboxes, dtype_in=DT.FLOAT)
+numba_operators get_radii_from_bboxes (bboxes, dtype_bboxes=DT.FLOAT, scaling_factor=0.8, centers=None, \
+dtype_center=DT.FLOAT)
+python_operator_functions apply_transform_to_points (points, transform)
+python_operator_functions add_post_transform_to_projection_matrix (proj_mat, transform)
+python_operator_functions apply_clipping_and_get_with_clipping_info (rects, centers, scaling_trafo, image_hw)
+python_operator_functions get_is_active (hw, classes, fraction_areas, min_object_size, \
+per_class_min_object_sizes, num_classes, min_fraction_area_thresh)
+python_operator_functions pad_to_common_size (*inputs, fill_value)
+"""
+
 # Methods, functions of classes and properties ("-").
 METHODS = """\
 SampleDataGroup.create_data_field_array (type, num_fields, mapping=None)
@@ -172,13 +199,12 @@ EXPORTS = {
     "AxesLayoutSetter BoundingBoxToHeatmapConverter AnnotationElementConditionEval BEVBBoxesTransformer3D "
     "VisibleBboxSelector PointsInRangeCheck ConditionalElementRemover UnneededFieldRemover TensorSizeAdder",
     "operators_impl": "numba_operators python_operator_functions",
-    "operators_impl.numba_operators": "pad_to_size remove_inactive ensure_range replace_nans "
-    "check_bbox_visibiity check_minimum_bbox_size check_points_in_box crop_coordinates "
-    "get_rot_mat_from_rot_vector get_translation_mat_from_vector get_scaling_mat_from_vector apply_matrix "
-    "get_center_from_bboxes get_radii_from_bboxes _apply_matrix_2d_input_ensured",
-    "operators_impl.python_operator_functions": "apply_transform_to_points "
-    "add_post_transform_to_projection_matrix apply_clipping_and_get_with_clipping_info get_is_active "
-    "pad_to_common_size",
+    **{
+        f"operators_impl.{module}": " ".join(
+            line.split(" ")[1] for line in FUNCTIONS.splitlines() if line.startswith(module)
+        )
+        for module in ("numba_operators", "python_operator_functions")
+    },
     "internal_helpers": "check_type print_tensor_op print_tensor_size_op get_mapped get_as_data_node mini_parser",
     "internal_helpers.mini_parser": "Parser AST Assignment Literal Variable Comparison Or And Not UnaryMinus "
     "Lexer TokenType Token",
@@ -213,9 +239,13 @@ def lines(table: str) -> list[str]:
     return table.splitlines()
 
 
+def signature_of(published: str) -> inspect.Signature:
+    return inspect.signature(eval(f"lambda {published[1:-1]}: None", {"DT": types.DALIDataType}))
+
+
 def differences(function: Any, published: str) -> list[str]:
     """What code that is written for the published arguments would trip over."""
-    expected = inspect.signature(eval(f"lambda {published[1:-1]}: None", {"DT": types.DALIDataType}))
+    expected = signature_of(published)
     found = inspect.signature(function)
     positional = [parameter for parameter in found.parameters.values() if parameter.kind in _POSITIONAL]
     wanted = [parameter for parameter in expected.parameters.values() if parameter.kind in _POSITIONAL]
@@ -228,7 +258,7 @@ def differences(function: Any, published: str) -> list[str]:
         if has_default and other is not None and other.default != parameter.default:
             problems.append(f"{parameter.name} is {other.default!r} by default")
     for parameter in found.parameters.values():
-        is_new = parameter.kind is parameter.KEYWORD_ONLY
+        is_new = parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in expected.parameters
         if is_new and parameter.default is parameter.empty:
             problems.append(f"{parameter.name} is required")
     for kind in _VARIADIC:
@@ -259,6 +289,14 @@ class TestSignatures:
             assert isinstance(found, property)
         else:
             assert differences(found, arguments) == []
+
+    @pytest.mark.parametrize("line", lines(FUNCTIONS), ids=lambda line: line.split(" ")[1])
+    def test_of_functions(self, line: str) -> None:
+        module, name, arguments = line.split(" ", 2)
+        function = member(f"operators_impl.{module}", name)
+        assert differences(function, arguments) == []
+        assert inspect.signature(function).parameters.keys() == signature_of(arguments).parameters.keys()
+        assert member(f"operators_impl.{module}.{module}", name) is function
 
     def test_of_what_a_step_overrides(self) -> None:
         base = member("processing_steps", "PipelineStepBase")
@@ -295,6 +333,7 @@ class TestNames:
         names = EXPORTS[module].split()
         assert [name for name in names if not hasattr(package, name)] == []
         assert set(names) <= set(package.__all__)
+        assert not module.startswith("operators_impl.") or set(names) == set(package.__all__)
 
     @pytest.mark.parametrize("module", MODULES)
     def test_of_modules(self, module: str) -> None:

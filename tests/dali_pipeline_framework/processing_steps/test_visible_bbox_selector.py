@@ -12,7 +12,6 @@ from step_runs import assert_laws, assert_same, output_format, run_step, run_ste
 from support.arrays import DT
 from support.laws import examples, some
 
-from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.processing_steps import ImageMeanStdDevNormalizer, VisibleBboxSelector
 from accvlab.dali_pipeline_framework.processing_steps.pipeline_step_base import RunWhere
 
@@ -109,12 +108,6 @@ def test_a_gap_of_one_pixel_is_enough(dtype: str) -> None:
     assert with_last.tolist() == [False, True, True, True, True, True]
 
 
-def test_of_equal_depths_the_last_box_is_on_top() -> None:
-    boxes = np.tile(np.array([[1, 1, 3, 3]], np.float32), (3, 1))
-    [mask] = visible([{"boxes": boxes, "depths": np.ones(3, np.float32)}], (5, 5))
-    assert mask.tolist() == [False, False, True]
-
-
 def test_a_box_with_nan_is_not_visible_and_hides_nothing() -> None:
     samples = []
     for position in range(4):
@@ -185,13 +178,6 @@ def test_the_size_of_an_image_is_found_by_its_layout(layout: str, run: RunWhere)
     normalizer = ImageMeanStdDevNormalizer("image", 0.0, 255.0, output_layout=layout)
     step = VisibleBboxSelector("boxes", "m", "image", check_for_bbox_occlusion=False, minimum_bbox_size=4)
     assert run_steps([normalizer, step], fields, run=run)["m"][0].tolist() == [True, True, False]
-
-
-def test_an_image_without_channels_is_named() -> None:
-    fields = {"image": (DT.UINT8, [np.zeros((9, 9), np.uint8)]), "boxes": (DT.FLOAT, [[[0, 0, 5, 5]]])}
-    step = VisibleBboxSelector("boxes", "m", "image", check_for_bbox_occlusion=False, minimum_bbox_size=4)
-    with pytest.raises(FieldValueError, match=r"^image: An image is \(\.\.\., height, width, channels\)"):
-        run_steps(step, fields, run="workers")
 
 
 def test_depths_are_not_needed_without_their_check() -> None:

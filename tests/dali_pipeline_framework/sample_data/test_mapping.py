@@ -122,15 +122,6 @@ def test_unhashable_label():
         stored({"a": 1})
 
 
-def test_the_callers_dict_is_copied():
-    mapping = {"a": 1}
-    group = SampleDataGroup()
-    group.add_data_field_array("labels", DALIDataType.INT32, 2, mapping)
-    mapping["a"] = 7
-    group["labels"][1] = "a"
-    assert group["labels"][1] == 1
-
-
 def test_switched_off():
     group = SampleDataGroup()
     group.add_data_field("label", DALIDataType.INT32, CLASSES)
