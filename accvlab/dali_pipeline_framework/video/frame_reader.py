@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 import numpy as np
@@ -29,14 +29,12 @@ from .encoded_clips import EncodedClip, cut_clip
 from .files.stored_videos import FileState, StoredVideo, is_remote_video, located
 from .frame_converter import Colors, FrameConverter, PixelArray
 from .frame_memory import FrameMemory
-from .video_decoding import VideoSource, VideoStreamDecoder, import_av, source_name
-from .video_index import ADVICE, VideoIndex, cached_video_index, make_index, quarter_turns
+from .video_decoding import NOT_THERE, VideoSource, VideoStreamDecoder, import_av, source_name
+from .video_index import VideoIndex, advice_for, cached_video_index, make_index, quarter_turns
 from .videos import Videos
 
 if TYPE_CHECKING:
     import av
-
-_T = TypeVar("_T")
 
 
 class FrameReader:
@@ -83,7 +81,7 @@ class FrameReader:
         """
         source = located(source)
         if isinstance(source, StoredVideo):
-            source = source.as_indexed(index.file_state, index.known_file)
+            source = attrs.evolve(source, indexed=index.file_state, known=index.known_file)
         self._source, self._index, self._name = source, index, name
         self._require_unchanged()
         size = index.width, index.height
@@ -178,8 +176,7 @@ class FrameReader:
         with self._naming(last, "cut out"):
             self._go_to(first)
             self.next_frame = self._index.num_frames  # the decoder has to seek again
-            clip = cut_clip(self._decoder, self._index.key_before(first), self._index.pts[wanted])
-            return self._required(clip)
+            return cut_clip(self._decoder, self._index.key_before(first), self._index.pts[wanted])
 
     @contextlib.contextmanager
     def _naming(self, number: int, action: str) -> Iterator[None]:
@@ -195,11 +192,6 @@ class FrameReader:
                 self._require_unchanged(has_failed=True)
             raise VideoError(f"{what} cannot be {action}: {error}") from error
 
-    def _required(self, found: _T | None) -> _T:
-        if found is None:
-            raise VideoError("it is not there; the file is damaged, or was changed after it was indexed.")
-        return found
-
     def _get(self, number: int) -> PixelArray:
         frame = self._kept.get(number)
         if isinstance(frame, np.ndarray):
@@ -208,7 +200,7 @@ class FrameReader:
             with self._naming(number, "decoded"):
                 if not self.continues_to(number):
                     self._go_to(number)
-                frame = self._required(self._decode_up_to(number))
+                frame = self._decode_up_to(number)
         with self._naming(number, "converted"):
             pixels = self._converter.convert(frame)
         self._kept[number] = pixels if self._keeps_pixels else frame
@@ -228,8 +220,7 @@ class FrameReader:
         # Frames after a key frame in decoding order but before it in display order refer to frames before it.
         self.next_frame = self._valid_from = int(index.pts.searchsorted(index.key_pts[key]))
 
-    def _decode_up_to(self, number: int) -> av.VideoFrame | None:
-        """Decode up to a frame; None if it does not come."""
+    def _decode_up_to(self, number: int) -> av.VideoFrame:
         index = self._index
         while (frame := self._decoder.next_frame()) is not None:
             place = index.num_frames if frame.pts is None else int(index.pts.searchsorted(frame.pts))
@@ -237,7 +228,7 @@ class FrameReader:
                 continue
             self.next_frame = place + 1
             if place > number:
-                return None
+                break
             if place < self._valid_from:
                 continue
             # Frames up to the next key frame can refer to a damaged one.
@@ -249,7 +240,7 @@ class FrameReader:
                     other = f"frame {self._damaged}, which it can refer to, is damaged."
                     raise VideoError("it is damaged." if self._damaged == number else other)
                 return frame
-        return None
+        raise VideoError(NOT_THERE)
 
     def close(self) -> None:
         """Close the file; may be called again."""
@@ -279,12 +270,6 @@ class _Entry:
     reader: FrameReader
     has_continued: bool = False
     counted: DecodingStatistics = attrs.field(factory=DecodingStatistics)
-
-    def not_counted(self) -> list[int]:
-        """Get what it has decoded since this was called last."""
-        reader, before = self.reader, self.counted
-        self.counted = DecodingStatistics(reader.num_delivered, reader.num_decoded, reader.num_seeks, 1)
-        return [now - then for now, then in zip(self.counted, before, strict=True)]
 
 
 class FrameReaderPool:
@@ -360,9 +345,11 @@ class FrameReaderPool:
 
     def _count(self, entry: _Entry | None) -> None:
         if entry is not None:
-            counts = entry.not_counted()
-            self._statistics = DecodingStatistics(*map(operator.add, self._statistics, counts))
-            count_frames(*counts[:2])
+            reader, before = entry.reader, entry.counted
+            entry.counted = DecodingStatistics(reader.num_delivered, reader.num_decoded, reader.num_seeks, 1)
+            added = [*map(operator.sub, entry.counted, before)]
+            self._statistics = DecodingStatistics(*map(operator.add, self._statistics, added))
+            count_frames(*added[:2])
 
     def _taken(self, video: int, first: int | None) -> _Entry | None:
         """Take a decoder to go on with, or to be closed for a new one; None where there is room for that."""
@@ -441,14 +428,13 @@ class IndexedVideos:
         self._sources = [located(path, settings.storage_options, storages) for path in self.paths]
         import_av(self.paths[0])
         self.indices = _indices_of(self._sources, settings.stream, settings.index_cache)
-        warned: set[str] = set()  # each advice once: all videos of a camera may be alike
+        advice = advice_for(settings.upright)  # each once: all videos of a camera may be alike
         for video, index in enumerate(self.indices):
-            advice = {what: text for what, text in ADVICE.items() if what not in warned}
-            if settings.upright is not None:
-                advice.pop("rotation", None)
             index.warn_of_choices(repr(self.name(video)), advice)
-            warned |= {"rotation"} if index.rotation_deg or index.is_mirrored else set()
-            warned |= {"streams"} if index.num_candidates > 1 else set()
+            if index.rotation_deg or index.is_mirrored:
+                advice.pop("rotation", None)
+            if index.num_candidates > 1:
+                advice.pop("streams", None)
         self.pool = FrameReaderPool(self._open, settings.max_open_decoders)
         self.cutters = FrameReaderPool(self._open, settings.max_open_decoders)
 

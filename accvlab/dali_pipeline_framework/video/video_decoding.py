@@ -43,6 +43,8 @@ VideoSource: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO | stored_vid
 
 _T = TypeVar("_T")
 
+NOT_THERE = "it is not there; the file is damaged, or was changed after it was indexed."
+
 _OLDEST_PYAV, _NEWEST_PYAV = 17, 18
 _MOST_LOOKED_AT = 2048
 
@@ -260,8 +262,6 @@ class VideoStreamDecoder:
             self._require_read()
         except OSError as error:
             self._require_read()
-            if isinstance(error, FrameworkError):
-                raise
             advice = stored_videos.path_advice(source)
             message = f"Cannot open the video {self.name}: {reason_of(error)}.{advice}"
             raise error_that_is_also(FileError, [error], message) from error
@@ -327,9 +327,8 @@ class VideoStreamDecoder:
         if "matroska" not in self.container_name:
             return False
         end = is_unknown = 0
-        for _ in range(
-            2
-        ):  # the header and the segment: an identifier of 4 bytes, and the size with its length in bits
+        # The header and the segment: an identifier of 4 bytes, and the size with its length in bits.
+        for _ in range(2):
             end += 4
             num_bytes = 9 - self._head[end].bit_length()
             most = (1 << 7 * num_bytes) - 1
@@ -364,7 +363,6 @@ class VideoStreamDecoder:
                 packet = next(demuxed, None)
                 self._require_read()
             except self._av.error.FFmpegError as error:
-                self._require_read()
                 raise self._failure("Cannot read", error) from error
             except IndexError as error:  # of PyAV, where the file has more streams in the end than at its start
                 if has_ended:
@@ -395,10 +393,11 @@ class VideoStreamDecoder:
         frame = self._ready.popleft()
         self._take_size(frame)
         if (frame.width, frame.height) != (self.width, self.height):
+            at = "" if frame.pts is None else f", at {float(frame.pts * self.time_base):.3f} s"
             raise VideoError(
                 f"All frames of a video must have one size, but {self.name} changes from {self.width} x "
                 f"{self.height} to {frame.width} x {frame.height} pixels after {self.num_decoded} decoded "
-                f"frames{self._time_of(frame)}."
+                f"frames{at}."
             )
         self.num_decoded += 1
         return frame
@@ -417,13 +416,10 @@ class VideoStreamDecoder:
 
     def take_size_of(self, packet: Packet[VideoStream]) -> None:
         """Decode a packet, until one gave a frame: all frames have its size."""
-        if self.is_size_known:
-            return
-        try:
-            for frame in packet.decode()[:1]:
-                self._take_size(frame)
-        except self._av.error.FFmpegError:
-            pass  # reported when the frame is read
+        if not self.is_size_known:
+            with contextlib.suppress(self._av.error.FFmpegError):  # reported when the frame is read
+                for frame in packet.decode()[:1]:
+                    self._take_size(frame)
 
     def fetch(self, key_pts: int, last_pts: int, num_delayed: int) -> None:
         """Request the bytes of the packets from a key frame to a frame at once, where the container lists them.
@@ -447,8 +443,7 @@ class VideoStreamDecoder:
 
     def __iter__(self) -> Iterator[av.VideoFrame]:
         """Decode all frames from its position on."""
-        while (frame := self.next_frame()) is not None:
-            yield frame
+        return iter(self.next_frame, None)
 
     def seek(self, pts: int) -> None:
         """Go to a key frame at or before a time in units of `time_base`; the next frame is one at or before it.
@@ -462,18 +457,15 @@ class VideoStreamDecoder:
             self._container.seek(pts, stream=self.stream, backward=True, any_frame=False)
             self._require_read()
         except self._av.error.FFmpegError as error:
-            self._require_read()
             raise self._failure(f"Cannot go to {float(pts * self.time_base):.3f} s of", error) from error
 
     def _failure(self, what: str, error: Any) -> VideoError:
+        self._require_read()
         reason = getattr(error, "strerror", None) or str(error)
         return VideoError(
             f"{what} {self.name} after {self.num_decoded} decoded frames: {reason}. The file is damaged "
             f"or incomplete."
         )
-
-    def _time_of(self, frame: av.VideoFrame) -> str:
-        return "" if frame.pts is None else f", at {float(frame.pts * self.time_base):.3f} s"
 
     def close(self) -> None:
         """Close the file; may be called again."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 from collections.abc import Mapping
@@ -23,15 +24,20 @@ from .files.stored_videos import FileState, StoredVideo, located
 from .frame_converter import Colors, matrix_name
 from .video_decoding import VideoSource, VideoStreamDecoder, source_name
 
-ADVICE = {
+_ADVICE = {
     "rotation": "Turn them with `upright=True`, or say with `upright=False` that they are meant as stored",
     "streams": "Name the one that is meant with `stream`",
 }
 _logger = logging.getLogger(__name__)
 
 
-def quarter_turns(video: Any) -> int:
-    """How many times frames of a video, an index or an open decoder, are to be turned clockwise by 90 degrees.
+def advice_for(upright: bool | None) -> dict[str, str]:
+    """Get the remedies for `VideoIndex.warn_of_choices`; with a setting for it, none for ``"rotation"``."""
+    return {what: text for what, text in _ADVICE.items() if upright is None or what != "rotation"}
+
+
+def quarter_turns(video: VideoIndex) -> int:
+    """How many times frames of a video are to be turned clockwise by 90 degrees.
 
     Raises:
         VideoError: It is to be turned by another angle.
@@ -129,12 +135,8 @@ class VideoIndex:
             return None
         if columns.checksum != self.saved[1] or "start" not in columns.notes:
             return None
-        ends = np.cumsum([size for _, size in columns.notes["blocks"]]).tolist()
-        content = columns.arrays["head"].tobytes()
-        blocks = {
-            number: content[end - size : end]
-            for (number, size), end in zip(columns.notes["blocks"], ends, strict=True)
-        }
+        head = io.BytesIO(columns.arrays["head"].tobytes())
+        blocks = {number: head.read(size) for number, size in columns.notes["blocks"]}
         return KnownFile(tuple(columns.notes["state"]), columns.notes["start"], blocks)
 
     @property
@@ -170,7 +172,7 @@ class VideoIndex:
         position = int(self.key_pts.searchsorted(self.pts[frame], side="right")) - 1
         return int(self.key_pts[position]) if position >= 0 else None
 
-    def warn_of_choices(self, name: str, advice_on: Mapping[str, str] = ADVICE) -> None:
+    def warn_of_choices(self, name: str, advice_on: Mapping[str, str] = _ADVICE) -> None:
         """Warn that frames are to be turned, or that there are other streams.
 
         Args:
@@ -189,7 +191,7 @@ class VideoIndex:
             warn_user(f"Frames of the video {name} seem to be missing: {gap}. Or its camera has left some out.")
         if (self.rotation_deg or self.is_mirrored) and "rotation" in advice_on:
             mirror, advice = "mirror them, and " * self.is_mirrored, advice_on["rotation"]
-            if self.rotation_deg % 90 and advice == ADVICE["rotation"]:
+            if self.rotation_deg % 90 and advice == _ADVICE["rotation"]:
                 advice = "`upright=False` says that they are meant as stored"
             warn_user(
                 f"Frames of the video {name} are delivered as they are stored, but players {mirror}turn them by "
@@ -292,7 +294,7 @@ def make_index(source: VideoSource, stream: int | None = None, name: str | None 
         state = FileState.of_video(source, name)
     elif isinstance(source, StoredVideo):
         state = source.indexed or source.state()
-        source = source.as_indexed(state)
+        source = attrs.evolve(source, indexed=state)
     packets = None
     for has_tables in (True, False):  # where the tables of the file do not do, it is read whole
         with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
@@ -464,7 +466,7 @@ def cached_video_index(
     path = located(path)
     if isinstance(path, StoredVideo):
         place, shown, state = path.url, path.name, path.state()
-        path = path.as_indexed(state)
+        path = attrs.evolve(path, indexed=state)
     else:
         place = shown = os.path.abspath(path)
         state = FileState.of_video(path)

@@ -21,7 +21,8 @@ def path_advice(path: Any) -> str:
     if not isinstance(path, (str, os.PathLike)):
         return ""
     if is_url(str(path)):
-        return " Only local files are read here: download it, or mount its storage as a folder."
+        where = " Only local files are read here: download it, or mount its storage as a folder."
+        return f"{where} Its encoded bytes can be fed, too."
     is_several = os.path.isdir(path) or "*" in str(path)
     return " Name each video, e.g. by sorted(Path('train').glob('*.mp4'))." if is_several else ""
 
@@ -91,15 +92,6 @@ class StoredVideo:
         """The URL as messages show it."""
         return without_secrets(self.url)
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether it is read from elsewhere, not from a local archive."""
-        return is_url(self.url.rpartition("::")[2])
-
-    def as_indexed(self, state: FileState | None, known: KnownFile | None = None) -> StoredVideo:
-        """The same video, in one version only."""
-        return attrs.evolve(self, indexed=state, known=known)
-
     def state(self) -> FileState:
         """Request its state.
 
@@ -127,8 +119,8 @@ class StoredVideo:
 
 
 def is_remote_video(source: object) -> bool:
-    """Whether a source, as `located` returns it, is a video in remote storage."""
-    return isinstance(source, StoredVideo) and source.is_remote
+    """Whether a source, as `located` returns it, is a video in remote storage, not in a local archive."""
+    return isinstance(source, StoredVideo) and is_url(source.url.rpartition("::")[2])
 
 
 def located(
