@@ -147,9 +147,8 @@ class FrameReader:
         self.num_delivered += len(distinct)
         if len(wanted) == 1 and not self._keeps_pixels:
             return np.ascontiguousarray(self._get(int(wanted[0])))[None]  # a copy only if there is padding
-        shape = (len(wanted), *self._hw, self._converter.num_channels)
-        in_memory = memory is not None and self._converter.dtype == np.uint8
-        out = memory.array(shape) if memory and in_memory else np.empty(shape, self._converter.dtype)
+        shape, dtype = (len(wanted), *self._hw, self._converter.num_channels), self._converter.dtype
+        out = memory.array(shape) if memory and dtype == np.uint8 else np.empty(shape, dtype)
         for place, number in enumerate(distinct.tolist()):
             pixels = self._get(number)
             for target in np.flatnonzero(places == place):

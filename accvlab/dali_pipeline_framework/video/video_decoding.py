@@ -17,16 +17,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from .. import errors
 from ..checks import whole_number
-from ..errors import (
-    FileError,
-    FrameworkError,
-    MissingPackageError,
-    SettingError,
-    VideoError,
-    error_that_is_also,
-    reason_of,
-)
+from ..errors import FileError, FrameworkError, SettingError, VideoError
 from ..limits.file_limits import IMAGE_PIXELS, opened_file, require_no_pointer
 from ..limits.image_limits import too_many_pixels
 from ..providers.files.remote_reading import ChangedFileError
@@ -58,7 +51,7 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
         import av
     except ImportError as error:
         what = "Videos" if source is None else source_name(source)
-        raise MissingPackageError(
+        raise errors.MissingPackageError(
             f"{what} can be decoded on the CPU only with PyAV, which cannot be imported ({error}). Install it: "
             f"pip install 'av>=17,<19'. Without PyAV, DALI's own reader "
             f"(`fn.experimental.readers.video`) decodes VP8, VP9 and MJPEG on the CPU, and other codecs on a GPU."
@@ -263,8 +256,8 @@ class VideoStreamDecoder:
         except OSError as error:
             self._require_read()
             advice = stored_videos.path_advice(source)
-            message = f"Cannot open the video {self.name}: {reason_of(error)}.{advice}"
-            raise error_that_is_also(FileError, [error], message) from error
+            message = f"Cannot open the video {self.name}: {errors.reason_of(error)}.{advice}"
+            raise errors.error_that_is_also(FileError, [error], message) from error
         except self._av.error.FFmpegError as error:
             self._require_read()
             why = f"{error.strerror}. Is it a video, and complete?"
@@ -280,8 +273,8 @@ class VideoStreamDecoder:
             raise error
         if isinstance(error, ChangedFileError):
             raise VideoError(f"The video {self.name} was changed after it was indexed: {error}.") from error
-        message = f"Cannot read {self.name} after {self.num_decoded} decoded frames: {reason_of(error)}."
-        raise error_that_is_also(FileError, [error], message) from error
+        message = f"Cannot read {self.name} after {self.num_decoded} decoded frames: {errors.reason_of(error)}."
+        raise errors.error_that_is_also(FileError, [error], message) from error
 
     def _choose_stream(self, number: int | None) -> VideoStream:
         videos = [stream for stream in self._container.streams if stream.type == "video"]

@@ -287,28 +287,28 @@ def index_video(
     return index
 
 
-def make_index(source: VideoSource, stream: int | None = None, name: str | None = None) -> VideoIndex:
-    """Do what `index_video` does, without the warning."""
+def make_index(
+    source: VideoSource, stream: int | None = None, name: str | None = None, *, is_read_whole: bool = False
+) -> VideoIndex:
+    """Do what `index_video` does, without the warning; if ``is_read_whole``, not by the tables of a file alone."""
     state = None
     if isinstance(source, (str, os.PathLike)):
         state = FileState.of_video(source, name)
     elif isinstance(source, StoredVideo):
         state = source.indexed or source.state()
         source = attrs.evolve(source, indexed=state)
-    packets = None
-    for has_tables in (True, False):  # where the tables of the file do not do, it is read whole
-        with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
-            names, codec = decoder.container_name.split(","), decoder.codec_name
-            if _TIMED_CONTAINERS.isdisjoint(names) and codec not in _CODECS_WITHOUT_B_FRAMES:
-                why = f"the container ({names[0]}) does not keep the times of frames of {codec}"
-                raise _refusal(decoder, why)
-            file, num_frames = decoder.stored_file, decoder.stream.frames
-            known = None if file is None else file.known()
-            is_told = codec in _TOLD_BY_TABLES and num_frames == decoder.stated_num_packets > 0  # not in fragments
-            packets = _packets(decoder, file if has_tables and is_told and "mp4" in names else None)
-            if packets is not None:
-                return attrs.evolve(_index(decoder, packets, state), own_file=known)
-    raise AssertionError("a file that is read whole has packets, or an error")
+    with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
+        names, codec = decoder.container_name.split(","), decoder.codec_name
+        if _TIMED_CONTAINERS.isdisjoint(names) and codec not in _CODECS_WITHOUT_B_FRAMES:
+            raise _refusal(decoder, f"the container ({names[0]}) does not keep the times of frames of {codec}")
+        file, num_frames = decoder.stored_file, decoder.stream.frames
+        known = None if file is None else file.known()
+        is_told = codec in _TOLD_BY_TABLES and num_frames == decoder.stated_num_packets > 0  # not in fragments
+        has_tables = is_told and "mp4" in names and not is_read_whole
+        packets = _packets(decoder, file if has_tables else None)
+        if packets is not None:
+            return attrs.evolve(_index(decoder, packets, state), own_file=known)
+    return make_index(source, stream, name, is_read_whole=True)
 
 
 @attrs.frozen(eq=False)

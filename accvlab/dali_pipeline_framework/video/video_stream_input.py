@@ -169,10 +169,8 @@ class SequenceDecoder:
         """Decode a video with DALI's operator."""
         # The operator does not tell the end of a video, and running it past the last one is an error that ends its
         # pipeline. So each video has a pipeline of its own, and that error means its end.
-        is_file = isinstance(video.source, str)
-        encoded = (
-            np.fromfile(video.source, np.uint8) if is_file else np.frombuffer(cast(bytes, video.source), np.uint8)
-        )
+        source = video.source
+        encoded = np.frombuffer(source, np.uint8) if isinstance(source, bytes) else np.fromfile(source, np.uint8)
         num_frames, pipeline = 0, None
         try:
             pipeline = self._operator_pipeline(video.index)
@@ -342,16 +340,14 @@ class VideoStreamRun(NativeRun):
 
     is_awaited = True
 
-    def __init__(
-        self, decoded: _DecodedBatches, columns: Sequence[str], handover: dict[str, Any], is_blocking: bool
-    ) -> None:
+    def __init__(self, decoded: _DecodedBatches, handover: dict[str, Any], is_blocking: bool) -> None:
         """Begin to decode."""
         with decoded.feed.changed:
             if decoded.feed.is_read:
                 advice = "Close the other pipeline first, or create a stream for each."
                 raise SettingError(f"A stream of videos can be read by one pipeline at a time. {advice}")
             decoded.feed.is_read = True
-        self._decoded, self._columns, self._handover, self._is_blocking = decoded, columns, handover, is_blocking
+        self._decoded, self._handover, self._is_blocking = decoded, handover, is_blocking
         self._labels: collections.deque[tuple[int, str]] = collections.deque(maxlen=32)  # of the last batches
         self._num_begun = 0
         self._thread = threading.Thread(target=decoded.decode_all, name="video stream", daemon=True)
@@ -388,13 +384,12 @@ class VideoStreamRun(NativeRun):
         if batch is None:
             raise cast(BaseException, decoded.end).with_traceback(None)
         first_frame, lengths = batch.first_frame, batch.lengths
-        numbers = {
-            "video": [batch.video.number] * len(lengths),
-            "first_frame": first_frame + np.cumsum([0, *lengths[:-1]]),
-            "num_frames": lengths,
-        }
-        self._handover["frames"] = batch.frames
-        self._handover["places"] = [np.array(numbers[column], np.int32) for column in self._columns]
+        self._handover.update(
+            frames=batch.frames,
+            video=np.full(len(lengths), batch.video.number, np.int32),
+            first_frame=np.cumsum([first_frame, *lengths[:-1]], dtype=np.int32),
+            num_frames=np.array(lengths, np.int32),
+        )
         last_frame = first_frame + sum(lengths) - 1
         text = f"The batch holds the frames {first_frame} to {last_frame} of the video {batch.video.label}."
         self._labels.append((self._num_begun, text))
@@ -582,12 +577,13 @@ class VideoStreamInput(NativeInput):
             ndim=4,
             layout="FHWC",
         )
-        if not self._columns:
+        columns = [*self._columns]
+        if not columns:
             return [frames]
         places = fn.external_source(
-            source=lambda: handover["places"],
+            source=lambda: [handover[column] for column in columns],
             batch=True,
-            num_outputs=len(self._columns),
+            num_outputs=len(columns),
             dtype=types.DALIDataType.INT32,
             ndim=0,
         )
@@ -604,7 +600,7 @@ class VideoStreamInput(NativeInput):
         """Begin to decode for a pipeline that was built. See `NativeInput.begin`."""
         decoder = SequenceDecoder(self._settings, pipeline.max_batch_size, self._device_of(pipeline))
         decoded = _DecodedBatches(self._feed, decoder, self._num_ahead)
-        return VideoStreamRun(decoded, list(self._columns), self._handovers[pipeline], self._blocking)
+        return VideoStreamRun(decoded, self._handovers[pipeline], self._blocking)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be pickled or copied."""

@@ -243,15 +243,11 @@ def expanded(paths: Iterable[str], videos: Videos) -> list[str]:
     for path in map(members_url, paths):
         storage = Storage(path, videos.storage_options)
         matching = _matching(path, storage, videos)
-        if matching is not None:
-            if not matching:
-                message = f"No file matches the pattern {repr_without_secrets(path)}."
-                raise error_that_is_also(FileError, [FileNotFoundError], message)
-            found += sorted(matching, key=os.fsencode)
         # A server of HTTP would begin to send the file, to tell that it is no folder.
-        elif not (
-            storage.is_remote and _VIDEO_FILES.matches(parent_of(path)[1].partition("?")[0])
-        ) and storage.is_folder(""):
+        is_file = storage.is_remote and _VIDEO_FILES.matches(parent_of(path)[1].partition("?")[0])
+        if matching is not None:
+            found += matching
+        elif not is_file and storage.is_folder(""):
             found += _in_folder(storage)
         else:
             found.append(path)
@@ -259,16 +255,21 @@ def expanded(paths: Iterable[str], videos: Videos) -> list[str]:
 
 
 def _matching(path: str, storage: Storage, videos: Videos) -> list[str] | None:
-    """The files that match a pattern; None if it is none."""
+    """The files that match a pattern, at least one; None if it is none."""
     if storage.is_remote:
         parts = split_pattern(path)
         if parts is None:
             return None
         folder = Storage(parts[0], videos.storage_options)
-        return [folder.path(name) for name in folder.find(parts[1])]
-    if not glob.has_magic(path) or os.path.lexists(path):
+        found = [folder.path(name) for name in folder.find(parts[1])]
+    elif not glob.has_magic(path) or os.path.lexists(path):
         return None
-    return [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
+    else:
+        found = [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
+    if not found:
+        message = f"No file matches the pattern {repr_without_secrets(path)}."
+        raise error_that_is_also(FileError, [FileNotFoundError], message)
+    return sorted(found, key=os.fsencode)
 
 
 def _in_folder(storage: Storage) -> list[str]:
