@@ -20,7 +20,7 @@ from nvidia.dali import types
 
 from ..checks import bullets, shown
 from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
-from ..forks import keep_forever
+from ..forks import keep_forever, left_to_parent
 from ..providers.files.remote_reading import ChangedFileError
 from ..providers.files.storage import Storage
 from ..providers.frame_counts import count_frames
@@ -282,6 +282,7 @@ class FrameReaderPool:
 
     Attributes:
         num_open: Number of open decoders.
+        statistics: What was decoded in this process until now.
     """
 
     def __init__(self, open_reader: Callable[[int], FrameReader], max_open: int) -> None:
@@ -291,20 +292,27 @@ class FrameReaderPool:
         """
         self._open_reader = open_reader
         self._max_open = max_open
+        self._idle: list[_Entry] = []  # least recently used first
         self._start()
+        weakref.finalize(self, _close_all, self._idle)
+        left_to_parent(self, FrameReaderPool._leave)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what makes the same pool, without decoders."""
         return FrameReaderPool, (self._open_reader, self._max_open)
 
     def _start(self) -> None:
-        self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._idle: list[_Entry] = []  # least recently used first
         self.num_open = 0
-        self._statistics = DecodingStatistics()
+        self.statistics = DecodingStatistics()
         self._memory = FrameMemory()
-        self._finalizer = weakref.finalize(self, _close_all, self._idle, self._pid)
+
+    def _leave(self) -> None:
+        # In a child of a fork: the threads of the decoders are in its parent, so that to close one blocks forever.
+        for entry in self._idle:
+            keep_forever(entry.reader)
+        self._idle.clear()
+        self._start()
 
     def read(self, video: int, numbers: npt.NDArray[np.int64]) -> PixelArray:
         """Get frames of a video, see `FrameReader.frames`."""
@@ -319,9 +327,6 @@ class FrameReaderPool:
     @contextlib.contextmanager
     def _lent(self, video: int, first: int | None) -> Iterator[FrameReader]:
         """Lend a reader of a video; one that continues to the first frame, if there is one."""
-        if self._pid != os.getpid():
-            self._finalizer()
-            self._start()
         with self._lock:
             entry = self._taken(video, first)
             self.num_open += entry is None
@@ -347,7 +352,7 @@ class FrameReaderPool:
             reader, before = entry.reader, entry.counted
             entry.counted = DecodingStatistics(reader.num_delivered, reader.num_decoded, reader.num_seeks, 1)
             added = [*map(operator.sub, entry.counted, before)]
-            self._statistics = DecodingStatistics(*map(operator.add, self._statistics, added))
+            self.statistics = DecodingStatistics(*map(operator.add, self.statistics, added))
             count_frames(*added[:2])
 
     def _taken(self, video: int, first: int | None) -> _Entry | None:
@@ -366,25 +371,16 @@ class FrameReaderPool:
         self._idle.remove(entry)
         return entry
 
-    @property
-    def statistics(self) -> DecodingStatistics:
-        """What was decoded in this process until now."""
-        return self._statistics if self._pid == os.getpid() else DecodingStatistics()
-
     def close(self) -> None:
         """Close the decoders; others are opened when they are needed."""
         with self._lock:
-            _close_all(self._idle, self._pid)
             self.num_open -= len(self._idle)
-            self._idle.clear()
+            _close_all(self._idle)
 
 
-def _close_all(entries: list[_Entry], pid: int) -> None:
-    for entry in entries:
-        if os.getpid() == pid:
-            entry.reader.close()
-        else:  # the threads of the decoder are in the parent process: closing it here would block forever
-            keep_forever(entry.reader)
+def _close_all(entries: list[_Entry]) -> None:
+    while entries:
+        entries.pop().reader.close()
 
 
 _MOST_INDEXING_THREADS = 8  # indexing is bound by I/O
