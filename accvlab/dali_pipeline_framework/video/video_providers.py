@@ -118,8 +118,7 @@ def tracks_of(videos: Videos, num_kept: int) -> VideoTracks:
 def _of_list(settings: Videos, num_kept: int) -> VideoTracks:
     paths, labels = listed_videos(settings)
     videos = IndexedVideos(paths, settings, num_kept)
-    ranges = frame_ranges(settings, paths, [videos.indices[number] for number in videos.numbers.tolist()])
-    rows = [range(start, end) for start, end in ranges]
+    rows = frame_ranges(settings, paths, [videos.indices[number] for number in videos.numbers.tolist()])
     return VideoTracks(videos, videos.numbers[:, None], np.arange(len(paths)), rows, labels)
 
 
@@ -312,11 +311,8 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
 
     def load_fields(self, wanted: WantedFields) -> FieldColumns:
         """Load some fields of some frames; pixels only if they are wanted, each video in one pass."""
-
-        @functools.cache  # for the file and the number of its frame
-        def cut(track: int, camera: int, sample: int) -> tuple[FileOfClip, npt.NDArray[np.int32]]:
-            return self._cut(track, camera, np.array([sample]))
-
+        # Once for the file and the number of its frame.
+        cut = functools.cache(lambda track, camera, sample: self._cut(track, camera, np.array([sample])))
         return {
             path: self._column(path, np.array([self._checked(sample) for sample in samples], np.int64), cut)
             for path, samples in wanted.items()

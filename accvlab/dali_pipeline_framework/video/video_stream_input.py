@@ -16,6 +16,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, cast
 import attrs
 import numpy as np
 import nvidia.dali.fn as fn
+from attrs.filters import exclude
 from attrs.validators import optional
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
@@ -213,16 +214,8 @@ class SequenceDecoder:
 
     def _by_pyav(self, video: FedVideo) -> Iterator[SequenceBatch]:
         settings, length = self.settings, self.settings.sequence_length
-        opened = FrameReader(
-            video.source,
-            video.index,
-            stream=settings.stream,
-            num_threads=settings.num_threads,
-            image_type=settings.image_type,
-            colors=settings.colors,
-            name=video.label,
-            upright=bool(settings.upright),
-        )
+        of_reader = attrs.asdict(settings, filter=exclude("last_sequence_policy", "sequence_length"))
+        opened = FrameReader(video.source, video.index, name=video.label, **of_reader)
         with contextlib.closing(opened) as reader:
             for first in range(0, video.index.num_frames, self.batch_size * length):
                 end = min(first + self.batch_size * length, video.index.num_frames)
@@ -609,8 +602,5 @@ class VideoStreamInput(NativeInput):
 
     def __repr__(self) -> str:
         """Return the settings by which it differs from others."""
-        settings = self._settings
-        return (
-            f"{type(self).__name__}(sequence_length={settings.sequence_length}, "
-            f"last_sequence_policy={settings.last_sequence_policy!r})"
-        )
+        length, policy = self._settings.sequence_length, self._settings.last_sequence_policy
+        return f"{type(self).__name__}(sequence_length={length}, last_sequence_policy={policy!r})"

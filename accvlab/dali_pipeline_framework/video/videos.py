@@ -222,8 +222,8 @@ def listed_videos(videos: Videos) -> tuple[list[str], Sequence[int | None]]:
     return [storage.path(name) for name in table], [table.label(position) for position in range(len(table))]
 
 
-def frame_ranges(videos: Videos, paths: Sequence[str], indices: Sequence[VideoIndex]) -> list[tuple[int, int]]:
-    """Get the range of frames, ``[start, end)``, of each video; at least one frame."""
+def frame_ranges(videos: Videos, paths: Sequence[str], indices: Sequence[VideoIndex]) -> list[range]:
+    """Get the range of frames of each video; at least one frame."""
     given = videos.ranges or [(0, None)] * len(paths)
     if len(given) != len(paths):
         raise SettingError(f"There must be as many `ranges` as videos, got {len(given)} for {len(paths)}.")
@@ -233,7 +233,7 @@ def frame_ranges(videos: Videos, paths: Sequence[str], indices: Sequence[VideoIn
         if start >= end or first < -index.num_frames:
             rule = f"at least one frame, got {(first, last)} of {repr_without_secrets(path)}"
             raise SettingError(f"`ranges` must have {rule}, which has {index.num_frames} frames.")
-        found.append((start, end))
+        found.append(range(start, end))
     return found
 
 
