@@ -143,7 +143,8 @@ class FrameConverter:
             dst_colorspace=matrix,
             threads=0 if is_as_dali else 1,  # 0: as many as there are processors
         )
-        pixels = _pixels(converted)
+        width, depth = converted.width, self.num_channels
+        pixels = _rows(converted.planes[0])[: converted.height, : width * depth].reshape(-1, width, depth)
         # libswscale takes the range of gray for a full one, whatever the stream says.
         if is_limited_gray and not is_as_dali:
             return _FULL_OF_LIMITED[pixels]
@@ -230,13 +231,6 @@ def _matrix_of(frame: av.VideoFrame, colors: Colors) -> int | None:
         known = ", ".join(map(str, _MATRICES))
         raise VideoError(f"its color matrix must be one of {known} of ISO/IEC 23091-2, got {matrix}. {advice}")
     return _MATRICES[matrix]
-
-
-def _pixels(frame: av.VideoFrame) -> UInt8Array:
-    """View the pixels of a frame of one plane: ``(height, width, C)``."""
-    num_channels = len(frame.format.components)
-    rows = _rows(frame.planes[0])[: frame.height, : frame.width * num_channels]
-    return rows.reshape(frame.height, frame.width, num_channels)
 
 
 def _rows(plane: Any) -> UInt8Array:

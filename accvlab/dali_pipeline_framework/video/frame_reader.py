@@ -221,7 +221,7 @@ class FrameReader:
 
     def _decode_up_to(self, number: int) -> av.VideoFrame:
         index = self._index
-        while (frame := self._decoder.next_frame()) is not None:
+        for frame in self._decoder:
             place = index.num_frames if frame.pts is None else int(index.pts.searchsorted(frame.pts))
             if place == index.num_frames or index.pts[place] != frame.pts:
                 continue

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import io
 import math
@@ -226,8 +225,7 @@ class VideoStreamDecoder:
         self.width, self.height = size or (context.width, context.height)
         self.color_matrix, self.is_interlaced, self.rotation_deg, self.is_mirrored = 2, False, 0, False
         self.time_base: Fraction = self.stream.time_base or Fraction(1, 1_000_000)
-        self._packets: Iterator[Packet[VideoStream]] | None = None
-        self._ready: collections.deque[av.VideoFrame] = collections.deque()
+        self._frames: Iterator[av.VideoFrame] = self._decoded()
 
     def _open(self, source: Any) -> InputContainer:
         self._watched: WatchedFile | None = None
@@ -373,17 +371,9 @@ class VideoStreamDecoder:
             FileError: The file cannot be read. Also the builtin exception.
             VideoError: The stream is damaged here, or the frame has another size than those before.
         """
-        if self._packets is None:
-            self._packets = self.packets()
-        while not self._ready:
-            packet = next(self._packets, None)
-            if packet is None:
-                return None
-            try:
-                self._ready.extend(packet.decode())
-            except self._av.error.FFmpegError as error:
-                raise self._failure("Cannot decode", error) from error
-        frame = self._ready.popleft()
+        frame = next(self._frames, None)
+        if frame is None:
+            return None
         self._take_size(frame)
         if (frame.width, frame.height) != (self.width, self.height):
             at = "" if frame.pts is None else f", at {float(frame.pts * self.time_base):.3f} s"
@@ -394,6 +384,13 @@ class VideoStreamDecoder:
             )
         self.num_decoded += 1
         return frame
+
+    def _decoded(self) -> Iterator[av.VideoFrame]:
+        for packet in self.packets():
+            try:
+                yield from packet.decode()
+            except self._av.error.FFmpegError as error:
+                raise self._failure("Cannot decode", error) from error
 
     def _take_size(self, frame: av.VideoFrame) -> None:
         matrix, color_range = self._colors_of_container  # FFmpeg's decoders of VP9 and AV1 forget them
@@ -444,8 +441,7 @@ class VideoStreamDecoder:
         In streams whose frames are not decoded in the order of presentation it can also be a later one, or a
         frame that refers to missing ones: choose the time of a key frame, and look at ``frame.pts``.
         """
-        self._packets = None
-        self._ready.clear()
+        self._frames = self._decoded()
         try:
             self._container.seek(pts, stream=self.stream, backward=True, any_frame=False)
             self._require_read()
@@ -462,8 +458,7 @@ class VideoStreamDecoder:
 
     def close(self) -> None:
         """Close the file; may be called again."""
-        self._packets = None
-        self._ready.clear()
+        self._frames = iter(())
         self._closing.close()
 
     def __enter__(self) -> VideoStreamDecoder:

@@ -28,7 +28,7 @@ from ..unknown_arguments import explains_unknown_arguments
 from .decoded_clips import FileOfClip
 from .frame_reader import DecodingStatistics, IndexedVideos
 from .video_index import VideoIndex
-from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_ranges, listed_videos
+from .videos import VideoPaths, Videos, checked_labels, expanded, frame_ranges, listed_videos
 
 _DIGITS = 9  # of offsets in seconds: 64 bits hold the times in nanoseconds
 
@@ -255,7 +255,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
             DuplicateFieldError: Two fields have the same name.
             NameTypeError: A name is neither ``str`` nor ``int``.
         """
-        videos = as_videos(videos)
+        videos = videos if isinstance(videos, Videos) else Videos(videos)
         num_kept = whole_number(num_kept_frames, "num_kept_frames", at_least=0)
         self._tracks = tracks = tracks_of(videos, num_kept)
         self._videos = tracks.indexed

@@ -206,12 +206,6 @@ class Videos(CameraRig):
             self._check_camera(camera, "time_offsets_s")
 
 
-def as_videos(source: Videos | VideoPaths) -> Videos:
-    """Take paths alone for videos of one camera."""
-    given: Any = source
-    return given if isinstance(given, Videos) else Videos(given)
-
-
 def listed_videos(videos: Videos) -> tuple[list[str], Sequence[int | None]]:
     """List the paths of videos that are not those of cameras, and their labels."""
     if videos.file_root is None:
