@@ -81,7 +81,7 @@ class FrameReader:
         """
         source = located(source)
         if isinstance(source, StoredVideo):
-            source = attrs.evolve(source, indexed=index.file_state, known=index.known_file)
+            source = source.as_indexed(index.file_state, index.known_file)
         self._source, self._index, self._name = source, index, name
         self._require_unchanged()
         size = index.width, index.height

@@ -300,7 +300,7 @@ def make_index(
         state = FileState.of_video(source, name)
     elif isinstance(source, StoredVideo):
         state = source.indexed or source.state()
-        source = attrs.evolve(source, indexed=state)
+        source = source.as_indexed(state)
     with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
         names, codec = decoder.container_name.split(","), decoder.codec_name
         if _TIMED_CONTAINERS.isdisjoint(names) and codec not in _CODECS_WITHOUT_B_FRAMES:
@@ -440,7 +440,7 @@ def cached_video_index(
     path = located(path)
     if isinstance(path, StoredVideo):
         place, shown, state = path.url, path.name, path.state()
-        path = attrs.evolve(path, indexed=state)
+        path = path.as_indexed(state)
     else:
         place = shown = os.path.abspath(path)
         state = FileState.of_video(path)

@@ -92,6 +92,15 @@ class StoredVideo:
         """The URL as messages show it."""
         return without_secrets(self.url)
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is read from elsewhere, not from a local archive."""
+        return is_url(self.url.rpartition("::")[2])
+
+    def as_indexed(self, state: FileState | None, known: KnownFile | None = None) -> StoredVideo:
+        """The same video, in one version only."""
+        return attrs.evolve(self, indexed=state, known=known)
+
     def state(self) -> FileState:
         """Request its state.
 
@@ -119,8 +128,8 @@ class StoredVideo:
 
 
 def is_remote_video(source: object) -> bool:
-    """Whether a source, as `located` returns it, is a video in remote storage, not in a local archive."""
-    return isinstance(source, StoredVideo) and is_url(source.url.rpartition("::")[2])
+    """Whether a source, as `located` returns it, is a video in remote storage."""
+    return isinstance(source, StoredVideo) and source.is_remote
 
 
 def located(
