@@ -25,7 +25,7 @@ from .files.stored_videos import FileState, StoredVideo, located
 from .frame_converter import Colors, matrix_name
 from .video_decoding import VideoSource, VideoStreamDecoder, source_name
 
-_ADVICE = {
+ADVICE = {
     "rotation": "Turn them with `upright=True`, or say with `upright=False` that they are meant as stored",
     "streams": "Name the one that is meant with `stream`",
 }
@@ -34,7 +34,7 @@ _logger = logging.getLogger(__name__)
 
 def advice_for(upright: bool | None) -> dict[str, str]:
     """Get the remedies for `VideoIndex.warn_of_choices`; with a setting for it, none for ``"rotation"``."""
-    return {what: text for what, text in _ADVICE.items() if upright is None or what != "rotation"}
+    return {what: text for what, text in ADVICE.items() if upright is None or what != "rotation"}
 
 
 def quarter_turns(video: VideoIndex) -> int:
@@ -176,7 +176,7 @@ class VideoIndex:
         position = int(self.key_pts.searchsorted(self.pts[frame], side="right")) - 1
         return int(self.key_pts[position]) if position >= 0 else None
 
-    def warn_of_choices(self, name: str, advice_on: Mapping[str, str] = _ADVICE) -> None:
+    def warn_of_choices(self, name: str, advice_on: Mapping[str, str] = ADVICE) -> None:
         """Warn that frames are to be turned, or that there are other streams.
 
         Args:
@@ -195,7 +195,7 @@ class VideoIndex:
             warn_user(f"Frames of the video {name} seem to be missing: {gap}. Or its camera has left some out.")
         if (self.rotation_deg or self.is_mirrored) and "rotation" in advice_on:
             mirror, advice = "mirror them, and " * self.is_mirrored, advice_on["rotation"]
-            if self.rotation_deg % 90 and advice == _ADVICE["rotation"]:
+            if self.rotation_deg % 90 and advice == ADVICE["rotation"]:
                 advice = "`upright=False` says that they are meant as stored"
             warn_user(
                 f"Frames of the video {name} are delivered as they are stored, but players {mirror}turn them by "
