@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..draws.keyed_draws import Int64Array
 from ..errors import VideoError
 from .files.packets import pictures_in
-from .video_decoding import VideoStreamDecoder, import_av
+from .video_decoding import NOT_THERE, VideoStreamDecoder, import_av
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -41,7 +41,7 @@ class EncodedClip:
     numbers: Int32Array
 
 
-def cut_clip(decoder: VideoStreamDecoder, key_pts: int | None, wanted: Int64Array) -> EncodedClip | None:
+def cut_clip(decoder: VideoStreamDecoder, key_pts: int | None, wanted: Int64Array) -> EncodedClip:
     """Cut frames out of a video, from the position of its decoder on.
 
     Times and edit lists are not kept: the frames of the file are numbered one after the other. Leading pictures
@@ -53,12 +53,9 @@ def cut_clip(decoder: VideoStreamDecoder, key_pts: int | None, wanted: Int64Arra
         key_pts: Time of the key frame to begin with; None for the first one.
         wanted: ``(F,)`` times of the frames, in any order, repeated or not; none before the key frame.
 
-    Returns:
-        The clip; None where not all of these packets come.
-
     Raises:
         FileError: The file cannot be read. Also the builtin exception.
-        VideoError: A packet is damaged.
+        VideoError: A packet is damaged, or not all of them come.
     """
     packets: list[Packet[VideoStream]] = []
     missing = {*wanted.tolist()}
@@ -79,7 +76,7 @@ def cut_clip(decoder: VideoStreamDecoder, key_pts: int | None, wanted: Int64Arra
             shown = np.unique(pts[is_shown])
             file = _file_of(decoder, packets, shown.searchsorted(pts))
             return EncodedClip(file, shown.searchsorted(wanted).astype(np.int32))
-    return None
+    raise VideoError(NOT_THERE)
 
 
 def _file_of(decoder: VideoStreamDecoder, packets: Sequence[Packet[VideoStream]], places: Int64Array) -> bytes:

@@ -114,12 +114,7 @@ class FrameConverter:
         if self._reformatter is None:
             let_malloc_keep_frames()
             self._reformatter = import_av().video.reformatter.VideoReformatter()
-        pixels: PixelArray
-        if self._as_codes:
-            pixels = _codes(frame)
-        else:
-            _require_8_bits(frame)
-            pixels = self._as_dali(frame) if self._colors == "dali" else self._as_stated(frame)
+        pixels: PixelArray = _codes(frame) if self._as_codes else self._colored(frame)
         if self.is_mirrored:
             pixels = pixels[:, ::-1]
         if self.quarter_turns:
@@ -129,51 +124,42 @@ class FrameConverter:
         np.copyto(out, pixels)
         return out
 
-    def _as_stated(self, frame: av.VideoFrame) -> UInt8Array:
+    def _colored(self, frame: av.VideoFrame) -> UInt8Array:
+        _require_8_bits(frame)
+        name, is_as_dali = frame.format.name, self._colors == "dali"
         matrix = _matrix_of(frame, self._colors)
         if matrix is not None and self.num_channels == 1:
             # The luma as it is. With another matrix libswscale computes that of BT.601 from RGB.
             matrix = _MATRICES[_BT601]
-        name = frame.format.name
         is_direct = name in _DIRECT_FORMATS and frame.height % 2 == 0 and not frame.interlaced_frame
         is_limited_gray = name.startswith(("gray", "ya")) and frame.color_range == _LIMITED
-        if not is_direct and _is_subsampled(frame):
+        if is_as_dali or not is_direct:
             frame = self._without_chroma_location(frame)
-        pixels = self._converted(
+        converted = self._reformatter.reformat(
             frame,
             format=self._pixel_format,
-            interpolation=_SCALER_FLAGS,
+            interpolation=_DALI_SCALER_FLAGS if is_as_dali else _SCALER_FLAGS,
             src_colorspace=matrix,
             dst_colorspace=matrix,
-            threads=1,  # by default it starts as many as there are processors
+            threads=0 if is_as_dali else 1,  # 0: as many as there are processors
         )
+        width, depth = converted.width, self.num_channels
+        pixels = _rows(converted.planes[0])[: converted.height, : width * depth].reshape(-1, width, depth)
         # libswscale takes the range of gray for a full one, whatever the stream says.
-        return _FULL_OF_LIMITED[pixels] if is_limited_gray else pixels
-
-    def _as_dali(self, frame: av.VideoFrame) -> UInt8Array:
-        if _is_subsampled(frame):
-            frame = self._without_chroma_location(frame)
-        return self._converted(
-            frame,
-            format=self._pixel_format,
-            interpolation=_DALI_SCALER_FLAGS,
-            src_colorspace=_MATRICES[_BT601],
-            dst_colorspace=_MATRICES[_BT601],
-        )
-
-    def _converted(self, frame: av.VideoFrame, **settings: Any) -> UInt8Array:
-        converted = self._reformatter.reformat(frame, **settings)
-        pixels = _pixels(converted)
+        if is_limited_gray and not is_as_dali:
+            return _FULL_OF_LIMITED[pixels]
         # Gray that needs no conversion lies in the decoder's own frame, to which others may refer.
         return pixels.copy() if converted is frame else pixels
 
     def _without_chroma_location(self, frame: av.VideoFrame) -> av.VideoFrame:
+        width, height, name = frame.width, frame.height, frame.format.name
+        if all((part.width, part.height) == (width, height) for part in frame.format.components):
+            return frame
         # PyAV passes on to libswscale where the chroma samples lie, and that a frame is interlaced. DALI and
         # FFmpeg's programs do not, and PyAV has no setting for it: a frame of our own has neither.
         copy = self._copy
-        name = frame.format.name
-        if copy is None or (copy.width, copy.height, copy.format.name) != (frame.width, frame.height, name):
-            copy = self._copy = type(frame)(frame.width, frame.height, name)
+        if copy is None or (copy.width, copy.height, copy.format.name) != (width, height, name):
+            copy = self._copy = type(frame)(width, height, name)
         copy.color_range = frame.color_range
         for source, target in zip(frame.planes, copy.planes, strict=True):
             from_rows, to_rows = _rows(source), _rows(target)
@@ -226,13 +212,14 @@ def matrix_name(number: int, pixel_format: str, width: int, height: int, colors:
 def _assumed(matrix: int, width: int, height: int, colors: Colors) -> int:
     if matrix != _UNSPECIFIED:
         return matrix
-    if colors == "bt601":
-        return _BT601
-    return _BT601 if width <= _LARGEST_BT601[0] and height <= _LARGEST_BT601[1] else _BT709
+    is_small = width <= _LARGEST_BT601[0] and height <= _LARGEST_BT601[1]
+    return _BT601 if colors == "bt601" or is_small else _BT709
 
 
 def _matrix_of(frame: av.VideoFrame, colors: Colors) -> int | None:
-    """Get libswscale's number of a frame's color matrix; None if its pixels are RGB."""
+    """Get libswscale's number of the color matrix by which a frame is converted; None if its pixels are RGB."""
+    if colors == "dali":
+        return _MATRICES[_BT601]
     matrix, color_range = frame.colorspace, frame.color_range
     advice = 'Correct what the stream states, or pass colors="dali", which converts all by BT.601.'
     if color_range not in _RANGES:
@@ -244,18 +231,6 @@ def _matrix_of(frame: av.VideoFrame, colors: Colors) -> int | None:
         known = ", ".join(map(str, _MATRICES))
         raise VideoError(f"its color matrix must be one of {known} of ISO/IEC 23091-2, got {matrix}. {advice}")
     return _MATRICES[matrix]
-
-
-def _is_subsampled(frame: av.VideoFrame) -> bool:
-    width, height = frame.width, frame.height
-    return any(component.width < width or component.height < height for component in frame.format.components)
-
-
-def _pixels(frame: av.VideoFrame) -> UInt8Array:
-    """View the pixels of a frame of one plane: ``(height, width, C)``."""
-    num_channels = len(frame.format.components)
-    rows = _rows(frame.planes[0])[: frame.height, : frame.width * num_channels]
-    return rows.reshape(frame.height, frame.width, num_channels)
 
 
 def _rows(plane: Any) -> UInt8Array:

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 import numpy as np
@@ -20,7 +20,7 @@ from nvidia.dali import types
 
 from ..checks import bullets, shown
 from ..errors import FileError, FrameworkError, SettingError, VideoError, error_that_is_also
-from ..forks import keep_forever
+from ..forks import keep_forever, left_to_parent
 from ..providers.files.remote_reading import ChangedFileError
 from ..providers.files.storage import Storage
 from ..providers.frame_counts import count_frames
@@ -29,14 +29,12 @@ from .encoded_clips import EncodedClip, cut_clip
 from .files.stored_videos import FileState, StoredVideo, is_remote_video, located
 from .frame_converter import Colors, FrameConverter, PixelArray
 from .frame_memory import FrameMemory
-from .video_decoding import VideoSource, VideoStreamDecoder, import_av, source_name
-from .video_index import ADVICE, VideoIndex, cached_video_index, make_index, quarter_turns
+from .video_decoding import NOT_THERE, VideoSource, VideoStreamDecoder, import_av, source_name
+from .video_index import VideoIndex, advice_for, cached_video_index, make_index, quarter_turns
 from .videos import Videos
 
 if TYPE_CHECKING:
     import av
-
-_T = TypeVar("_T")
 
 
 class FrameReader:
@@ -149,9 +147,8 @@ class FrameReader:
         self.num_delivered += len(distinct)
         if len(wanted) == 1 and not self._keeps_pixels:
             return np.ascontiguousarray(self._get(int(wanted[0])))[None]  # a copy only if there is padding
-        shape = (len(wanted), *self._hw, self._converter.num_channels)
-        in_memory = memory is not None and self._converter.dtype == np.uint8
-        out = memory.array(shape) if memory and in_memory else np.empty(shape, self._converter.dtype)
+        shape, dtype = (len(wanted), *self._hw, self._converter.num_channels), self._converter.dtype
+        out = memory.array(shape) if memory and dtype == np.uint8 else np.empty(shape, dtype)
         for place, number in enumerate(distinct.tolist()):
             pixels = self._get(number)
             for target in np.flatnonzero(places == place):
@@ -178,8 +175,7 @@ class FrameReader:
         with self._naming(last, "cut out"):
             self._go_to(first)
             self.next_frame = self._index.num_frames  # the decoder has to seek again
-            clip = cut_clip(self._decoder, self._index.key_before(first), self._index.pts[wanted])
-            return self._required(clip)
+            return cut_clip(self._decoder, self._index.key_before(first), self._index.pts[wanted])
 
     @contextlib.contextmanager
     def _naming(self, number: int, action: str) -> Iterator[None]:
@@ -195,11 +191,6 @@ class FrameReader:
                 self._require_unchanged(has_failed=True)
             raise VideoError(f"{what} cannot be {action}: {error}") from error
 
-    def _required(self, found: _T | None) -> _T:
-        if found is None:
-            raise VideoError("it is not there; the file is damaged, or was changed after it was indexed.")
-        return found
-
     def _get(self, number: int) -> PixelArray:
         frame = self._kept.get(number)
         if isinstance(frame, np.ndarray):
@@ -208,7 +199,7 @@ class FrameReader:
             with self._naming(number, "decoded"):
                 if not self.continues_to(number):
                     self._go_to(number)
-                frame = self._required(self._decode_up_to(number))
+                frame = self._decode_up_to(number)
         with self._naming(number, "converted"):
             pixels = self._converter.convert(frame)
         self._kept[number] = pixels if self._keeps_pixels else frame
@@ -228,16 +219,15 @@ class FrameReader:
         # Frames after a key frame in decoding order but before it in display order refer to frames before it.
         self.next_frame = self._valid_from = int(index.pts.searchsorted(index.key_pts[key]))
 
-    def _decode_up_to(self, number: int) -> av.VideoFrame | None:
-        """Decode up to a frame; None if it does not come."""
+    def _decode_up_to(self, number: int) -> av.VideoFrame:
         index = self._index
-        while (frame := self._decoder.next_frame()) is not None:
+        for frame in self._decoder:
             place = index.num_frames if frame.pts is None else int(index.pts.searchsorted(frame.pts))
             if place == index.num_frames or index.pts[place] != frame.pts:
                 continue
             self.next_frame = place + 1
             if place > number:
-                return None
+                break
             if place < self._valid_from:
                 continue
             # Frames up to the next key frame can refer to a damaged one.
@@ -249,7 +239,7 @@ class FrameReader:
                     other = f"frame {self._damaged}, which it can refer to, is damaged."
                     raise VideoError("it is damaged." if self._damaged == number else other)
                 return frame
-        return None
+        raise VideoError(NOT_THERE)
 
     def close(self) -> None:
         """Close the file; may be called again."""
@@ -280,12 +270,6 @@ class _Entry:
     has_continued: bool = False
     counted: DecodingStatistics = attrs.field(factory=DecodingStatistics)
 
-    def not_counted(self) -> list[int]:
-        """Get what it has decoded since this was called last."""
-        reader, before = self.reader, self.counted
-        self.counted = DecodingStatistics(reader.num_delivered, reader.num_decoded, reader.num_seeks, 1)
-        return [now - then for now, then in zip(self.counted, before, strict=True)]
-
 
 class FrameReaderPool:
     """Frames of several videos, with at most so many open decoders.
@@ -298,6 +282,7 @@ class FrameReaderPool:
 
     Attributes:
         num_open: Number of open decoders.
+        statistics: What was decoded in this process until now.
     """
 
     def __init__(self, open_reader: Callable[[int], FrameReader], max_open: int) -> None:
@@ -307,20 +292,27 @@ class FrameReaderPool:
         """
         self._open_reader = open_reader
         self._max_open = max_open
+        self._idle: list[_Entry] = []  # least recently used first
         self._start()
+        weakref.finalize(self, _close_all, self._idle)
+        left_to_parent(self, FrameReaderPool._leave)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what makes the same pool, without decoders."""
         return FrameReaderPool, (self._open_reader, self._max_open)
 
     def _start(self) -> None:
-        self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._idle: list[_Entry] = []  # least recently used first
         self.num_open = 0
-        self._statistics = DecodingStatistics()
+        self.statistics = DecodingStatistics()
         self._memory = FrameMemory()
-        self._finalizer = weakref.finalize(self, _close_all, self._idle, self._pid)
+
+    def _leave(self) -> None:
+        # In a child of a fork: the threads of the decoders are in its parent, so that to close one blocks forever.
+        for entry in self._idle:
+            keep_forever(entry.reader)
+        self._idle.clear()
+        self._start()
 
     def read(self, video: int, numbers: npt.NDArray[np.int64]) -> PixelArray:
         """Get frames of a video, see `FrameReader.frames`."""
@@ -335,9 +327,6 @@ class FrameReaderPool:
     @contextlib.contextmanager
     def _lent(self, video: int, first: int | None) -> Iterator[FrameReader]:
         """Lend a reader of a video; one that continues to the first frame, if there is one."""
-        if self._pid != os.getpid():
-            self._finalizer()
-            self._start()
         with self._lock:
             entry = self._taken(video, first)
             self.num_open += entry is None
@@ -360,9 +349,11 @@ class FrameReaderPool:
 
     def _count(self, entry: _Entry | None) -> None:
         if entry is not None:
-            counts = entry.not_counted()
-            self._statistics = DecodingStatistics(*map(operator.add, self._statistics, counts))
-            count_frames(*counts[:2])
+            reader, before = entry.reader, entry.counted
+            entry.counted = DecodingStatistics(reader.num_delivered, reader.num_decoded, reader.num_seeks, 1)
+            added = [*map(operator.sub, entry.counted, before)]
+            self.statistics = DecodingStatistics(*map(operator.add, self.statistics, added))
+            count_frames(*added[:2])
 
     def _taken(self, video: int, first: int | None) -> _Entry | None:
         """Take a decoder to go on with, or to be closed for a new one; None where there is room for that."""
@@ -380,25 +371,16 @@ class FrameReaderPool:
         self._idle.remove(entry)
         return entry
 
-    @property
-    def statistics(self) -> DecodingStatistics:
-        """What was decoded in this process until now."""
-        return self._statistics if self._pid == os.getpid() else DecodingStatistics()
-
     def close(self) -> None:
         """Close the decoders; others are opened when they are needed."""
         with self._lock:
-            _close_all(self._idle, self._pid)
             self.num_open -= len(self._idle)
-            self._idle.clear()
+            _close_all(self._idle)
 
 
-def _close_all(entries: list[_Entry], pid: int) -> None:
-    for entry in entries:
-        if os.getpid() == pid:
-            entry.reader.close()
-        else:  # the threads of the decoder are in the parent process: closing it here would block forever
-            keep_forever(entry.reader)
+def _close_all(entries: list[_Entry]) -> None:
+    while entries:
+        entries.pop().reader.close()
 
 
 _MOST_INDEXING_THREADS = 8  # indexing is bound by I/O
@@ -441,14 +423,13 @@ class IndexedVideos:
         self._sources = [located(path, settings.storage_options, storages) for path in self.paths]
         import_av(self.paths[0])
         self.indices = _indices_of(self._sources, settings.stream, settings.index_cache)
-        warned: set[str] = set()  # each advice once: all videos of a camera may be alike
+        advice = advice_for(settings.upright)  # each once: all videos of a camera may be alike
         for video, index in enumerate(self.indices):
-            advice = {what: text for what, text in ADVICE.items() if what not in warned}
-            if settings.upright is not None:
-                advice.pop("rotation", None)
             index.warn_of_choices(repr(self.name(video)), advice)
-            warned |= {"rotation"} if index.rotation_deg or index.is_mirrored else set()
-            warned |= {"streams"} if index.num_candidates > 1 else set()
+            if index.rotation_deg or index.is_mirrored:
+                advice.pop("rotation", None)
+            if index.num_candidates > 1:
+                advice.pop("streams", None)
         self.pool = FrameReaderPool(self._open, settings.max_open_decoders)
         self.cutters = FrameReaderPool(self._open, settings.max_open_decoders)
 

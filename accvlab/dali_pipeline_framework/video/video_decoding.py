@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import io
 import math
@@ -17,16 +16,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from .. import errors
 from ..checks import whole_number
-from ..errors import (
-    FileError,
-    FrameworkError,
-    MissingPackageError,
-    SettingError,
-    VideoError,
-    error_that_is_also,
-    reason_of,
-)
+from ..errors import FileError, FrameworkError, SettingError, VideoError
 from ..limits.file_limits import IMAGE_PIXELS, opened_file, require_no_pointer
 from ..limits.image_limits import too_many_pixels
 from ..providers.files.remote_reading import ChangedFileError
@@ -43,6 +35,8 @@ VideoSource: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO | stored_vid
 
 _T = TypeVar("_T")
 
+NOT_THERE = "it is not there; the file is damaged, or was changed after it was indexed."
+
 _OLDEST_PYAV, _NEWEST_PYAV = 17, 18
 _MOST_LOOKED_AT = 2048
 
@@ -56,7 +50,7 @@ def import_av(source: VideoSource | None = None) -> ModuleType:
         import av
     except ImportError as error:
         what = "Videos" if source is None else source_name(source)
-        raise MissingPackageError(
+        raise errors.MissingPackageError(
             f"{what} can be decoded on the CPU only with PyAV, which cannot be imported ({error}). Install it: "
             f"pip install 'av>=17,<19'. Without PyAV, DALI's own reader "
             f"(`fn.experimental.readers.video`) decodes VP8, VP9 and MJPEG on the CPU, and other codecs on a GPU."
@@ -230,8 +224,7 @@ class VideoStreamDecoder:
         self.width, self.height = size or (context.width, context.height)
         self.color_matrix, self.is_interlaced, self.rotation_deg, self.is_mirrored = 2, False, 0, False
         self.time_base: Fraction = self.stream.time_base or Fraction(1, 1_000_000)
-        self._packets: Iterator[Packet[VideoStream]] | None = None
-        self._ready: collections.deque[av.VideoFrame] = collections.deque()
+        self._frames: Iterator[av.VideoFrame] = self._decoded(self.packets())
 
     def _open(self, source: Any) -> InputContainer:
         self._watched: WatchedFile | None = None
@@ -259,11 +252,9 @@ class VideoStreamDecoder:
             self._require_read()
         except OSError as error:
             self._require_read()
-            if isinstance(error, FrameworkError):
-                raise
             advice = stored_videos.path_advice(source)
-            message = f"Cannot open the video {self.name}: {reason_of(error)}.{advice}"
-            raise error_that_is_also(FileError, [error], message) from error
+            message = f"Cannot open the video {self.name}: {errors.reason_of(error)}.{advice}"
+            raise errors.error_that_is_also(FileError, [error], message) from error
         except self._av.error.FFmpegError as error:
             self._require_read()
             why = f"{error.strerror}. Is it a video, and complete?"
@@ -279,8 +270,8 @@ class VideoStreamDecoder:
             raise error
         if isinstance(error, ChangedFileError):
             raise VideoError(f"The video {self.name} was changed after it was indexed: {error}.") from error
-        message = f"Cannot read {self.name} after {self.num_decoded} decoded frames: {reason_of(error)}."
-        raise error_that_is_also(FileError, [error], message) from error
+        message = f"Cannot read {self.name} after {self.num_decoded} decoded frames: {errors.reason_of(error)}."
+        raise errors.error_that_is_also(FileError, [error], message) from error
 
     def _choose_stream(self, number: int | None) -> VideoStream:
         videos = [stream for stream in self._container.streams if stream.type == "video"]
@@ -326,9 +317,8 @@ class VideoStreamDecoder:
         if "matroska" not in self.container_name:
             return False
         end = is_unknown = 0
-        for _ in range(
-            2
-        ):  # the header and the segment: an identifier of 4 bytes, and the size with its length in bits
+        # The header and the segment: an identifier of 4 bytes, and the size with its length in bits.
+        for _ in range(2):
             end += 4
             num_bytes = 9 - self._head[end].bit_length()
             most = (1 << 7 * num_bytes) - 1
@@ -363,7 +353,6 @@ class VideoStreamDecoder:
                 packet = next(demuxed, None)
                 self._require_read()
             except self._av.error.FFmpegError as error:
-                self._require_read()
                 raise self._failure("Cannot read", error) from error
             except IndexError as error:  # of PyAV, where the file has more streams in the end than at its start
                 if has_ended:
@@ -381,26 +370,27 @@ class VideoStreamDecoder:
             FileError: The file cannot be read. Also the builtin exception.
             VideoError: The stream is damaged here, or the frame has another size than those before.
         """
-        if self._packets is None:
-            self._packets = self.packets()
-        while not self._ready:
-            packet = next(self._packets, None)
-            if packet is None:
-                return None
-            try:
-                self._ready.extend(packet.decode())
-            except self._av.error.FFmpegError as error:
-                raise self._failure("Cannot decode", error) from error
-        frame = self._ready.popleft()
+        frame = next(self._frames, None)
+        if frame is None:
+            return None
         self._take_size(frame)
         if (frame.width, frame.height) != (self.width, self.height):
+            at = "" if frame.pts is None else f", at {float(frame.pts * self.time_base):.3f} s"
             raise VideoError(
                 f"All frames of a video must have one size, but {self.name} changes from {self.width} x "
                 f"{self.height} to {frame.width} x {frame.height} pixels after {self.num_decoded} decoded "
-                f"frames{self._time_of(frame)}."
+                f"frames{at}."
             )
         self.num_decoded += 1
         return frame
+
+    def _decoded(self, packets: Iterator[Packet[VideoStream]]) -> Iterator[av.VideoFrame]:
+        for packet in packets:
+            try:
+                yield from packet.decode()
+            except self._av.error.FFmpegError as error:
+                self._frames = self._decoded(packets)  # the next call goes on after this packet
+                raise self._failure("Cannot decode", error) from error
 
     def _take_size(self, frame: av.VideoFrame) -> None:
         matrix, color_range = self._colors_of_container  # FFmpeg's decoders of VP9 and AV1 forget them
@@ -416,13 +406,10 @@ class VideoStreamDecoder:
 
     def take_size_of(self, packet: Packet[VideoStream]) -> None:
         """Decode a packet, if the size of the frames is not known yet, and take it from the first frame."""
-        if self.is_size_known:
-            return
-        try:
-            for frame in packet.decode()[:1]:
-                self._take_size(frame)
-        except self._av.error.FFmpegError:
-            pass  # reported when the frame is read
+        if not self.is_size_known:
+            with contextlib.suppress(self._av.error.FFmpegError):  # reported when the frame is read
+                for frame in packet.decode()[:1]:
+                    self._take_size(frame)
 
     def fetch(self, key_pts: int, last_pts: int, num_delayed: int) -> None:
         """Request the bytes of the packets from a key frame to a frame at once, where the container lists them.
@@ -446,8 +433,7 @@ class VideoStreamDecoder:
 
     def __iter__(self) -> Iterator[av.VideoFrame]:
         """Decode all frames from its position on."""
-        while (frame := self.next_frame()) is not None:
-            yield frame
+        return iter(self.next_frame, None)
 
     def seek(self, pts: int) -> None:
         """Go to a key frame at or before a time in units of `time_base`; the next frame is at or before this time.
@@ -455,29 +441,24 @@ class VideoStreamDecoder:
         In streams with B-frames, the next frame can also be a later one, or refer to missing frames: choose the
         time of a key frame, and look at ``frame.pts``.
         """
-        self._packets = None
-        self._ready.clear()
+        self._frames = self._decoded(self.packets())
         try:
             self._container.seek(pts, stream=self.stream, backward=True, any_frame=False)
             self._require_read()
         except self._av.error.FFmpegError as error:
-            self._require_read()
             raise self._failure(f"Cannot go to {float(pts * self.time_base):.3f} s of", error) from error
 
     def _failure(self, what: str, error: Any) -> VideoError:
+        self._require_read()
         reason = getattr(error, "strerror", None) or str(error)
         return VideoError(
             f"{what} {self.name} after {self.num_decoded} decoded frames: {reason}. The file is damaged "
             f"or incomplete."
         )
 
-    def _time_of(self, frame: av.VideoFrame) -> str:
-        return "" if frame.pts is None else f", at {float(frame.pts * self.time_base):.3f} s"
-
     def close(self) -> None:
         """Close the file; may be called again."""
-        self._packets = None
-        self._ready.clear()
+        self._frames = iter(())
         self._closing.close()
 
     def __enter__(self) -> VideoStreamDecoder:

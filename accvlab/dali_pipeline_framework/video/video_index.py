@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import os
 from collections.abc import Mapping
@@ -30,8 +32,13 @@ ADVICE = {
 _logger = logging.getLogger(__name__)
 
 
-def quarter_turns(video: Any) -> int:
-    """How many times frames of a video, an index or an open decoder, are to be turned clockwise by 90 degrees.
+def advice_for(upright: bool | None) -> dict[str, str]:
+    """Get the remedies for `VideoIndex.warn_of_choices`; with a setting for it, none for ``"rotation"``."""
+    return {what: text for what, text in ADVICE.items() if upright is None or what != "rotation"}
+
+
+def quarter_turns(video: VideoIndex) -> int:
+    """How many times frames of a video are to be turned clockwise by 90 degrees.
 
     Raises:
         VideoError: It is to be turned by another angle.
@@ -42,7 +49,11 @@ def quarter_turns(video: Any) -> int:
     return int(video.rotation_deg // 90)
 
 
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
+# What each packet of a stream states: when it is shown, decoded, and no longer shown; whether decoding can start
+# there, it gives a frame, and the container cut it short; for the last, see `VideoIndex`.
+_Packets: TypeAlias = "np.recarray[Any, Any]"
+_OF_PACKET = ["pts", "dts", "end_pts", "is_key", "is_shown", "is_corrupt", "hides_frames"]
+_PACKET = np.dtype({"names": _OF_PACKET, "formats": [np.int64] * 3 + [np.bool_] * 4})
 
 # Times of a constant rate: how many show one, how much they vary, and how much longer a gap is.
 _FEWEST_INTERVALS, _JITTER, _GAP = 8, 0.2, 1.5
@@ -125,19 +136,14 @@ class VideoIndex:
         """Size and version of a remote file when it was indexed; None for local files."""
         if self.saved is None:
             return self.own_file
-        try:
+        with contextlib.suppress(FileError):
             columns = Columns.open(self.saved[0], INDEX_KIND, is_mapped=False)
-        except FileError:
-            return None
-        if columns.checksum != self.saved[1] or "start" not in columns.notes:
-            return None
-        ends = np.cumsum([size for _, size in columns.notes["blocks"]]).tolist()
-        content = columns.arrays["head"].tobytes()
-        blocks = {
-            number: content[end - size : end]
-            for (number, size), end in zip(columns.notes["blocks"], ends, strict=True)
-        }
-        return KnownFile(tuple(columns.notes["state"]), columns.notes["start"], blocks)
+            notes = columns.notes
+            if columns.checksum == self.saved[1] and "start" in notes:
+                head = io.BytesIO(columns.arrays["head"].tobytes())
+                blocks = {number: head.read(size) for number, size in notes["blocks"]}
+                return KnownFile(tuple(notes["state"]), notes["start"], blocks)
+        return None
 
     @property
     def kind(self) -> str:
@@ -289,51 +295,28 @@ def index_video(
     return index
 
 
-def make_index(source: VideoSource, stream: int | None = None, name: str | None = None) -> VideoIndex:
-    """Do what `index_video` does, without the warning."""
+def make_index(
+    source: VideoSource, stream: int | None = None, name: str | None = None, *, is_read_whole: bool = False
+) -> VideoIndex:
+    """Do what `index_video` does, without the warning; if ``is_read_whole``, not by the tables of a file alone."""
     state = None
     if isinstance(source, (str, os.PathLike)):
         state = FileState.of_video(source, name)
     elif isinstance(source, StoredVideo):
         state = source.indexed or source.state()
         source = source.as_indexed(state)
-    packets = None
-    for has_tables in (True, False):  # where the tables of the file do not do, it is read whole
-        with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
-            names, codec = decoder.container_name.split(","), decoder.codec_name
-            if _TIMED_CONTAINERS.isdisjoint(names) and codec not in _CODECS_WITHOUT_B_FRAMES:
-                why = f"the container ({names[0]}) does not keep the times of frames of {codec}"
-                raise _refusal(decoder, why)
-            file, num_frames = decoder.stored_file, decoder.stream.frames
-            known = None if file is None else file.known()
-            is_told = codec in _TOLD_BY_TABLES and num_frames == decoder.stated_num_packets > 0  # not in fragments
-            packets = _packets(decoder, file if has_tables and is_told and "mp4" in names else None)
-            if packets is not None:
-                return attrs.evolve(_index(decoder, packets, state), own_file=known)
-    raise AssertionError("a file that is read whole has packets, or an error")
-
-
-@attrs.frozen(eq=False)
-class _Packets:
-    """What the ``n`` packets of a stream state, in the order of decoding.
-
-    Attributes:
-        pts: ``(n,)`` time of presentation.
-        dts: ``(n,)`` time of decoding.
-        is_key: ``(n,)`` whether decoding can start here.
-        is_shown: ``(n,)`` whether it gives a frame.
-        is_corrupt: ``(n,)`` whether the container cut it short.
-        hides_frames: See `VideoIndex`.
-        end_pts: Where the last frame ends.
-    """
-
-    pts: Int64Array
-    dts: Int64Array
-    is_key: BoolArray
-    is_shown: BoolArray
-    is_corrupt: BoolArray
-    hides_frames: bool
-    end_pts: int
+    with VideoStreamDecoder(source, stream=stream, name=name) as decoder:
+        names, codec = decoder.container_name.split(","), decoder.codec_name
+        if _TIMED_CONTAINERS.isdisjoint(names) and codec not in _CODECS_WITHOUT_B_FRAMES:
+            raise _refusal(decoder, f"the container ({names[0]}) does not keep the times of frames of {codec}")
+        file, num_frames = decoder.stored_file, decoder.stream.frames
+        known = None if file is None else file.known()
+        is_told = codec in _TOLD_BY_TABLES and num_frames == decoder.stated_num_packets > 0  # not in fragments
+        has_tables = is_told and "mp4" in names and not is_read_whole
+        packets = _packets(decoder, file if has_tables else None)
+        if packets is not None:
+            return attrs.evolve(_index(decoder, packets, state), own_file=known)
+    return make_index(source, stream, name, is_read_whole=True)
 
 
 def _packets(decoder: VideoStreamDecoder, file: RemoteFile | None) -> _Packets | None:
@@ -346,22 +329,17 @@ def _packets(decoder: VideoStreamDecoder, file: RemoteFile | None) -> _Packets |
     Returns:
         What they state; None if the tables do not do.
     """
-    rows: list[tuple[int, int, bool, bool, bool]] = []
-    hides_frames, is_h264, end_pts = False, decoder.codec_name == "h264", 0
-    listed_keys = (
-        set() if file is None else {each.pos for each in decoder.stream.index_entries if each.is_keyframe}
-    )
-    later_keys = []
+    rows: list[tuple[int, int, int, bool, bool, bool, bool]] = []
+    is_h264, extradata = decoder.codec_name == "h264", decoder.stream.codec_context.extradata
+    entries = () if file is None else decoder.stream.index_entries
+    listed_keys, later_keys = {each.pos for each in entries if each.is_keyframe}, []
     for packet in decoder.packets():
         decoder.take_size_of(packet)
         if not packet.size:
             continue
         if packet.pts is None:
             raise _refusal(decoder, f"its packet {len(rows)} has no time of presentation")
-        if (
-            packet.has_sidedata("new_extradata")
-            and bytes(packet.get_sidedata("new_extradata")) != decoder.stream.codec_context.extradata
-        ):
+        if packet.has_sidedata("new_extradata") and bytes(packet.get_sidedata("new_extradata")) != extradata:
             raise _refusal(decoder, f"the settings of the codec change at its packet {len(rows)}")
         is_skipped = file is not None and file.skips_content
         if file is not None and len(rows) >= _NUM_LOOKED_AT and decoder.is_size_known:
@@ -373,19 +351,17 @@ def _packets(decoder: VideoStreamDecoder, file: RemoteFile | None) -> _Packets |
         else:
             num_pictures, is_shown = pictures_in(memoryview(packet), decoder.codec_name)
             is_key = is_key and not (is_h264 and begins_refresh(bytes(packet)))
-        hides_frames |= num_pictures != 1 or not is_shown
         dts = packet.pts if packet.dts is None else packet.dts
-        rows.append((packet.pts, dts, is_key, is_shown and not packet.is_discard, packet.is_corrupt))
-        end_pts = max(end_pts, packet.pts + (packet.duration or 0))
+        is_shown, hides_frames = is_shown and not packet.is_discard, num_pictures != 1 or not is_shown
+        end_pts = packet.pts + (packet.duration or 0)
+        rows.append((packet.pts, dts, end_pts, is_key, is_shown, packet.is_corrupt, hides_frames))
     if file is not None:
         file.skips_content = False
         for start in {*later_keys[:2], *later_keys[-1:]} if is_h264 else ():
             file.seek(start)
             if begins_refresh(file.read(_MOST_OF_HEAD)):
                 return None
-    times = np.array(rows, np.int64).reshape(-1, 5).T
-    flags = times[2:].astype(np.bool_)
-    return _Packets(times[0], times[1], flags[0], flags[1], flags[2], hides_frames, end_pts)
+    return np.array(rows, _PACKET).view(np.recarray)
 
 
 def _index(decoder: VideoStreamDecoder, packets: _Packets, state: FileState | None) -> VideoIndex:
@@ -412,7 +388,7 @@ def _index(decoder: VideoStreamDecoder, packets: _Packets, state: FileState | No
     num_reordered = int((order - np.arange(len(order))).max(initial=0))
     names = "pixel_format", "color_matrix", "rotation_deg", "is_mirrored", "other_streams", "num_candidates"
     seen: dict[str, Any] = {name: getattr(decoder, name) for name in names}
-    seen["hides_frames"] = packets.hides_frames or decoder.is_interlaced
+    seen["hides_frames"] = bool(packets.hides_frames.any()) or decoder.is_interlaced
     seen["num_left_out"] = int(np.count_nonzero(packets.is_shown & ~is_shown))
     return VideoIndex(pts, key_pts, seek_points, *frames, num_reordered, file_state=state, **seen)
 
@@ -433,7 +409,7 @@ def _refusal(decoder: VideoStreamDecoder, why: str) -> VideoError:
 def _check_complete(decoder: VideoStreamDecoder, packets: _Packets) -> None:
     num_frames = int(np.count_nonzero(~packets.is_corrupt))
     stated, duration_s = decoder.stated_num_packets, decoder.stated_duration_s
-    end_s = packets.end_pts * float(decoder.time_base)
+    end_s = int(packets.end_pts.max(initial=0)) * float(decoder.time_base)
     is_shorter = (duration_s or 0) > end_s + end_s / max(num_frames, 1) / 2
     is_fewer = num_frames < decoder.stream.frames
     lacks_frames = num_frames < stated or ((is_shorter or is_fewer) and decoder.is_cut_short)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, SupportsIndex, TypeAlias
@@ -27,7 +28,7 @@ from ..unknown_arguments import explains_unknown_arguments
 from .decoded_clips import FileOfClip
 from .frame_reader import DecodingStatistics, IndexedVideos
 from .video_index import VideoIndex
-from .videos import VideoPaths, Videos, as_videos, checked_labels, expanded, frame_ranges, listed_videos
+from .videos import VideoPaths, Videos, checked_labels, expanded, frame_ranges, listed_videos
 
 _DIGITS = 9  # of offsets in seconds: 64 bits hold the times in nanoseconds
 
@@ -38,65 +39,73 @@ class VideoTracks:
 
     Attributes:
         indexed: The videos.
-        starts: ``(S,)`` int64, first position of each track.
-        ends: ``(S,)`` int64, the position behind the last one.
-        videos: ``(S, C)`` int64, number of each camera's video in the `IndexedVideos`.
-        all_videos: ``(V, C)`` int64, the same for each recording.
-        numbers: ``(S,)`` int64, number of the recording: a video as listed, or one video of each camera.
-        labels: ``(S,)`` int32, or None.
-        rows: For each track ``(T, C)`` int64, the frame of each camera at each position; None where positions are
-            the frames themselves.
+        videos: ``(V, C)`` int64, number of each camera's video in the `IndexedVideos`, for each recording: a video
+            as listed, or one video of each camera.
+        recordings: ``(S,)`` int64, number of each track's recording.
+        rows: For each track, the frame of each camera at each position, ``(T, C)`` int64; of a single camera
+            without a name the range of its frames.
+        labels: Of each recording, or None for each.
         camera_names: Names of the cameras; none for a single one without a name.
-        offsets_s: ``(S, C)`` float64, what is added to the times of each camera's frames.
+        offsets_s: ``(V, C)`` float64, what is added to the times of each camera's frames.
         missing: Frames that cameras lack.
         reference: Number of the reference camera.
+        edges: ``(S + 1,)`` int64, first sample of each track, and the number of samples.
     """
 
     indexed: IndexedVideos
-    starts: Int64Array
-    ends: Int64Array
     videos: Int64Array
-    all_videos: Int64Array
-    numbers: Int64Array
-    labels: npt.NDArray[np.int32] | None
-    rows: tuple[Int64Array, ...] | None = None
+    recordings: Int64Array
+    rows: Sequence[range | Int64Array]
+    labels: Sequence[int | None]
     camera_names: tuple[str, ...] = ()
     offsets_s: npt.NDArray[np.float64] | None = None
     missing: tuple[rigs.MissingFrame, ...] = ()
     reference: int = 0
+    edges: Int64Array = attrs.field(init=False)
+
+    @edges.default
+    def _edges(self) -> Int64Array:
+        return np.cumsum([0, *map(len, self.rows)])
 
     def describe(self) -> str:
         """Say how many there are: ``"2 videos"``, or ``"2 recordings of 3 cameras in 6 files"``."""
         if not self.camera_names:
-            return f"{len(self.all_videos)} videos"
-        files = {self.indexed.paths[number] for number in self.all_videos.ravel().tolist()}
-        num_recordings, num_cameras = self.all_videos.shape
+            return f"{len(self.videos)} videos"
+        files = {self.indexed.paths[number] for number in self.videos.ravel().tolist()}
+        num_recordings, num_cameras = self.videos.shape
         return f"{num_recordings} recordings of {num_cameras} cameras in {len(files)} files"
 
     def video_of(self, recording: SupportsIndex, camera: str | None) -> int:
         """Get the number in the `IndexedVideos` of a camera's video of a recording."""
         names = self.camera_names or (None,)
         place = names.index(choice(camera, "camera", names))
-        return int(self.all_videos[index_in(recording, "recording", len(self.all_videos)), place])
+        return int(self.videos[index_in(recording, "recording", len(self.videos)), place])
 
-    def frames(self, track: int, camera: int, positions: Int64Array) -> Int64Array:
-        """Get the frames of a camera at ``(n,)`` positions of a track."""
-        return positions if self.rows is None else self.rows[track][positions, camera]
+    def tracks(self, samples: Int64Array) -> Int64Array:
+        """Get the number of the track of each of ``(n,)`` samples."""
+        return self.edges.searchsorted(samples, side="right") - 1
+
+    def frames(self, track: int, camera: int, samples: Int64Array) -> tuple[int, Int64Array]:
+        """Get the number of a camera's video, and of the frames in it that ``(n,)`` samples of a track have."""
+        row, positions = self.rows[track], samples - self.edges[track]
+        video = int(self.videos[self.recordings[track], camera])
+        return video, positions + row.start if isinstance(row, range) else row[positions, camera]
 
     def times_s(self, track: int, camera: int, frames: Int64Array) -> npt.NDArray[np.float64]:
         """Get the ``(n,)`` times of frames in seconds.
 
         Of a single camera: since the first frame of the video, as DALI has it. Of several: as they are aligned.
         """
-        index = self.indexed.indices[int(self.videos[track, camera])]
-        times_s = index.times_s if self.offsets_s is None else _times_s(index, self.offsets_s[track, camera])
+        recording = self.recordings[track]
+        index = self.indexed.indices[int(self.videos[recording, camera])]
+        times_s = index.times_s if self.offsets_s is None else _times_s(index, self.offsets_s[recording, camera])
         return times_s[frames]
 
     def all_times_s(self, camera: int) -> npt.NDArray[np.float64]:
-        """Get the times of all positions of all tracks, ``(N,)``, of a camera."""
+        """Get the times of all samples, ``(N,)``, of a camera."""
         parts = []
-        for track, (start, end) in enumerate(zip(self.starts.tolist(), self.ends.tolist(), strict=True)):
-            frames = self.frames(track, camera, np.arange(start, end))
+        for track, (start, end) in enumerate(itertools.pairwise(self.edges.tolist())):
+            _, frames = self.frames(track, camera, np.arange(start, end))
             parts.append(self.times_s(track, camera, frames))
         return np.concatenate(parts)
 
@@ -109,11 +118,8 @@ def tracks_of(videos: Videos, num_kept: int) -> VideoTracks:
 def _of_list(settings: Videos, num_kept: int) -> VideoTracks:
     paths, labels = listed_videos(settings)
     videos = IndexedVideos(paths, settings, num_kept)
-    ranges = frame_ranges(settings, paths, [videos.indices[number] for number in videos.numbers.tolist()])
-    starts, ends = np.array(ranges, np.int64).T
-    of_videos = None if labels[0] is None else np.array(labels, np.int32)
-    columns = videos.numbers[:, None]
-    return VideoTracks(videos, starts, ends, columns, columns, np.arange(len(paths)), of_videos)
+    rows = frame_ranges(settings, paths, [videos.indices[number] for number in videos.numbers.tolist()])
+    return VideoTracks(videos, videos.numbers[:, None], np.arange(len(paths)), rows, labels)
 
 
 def _of_rig(settings: Videos, num_kept: int) -> VideoTracks:
@@ -128,35 +134,29 @@ def _of_rig(settings: Videos, num_kept: int) -> VideoTracks:
     offsets_s = _offsets_s(settings, num_recordings)
     videos = IndexedVideos([path for of_camera in paths for path in of_camera], settings, num_kept)
     columns = videos.numbers.reshape(len(names), num_recordings).T
-    numbers: list[int] = []
+    recordings: list[int] = []
     rows: list[Int64Array] = []
     missing: list[rigs.MissingFrame] = []
     num_times = 0
-    for number in range(num_recordings):
-        of_recording = [
-            (videos.indices[place], offset_s)
-            for place, offset_s in zip(columns[number].tolist(), offsets_s[number].tolist(), strict=True)
-        ]
+    for number, of_recording in enumerate(columns.tolist()):
+        indices = [videos.indices[place] for place in of_recording]
         times = [
             rigs.CameraTimes(index.pts, index.time_base, rigs.exact(round(offset_s, _DIGITS)))
-            for index, offset_s in of_recording
+            for index, offset_s in zip(indices, offsets_s[number].tolist(), strict=True)
         ]
         matched = rigs.align_times(times, settings.reference, settings.tolerance_s)
-        reference_times_s = _times_s(*of_recording[settings.reference]).tolist()
+        reference_times_s = _times_s(indices[settings.reference], offsets_s[number, settings.reference]).tolist()
         num_times += len(matched)
         runs, lacking = settings.sequences(number, matched, reference_times_s)
         missing += lacking
-        numbers += [number] * len(runs)
+        recordings += [number] * len(runs)
         rows += [matched[run] for run in runs]
     advice = (
         "\nDo the cameras' clocks begin at the same time (`time_offsets_s`), and is `tolerance_s` large enough?"
     )
     rigs.report_missing(settings, missing, num_times, is_empty=not rows, advice=advice)
-    ends, recordings = np.array([len(run) for run in rows], np.int64), np.array(numbers, np.int64)
-    of_tracks = None if settings.labels is None else np.array(labels, np.int32)[numbers]
-    of_cameras = tuple(rows), names, offsets_s[numbers], tuple(missing), settings.reference
-    starts = np.zeros_like(ends)
-    return VideoTracks(videos, starts, ends, columns[numbers], columns, recordings, of_tracks, *of_cameras)
+    of_cameras = names, offsets_s, tuple(missing), settings.reference
+    return VideoTracks(videos, columns, np.array(recordings, np.int64), rows, labels, *of_cameras)
 
 
 def _offsets_s(settings: Videos, num_recordings: int) -> npt.NDArray[np.float64]:
@@ -253,12 +253,11 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
             DuplicateFieldError: Two fields have the same name.
             NameTypeError: A name is neither ``str`` nor ``int``.
         """
-        videos = as_videos(videos)
+        videos = videos if isinstance(videos, Videos) else Videos(videos)
         num_kept = whole_number(num_kept_frames, "num_kept_frames", at_least=0)
         self._tracks = tracks = tracks_of(videos, num_kept)
         self._videos = tracks.indexed
         self.num_batch_threads = videos.num_batch_threads
-        self._first = np.concatenate(([0], np.cumsum(tracks.ends - tracks.starts)))  # (S + 1,)
         self._colors = videos.colors
         self._is_encoded = choice(images, "images", ("decoded", "encoded")) == "encoded"
         int32, float64 = types.DALIDataType.INT32, types.DALIDataType.FLOAT64
@@ -267,7 +266,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
             *zip(self._frame_names, (int32, float64, types.DALIDataType.STRING), (0, 0, None), strict=True)
         ]
         of_sample: list[rigs.OptionalField] = [(recording_number_name, int32, 0)]
-        label = None if tracks.labels is None else label_name
+        label = None if tracks.labels[0] is None else label_name
         (of_sample if tracks.camera_names else further).insert(0, (label, int32, 1))
         self._image_name, self._label_name, self._recording_number_name = image_name, label, recording_number_name
         of_camera = SampleDataGroup()
@@ -282,7 +281,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
 
     def get_number_of_samples(self) -> int:
         """Get the number of frames of all recordings."""
-        return int(self._first[-1])
+        return int(self._tracks.edges[-1])
 
     @property
     def loads_batches(self) -> bool:
@@ -310,11 +309,8 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
 
     def load_fields(self, wanted: WantedFields) -> FieldColumns:
         """Load some fields of some frames; pixels only if they are wanted, each video in one pass."""
-
-        @functools.cache  # for the file and the number of its frame
-        def cut(track: int, camera: int, position: int) -> tuple[FileOfClip, npt.NDArray[np.int32]]:
-            return self._cut(track, camera, np.array([position]))
-
+        # Once for the file and the number of its frame.
+        cut = functools.cache(lambda track, camera, sample: self._cut(track, camera, np.array([sample])))
         return {
             path: self._column(path, np.array([self._checked(sample) for sample in samples], np.int64), cut)
             for path, samples in wanted.items()
@@ -324,23 +320,15 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         """Cut frames of a camera's videos out; each row of ``samples`` becomes one file."""
         if not self._is_encoded:
             return None
-        tracks = self._tracks_of(samples[:, 0]).tolist()
-        rows = zip(tracks, samples, strict=True)
-        return [self._cut(track, self._camera_of(path), self._positions(track, row)) for track, row in rows]
-
-    def _tracks_of(self, samples: Int64Array) -> Int64Array:
-        return self._first.searchsorted(samples, side="right") - 1
-
-    def _positions(self, track: int, samples: Int64Array) -> Int64Array:
-        positions: Int64Array = self._tracks.starts[track] + samples - self._first[track]
-        return positions
+        tracks = self._tracks.tracks(samples[:, 0]).tolist()
+        return [self._cut(track, self._camera_of(path), row) for track, row in zip(tracks, samples, strict=True)]
 
     def _camera_of(self, path: FieldPath) -> int:
         return 0 if len(path) == 1 else self._tracks.camera_names.index(str(path[0]))
 
-    def _cut(self, track: int, camera: int, positions: Int64Array) -> tuple[FileOfClip, npt.NDArray[np.int32]]:
-        """Cut the frames at positions of a track out as a file, with their numbers in it."""
-        video, frames = int(self._tracks.videos[track, camera]), self._tracks.frames(track, camera, positions)
+    def _cut(self, track: int, camera: int, samples: Int64Array) -> tuple[FileOfClip, npt.NDArray[np.int32]]:
+        """Cut the frames that samples of a track have out as a file, with their numbers in it."""
+        video, frames = self._tracks.frames(track, camera, samples)
         clip = self._videos.cutters.cut(video, frames)
         # Of remote videos, another decoder would request the same bytes again.
         is_remote = self._videos.is_remote(video)
@@ -348,28 +336,29 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         return FileOfClip.of(clip, self._colors, decoded), clip.numbers
 
     def _column(self, path: FieldPath, samples: Int64Array, cut: _Cut) -> FieldColumn:
-        tracks = self._tracks_of(samples)
+        tracks = self._tracks.tracks(samples)
         column: list[Any] = [None] * len(samples)
         for track in np.unique(tracks).tolist():
             places = np.flatnonzero(tracks == track)
-            values = self._values(path, track, self._positions(track, samples[places]), cut)
+            values = self._values(path, track, samples[places], cut)
             if len(places) == len(samples):
                 return values
             for place, value in zip(places.tolist(), values, strict=True):
                 column[place] = value
         return column
 
-    def _values(self, path: FieldPath, track: int, positions: Int64Array, cut: _Cut) -> FieldColumn:
-        """Get a field at ``(n,)`` positions of a track."""
-        tracks, name, num = self._tracks, path[-1], len(positions)
-        if len(path) == 1 and name == self._label_name and tracks.labels is not None:
-            return np.full((num, 1), tracks.labels[track])
+    def _values(self, path: FieldPath, track: int, samples: Int64Array, cut: _Cut) -> FieldColumn:
+        """Get a field of ``(n,)`` samples of a track."""
+        tracks, name, num = self._tracks, path[-1], len(samples)
+        recording = int(tracks.recordings[track])
+        if len(path) == 1 and name == self._label_name:
+            return np.full((num, 1), tracks.labels[recording], np.int32)
         if len(path) == 1 and name == self._recording_number_name:
-            return np.full(num, tracks.numbers[track], np.int32)
+            return np.full(num, recording, np.int32)
         camera = self._camera_of(path)
-        video, frames = int(tracks.videos[track, camera]), tracks.frames(track, camera, positions)
+        video, frames = tracks.frames(track, camera, samples)
         if self._is_encoded and name in (self._image_name, numbers_name(self._image_name)):
-            clips = [cut(track, camera, position) for position in positions.tolist()]
+            clips = [cut(track, camera, sample) for sample in samples.tolist()]
             return [file if name == self._image_name else found[0] for file, found in clips]
         if name == self._image_name:
             return self._videos.pool.read(video, frames)
@@ -382,13 +371,10 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
 
     def describe_sample(self, sample_index: int) -> str:
         """Name the file and the frame of a sample, e.g. ``"monday/front.mp4, frame 4"``; of each camera."""
-        track = int(self._tracks_of(np.array([self._checked(sample_index)]))[0])
-        positions = self._positions(track, np.array([sample_index]))
-        texts = [
-            f"{self._videos.name(video)}, frame {self._tracks.frames(track, camera, positions)[0]}"
-            for camera, video in enumerate(self._tracks.videos[track].tolist())
-        ]
-        return "; ".join(texts)
+        tracks, samples = self._tracks, np.array([self._checked(sample_index)])
+        track = int(tracks.tracks(samples)[0])
+        found = [tracks.frames(track, camera, samples) for camera in range(tracks.videos.shape[1])]
+        return "; ".join(f"{self._videos.name(video)}, frame {frames[0]}" for video, frames in found)
 
     # --- what was found ---------------------------------------------------------------------------------
 
@@ -398,7 +384,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
 
         A track is a video, or its range; with ``cameras`` a recording, cut by ``missing="drop"`` at gaps.
         """
-        return np.diff(self._first)
+        return np.diff(self._tracks.edges)
 
     @property
     def timestamps_s(self) -> npt.NDArray[np.float64]:
@@ -430,7 +416,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
 
     def __repr__(self) -> str:
         """Summarise what was found."""
-        return f"{type(self).__name__}({self._first[-1]} frames, {self._tracks.describe()})"
+        return f"{type(self).__name__}({self._tracks.edges[-1]} frames, {self._tracks.describe()})"
 
 
 def _encoded_content(videos: Videos, indexed: IndexedVideos) -> ImageContent:

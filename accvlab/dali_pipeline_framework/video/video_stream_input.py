@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import logging
 import os
 import threading
@@ -15,6 +16,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, cast
 import attrs
 import numpy as np
 import nvidia.dali.fn as fn
+from attrs.filters import exclude
 from attrs.validators import optional
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
@@ -24,15 +26,7 @@ from .. import errors
 from ..checks import flag, one_of, valid, whole_number
 from ..engine.dali.left_pipelines import leave_pipeline
 from ..engine.dali.texts import dali_cause, device_error, is_about_device, is_about_lost_gpu
-from ..errors import (
-    DeviceError,
-    FieldValueError,
-    FileError,
-    SettingError,
-    VideoError,
-    error_that_is_also,
-    reason_of,
-)
+from ..errors import DeviceError, FieldValueError, FileError, SettingError, VideoError
 from ..forks import left_to_parent
 from ..operators.encoded_videos import rgb_of_bt601, why_not_in_graph
 from ..providers.files.storage import open_regular_file
@@ -45,7 +39,7 @@ from .files.stored_videos import path_advice
 from .frame_converter import Colors, FrameConverter
 from .frame_reader import FrameReader
 from .video_decoding import UInt8Array, import_av
-from .video_index import ADVICE, VideoIndex, make_index
+from .video_index import VideoIndex, advice_for, make_index
 
 EncodedVideo: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | UInt8Array"
 LastSequencePolicy: TypeAlias = Literal["partial", "pad"]
@@ -83,16 +77,13 @@ def checked_source(video: EncodedVideo) -> str | bytes:
         try:
             open_regular_file(path).close()
         except (OSError, ValueError) as error:  # ValueError: a zero in the path
-            advice = path_advice(path) + (" Its encoded bytes can be fed, too." if "://" in path else "")
-            message = f"Cannot read the video {path!r}: {reason_of(error)}.{advice}"
-            raise error_that_is_also(FileError, [error], message) from error
+            message = f"Cannot read the video {path!r}: {errors.reason_of(error)}.{path_advice(path)}"
+            raise errors.error_that_is_also(FileError, [error], message) from error
         return os.path.abspath(path)
-    is_array = isinstance(video, np.ndarray)
-    if isinstance(video, bytes | bytearray | memoryview) or (
-        is_array and (video.dtype.name, video.ndim) == ("uint8", 1)
-    ):
+    is_bytes = isinstance(video, np.ndarray) and (video.dtype.name, video.ndim) == ("uint8", 1)
+    if is_bytes or isinstance(video, bytes | bytearray | memoryview):
         return bytes(video)  # a copy, unless it is of that type: the caller may go on to use the buffer
-    got = f"{video.dtype} with the shape {video.shape}" if is_array else type(video).__name__
+    got = f"{video.dtype} with the shape {video.shape}" if isinstance(video, np.ndarray) else type(video).__name__
     raise FieldValueError(f"A video must be fed as a path, as bytes, or as (N,) uint8 with the bytes, got {got}.")
 
 
@@ -179,10 +170,8 @@ class SequenceDecoder:
         """Decode a video with DALI's operator."""
         # The operator does not tell the end of a video, and running it past the last one is an error that ends its
         # pipeline. So each video has a pipeline of its own, and that error means its end.
-        is_file = isinstance(video.source, str)
-        encoded = (
-            np.fromfile(video.source, np.uint8) if is_file else np.frombuffer(cast(bytes, video.source), np.uint8)
-        )
+        source = video.source
+        encoded = np.frombuffer(source, np.uint8) if isinstance(source, bytes) else np.fromfile(source, np.uint8)
         num_frames, pipeline = 0, None
         try:
             pipeline = self._operator_pipeline(video.index)
@@ -225,26 +214,14 @@ class SequenceDecoder:
 
     def _by_pyav(self, video: FedVideo) -> Iterator[SequenceBatch]:
         settings, length = self.settings, self.settings.sequence_length
-        reader = FrameReader(
-            video.source,
-            video.index,
-            stream=settings.stream,
-            num_threads=settings.num_threads,
-            image_type=settings.image_type,
-            colors=settings.colors,
-            name=video.label,
-            upright=bool(settings.upright),
-        )
-        try:
+        of_reader = attrs.asdict(settings, filter=exclude("last_sequence_policy", "sequence_length"))
+        opened = FrameReader(video.source, video.index, name=video.label, **of_reader)
+        with contextlib.closing(opened) as reader:
             for first in range(0, video.index.num_frames, self.batch_size * length):
                 end = min(first + self.batch_size * length, video.index.num_frames)
-                frames = reader.frames(np.arange(first, end))
-                num_full, rest = divmod(end - first, length)
-                yield SequenceBatch(
-                    video, first, _in_sequences(frames, settings), [length] * num_full + [rest] * bool(rest)
-                )
-        finally:
-            reader.close()
+                frames = _in_sequences(reader.frames(np.arange(first, end)), settings)
+                lengths = [min(length, end - start) for start in range(first, end, length)]
+                yield SequenceBatch(video, first, frames, lengths)
 
 
 def _in_sequences(frames: UInt8Array, settings: SequenceSettings) -> Any:
@@ -356,16 +333,14 @@ class VideoStreamRun(NativeRun):
 
     is_awaited = True
 
-    def __init__(
-        self, decoded: _DecodedBatches, columns: Sequence[str], handover: dict[str, Any], is_blocking: bool
-    ) -> None:
+    def __init__(self, decoded: _DecodedBatches, handover: dict[str, Any], is_blocking: bool) -> None:
         """Begin to decode."""
         with decoded.feed.changed:
             if decoded.feed.is_read:
                 advice = "Close the other pipeline first, or create a stream for each."
                 raise SettingError(f"A stream of videos can be read by one pipeline at a time. {advice}")
             decoded.feed.is_read = True
-        self._decoded, self._columns, self._handover, self._is_blocking = decoded, columns, handover, is_blocking
+        self._decoded, self._handover, self._is_blocking = decoded, handover, is_blocking
         self._labels: collections.deque[tuple[int, str]] = collections.deque(maxlen=32)  # of the last batches
         self._num_begun = 0
         self._thread = threading.Thread(target=decoded.decode_all, name="video stream", daemon=True)
@@ -401,16 +376,15 @@ class VideoStreamRun(NativeRun):
             decoded.feed.changed.notify_all()
         if batch is None:
             raise cast(BaseException, decoded.end).with_traceback(None)
-        starts = np.arange(len(batch.lengths)) * decoded.decoder.settings.sequence_length + batch.first_frame
-        numbers = {
-            "video": np.full(len(batch.lengths), batch.video.number),
-            "first_frame": starts,
-            "num_frames": np.array(batch.lengths),
-        }
-        self._handover["frames"] = batch.frames
-        self._handover["places"] = [numbers[column].astype(np.int32) for column in self._columns]
-        last_frame = batch.first_frame + sum(batch.lengths) - 1
-        text = f"The batch holds the frames {batch.first_frame} to {last_frame} of the video {batch.video.label}."
+        first_frame, lengths = batch.first_frame, batch.lengths
+        self._handover.update(
+            frames=batch.frames,
+            video=np.full(len(lengths), batch.video.number, np.int32),
+            first_frame=np.cumsum([first_frame, *lengths[:-1]], dtype=np.int32),
+            num_frames=np.array(lengths, np.int32),
+        )
+        last_frame = first_frame + sum(lengths) - 1
+        text = f"The batch holds the frames {first_frame} to {last_frame} of the video {batch.video.label}."
         self._labels.append((self._num_begun, text))
         self._num_begun += 1
 
@@ -540,10 +514,7 @@ class VideoStreamInput(NativeInput):
         called = repr(called if name is None else name)
         feed = self._feed
         index = make_index(source, self._settings.stream, called)
-        advice = {
-            what: text for what, text in ADVICE.items() if what != "rotation" or self._settings.upright is None
-        }
-        index.warn_of_choices(called, advice)
+        index.warn_of_choices(called, advice_for(self._settings.upright))
         with feed.changed:
             if feed.is_closed:
                 raise errors.ClosedError(
@@ -590,40 +561,40 @@ class VideoStreamInput(NativeInput):
     def define(self, seed: int) -> Sequence[DataNode]:
         """Define the operators that get the decoded frames. See `NativeInput.define`."""
         pipeline = Pipeline.current()
-        is_on_gpu = self._is_on_gpu(pipeline.device_id)
         handover = self._handovers.setdefault(pipeline, {})  # the next batch
         frames = fn.external_source(
             source=lambda: handover.pop("frames"),  # not held longer than needed
             batch=True,
             name=OPERATOR,
-            device="gpu" if is_on_gpu else "cpu",
+            device="cpu" if self._device_of(pipeline) is None else "gpu",
             dtype=types.DALIDataType.UINT8,
             ndim=4,
             layout="FHWC",
         )
-        if not self._columns:
+        columns = [*self._columns]
+        if not columns:
             return [frames]
         places = fn.external_source(
-            source=lambda: handover["places"],
+            source=lambda: [handover[column] for column in columns],
             batch=True,
-            num_outputs=len(self._columns),
+            num_outputs=len(columns),
             dtype=types.DALIDataType.INT32,
             ndim=0,
         )
         return [frames, *places]
 
-    def _is_on_gpu(self, device_id: int | None) -> bool:
-        # DALI's operator decodes the first video stream as RGB.
+    def _device_of(self, pipeline: Pipeline) -> int | None:
+        """Get the number of the GPU that decodes for a pipeline; None for the CPU."""
         settings = self._settings
+        # DALI's operator decodes the first video stream as RGB.
         is_usual = settings.image_type == types.DALIImageType.RGB and not settings.stream and not settings.upright
-        return device_id is not None and is_usual
+        return pipeline.device_id if is_usual else None
 
     def begin(self, pipeline: Any) -> VideoStreamRun:
         """Begin to decode for a pipeline that was built. See `NativeInput.begin`."""
-        device_id = pipeline.device_id if self._is_on_gpu(pipeline.device_id) else None
-        decoder = SequenceDecoder(self._settings, pipeline.max_batch_size, device_id)
+        decoder = SequenceDecoder(self._settings, pipeline.max_batch_size, self._device_of(pipeline))
         decoded = _DecodedBatches(self._feed, decoder, self._num_ahead)
-        return VideoStreamRun(decoded, list(self._columns), self._handovers[pipeline], self._blocking)
+        return VideoStreamRun(decoded, self._handovers[pipeline], self._blocking)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be pickled or copied."""
@@ -632,8 +603,5 @@ class VideoStreamInput(NativeInput):
 
     def __repr__(self) -> str:
         """Return the settings by which it differs from others."""
-        settings = self._settings
-        return (
-            f"{type(self).__name__}(sequence_length={settings.sequence_length}, "
-            f"last_sequence_policy={settings.last_sequence_policy!r})"
-        )
+        length, policy = self._settings.sequence_length, self._settings.last_sequence_policy
+        return f"{type(self).__name__}(sequence_length={length}, last_sequence_policy={policy!r})"

@@ -10,29 +10,13 @@ from typing import Any, SupportsIndex, TypeAlias
 
 import attrs
 import numpy as np
+from attrs.validators import optional
 from nvidia.dali import types
 
-from ..checks import (
-    elements,
-    file_path,
-    file_paths,
-    flag,
-    number,
-    number_list,
-    one_of,
-    setting_error,
-    shown,
-    valid,
-    whole_number,
-)
+from .. import checks
 from ..errors import FileError, SettingError, error_that_is_also
 from ..providers.files.file_scan import NameFilter, scan_folders
-from ..providers.files.storage import (
-    Storage,
-    members_url,
-    parent_of,
-    split_pattern,
-)
+from ..providers.files.storage import Storage, members_url, parent_of, split_pattern
 from ..providers.frames.camera_rigs import CameraRig
 from ..unknown_arguments import explains_unknown_arguments
 from ..url_secrets import repr_without_secrets
@@ -52,7 +36,7 @@ MOST_LABEL = 2**31 - 1
 
 
 def _paths(given: VideoPaths, name: str) -> tuple[str, ...]:
-    paths = file_paths(given, name, "paths of videos")
+    paths = checks.file_paths(given, name, "paths of videos")
     if not paths:
         raise SettingError(f"`{name}` must name at least one video, got an empty list.")
     return paths
@@ -67,7 +51,7 @@ def _cameras(value: Mapping[str, VideoPaths] | None) -> dict[str, tuple[str, ...
         return None
     if not isinstance(value, Mapping) or not value:
         rule = "map names of cameras to lists of videos, one per recording"
-        raise SettingError(f"`cameras` must {rule}, got {shown(value)}.")
+        raise SettingError(f"`cameras` must {rule}, got {checks.shown(value)}.")
     return {camera: _paths(files, f"cameras[{camera!r}]") for camera, files in value.items()}
 
 
@@ -75,14 +59,14 @@ def _path_setting(name: str) -> Any:
     """Make a field of a path, or None."""
 
     def converted(value: VideoPath | None) -> str | None:
-        return None if value is None else file_path(value, name)
+        return None if value is None else checks.file_path(value, name)
 
     return attrs.field(default=None, converter=converted, kw_only=True, repr=repr_without_secrets)
 
 
 def _count_setting(default: int) -> Any:
     """Make a field of a whole number of at least 1."""
-    return attrs.field(default=default, validator=valid(whole_number, at_least=1), kw_only=True)
+    return attrs.field(default=default, validator=checks.valid(checks.whole_number, at_least=1), kw_only=True)
 
 
 def _labels(value: SupportsIndex | Iterable[SupportsIndex] | None) -> tuple[int, ...] | None:
@@ -91,29 +75,29 @@ def _labels(value: SupportsIndex | Iterable[SupportsIndex] | None) -> tuple[int,
     given = np.atleast_1d(np.asarray(value, object)).tolist()
     advice = "Labels are whole numbers of 32 bits, one per video."
     return tuple(
-        whole_number(each, "labels", at_least=-(2**31), at_most=MOST_LABEL, advice=advice) for each in given
+        checks.whole_number(each, "labels", at_least=-(2**31), at_most=MOST_LABEL, advice=advice) for each in given
     )
 
 
 def _ranges(value: Iterable[tuple[int, int | None]] | None) -> tuple[tuple[int, int | None], ...] | None:
     if value is None:
         return None
-    pairs = [elements(pair) or [] for pair in elements(value) or [()]]
+    pairs = [checks.elements(pair) or [] for pair in checks.elements(value) or [()]]
     if any(len(pair) != 2 for pair in pairs):
-        raise setting_error("ranges", "pairs of numbers of frames, (start, end) or (start, None)", value)
+        raise checks.setting_error("ranges", "pairs of numbers of frames, (start, end) or (start, None)", value)
     return tuple(
-        (whole_number(start, "ranges"), None if end is None else whole_number(end, "ranges"))
+        (checks.whole_number(start, "ranges"), None if end is None else checks.whole_number(end, "ranges"))
         for start, end in pairs
     )
 
 
 def _time_offsets_s(value: Mapping[str, float | Sequence[float]] | None) -> dict[str, float | tuple[float, ...]]:
     if value is not None and not isinstance(value, Mapping):
-        raise SettingError(f"`time_offsets_s` must map names of cameras to seconds, got {shown(value)}.")
+        raise SettingError(f"`time_offsets_s` must map names of cameras to seconds, got {checks.shown(value)}.")
     return {
-        camera: number_list(given, f"time_offsets_s[{camera!r}]", "a number, or one per recording")
+        camera: checks.number_list(given, f"time_offsets_s[{camera!r}]", "a number, or one per recording")
         if isinstance(given, Iterable)
-        else number(given, f"time_offsets_s[{camera!r}]")
+        else checks.number(given, f"time_offsets_s[{camera!r}]")
         for camera, given in (value or {}).items()
     }
 
@@ -192,15 +176,13 @@ class Videos(CameraRig):
         default=None, converter=_time_offsets_s, kw_only=True
     )
     stream: int | None = attrs.field(
-        default=None, validator=attrs.validators.optional(valid(whole_number, at_least=0)), kw_only=True
+        default=None, validator=optional(checks.valid(checks.whole_number, at_least=0)), kw_only=True
     )
-    upright: bool | None = attrs.field(
-        default=None, validator=attrs.validators.optional(valid(flag)), kw_only=True
-    )
+    upright: bool | None = attrs.field(default=None, validator=optional(checks.valid(checks.flag)), kw_only=True)
     image_type: types.DALIImageType = attrs.field(
         default=types.DALIImageType.RGB, converter=_image_type, kw_only=True
     )
-    colors: Colors = attrs.field(default="stream", validator=one_of(Colors), kw_only=True)
+    colors: Colors = attrs.field(default="stream", validator=checks.one_of(Colors), kw_only=True)
     index_cache: str | None = _path_setting("index_cache")
     num_decoder_threads: int = _count_setting(1)
     num_batch_threads: int = _count_setting(1)
@@ -225,12 +207,6 @@ class Videos(CameraRig):
             self._check_camera(camera, "time_offsets_s")
 
 
-def as_videos(source: Videos | VideoPaths) -> Videos:
-    """Take paths alone for videos of one camera."""
-    given: Any = source
-    return given if isinstance(given, Videos) else Videos(given)
-
-
 def listed_videos(videos: Videos) -> tuple[list[str], Sequence[int | None]]:
     """List the paths of videos that are not those of cameras, and their labels."""
     if videos.file_root is None:
@@ -241,8 +217,8 @@ def listed_videos(videos: Videos) -> tuple[list[str], Sequence[int | None]]:
     return [storage.path(name) for name in table], [table.label(position) for position in range(len(table))]
 
 
-def frame_ranges(videos: Videos, paths: Sequence[str], indices: Sequence[VideoIndex]) -> list[tuple[int, int]]:
-    """Get the range of frames, ``[start, end)``, of each video; at least one frame."""
+def frame_ranges(videos: Videos, paths: Sequence[str], indices: Sequence[VideoIndex]) -> list[range]:
+    """Get the range of frames of each video; at least one frame."""
     given = videos.ranges or [(0, None)] * len(paths)
     if len(given) != len(paths):
         raise SettingError(f"There must be as many `ranges` as videos, got {len(given)} for {len(paths)}.")
@@ -252,7 +228,7 @@ def frame_ranges(videos: Videos, paths: Sequence[str], indices: Sequence[VideoIn
         if start >= end or first < -index.num_frames:
             rule = f"at least one frame, got {(first, last)} of {repr_without_secrets(path)}"
             raise SettingError(f"`ranges` must have {rule}, which has {index.num_frames} frames.")
-        found.append((start, end))
+        found.append(range(start, end))
     return found
 
 
@@ -262,15 +238,11 @@ def expanded(paths: Iterable[str], videos: Videos) -> list[str]:
     for path in map(members_url, paths):
         storage = Storage(path, videos.storage_options)
         matching = _matching(path, storage, videos)
-        if matching is not None:
-            if not matching:
-                message = f"No file matches the pattern {repr_without_secrets(path)}."
-                raise error_that_is_also(FileError, [FileNotFoundError], message)
-            found += sorted(matching, key=os.fsencode)
         # A server of HTTP would begin to send the file, to tell that it is no folder.
-        elif not (
-            storage.is_remote and _VIDEO_FILES.matches(parent_of(path)[1].partition("?")[0])
-        ) and storage.is_folder(""):
+        is_file = storage.is_remote and _VIDEO_FILES.matches(parent_of(path)[1].partition("?")[0])
+        if matching is not None:
+            found += matching
+        elif not is_file and storage.is_folder(""):
             found += _in_folder(storage)
         else:
             found.append(path)
@@ -278,16 +250,21 @@ def expanded(paths: Iterable[str], videos: Videos) -> list[str]:
 
 
 def _matching(path: str, storage: Storage, videos: Videos) -> list[str] | None:
-    """The files that match a pattern; None if it is none."""
+    """The files that match a pattern, at least one; None if it is none."""
     if storage.is_remote:
         parts = split_pattern(path)
         if parts is None:
             return None
         folder = Storage(parts[0], videos.storage_options)
-        return [folder.path(name) for name in folder.find(parts[1])]
-    if not glob.has_magic(path) or os.path.lexists(path):
+        found = [folder.path(name) for name in folder.find(parts[1])]
+    elif not glob.has_magic(path) or os.path.lexists(path):
         return None
-    return [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
+    else:
+        found = [each for each in glob.glob(path, recursive=True) if not os.path.isdir(each)]
+    if not found:
+        message = f"No file matches the pattern {repr_without_secrets(path)}."
+        raise error_that_is_also(FileError, [FileNotFoundError], message)
+    return sorted(found, key=os.fsencode)
 
 
 def _in_folder(storage: Storage) -> list[str]:

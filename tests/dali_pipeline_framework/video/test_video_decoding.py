@@ -183,6 +183,19 @@ def test_damage_is_named(tmp_path: Path, kind: tuple[str, str], frame: int) -> N
         decoded(path)
 
 
+def test_after_a_damaged_packet_the_next_ones_are_decoded(tmp_path: Path) -> None:
+    path = damage(make_video(tmp_path / "a.avi", 10, "mjpeg", size=(192, 128)), 3)
+    found: list[int | None] = []
+    with VideoStreamDecoder(path, num_threads=1) as decoder:
+        while not found or found[-1] is not None:
+            try:
+                frame = decoder.next_frame()
+                found.append(None if frame is None else int(frame.pts or 0))
+            except VideoError:
+                found.append(-1)
+    assert found == [0, 1, 2, -1, 4, 5, 6, 7, 8, 9, None]
+
+
 @pytest.mark.parametrize("setting", [{"stream": -1}, {"num_threads": 0}, {"stream": 1.5}])
 def test_settings(video: Callable[[str], Path], setting: dict[str, int]) -> None:
     with pytest.raises(SettingError, match=f"`{next(iter(setting))}` must be a whole number"):

@@ -21,7 +21,8 @@ def path_advice(path: Any) -> str:
     if not isinstance(path, (str, os.PathLike)):
         return ""
     if is_url(str(path)):
-        return " Only local files are read here: download it, or mount its storage as a folder."
+        where = " Only local files are read here: download it, or mount its storage as a folder."
+        return f"{where} Its encoded bytes can be fed, too."
     is_several = os.path.isdir(path) or "*" in str(path)
     return " Name each video, e.g. by sorted(Path('train').glob('*.mp4'))." if is_several else ""
 
