@@ -13,6 +13,7 @@ from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline, do_not_convert
 from support.array_samples import group_of
 from support.arrays import DT, encoded_image, gradient
+from support.laws import each_value
 from support.loaders import make_loader
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
@@ -177,9 +178,8 @@ def failing(*steps: FailingStep, num_samples: int = 8, batch_size: int = 4, **se
 OUT_OF_MEMORY = "CUDA runtime API error cudaErrorMemoryAllocation (2):\nout of memory"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+@each_value(
+    text=[
         OUT_OF_MEMORY,
         "CUDA driver API error CUDA_ERROR_ILLEGAL_ADDRESS (700)",
         "CUDA allocation failed",
@@ -187,8 +187,8 @@ OUT_OF_MEMORY = "CUDA runtime API error cudaErrorMemoryAllocation (2):\nout of m
         "nvImageCodec failure: '#5'",
         "nvImageCodec failure: '#21'",
     ],
+    policy=["raise", "skip", "replace"],
 )
-@pytest.mark.parametrize("policy", ["raise", "skip", "replace"])
 def test_a_failure_of_the_gpu_is_no_fault_of_samples(
     text: str, policy: Any, tmp_path: Path, made: list[int]
 ) -> None:

@@ -17,6 +17,7 @@ from support.laws import each_value, some
 from support.loaders import make_loader
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
+from support.random_steps import each_camera
 from support.samplers import EpochSampler
 from support.steps import Doubler, Renamer
 
@@ -36,7 +37,6 @@ from accvlab.dali_pipeline_framework.pipeline import (
     SampleDataGroup,
 )
 from accvlab.dali_pipeline_framework.processing_steps import (
-    DataGroupArrayWithNameElementsAppliedStep,
     DataGroupInPathAppliedStep,
     PipelineStepBase,
 )
@@ -49,10 +49,6 @@ KEYS: dict[str, Any] = {
     "field": ("scene",),
     "field_rig": FieldKey("scene", shared=True),
 }
-
-
-def each_camera(step: PipelineStepBase) -> PipelineStepBase:
-    return DataGroupArrayWithNameElementsAppliedStep(step, "cameras")
 
 
 class EndlessInput(SequenceInput):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,8 +12,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
-from PIL import Image
-from support.arrays import ArrayProvider
+from support.array_samples import group_of
+from support.arrays import ArrayProvider, encoded_image
 from support.laws import examples
 from support.pipelines import shuffled
 
@@ -43,13 +42,8 @@ IN_PROCESS = {"num_threads": 1, "py_num_workers": 0, "prefetch_queue_depth": 1}
 
 
 def field_group(*names: str) -> SampleDataGroup:
-    group = SampleDataGroup()
-    for name in names:
-        dtype = {"n": DT.INT32, "f": DT.FLOAT, "h": DT.FLOAT16, "b": DT.BOOL, "t": DT.STRING, "r": DT.FLOAT}[
-            name[0]
-        ]
-        group.add_data_field(name, dtype)
-    return group
+    types = {"n": DT.INT32, "f": DT.FLOAT, "h": DT.FLOAT16, "b": DT.BOOL, "t": DT.STRING, "r": DT.FLOAT}
+    return group_of(**{name: types[name[0]] for name in names})
 
 
 def value_of(name: str, number: int) -> Any:
@@ -543,12 +537,6 @@ def test_an_ordinary_pipeline_is_seen_from_outside() -> None:
     pipeline.close()
 
 
-def jpeg_of(gray: int) -> np.ndarray:
-    file = io.BytesIO()
-    Image.fromarray(np.full((16, 24, 3), gray, np.uint8)).save(file, "JPEG", quality=95)
-    return np.frombuffer(file.getvalue(), np.uint8)
-
-
 class Cameras(CallableBase):
     """Four samples of three cameras with real JPEGs, each of one colour, beside other fields."""
 
@@ -556,11 +544,7 @@ class Cameras(CallableBase):
 
     @property
     def used_sample_data_structure(self) -> SampleDataGroup:
-        camera = SampleDataGroup()
-        camera.add_data_field("image", DT.UINT8)
-        camera.add_data_field("intrinsics", DT.FLOAT)
-        camera.add_data_field("boxes", DT.FLOAT)
-        camera.add_data_field("name", DT.STRING)
+        camera = group_of(image=DT.UINT8, intrinsics=DT.FLOAT, boxes=DT.FLOAT, name=DT.STRING)
         sample = field_group("n0")
         sample.add_data_group_field_array("cameras", camera, 3)
         return sample
@@ -576,7 +560,7 @@ class Cameras(CallableBase):
         sample = self.used_sample_data_structure
         sample["n0"] = index
         for number, camera in enumerate(sample["cameras"].values()):
-            camera["image"] = jpeg_of(40 * index + 9 * number)
+            camera["image"] = encoded_image(np.full((16, 24, 3), 40 * index + 9 * number, np.uint8))
             camera["intrinsics"] = np.full((3, 3), 10 * index + number)
             camera["boxes"] = np.full((number, 4), index)
             camera["name"] = "front" * number
