@@ -141,11 +141,6 @@ class TestWithoutGpu:
             assert indices(iterator) == [[0, 2, 4, 6], [8, 10, 12, 14]]
             assert indices(iterator) == [[0, 2, 4, 6], [8, 10, 12, 14]]
 
-    def test_by_position(self) -> None:
-        pipeline = PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(4, 1, 0)
-        assert pipeline.device_id is None
-        pipeline.close()
-
     @pytest.mark.parametrize("what", ["moved", "computed", "computed_and_back", "drawn", "named_input", "read"])
     def test_the_step_that_needs_one_is_named(self, what: str, caplog: pytest.LogCaptureFixture) -> None:
         steps = [Renamer("index", "number"), OnGpu("number", what), Doubler("pair")]
@@ -360,7 +355,7 @@ class TestOtherExecutors:
         assert counts.outputs == ["cpu", "gpu"]
 
     def test_on_the_cpu_nothing_is_lost(self, executor: dict[str, Any]) -> None:
-        arguments = {"py_start_method": "forkserver", **executor}
+        arguments = {"py_num_workers": 0, **executor}
         with make_iterator(shuffled(image_provider()), NORMALIZING, **arguments) as iterator:
             assert next(iter(iterator))["image"].shape == (4, 48, 64, 3)
 

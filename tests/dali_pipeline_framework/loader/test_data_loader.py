@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
-from support.laws import each_value
+from support.laws import each_value, spread
 from support.loaders import LENGTHS, by_sampler, edited, make_loader, pipeline_of
 from support.pipelines import indices, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
@@ -66,7 +66,7 @@ WORKERS: list[dict[str, Any]] = [
 
 
 class TestLoops:
-    @pytest.mark.parametrize("arguments", [*WORKERS, {"num_workers": 2, "start_method": "forkserver"}])
+    @spread("arguments", [*WORKERS[:2], {"num_workers": 2, "start_method": "forkserver"}, *WORKERS[2:]], 2)
     def test_each_loop_is_an_epoch(self, arguments: dict[str, Any]) -> None:
         with loader_22(**arguments) as loader:
             for epoch in range(3):
@@ -126,7 +126,7 @@ class TestLoops:
             assert indices(loader) == [[2, 3, 4, 5], [6, 7, 8, 9]]
             assert (loader.epoch, len(loader), loader.batch_size) == (3, 2, 4)
 
-    @pytest.mark.parametrize("arguments", WORKERS)
+    @spread("arguments", WORKERS, 2)
     def test_an_endless_stream_goes_on_behind_a_break_and_loses_nothing(self, arguments: dict[str, Any]) -> None:
         with make_loader(by_sampler(EndlessSampler(100), IndexProvider(100)), **arguments) as loader:
             delivered = indices(loader, 2) + indices(loader, 3) + indices(loader, 1)
@@ -138,7 +138,7 @@ class TestLoops:
             with pytest.raises(NotSupportedError, match="has no epochs"):
                 loader.set_epoch(1)
 
-    @pytest.mark.parametrize("arguments", WORKERS)
+    @spread("arguments", WORKERS, 2)
     def test_an_endless_stream_in_steps(self, arguments: dict[str, Any]) -> None:
         def from_to(start: int, stop: int) -> list[list[int]]:
             return [[*range(4 * batch, 4 * batch + 4)] for batch in range(start, stop)]

@@ -113,25 +113,6 @@ def test_the_state_goes_through_the_distributed_checkpoint(loader: DataLoader, t
 # --- itertools and loops ----------------------------------------------------------------------------------
 
 
-def test_islice_takes_what_it_asks_for_and_no_more(loader: DataLoader) -> None:
-    epochs = epochs_of(loader, 2)
-    loader.set_epoch(0)
-    assert indices(itertools.islice(loader, 2)) == epochs[0][:2]
-    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (0, 2)
-    loop = iter(loader)  # the next epoch, from its beginning
-    assert indices(itertools.islice(loop, 1)) == epochs[1][:1]
-    assert indices(loop) == epochs[1][1:]  # a loop goes on
-
-
-def test_zip_ends_with_the_shorter_loader() -> None:
-    with in_order(10) as longer, in_order(5) as shorter:
-        pairs = [indices(pair) for pair in zip(shorter, longer, strict=False)]
-        assert pairs == [[[0, 1, 2, 3], [0, 1, 2, 3]], [[4], [4, 5, 6, 7]]]
-        assert indices(longer) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-        assert len([*zip(longer, shorter, strict=False)]) == 2  # and has taken a third batch of `longer`
-        assert (longer.epoch, shorter.epoch) == (3, 2)
-
-
 def test_chain_and_cycle_go_through_loaders_and_epochs(loader: DataLoader) -> None:
     epochs = epochs_of(loader, 2)
     loader.set_epoch(0)

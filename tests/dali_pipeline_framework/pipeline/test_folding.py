@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nvidia.dali import types
 from support.array_samples import group_of
 from support.arrays import ArrayProvider, encoded_image
-from support.laws import examples
+from support.laws import each_value, examples
 from support.pipelines import shuffled
 
 from accvlab.dali_pipeline_framework.draws import IntegerDraw, RandomDraw, UniformDraw
@@ -464,15 +464,6 @@ def test_large_arrays_are_left_as_they_are() -> None:
     assert pipeline.plan.splitlines()[0] == "batches of the graph: samples x 6"
 
 
-def test_the_plan_can_be_read_before_anything_runs() -> None:
-    definition = PipelineDefinition(Numbers(rig(6), 2, 4), [Alike("f0")])
-    assert definition.plan(num_threads=1) == (
-        "batches of the graph: samples x 6\n"
-        "step 0 (Alike): once for all elements of cameras (6)\n"
-        "packed: 13 of 19 fields; other outputs of workers: 1"
-    )
-
-
 def test_elements_that_steps_make_different_are_told() -> None:
     class OneMoreDimension(Step):
         def _process(self, data: SampleDataGroup) -> SampleDataGroup:
@@ -573,11 +564,10 @@ IMAGE_STEPS = [
 ]
 
 
-@pytest.mark.parametrize("output_type", ["torch", "numpy"])
-@pytest.mark.parametrize("is_folded", [True, False])
+@each_value(output_type=["torch", "numpy"], is_folded=[True, False])
 def test_elements_are_stacked(output_type: str, is_folded: bool) -> None:
     pipeline = PipelineDefinition(Cameras(), IMAGE_STEPS, fold_arrays=is_folded).get_dali_pipeline(
-        num_threads=2, py_num_workers=1, py_start_method="forkserver"
+        num_threads=2, py_num_workers=1, py_start_method="fork"
     )
     with DALIStructuredOutputIterator(
         None, pipeline, output_type=output_type, stack_arrays=True, ragged={"boxes": "list"}

@@ -453,7 +453,10 @@ class TestForeignIterators:
             assert batches[0]["cameras"][1]["gain"].tolist() == [0.5, 1.5, 2.5, 3.5]
             assert isinstance(batches[0]["index"], torch.Tensor)
 
-    @each_value(parallel=[True, False], num_before_break=[1, 2, 3, 4, 5])
+    @each_value(
+        parallel=[True, False],
+        num_before_break=[1, 5, *(pytest.param(number, marks=pytest.mark.wide) for number in (2, 3, 4))],
+    )
     def test_a_break_ends_the_epoch(self, num_before_break: int, parallel: bool) -> None:
         data_input = shuffled(IndexProvider(20), shuffle=True)
         arguments = {"dali_generic_iterator_class": DALIGenericIterator}

@@ -371,18 +371,6 @@ class TestCheckpoints:
         with self.iterator(checkpoint, data_input()) as iterator:
             assert indices(iterator, 2) == [[2, 3, 4, 5], [6, 7, 8, 9]]
 
-    def test_of_a_sampler_with_epochs(self) -> None:
-        def data_input() -> SamplerInputCallable:
-            return SamplerInputCallable(IndexProvider(10), EpochSampler(), None)
-
-        with self.iterator(data_input=data_input()) as iterator:
-            assert indices(iterator) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-            assert indices(iterator, 1) == [[1, 2, 3, 4]]
-            checkpoint = iterator.internal_iterator.checkpoint()
-        with self.iterator(checkpoint, data_input()) as iterator:
-            assert indices(iterator) == [[5, 6, 7, 8]]
-            assert indices(iterator) == [[2, 3, 4, 5], [6, 7, 8, 9]]
-
     def test_an_iterable_warns_as_in_dali(self) -> None:
         data_input = SamplerInputIterable(IndexProvider(10), EpochSampler())
         with pytest.warns(UserWarning, match="DALI doesn't capture state of such 'source'"):
