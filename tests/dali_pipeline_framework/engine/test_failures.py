@@ -282,34 +282,24 @@ def test_workers_that_are_killed_at_any_time(method: str, num_workers: int, afte
 
 class TestOwnInputs:
     class WrongNumberOfFields(CallableBase):
-        @property
-        def used_sample_data_structure(self) -> SampleDataGroup:
-            return FaultyProvider("none").sample_data_structure
+        used_sample_data_structure = FaultyProvider("none").sample_data_structure
+        length = None
 
         def __call__(self, sample_info):
             return (np.zeros(3, np.uint8), np.zeros((1, 4), np.float32))
 
-        @property
-        def length(self) -> None:
-            return None
-
     class WrongBatch(IterableBase):
+        used_sample_data_structure = IndexProvider().sample_data_structure
+        length = None
+
         def __init__(self, batch):
             self.batch = batch
-
-        @property
-        def used_sample_data_structure(self) -> SampleDataGroup:
-            return IndexProvider().sample_data_structure
 
         def __iter__(self):
             return self
 
         def __next__(self):
             return self.batch
-
-        @property
-        def length(self) -> None:
-            return None
 
     def test_a_wrong_number_of_fields_is_named(self) -> None:
         words = (

@@ -17,7 +17,7 @@ from support.pipelines import indices
 from support.providers import IndexProvider, NumberProvider
 from support.refusals import assert_refused
 from support.samplers import ShortEndSampler
-from support.start_methods import START_METHODS
+from support.start_methods import FORKED
 
 from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
@@ -140,7 +140,7 @@ def test_partial_batches_are_smaller_in_every_field() -> None:
         assert size < 3
 
 
-@each_value(policy=POLICIES, method=START_METHODS)
+@each_value(policy=POLICIES, method=FORKED)
 def test_with_workers_the_same_is_delivered(policy: Any, method: str) -> None:
     here = epoch_of(planned("streams"), 2, 4, policy, epoch=2)
     there = epoch_of(planned("streams"), 2, 4, policy, epoch=2, num_workers=2, start_method=method)

@@ -185,11 +185,6 @@ class TestArgumentsOfDali:
         with pytest.raises(SettingError, match="`batch_size` was given twice, by position and by name"):
             make_pipeline(4, batch_size=4)
 
-    def test_a_mix_of_both(self) -> None:
-        pipeline = make_pipeline(4, 2, seed=3, py_num_workers=0)
-        assert (pipeline.max_batch_size, pipeline.num_threads, pipeline.seed) == (4, 2, 3)
-        pipeline.close()
-
     def test_separate_queues(self) -> None:
         pipeline = make_pipeline(num_threads=1, prefetch_queue_depth={"cpu_size": 3, "gpu_size": 1})
         assert pipeline.prefetch_queue_depth == {"cpu_size": 3, "gpu_size": 1}
@@ -216,15 +211,11 @@ class TestArgumentsOfDali:
         assert len(set(draws(5))) == 8
         assert draws(None) != draws(None)
 
-    def test_without_workers_the_input_runs_here(self) -> None:
-        with make_iterator(shuffled(PidProvider(8)), py_num_workers=0) as iterator:
-            pids = {int(pid) for batch in iterator for pid in batch["pid"]}
-            assert pids == {os.getpid()}
-            assert worker_pids() == []
-
-    def test_without_parallel_external_source_the_input_runs_here(self) -> None:
-        definition = {"use_parallel_external_source": False}
-        with make_iterator(shuffled(PidProvider(8)), definition=definition, py_num_workers=2) as iterator:
+    @pytest.mark.parametrize(
+        "how", [{"py_num_workers": 0}, {"definition": {"use_parallel_external_source": False}}]
+    )
+    def test_without_workers_the_input_runs_here(self, how: dict[str, Any]) -> None:
+        with make_iterator(shuffled(PidProvider(8)), **{"py_num_workers": 2, **how}) as iterator:
             assert {int(pid) for batch in iterator for pid in batch["pid"]} == {os.getpid()}
             assert worker_pids() == []
 
@@ -497,12 +488,6 @@ class TestFormatOfTheOutput:
         pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=0)
         with DALIStructuredOutputIterator(None, pipeline, output_type="numpy") as iterator:
             assert indices(iterator) == EIGHT
-
-    def test_steps_that_are_none_are_dropped(self) -> None:
-        with make_iterator(
-            shuffled(IndexProvider(8)), [None, Doubler("index"), None, Doubler("index")]
-        ) as iterator:
-            assert indices(iterator) == [[0, 4, 8, 12], [16, 20, 24, 28]]
 
     def test_steps_from_a_generator(self) -> None:
         definition = PipelineDefinition(shuffled(IndexProvider(8)), (Doubler("index") for _ in range(2)))
