@@ -18,6 +18,7 @@ from support.loaders import make_loader
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
 from support.refusals import assert_refused
+from support.steps import KeepsFormat
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.engine import failure_diagnosis
@@ -29,7 +30,6 @@ from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleD
 from accvlab.dali_pipeline_framework.processing_steps import (
     ImageDecoder,
     ImageMeanStdDevNormalizer,
-    PipelineStepBase,
 )
 
 _IMAGES = [encoded_image(gradient(16, 24, phase)) for phase in range(4)]
@@ -150,14 +150,11 @@ def test_a_pipeline_with_workers_of_dali_names_the_samples_of_the_batch(made: li
 # --- the device -------------------------------------------------------------------------------------------
 
 
-class FailingStep(PipelineStepBase):
+class FailingStep(KeepsFormat):
     """Fails in the graph with a text, for samples from a number on."""
 
     def __init__(self, text: str, first: int = 0) -> None:
         self.text, self.first = text, first
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
 
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:

@@ -521,10 +521,6 @@ class TestNoValueTwice:
             assert loader.shard == Shard(1, 2)
             assert loader.batch_size == 2
 
-    def test_the_loader_s_policy_is_that_of_the_sampler_with_it(self) -> None:
-        with make_loader(by_sampler(ShuffledSampler(22, last_batch="pad")), 4, last_batch="drop") as loader:
-            assert len(loader) == 5
-
     def test_provider_and_sampler_can_be_used_again(self) -> None:
         order = by_sampler(ShuffledSampler(22, seed=3))
         for size in (4, 2):

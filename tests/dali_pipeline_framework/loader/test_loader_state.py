@@ -28,6 +28,7 @@ from support.loaders import (
 from support.providers import IndexProvider, NumberProvider
 from support.refusals import assert_refused
 from support.samplers import EpochSampler
+from support.steps import KeepsFormat
 
 from accvlab.dali_pipeline_framework.errors import ClosedError, NotSupportedError, StateError
 from accvlab.dali_pipeline_framework.inputs import (
@@ -36,7 +37,6 @@ from accvlab.dali_pipeline_framework.inputs import (
     SequenceSampler,
 )
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
-from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.sampling import (
     ShuffledSampler,
     StreamingSequenceSampler,
@@ -282,7 +282,7 @@ def test_a_state_tells_what_was_delivered_with_other_batch_sizes() -> None:
         assert len(loader) == 8
 
 
-class DefinedOnce(PipelineStepBase):
+class DefinedOnce(KeepsFormat):
     """Defines nothing, and that only once."""
 
     is_defined = False
@@ -292,9 +292,6 @@ class DefinedOnce(PipelineStepBase):
             raise LookupError("no licence left")
         self.is_defined = True
         return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
 
 
 def test_a_loader_whose_new_pipeline_cannot_be_made_goes_on_with_the_old_one() -> None:

@@ -22,7 +22,7 @@ from support.ranks import run_ranks
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DistributedSampler
 
-from accvlab.dali_pipeline_framework import DataProvider, ImageContent, ImageDecoder, VideoDecoder
+from accvlab.dali_pipeline_framework import ImageContent, ImageDecoder, VideoDecoder
 from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.loader import DataLoader, rank_agreement
@@ -296,7 +296,7 @@ def test_two_processes_see_it_and_do_not_hang(tmp_path: Path) -> None:
     assert run_ranks(script, [], 2) in ([f"- {a}\n"] * 2, [f"- {b}\n"] * 2)
 
 
-class EncodedAv1(DataProvider):
+class EncodedAv1(IndexProvider):
     """Videos of AV1, and images, that nobody loads."""
 
     @property
@@ -304,9 +304,6 @@ class EncodedAv1(DataProvider):
         video = (DT.UINT8, {"ndim": 1, "content": ImageContent(is_encoded=True, codecs=("av1 yuv420p",))})
         image = (DT.UINT8, {"ndim": 1, "content": ImageContent(is_encoded=True)})
         return group_of(image=image, video=video, video_to_decode=(DT.INT32, {"ndim": 1}))
-
-    def get_number_of_samples(self) -> int:
-        return 16
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         raise AssertionError(sample_index)

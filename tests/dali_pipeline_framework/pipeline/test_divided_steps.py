@@ -20,6 +20,7 @@ from support.graphs import untraced
 from support.inputs import GivenBatch
 from support.laws import examples, spread
 from support.random_steps import each_camera, filled
+from support.steps import KeepsFormat
 
 from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import (
@@ -425,7 +426,7 @@ def test_a_file_that_is_no_image_is_blamed_on_the_decoder() -> None:
         run_step(resized, sample, run="pixels")
 
 
-class Declared(PipelineStepBase):
+class Declared(KeepsFormat):
     """Changes no pixels; says and notes what it is given."""
 
     has_array_form = True
@@ -445,9 +446,6 @@ class Declared(PipelineStepBase):
     def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         self.change(data)
         return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
 
 
 def set_to(name: str, value: Callable[[SampleDataGroup], Any]) -> Callable[[SampleDataGroup], None]:

@@ -19,7 +19,7 @@ from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
 from support.random_steps import each_camera
 from support.samplers import EpochSampler
-from support.steps import Doubler, Renamer
+from support.steps import Doubler, KeepsFormat, Renamer
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.draws import FieldKey, IntegerDraw, NormalDraw, UniformDraw
@@ -306,7 +306,7 @@ class WithoutPlaces(SequenceInput):
     get_place = CallableBase.get_place
 
 
-class Composite(PipelineStepBase):
+class Composite(KeepsFormat):
     """Applies another step without asking it for its format."""
 
     def __init__(self, step: PipelineStepBase) -> None:
@@ -315,9 +315,6 @@ class Composite(PipelineStepBase):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         self.step(data.get_copy())
         return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
 
 
 class TestFailures:

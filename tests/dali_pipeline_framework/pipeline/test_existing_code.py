@@ -16,6 +16,7 @@ from nvidia.dali.types import DALIDataType
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider
 from support.samplers import ShortEndSampler
+from support.steps import KeepsFormat
 from support.warnings_of_product import of_product
 
 from accvlab.dali_pipeline_framework.engine.dali.gpus import gpu_facts, num_usable_gpus
@@ -34,7 +35,6 @@ from accvlab.dali_pipeline_framework.pipeline import (
     PipelineDefinition,
     SampleDataGroup,
 )
-from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 
 needs_no_gpu = pytest.mark.skipif(num_usable_gpus() > 0, reason="a GPU is usable here")
 
@@ -132,7 +132,7 @@ def test_values_that_are_no_arrays_are_named_alike_in_both_modes(
             next(iter(iterator))
 
 
-class Drawing(PipelineStepBase):
+class Drawing(KeepsFormat):
     """Counts how often its graph is defined."""
 
     def __init__(self) -> None:
@@ -142,9 +142,6 @@ class Drawing(PipelineStepBase):
         self.num_defined += 1
         data["index"] = fn.cast(data["index"] + self.num_defined, dtype=DALIDataType.INT64)
         return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
 
 
 @needs_no_gpu

@@ -16,6 +16,7 @@ from support.array_samples import group_of
 from support.arrays import ArrayProvider, encoded_image
 from support.laws import each_value, examples
 from support.pipelines import shuffled
+from support.steps import KeepsFormat
 
 from accvlab.dali_pipeline_framework.draws import IntegerDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.errors import GraphError, OutputError, SourceError
@@ -94,12 +95,7 @@ def rig(num_cameras: int = 3, *fields: str) -> SampleDataGroup:
 # --- steps -----------------------------------------------------------------------------------------------
 
 
-class Step(PipelineStepBase):
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
-
-
-class Alike(Step):
+class Alike(KeepsFormat):
     """Works on all fields of a name, with draws of its own, and says that it treats elements alike."""
 
     treats_elements_alike = True
@@ -125,7 +121,7 @@ class Alike(Step):
         return data
 
 
-class Adds(Step):
+class Adds(KeepsFormat):
     """Adds a field to each group that has one of a name."""
 
     treats_elements_alike = True
@@ -147,7 +143,7 @@ class Adds(Step):
         return data_empty
 
 
-class Single(Step):
+class Single(KeepsFormat):
     """Changes a field of one place, and draws with DALI."""
 
     def __init__(self, path: tuple[Any, ...]) -> None:
@@ -160,7 +156,7 @@ class Single(Step):
         return data
 
 
-class AddsToOne(Step):
+class AddsToOne(KeepsFormat):
     """Adds a field to one element, which then differs in format from the others."""
 
     def __init__(self, path: tuple[Any, ...], name: str) -> None:
@@ -178,7 +174,7 @@ class AddsToOne(Step):
         return data_empty
 
 
-class Exchanges(Step):
+class Exchanges(KeepsFormat):
     """Exchanges the first two elements of an array."""
 
     def __init__(self, path: tuple[Any, ...], name: str) -> None:
@@ -191,7 +187,7 @@ class Exchanges(Step):
         return data
 
 
-class LooksOutside(Step):
+class LooksOutside(KeepsFormat):
     """Says wrongly that it treats elements alike: it adds a field of the sample to those of the elements."""
 
     treats_elements_alike = True
@@ -341,7 +337,7 @@ def test_the_results_are_the_same() -> None:
     assert checked > 0
 
 
-class Branches(Step):
+class Branches(KeepsFormat):
     """Uses `if` on data, with random operators of DALI and constants in the branches."""
 
     def __init__(self, name: str, is_alike: bool) -> None:
@@ -465,7 +461,7 @@ def test_large_arrays_are_left_as_they_are() -> None:
 
 
 def test_elements_that_steps_make_different_are_told() -> None:
-    class OneMoreDimension(Step):
+    class OneMoreDimension(KeepsFormat):
         def _process(self, data: SampleDataGroup) -> SampleDataGroup:
             camera = data["cameras"][1]
             camera["f0"] = fn.expand_dims(camera["f0"], axes=0)
