@@ -717,6 +717,7 @@ STREAM = StreamingSequenceSampler([3, 4])
         (lambda: StreamingSequenceSampler(None), "at least one length, got an object of type NoneType"),
         # weights
         (lambda: WeightedSampler([1, -1]), r"finite and at least 0, but weights\[1\] is -1"),
+        (lambda: WeightedSampler("12"), "must be a sequence of numbers"),
         (lambda: WeightedSampler([1], num_per_epoch=0), "`num_per_epoch` must be .* at least 1"),
         (lambda: WeightedSampler([1], num_per_epoch=2**63), r"`num_per_epoch` must be at most 2\*\*62"),
         (
