@@ -36,6 +36,18 @@ class EpochSampler(SamplerBase):
         return self.num_samples // self.total_batch_size
 
 
+class ShortEndSampler(EpochSampler):
+    """Its last batch has what is left."""
+
+    def get_next_batch_indices(self) -> list[int]:
+        if self.position >= self.num_samples:
+            raise StopIteration
+        size = min(self.total_batch_size, self.num_samples - self.position)
+        start = self.position + self.epoch
+        self.position += size
+        return [(start + slot) % self.num_samples for slot in range(size)]
+
+
 class EndlessSampler(SamplerBase):
     """Counts up for ever and refuses to be reset."""
 

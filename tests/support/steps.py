@@ -11,6 +11,13 @@ from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 from accvlab.dali_pipeline_framework.sample_data import FormatProblem, SampleDataGroup, format_error
 
 
+class KeepsFormat(PipelineStepBase):
+    """Base of steps that change values only."""
+
+    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        return data_empty
+
+
 class ImageUser(PipelineStepBase):
     """Wants UINT8 fields of a name, and leaves them as they are."""
 

@@ -23,7 +23,7 @@ from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider, NumberProvider
 from support.refusals import assert_refused
 from support.stand_in_driver import make_stand_in_driver, needs_compiler
-from support.steps import Doubler, Renamer
+from support.steps import Doubler, KeepsFormat, Renamer
 
 from accvlab.dali_pipeline_framework.engine.dali import gpus
 from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
@@ -37,7 +37,6 @@ from accvlab.dali_pipeline_framework.processing_steps import (
     ImageDecoder,
     ImageMeanStdDevNormalizer,
     LambdaStep,
-    PipelineStepBase,
 )
 from accvlab.dali_pipeline_framework.testing import run_step
 
@@ -45,7 +44,7 @@ needs_no_gpu = pytest.mark.skipif(num_usable_gpus() > 0, reason="is about a mach
 EIGHT = [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-class OnGpu(PipelineStepBase):
+class OnGpu(KeepsFormat):
     """Does something to a field that needs a GPU."""
 
     def __init__(self, name: str, what: str) -> None:
@@ -55,9 +54,6 @@ class OnGpu(PipelineStepBase):
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
         data[self.name] = getattr(self, self.what)(data[self.name])
         return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
 
     def moved(self, value: Any) -> Any:
         return value.gpu()
@@ -140,11 +136,6 @@ class TestWithoutGpu:
         with make_iterator(shuffled(IndexProvider(8)), [Doubler("index")], device_id=0, **arguments) as iterator:
             assert indices(iterator) == [[0, 2, 4, 6], [8, 10, 12, 14]]
             assert indices(iterator) == [[0, 2, 4, 6], [8, 10, 12, 14]]
-
-    def test_by_position(self) -> None:
-        pipeline = PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(4, 1, 0)
-        assert pipeline.device_id is None
-        pipeline.close()
 
     @pytest.mark.parametrize("what", ["moved", "computed", "computed_and_back", "drawn", "named_input", "read"])
     def test_the_step_that_needs_one_is_named(self, what: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -360,7 +351,7 @@ class TestOtherExecutors:
         assert counts.outputs == ["cpu", "gpu"]
 
     def test_on_the_cpu_nothing_is_lost(self, executor: dict[str, Any]) -> None:
-        arguments = {"py_start_method": "forkserver", **executor}
+        arguments = {"py_num_workers": 0, **executor}
         with make_iterator(shuffled(image_provider()), NORMALIZING, **arguments) as iterator:
             assert next(iter(iterator))["image"].shape == (4, 48, 64, 3)
 

@@ -13,10 +13,12 @@ from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline, do_not_convert
 from support.array_samples import group_of
 from support.arrays import DT, encoded_image, gradient
+from support.laws import each_value
 from support.loaders import make_loader
 from support.pipelines import make_iterator, shuffled
 from support.providers import IndexProvider
 from support.refusals import assert_refused
+from support.steps import KeepsFormat
 
 from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.engine import failure_diagnosis
@@ -28,7 +30,6 @@ from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition, SampleD
 from accvlab.dali_pipeline_framework.processing_steps import (
     ImageDecoder,
     ImageMeanStdDevNormalizer,
-    PipelineStepBase,
 )
 
 _IMAGES = [encoded_image(gradient(16, 24, phase)) for phase in range(4)]
@@ -149,14 +150,11 @@ def test_a_pipeline_with_workers_of_dali_names_the_samples_of_the_batch(made: li
 # --- the device -------------------------------------------------------------------------------------------
 
 
-class FailingStep(PipelineStepBase):
+class FailingStep(KeepsFormat):
     """Fails in the graph with a text, for samples from a number on."""
 
     def __init__(self, text: str, first: int = 0) -> None:
         self.text, self.first = text, first
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
 
     @do_not_convert
     def _process(self, data: SampleDataGroup) -> SampleDataGroup:
@@ -177,9 +175,8 @@ def failing(*steps: FailingStep, num_samples: int = 8, batch_size: int = 4, **se
 OUT_OF_MEMORY = "CUDA runtime API error cudaErrorMemoryAllocation (2):\nout of memory"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+@each_value(
+    text=[
         OUT_OF_MEMORY,
         "CUDA driver API error CUDA_ERROR_ILLEGAL_ADDRESS (700)",
         "CUDA allocation failed",
@@ -187,8 +184,8 @@ OUT_OF_MEMORY = "CUDA runtime API error cudaErrorMemoryAllocation (2):\nout of m
         "nvImageCodec failure: '#5'",
         "nvImageCodec failure: '#21'",
     ],
+    policy=["raise", "skip", "replace"],
 )
-@pytest.mark.parametrize("policy", ["raise", "skip", "replace"])
 def test_a_failure_of_the_gpu_is_no_fault_of_samples(
     text: str, policy: Any, tmp_path: Path, made: list[int]
 ) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import itertools
 import os
-import pickle
 import re
 import signal
 import sys
@@ -20,7 +19,7 @@ import numpy as np
 import pytest
 from support import pipelines
 from support.child_processes import run_python
-from support.laws import each_value
+from support.laws import each_value, spread
 from support.pipelines import indices, shuffled
 from support.providers import (
     CustomError,
@@ -32,7 +31,7 @@ from support.providers import (
 )
 from support.refusals import assert_refused
 from support.samplers import EpochSampler
-from support.start_methods import START_METHODS
+from support.start_methods import FORKED, START_METHODS
 from support.steps import ImageUser, WrongTypeStep
 from support.windows import frame_clips
 
@@ -40,7 +39,6 @@ from accvlab.dali_pipeline_framework import DataLoader
 from accvlab.dali_pipeline_framework.errors import (
     FieldNotFoundError,
     FileError,
-    SettingError,
     SourceError,
     SourcePicklingError,
     WorkerDiedError,
@@ -93,7 +91,11 @@ FAULTS = {
 make_iterator = functools.partial(pipelines.make_iterator, py_num_workers=2)
 
 
-QUICK = {"here": [*FAULTS], "fork": [*FAULTS][::2], "forkserver": ["custom_error", "file_not_found"], "spawn": []}
+ONE_OR_TWO_WORKERS = [
+    *[("fork", 1), ("fork", 2)],
+    *[pytest.param(method, 2, marks=pytest.mark.wide) for method in ("forkserver", "spawn")],
+]
+QUICK = {"here": [*FAULTS], "fork": [*FAULTS][::2], "forkserver": ["custom_error"], "spawn": []}
 
 
 def failure_of(source: Any, error: type[Exception] = SourceError, steps: Any = (), **arguments: Any) -> Any:
@@ -220,7 +222,7 @@ def test_a_sample_of_another_rank_is_named(bad_sample: int, num_workers: int) ->
 
 @pytest.mark.parametrize(
     ("method", "num_workers"),
-    [("fork", 1), ("fork", 2), ("forkserver", 2), pytest.param("spawn", 1, marks=pytest.mark.wide)],
+    ONE_OR_TWO_WORKERS,
 )
 def test_that_a_worker_was_killed_is_said(method: str, num_workers: int) -> None:
     source = shuffled(FaultyProvider("die"))
@@ -240,7 +242,7 @@ def test_that_a_worker_was_killed_is_said(method: str, num_workers: int) -> None
 @pytest.mark.parametrize("kind", ["callable", "iterable"])
 @pytest.mark.parametrize(
     ("method", "num_workers"),
-    [("fork", 1), ("fork", 2), ("forkserver", 2), pytest.param("spawn", 2, marks=pytest.mark.wide)],
+    ONE_OR_TWO_WORKERS,
 )
 def test_that_a_worker_was_killed_while_it_waited_is_said(method: str, num_workers: int, kind: str) -> None:
     source = (
@@ -280,34 +282,24 @@ def test_workers_that_are_killed_at_any_time(method: str, num_workers: int, afte
 
 class TestOwnInputs:
     class WrongNumberOfFields(CallableBase):
-        @property
-        def used_sample_data_structure(self) -> SampleDataGroup:
-            return FaultyProvider("none").sample_data_structure
+        used_sample_data_structure = FaultyProvider("none").sample_data_structure
+        length = None
 
         def __call__(self, sample_info):
             return (np.zeros(3, np.uint8), np.zeros((1, 4), np.float32))
 
-        @property
-        def length(self) -> None:
-            return None
-
     class WrongBatch(IterableBase):
+        used_sample_data_structure = IndexProvider().sample_data_structure
+        length = None
+
         def __init__(self, batch):
             self.batch = batch
-
-        @property
-        def used_sample_data_structure(self) -> SampleDataGroup:
-            return IndexProvider().sample_data_structure
 
         def __iter__(self):
             return self
 
         def __next__(self):
             return self.batch
-
-        @property
-        def length(self) -> None:
-            return None
 
     def test_a_wrong_number_of_fields_is_named(self) -> None:
         words = (
@@ -336,17 +328,6 @@ class TestOwnInputs:
     def test_a_smaller_batch_is_delivered(self) -> None:
         with make_iterator(self.WrongBatch(([np.array(7)],)), batch_size=4) as iterator:
             assert next(iter(iterator))["index"].tolist() == [7]
-
-    @pytest.mark.parametrize(
-        ("data_input", "message"),
-        [
-            (3, "must be a callable .*, an iterable .* or a native reader .*, got int"),
-            (lambda info: info, "must have the property `used_sample_data_structure`.*function has none"),
-        ],
-    )
-    def test_what_is_no_input_is_refused(self, data_input: object, message: str) -> None:
-        with pytest.raises(SettingError, match=message):
-            PipelineDefinition(data_input)
 
 
 class TestSpawn:
@@ -377,9 +358,7 @@ class TestSpawn:
         with make_iterator(data_input, **how) as iterator:
             assert indices(iterator, 1) == [[0, 1, 2, 3]]
 
-    @pytest.mark.parametrize(
-        "error", [ImportError("gone"), FileError("The table was replaced."), KeyError("table")]
-    )
+    @spread("error", [ImportError("gone"), KeyError("table"), FileError("The table was replaced.")], 2)
     def test_an_input_that_cannot_be_unpickled_in_the_worker_is_named(self, error: Exception) -> None:
         source = shuffled(UnloadableProvider(error))
         found = failure_of(source, py_start_method="forkserver", py_num_workers=1)
@@ -429,33 +408,9 @@ class TestSettings:
         assert_refused(lambda: definition.get_dali_pipeline(batch_size=8), words)
         assert definition.get_dali_pipeline().max_batch_size == 4
 
-    @pytest.mark.parametrize(
-        ("arguments", "words"),
-        [
-            ({"num_thread": 2}, "`num_thread` is not an argument of a DALI pipeline. Did you mean 'num_threads'"),
-            ({"batch_size": 0}, "`batch_size` must be a whole number of at least 1, got 0"),
-            ({"batch_size": "4"}, "`batch_size` must be a whole number of at least 1, got '4'"),
-            ({"py_start_method": "x"}, "`py_start_method` must be 'fork', 'spawn' or 'forkserver', got 'x'"),
-            ({"exec_pipelined": False}, "`exec_pipelined=False` does not work with worker processes"),
-            ({"py_callback_pickler": pickle}, "`py_callback_pickler` has no use with forked workers"),
-        ],
-    )
-    def test_bad_pipeline_arguments_are_refused(self, arguments: dict, words: str) -> None:
-        definition = PipelineDefinition(shuffled(IndexProvider(), 4))
-        assert_refused(lambda: definition.get_dali_pipeline(**arguments), words)
-
     def test_the_batch_size_must_come_from_somewhere(self) -> None:
         definition = PipelineDefinition(TestOwnInputs.WrongNumberOfFields())
         assert_refused(definition.get_dali_pipeline, "`batch_size` must be given")
-
-    @pytest.mark.parametrize("depth", [0, -1, 2.0, None, True])
-    def test_a_bad_prefetch_depth_is_refused(self, depth: object) -> None:
-        with pytest.raises(SettingError, match="`prefetch_queue_depth` must be a whole number of at least 1"):
-            PipelineDefinition(shuffled(IndexProvider()), prefetch_queue_depth=depth)
-
-    def test_a_step_class_instead_of_an_object_is_refused(self) -> None:
-        with pytest.raises(SettingError, match=r"Step 1 must be a PipelineStepBase, got .*\(a class: create"):
-            PipelineDefinition(shuffled(IndexProvider()), [ImageUser("index"), ImageUser])
 
 
 class TestFormats:
@@ -480,7 +435,7 @@ class TestFormats:
             assert next(iter(iterator))["index"].dtype == np.int32
 
 
-@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("method", FORKED)
 def test_nothing_is_left_of_a_failed_start(method: str) -> None:
     failure_of(shuffled(FaultyProvider("none", 0)), py_start_method=method)
 

@@ -20,6 +20,7 @@ from nvidia.dali.pipeline import Pipeline
 from support.array_samples import group_of
 from support.child_processes import run_python
 from support.gpu_definitions import pretend_gpus
+from support.laws import each_value
 from support.loaders import pipeline_of
 from support.pipelines import shuffled
 from support.providers import IndexProvider
@@ -310,10 +311,9 @@ def backends_at_shutdown(monkeypatch: pytest.MonkeyPatch, *pipelines: Any) -> di
     return noted
 
 
-@pytest.mark.parametrize("makes", ["loader", "iterator"])
-@pytest.mark.parametrize(
-    ("error", "is_left"),
-    [
+@each_value(
+    makes=["loader", "iterator"],
+    error_and_is_left=[
         (RuntimeError(LOST), True),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), True),
         (RuntimeError("CUDA driver API error CUDA_ERROR_ILLEGAL_ADDRESS (700):\nan illegal memory access"), True),
@@ -326,22 +326,20 @@ def backends_at_shutdown(monkeypatch: pytest.MonkeyPatch, *pipelines: Any) -> di
         (RuntimeError("something else"), False),
         (KeyboardInterrupt(), False),
     ],
-    ids=lambda value: str(value)[:30],
 )
 def test_after_an_error_of_cuda_the_pipeline_is_not_destroyed(
     makes: str,
-    error: BaseException,
-    is_left: bool,
+    error_and_is_left: tuple[BaseException, bool],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    definition = PipelineDefinition(shuffled(IndexProvider(8)))
+    error, is_left = error_and_is_left
     made: Any
     if makes == "loader":
         made = DataLoader(IndexProvider(8), 4, num_workers=1, start_method="fork")
         pipeline: Any = pipeline_of(made)
     else:
-        pipeline = definition.get_dali_pipeline(py_num_workers=0)
+        pipeline = PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(py_num_workers=0)
         made = DALIStructuredOutputIterator(None, pipeline)
     backend = Backend()
     noted = backends_at_shutdown(monkeypatch, pipeline)
@@ -392,6 +390,7 @@ def test_a_pipeline_that_has_lost_the_gpu_itself_is_not_destroyed(
 
 _WITHOUT_WITH = """
 from nvidia.dali.pipeline import Pipeline
+from support.laws import each_value
 from support.loaders import pipeline_of
 from support.providers import IndexProvider
 from accvlab.dali_pipeline_framework.loader import DataLoader

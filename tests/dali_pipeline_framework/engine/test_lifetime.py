@@ -21,7 +21,7 @@ from support.pipelines import indices, make_iterator, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
 from support.refusals import assert_refused
 from support.scripts import Script, start_script
-from support.start_methods import START_METHODS
+from support.start_methods import FORKED, START_METHODS
 
 from accvlab.dali_pipeline_framework.errors import ClosedError
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
@@ -81,7 +81,7 @@ def test_many_pipelines_leave_nothing_behind() -> None:
     assert shared_memory_kib() <= memory
 
 
-@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("method", FORKED)
 def test_deleting_the_iterator_ends_the_workers_though_the_pipeline_is_held(method: str) -> None:
     pipeline = PipelineDefinition(shuffled(IndexProvider())).get_dali_pipeline(
         py_num_workers=2, py_start_method=method
@@ -178,7 +178,7 @@ def test_a_script_that_closes_nothing_ends(method: str, what: str, run_script: C
     assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
 
-@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("method", FORKED)
 def test_close_ends_workers_that_are_stopped(method: str) -> None:
     iterator = make_iterator(shuffled(IndexProvider(400)), py_num_workers=2, py_start_method=method)
     next(iter(iterator))
@@ -194,9 +194,7 @@ SOURCES = {
 }
 
 
-@each_value(
-    method=START_METHODS, kind=SOURCES, does=["time.sleep(1)", "next(epoch)"], number=["SIGKILL", "SIGTERM"]
-)
+@each_value(method=FORKED, kind=SOURCES, does=["time.sleep(1)", "next(epoch)"], number=["SIGKILL", "SIGTERM"])
 def test_workers_end_with_a_process_that_is_killed(
     method: str, kind: str, does: str, number: str, run_script: Callable[[str], Script]
 ) -> None:
@@ -218,7 +216,7 @@ def test_workers_end_with_a_process_that_is_killed(
     assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
 
-@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("method", FORKED)
 def test_workers_outlive_the_thread_that_has_started_them(method: str) -> None:
     iterators = []
 
@@ -259,9 +257,3 @@ def test_ctrl_c_can_be_caught_and_the_iterator_closed(run_script: Callable[[str]
     stdout, stderr = communicate(script, 100)
     assert stdout in ("ClosedError\nleft: []\n", "goes on\nleft: []\n"), stderr
     assert script.returncode == 0
-
-
-def test_held_batches_are_never_overwritten() -> None:
-    with make_iterator(shuffled(IndexProvider(400), 4), py_num_workers=2) as iterator:
-        held = [batch["index"] for batch in iterator]
-    assert np.concatenate(held).tolist() == [*range(400)]

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from support.laws import spread
 from support.loaders import answers
 from support.providers import IndexProvider
 
@@ -225,7 +226,7 @@ def test_the_error_names_the_sample(name: str, num_workers: int, is_of_step: boo
         *(pytest.param(*each, marks=pytest.mark.wide) for each in ((0, "replace"), (0, "skip"), (1, "skip"))),
     ],
 )
-@pytest.mark.parametrize("name", ODD)
+@spread("name", ODD, 8)
 def test_another_sample_takes_its_place(name: str, num_workers: int, policy: Any) -> None:
     with loader_of(name, num_workers, faults=policy) as loader:
         received = [batch["index"].tolist() for batch in loader]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator, skip_first_batches
+from support.pipelines import indices
 from support.providers import NumberProvider
 
 from accvlab.dali_pipeline_framework import DataLoader
@@ -21,10 +22,6 @@ def loader_of(num_samples: int = 10, **arguments: Any) -> DataLoader:
     return DataLoader(
         NumberProvider(num_samples), 4, num_workers=0, num_threads=1, shuffle=True, seed=3, **arguments
     )
-
-
-def numbers(loader: Any) -> list[Any]:
-    return [batch["index"].tolist() for batch in loader]
 
 
 @pytest.fixture
@@ -43,22 +40,22 @@ class TestPrepare:
         model, prepared = accelerator.prepare(torch.nn.Linear(1, 1), loader)
         assert prepared is loader
         with accelerator.join_uneven_inputs([model], even_batches=False):
-            assert numbers(prepared) == numbers(loader_of())
+            assert indices(prepared) == indices(loader_of())
         accelerator.save_state(str(tmp_path))
         accelerator.load_state(str(tmp_path))
 
     def test_saves_and_loads_it_with_the_state(
         self, accelerator: Accelerator, as_torch: bool, tmp_path: Path
     ) -> None:
-        whole = numbers(loader_of(24))
+        whole = indices(loader_of(24))
         loader = accelerator.prepare(loader_of(24, as_torch_data_loader=as_torch))
         accelerator.register_for_checkpointing(loader)
         loop = iter(loader)
-        assert [next(loop)["index"].tolist() for _ in range(2)] == whole[:2]
+        assert indices(loop, 2) == whole[:2]
         accelerator.save_state(str(tmp_path))
-        assert [batch["index"].tolist() for batch in loop] == whole[2:]
+        assert indices(loop) == whole[2:]
         accelerator.load_state(str(tmp_path))
-        assert numbers(loader) == whole[2:]
+        assert indices(loader) == whole[2:]
 
 
 def test_a_loader_is_not_prepared_twice(accelerator: Accelerator) -> None:

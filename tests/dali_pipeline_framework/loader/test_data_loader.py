@@ -9,12 +9,10 @@ import os
 import pydoc
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from support.arrays import DT, ArrayProvider
 from support.inputs import CountedCallable, NumberCallable, NumberIterable
-from support.laws import each_value
+from support.laws import each_value, spread
 from support.loaders import LENGTHS, by_sampler, edited, make_loader, pipeline_of
 from support.pipelines import indices, shuffled, worker_pids
 from support.providers import FaultyProvider, IndexProvider, NumberProvider
@@ -26,7 +24,6 @@ from accvlab.dali_pipeline_framework.engine.structured_pipeline import Structure
 from accvlab.dali_pipeline_framework.errors import (
     ClosedError,
     NotSupportedError,
-    OutputError,
     SourceError,
 )
 from accvlab.dali_pipeline_framework.inputs import (
@@ -69,7 +66,7 @@ WORKERS: list[dict[str, Any]] = [
 
 
 class TestLoops:
-    @pytest.mark.parametrize("arguments", [*WORKERS, {"num_workers": 2, "start_method": "forkserver"}])
+    @spread("arguments", [*WORKERS[:2], {"num_workers": 2, "start_method": "forkserver"}, *WORKERS[2:]], 2)
     def test_each_loop_is_an_epoch(self, arguments: dict[str, Any]) -> None:
         with loader_22(**arguments) as loader:
             for epoch in range(3):
@@ -129,7 +126,7 @@ class TestLoops:
             assert indices(loader) == [[2, 3, 4, 5], [6, 7, 8, 9]]
             assert (loader.epoch, len(loader), loader.batch_size) == (3, 2, 4)
 
-    @pytest.mark.parametrize("arguments", WORKERS)
+    @spread("arguments", WORKERS, 2)
     def test_an_endless_stream_goes_on_behind_a_break_and_loses_nothing(self, arguments: dict[str, Any]) -> None:
         with make_loader(by_sampler(EndlessSampler(100), IndexProvider(100)), **arguments) as loader:
             delivered = indices(loader, 2) + indices(loader, 3) + indices(loader, 1)
@@ -141,7 +138,7 @@ class TestLoops:
             with pytest.raises(NotSupportedError, match="has no epochs"):
                 loader.set_epoch(1)
 
-    @pytest.mark.parametrize("arguments", WORKERS)
+    @spread("arguments", WORKERS, 2)
     def test_an_endless_stream_in_steps(self, arguments: dict[str, Any]) -> None:
         def from_to(start: int, stop: int) -> list[list[int]]:
             return [[*range(4 * batch, 4 * batch + 4)] for batch in range(start, stop)]
@@ -427,6 +424,7 @@ class TestLifetime:
         loader.close()
         assert set(worker_pids()) == before
         assert held.tolist() == expected(0)[0]
+        assert loader.state_dict()["batch"] == 1  # what was delivered can still be saved
         for use in (loader.start, lambda: iter(loader), lambda: next(loop), lambda: loader.load_state_dict({})):
             with pytest.raises(ClosedError, match="The loader was closed"):
                 use()
@@ -476,19 +474,6 @@ class TestOutput:
         assert batch["position"]["is_padding"].dtype == torch.bool
         assert batch["name"] == ["x" * (index % 3) for index in expected(0)[0]]
 
-    def test_ragged(self) -> None:
-        provider = ArrayProvider({"values": (DT.INT64, [np.arange(length) for length in range(8)])})
-        source = SamplerInputCallable(provider, ShuffledSampler(8, shuffle=False))
-        with make_loader(source, 4, ragged={"values": "list"}) as loader:
-            batches = [batch["values"] for batch in loader]
-        assert [[len(each) for each in batch] for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        with make_loader(source, 4) as loader, pytest.raises(OutputError, match="values"):
-            next(iter(loader))
-
-    def test_post_processed(self) -> None:
-        with loader_22(post_process_func=lambda batch: batch["index"].sum()) as loader:
-            assert [*loader] == [sum(batch) for batch in expected(0)]
-
     def test_arguments_of_the_pipeline_arrive(self) -> None:
         arguments = {"prefetch_queue_depth": 4, "exec_dynamic": True}
         with loader_22(pipeline_arguments=arguments, seed=5, num_threads=3) as loader:
@@ -535,10 +520,6 @@ class TestNoValueTwice:
         with make_loader(make(shard_id=1, num_shards=2)) as loader:
             assert loader.shard == Shard(1, 2)
             assert loader.batch_size == 2
-
-    def test_the_loader_s_policy_is_that_of_the_sampler_with_it(self) -> None:
-        with make_loader(by_sampler(ShuffledSampler(22, last_batch="pad")), 4, last_batch="drop") as loader:
-            assert len(loader) == 5
 
     def test_provider_and_sampler_can_be_used_again(self) -> None:
         order = by_sampler(ShuffledSampler(22, seed=3))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import itertools
-import re
 from typing import Any
 
 import pytest
 import torch
 from support.arrays import DT
+from support.pipelines import indices
 from support.providers import IndexProvider, NumberProvider
 from support.samplers import EndlessSampler
 
@@ -43,10 +43,6 @@ def loader_of(source: Any = None, batch_size: int | None = 4, **arguments: Any) 
         batch_size,
         **{"num_workers": 0, "num_threads": 1, "output_type": "numpy", **arguments},
     )
-
-
-def indices(loader: Any) -> list[list[int]]:
-    return [batch["index"].tolist() for batch in loader]
 
 
 class TestComposition:
@@ -235,16 +231,6 @@ class TestTrainers:
                 has_stepped.append(accelerator.sync_gradients)
             assert has_stepped == [False, True, True]
             assert not accelerator.gradient_state.in_dataloader
-
-
-def test_the_repr_has_one_line_for_the_input_and_one_for_the_steps() -> None:
-    loader = loader_of(NumberProvider(10), shuffle=True, steps=[DOUBLED])
-    assert re.fullmatch(
-        r"DataLoader\(batch_size=4, .*\)\n"
-        r"  input: NumberProvider\(10 samples\), ShuffledSampler\n"
-        r"  steps in the graph: LambdaStep",
-        repr(loader),
-    )
 
 
 def test_the_plan_is_that_of_the_pipeline() -> None:

@@ -16,8 +16,8 @@ from support.loaders import LENGTHS, PLANNED, by_sampler, make_loader
 from support.pipelines import indices
 from support.providers import IndexProvider, NumberProvider
 from support.refusals import assert_refused
-from support.samplers import EpochSampler
-from support.start_methods import START_METHODS
+from support.samplers import ShortEndSampler
+from support.start_methods import FORKED
 
 from accvlab.dali_pipeline_framework.errors import SourceError
 from accvlab.dali_pipeline_framework.inputs import ShuffledShardedInputCallable
@@ -129,23 +129,6 @@ def test_shuffled_samples_exactly(num_shards: int, policy: Any) -> None:
     assert indices[4:].tolist() == ([indices[3]] * 2 if policy == "pad" else first[:2])
 
 
-@pytest.mark.parametrize("total", [2, 4, 10])
-def test_partial_batches_of_streams_are_smaller_slot_by_slot(total: int) -> None:
-    for num_shards in (1, 2):
-        got = epoch_of(planned("streams"), num_shards, total, "partial")
-        keys = Counter(zip(got.column("sequence"), got.column("frame"), strict=True))
-        assert keys == Counter((number, frame) for number, size in enumerate(LENGTHS) for frame in range(size))
-        for number, shard in enumerate(got.steps):
-            assert [batch["position"]["batch"][0] for batch in shard] == [*range(len(shard))]
-            own = range(number * total // num_shards, (number + 1) * total // num_shards)
-            for batch in shard:
-                slots = batch["position"]["slot"].tolist()
-                assert set(slots) <= set(own)  # a slot stays on its shard
-                assert slots == sorted(slots)
-                assert not batch["position"]["is_padding"].any()
-                assert batch["index"].shape == (len(slots),)
-
-
 def test_partial_batches_are_smaller_in_every_field() -> None:
     source = by_sampler(StreamingSequenceSampler(LENGTHS, seed=1), NumberProvider(22))
     with make_loader(source, 3, last_batch="partial", num_workers=2) as loader:
@@ -157,7 +140,7 @@ def test_partial_batches_are_smaller_in_every_field() -> None:
         assert size < 3
 
 
-@each_value(policy=POLICIES, method=START_METHODS)
+@each_value(policy=POLICIES, method=FORKED)
 def test_with_workers_the_same_is_delivered(policy: Any, method: str) -> None:
     here = epoch_of(planned("streams"), 2, 4, policy, epoch=2)
     there = epoch_of(planned("streams"), 2, 4, policy, epoch=2, num_workers=2, start_method=method)
@@ -222,18 +205,6 @@ def test_published_shuffle(num_samples: int, num_shards: int, size: int, policy:
 
 
 # --- stateful samplers -----------------------------------------------------------------------------------
-
-
-class ShortEndSampler(EpochSampler):
-    """Its last batch has what is left."""
-
-    def get_next_batch_indices(self) -> list[int]:
-        if self.position >= self.num_samples:
-            raise StopIteration
-        size = min(self.total_batch_size, self.num_samples - self.position)
-        start = self.position + self.epoch
-        self.position += size
-        return [(start + slot) % self.num_samples for slot in range(size)]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -22,7 +22,7 @@ from support.ranks import run_ranks
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DistributedSampler
 
-from accvlab.dali_pipeline_framework import DataProvider, ImageContent, ImageDecoder, VideoDecoder
+from accvlab.dali_pipeline_framework import ImageContent, ImageDecoder, VideoDecoder
 from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.loader import DataLoader, rank_agreement
@@ -296,7 +296,7 @@ def test_two_processes_see_it_and_do_not_hang(tmp_path: Path) -> None:
     assert run_ranks(script, [], 2) in ([f"- {a}\n"] * 2, [f"- {b}\n"] * 2)
 
 
-class EncodedAv1(DataProvider):
+class EncodedAv1(IndexProvider):
     """Videos of AV1, and images, that nobody loads."""
 
     @property
@@ -305,37 +305,24 @@ class EncodedAv1(DataProvider):
         image = (DT.UINT8, {"ndim": 1, "content": ImageContent(is_encoded=True)})
         return group_of(image=image, video=video, video_to_decode=(DT.INT32, {"ndim": 1}))
 
-    def get_number_of_samples(self) -> int:
-        return 16
-
     def get_data(self, sample_index: int) -> SampleDataGroup:
         raise AssertionError(sample_index)
 
 
-def what_is_said_of_other_gpus() -> list[str]:
-    """Begin a loop on two machines, of which only the first has a GPU that decodes AV1."""
-    dist.init_process_group("gloo", timeout=timedelta(seconds=30))
-    rank = dist.get_rank()
-    said = []
-    with pytest.MonkeyPatch.context() as patch:
-        pretend_gpus(patch, capability=((8, 9), (9, 0))[rank])
-        patch.setattr(Pipeline, "build", lambda pipeline: None)  # only defined
-        for steps in ([VideoDecoder("video")], [ImageDecoder("image", True), VideoDecoder("video")]):
+def test_a_video_that_only_the_gpus_of_one_machine_decode_is_seen(
+    as_rank: AsRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pipeline, "build", lambda pipeline: None)  # only defined
+    chains = ([VideoDecoder("video")], [ImageDecoder("image", True), VideoDecoder("video")])
+    said: list[list[str]] = [[], []]
+    for rank, capability in enumerate([(8, 9), (9, 0)]):  # of which only the first decodes AV1
+        as_rank(rank)
+        pretend_gpus(monkeypatch, capability=capability)
+        for steps in chains:
             loader = DataLoader(EncodedAv1(), 2, steps=steps, shard="torch", num_workers=0, device_id=0)
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                loops = [iter(loader)] if rank == 0 else []
-                dist.barrier()
-                loops = loops or [iter(loader)]
-            said += [str(each.message).partition(". ")[0] for each in warned]
-            dist.barrier()
-    dist.destroy_process_group()
-    return said
-
-
-def test_a_video_that_only_the_gpus_of_one_machine_decode_is_seen(tmp_path: Path) -> None:
-    script = tmp_path / "rank.py"
-    script.write_text(f"from {__name__} import what_is_said_of_other_gpus\nprint(what_is_said_of_other_gpus())\n")
-    said = "Ranks that share the data of a loader run different steps in their workers (steps in the workers: "
-    expected = [f"{said}0 on rank 0, {number} on rank 1)" for number in (1, 2)]
-    assert run_ranks(script, [], 2) == ["[]\n", f"{expected}\n"]
+                iter(loader)
+            said[rank] += [str(each.message).partition(". ")[0] for each in warned]
+    words = "Ranks that share the data of a loader run different steps in their workers (steps in the workers: "
+    assert said == [[], [f"{words}0 on rank 0, {number} on rank 1)" for number in (1, 2)]]

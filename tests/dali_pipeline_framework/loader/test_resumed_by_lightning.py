@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.laws import each_value
 from support.providers import IndexProvider
 
 from accvlab.dali_pipeline_framework import DataLoader
@@ -65,9 +66,7 @@ def steps_of(loaders: Any, folder: Path, is_estimated: bool, stop: int | None, c
     return model.steps
 
 
-@pytest.mark.parametrize("stops", [(3,), (6, 2), (8,)])
-@pytest.mark.parametrize("is_estimated", [False, True])
-@pytest.mark.parametrize("kind", ["one", "dict"])
+@each_value(kind=["one", "dict"], is_estimated=[False, True], stops=[(3,), (6, 2), (8,)])
 def test_steps_go_on_where_training_was_stopped(
     kind: str, is_estimated: bool, stops: tuple[int, ...], tmp_path: Path
 ) -> None:

@@ -88,15 +88,6 @@ def test_fields_are_plain_values_in_the_state() -> None:
     ]
 
 
-def test_a_state_whose_keys_were_sorted_is_the_same() -> None:
-    sample = {"z": 1, **item(2), "a": 2.5}
-    text = json.dumps(state_of(sample), sort_keys=True)
-    assert json.loads(text) == state_of(sample)
-    with loader_of(sample) as loader:
-        loader.load_state_dict(text)
-        assert loader.state_dict() == state_of(sample)
-
-
 @pytest.mark.parametrize("num_values", [16, 4_000, 40_000])
 def test_batches_that_are_held_keep_their_values_while_workers_fill_their_memory_again(num_values: int) -> None:
     rows = [np.full(num_values, number, np.float32) for number in range(64)]

@@ -19,6 +19,7 @@ import cv2
 import numpy as np
 import pytest
 from support.inputs import NumberIterable
+from support.laws import spread
 from support.loaders import by_sampler, make_loader
 from support.pipelines import indices, shuffled
 from support.providers import IndexProvider
@@ -118,7 +119,12 @@ def received(
 @pytest.mark.parametrize(
     ("num_workers", "start_method", "seed"),
     [
-        *[(num_workers, "forkserver", seed) for num_workers in (0, 1) for seed in (1, 2)],
+        *[(0, "fork", 1), (1, "fork", 2)],
+        *[
+            pytest.param(number, "forkserver", seed, marks=pytest.mark.wide)
+            for number in (0, 1)
+            for seed in (1, 2)
+        ],
         *[pytest.param(1 + seed % 3, "fork", seed, marks=pytest.mark.wide) for seed in range(3, 23)],
         *[pytest.param(1 + seed % 3, "forkserver", seed, marks=pytest.mark.wide) for seed in range(3, 23)],
         pytest.param(2, "spawn", 3, marks=pytest.mark.wide),
@@ -152,7 +158,7 @@ def test_the_stream_is_that_of_an_undisturbed_run(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("seed", [5, 6, 7, 8])
+@spread("seed", [5, 6, 7, 8], 2)
 def test_batches_of_an_input_that_cannot_go_back_come_once(seed: int, alarm: Callable[[float], None]) -> None:
     """Where a batch is lost in the middle of a message, there is an error, and nothing comes behind it."""
     batches: list[Any] = []

@@ -10,6 +10,7 @@ import numpy as np
 import nvidia.dali.fn as fn
 from nvidia.dali import types
 from support.providers import Panic
+from support.steps import KeepsFormat
 
 from accvlab.dali_pipeline_framework.draws import Draws, IntegerDraw, NormalDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.pipeline import SampleDataGroup
@@ -68,7 +69,7 @@ class Renames(PipelineStepBase):
         return data_empty
 
 
-class InGraph(PipelineStepBase):
+class InGraph(KeepsFormat):
     """Has a form for the graph only, and fails for an index."""
 
     def __init__(self, bad: int = -1) -> None:
@@ -82,9 +83,6 @@ class InGraph(PipelineStepBase):
         one = fn.reshape(types.Constant(np.ones(1, np.float32), device="cpu"), shape=fn.stack(size))
         data["cameras"][0]["gain"] = data["cameras"][0]["gain"] + self.draw("shift") + one[0]
         return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
 
 
 class Doubles(ArrayStep):

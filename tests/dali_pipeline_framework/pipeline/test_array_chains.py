@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nvidia.dali import types
+from support.array_samples import group_of
 from support.arrays import encoded_image, gradient
 from support.laws import examples
 
@@ -45,14 +46,8 @@ class Cameras(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        camera = SampleDataGroup()
-        camera.add_data_field("image", DT.UINT8)
-        camera.add_data_field("matrix", DT.FLOAT)
-        camera.add_data_field("boxes", DT.FLOAT)
-        sample = SampleDataGroup()
-        sample.add_data_group_field_array("cameras", camera, NUM_CAMERAS)
-        sample.add_data_field("index", DT.INT64)
-        return sample
+        camera = group_of(image=DT.UINT8, matrix=DT.FLOAT, boxes=DT.FLOAT)
+        return group_of(cameras=(camera, NUM_CAMERAS), index=DT.INT64)
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         sample = self.sample_data_structure

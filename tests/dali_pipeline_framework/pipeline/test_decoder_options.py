@@ -14,7 +14,6 @@ from support.loaders import pipeline_of
 from support.pipelines import shuffled
 from support.windows import frame_clips
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import PipelineDefinition
 from accvlab.dali_pipeline_framework.processing_steps import (
@@ -91,22 +90,3 @@ def test_on_the_cpu_they_have_no_effect() -> None:
         for options in ({}, {"decoder_options": OPTIONS})
     ]
     assert np.array_equal(*found)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (0.5, r"`decoder_options` must be a dict, got 0\.5"),
-        ({"hw_decoder_load": 2}, r"`hw_decoder_load` must be in \[0, 1\], got 2"),
-        ({"preallocate_width_hint": -1}, r"`preallocate_width_hint` must be .* got -1"),
-        (
-            {"hw_decoder_laod": 0.5},
-            r"`decoder_options` takes hw_decoder_load, preallocate_height_hint, preallocate_width_hint, got "
-            r"'hw_decoder_laod'\. Did you mean 'hw_decoder_load'\?",
-        ),
-    ],
-)
-def test_wrong_ones_are_refused(options: Any, message: str) -> None:
-    definition = PipelineDefinition(shuffled(images(), 2))
-    with pytest.raises(SettingError, match=message):
-        definition.get_dali_pipeline(decoder_options=options)

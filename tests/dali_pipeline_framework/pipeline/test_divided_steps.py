@@ -17,9 +17,10 @@ from PIL import Image
 from support.array_samples import sample_of
 from support.arrays import ArrayProvider, encoded_image, gradient
 from support.graphs import untraced
+from support.inputs import GivenBatch
 from support.laws import examples, spread
-from support.pipelines import shuffled
 from support.random_steps import each_camera, filled
+from support.steps import KeepsFormat
 
 from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import (
@@ -30,7 +31,6 @@ from accvlab.dali_pipeline_framework.errors import (
     SourceError,
 )
 from accvlab.dali_pipeline_framework.faults import FaultPolicy
-from accvlab.dali_pipeline_framework.inputs import IterableBase
 from accvlab.dali_pipeline_framework.loader import DataLoader
 from accvlab.dali_pipeline_framework.pipeline import (
     DALIStructuredOutputIterator,
@@ -259,37 +259,10 @@ def test_images_without_a_layout_go_with_those_that_a_step_has_given_one(run: st
     assert {*folded.layouts.values()} == {"HWC"}
 
 
-class Batches(IterableBase):
-    """Samples of several cameras in batches, without anything that could supply draws."""
-
-    def __init__(self, samples: Sequence[SampleDataGroup]) -> None:
-        self.samples = samples
-        self.batch_size = len(samples)
-        self.rest = 0
-
-    @property
-    def used_sample_data_structure(self) -> SampleDataGroup:
-        return self.samples[0].get_empty_like_self()
-
-    @property
-    def length(self) -> int:
-        return 2
-
-    def __iter__(self) -> Batches:
-        self.rest = 2
-        return self
-
-    def __next__(self) -> list[list[Any]]:
-        if self.rest == 0:
-            raise StopIteration
-        self.rest -= 1
-        return [list(values) for values in zip(*(sample.get_data() for sample in self.samples), strict=True)]
-
-
 def test_an_iterable_gives_what_samples_at_its_positions_give() -> None:
     steps = [_DECODER, GridMasker("image", tile_range=(2, 4)), HorizontalFlipper("image", key="rig")]
     samples = rigs(sizes=((8, 12), (8, 12), (8, 12)))
-    definition = PipelineDefinition(Batches(samples), steps, use_parallel_external_source=False)
+    definition = PipelineDefinition(GivenBatch(samples), steps, use_parallel_external_source=False)
     pipeline = definition.get_dali_pipeline(num_threads=1, py_num_workers=0, seed=3)
     first, second = DALIStructuredOutputIterator(None, pipeline, output_type="numpy", ragged="list")
     for number, run in enumerate(run_step(steps, samples, run="pixels", seed=3)):
@@ -329,7 +302,7 @@ def in_camera(step: PipelineStepBase, number: int) -> PipelineStepBase:
 
 def where(steps: list[PipelineStepBase], samples: list[SampleDataGroup]) -> tuple[int, int | None]:
     """How many steps run in the workers, and the first that leaves its pixels to the graph."""
-    array_steps = PipelineDefinition(Batches(samples), steps).array_steps(has_gpu=False)
+    array_steps = PipelineDefinition(GivenBatch(samples), steps).array_steps(has_gpu=False)
     return (0, None) if array_steps is None else (len(array_steps.steps), array_steps.first_deferred)
 
 
@@ -390,12 +363,6 @@ def inverted(image: np.ndarray) -> np.ndarray:
     return 255 - image
 
 
-class ReadsArrays(HorizontalFlipper):
-    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
-        data["image"] = data["image"][:, ::-1]
-        return data
-
-
 class ChecksMore(HorizontalFlipper):
     def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         return super()._check_and_adjust_data_format_input_to_output(data_empty)
@@ -441,17 +408,6 @@ def test_where_a_chain_is_cut(steps: list[PipelineStepBase], expected: tuple[int
     pair(steps, samples)
 
 
-def test_without_a_gpu_decoding_alone_is_left_to_the_graph() -> None:
-    boxes = [np.float32([[0, 0, 2, 3]])] * 2
-    data = ArrayProvider({"image": (DT.UINT8, [encoded_image(gradient(8, 12))] * 2), "boxes": (DT.FLOAT, boxes)})
-    cropper = CoordinateCropper("boxes", [0, 0, 0, 0], [1, 1, 1, 1])
-    for steps, expected in (([_DECODER, cropper], 2), ([_DECODER], 0)):
-        definition = PipelineDefinition(shuffled(data, 2), steps, run="auto")
-        plan = definition.plan(num_threads=1, py_num_workers=0)
-        assert f"in the workers: {expected} of {len(steps)} steps" in plan
-        assert ("step 0 (ImageDecoder): on arrays, in the workers, but for pixels" in plan) == (expected == 2)
-
-
 def test_cameras_of_different_sizes_are_mirrored_without_fields_in_pixels() -> None:
     found = pair([_FLIPPER], rigs("array", [(8, 12), (10, 14)]))
     np.testing.assert_array_equal(
@@ -470,7 +426,7 @@ def test_a_file_that_is_no_image_is_blamed_on_the_decoder() -> None:
         run_step(resized, sample, run="pixels")
 
 
-class Declared(PipelineStepBase):
+class Declared(KeepsFormat):
     """Changes no pixels; says and notes what it is given."""
 
     has_array_form = True
@@ -490,9 +446,6 @@ class Declared(PipelineStepBase):
     def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         self.change(data)
         return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
 
 
 def set_to(name: str, value: Callable[[SampleDataGroup], Any]) -> Callable[[SampleDataGroup], None]:

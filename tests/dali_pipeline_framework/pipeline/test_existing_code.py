@@ -15,6 +15,8 @@ from nvidia.dali import backend
 from nvidia.dali.types import DALIDataType
 from support.pipelines import indices, make_iterator, shuffled
 from support.providers import IndexProvider
+from support.samplers import ShortEndSampler
+from support.steps import KeepsFormat
 from support.warnings_of_product import of_product
 
 from accvlab.dali_pipeline_framework.engine.dali.gpus import gpu_facts, num_usable_gpus
@@ -33,7 +35,6 @@ from accvlab.dali_pipeline_framework.pipeline import (
     PipelineDefinition,
     SampleDataGroup,
 )
-from accvlab.dali_pipeline_framework.processing_steps import PipelineStepBase
 
 needs_no_gpu = pytest.mark.skipif(num_usable_gpus() > 0, reason="a GPU is usable here")
 
@@ -131,7 +132,7 @@ def test_values_that_are_no_arrays_are_named_alike_in_both_modes(
             next(iter(iterator))
 
 
-class Drawing(PipelineStepBase):
+class Drawing(KeepsFormat):
     """Counts how often its graph is defined."""
 
     def __init__(self) -> None:
@@ -141,9 +142,6 @@ class Drawing(PipelineStepBase):
         self.num_defined += 1
         data["index"] = fn.cast(data["index"] + self.num_defined, dtype=DALIDataType.INT64)
         return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
 
 
 @needs_no_gpu
@@ -305,30 +303,11 @@ def test_workers_have_the_order_that_a_sampler_had_in_the_main_process(method: s
     assert epochs[0] != epochs[1]
 
 
-class WithASmallerBatch(SamplerBase):
-    """Batches of 4, 4 and 2."""
-
-    is_epoch_based = True
-    length = 3
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self._first = 0
-
-    def get_next_batch_indices(self) -> list[int]:
-        self._first += 4
-        if self._first > 12:
-            raise StopIteration
-        return [*range(10)][self._first - 4 : self._first]
-
-
 def test_an_iterable_takes_a_smaller_batch_of_its_sampler() -> None:
-    with make_iterator(SamplerInputIterable(IndexProvider(10), WithASmallerBatch()), batch_size=4) as iterator:
-        for _ in range(2):
-            assert indices(iterator) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    halves = [SamplerInputIterable(IndexProvider(10), WithASmallerBatch(), shard, 2) for shard in range(2)]
+    with make_iterator(SamplerInputIterable(IndexProvider(10), ShortEndSampler()), batch_size=4) as iterator:
+        assert indices(iterator) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        assert indices(iterator) == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 0]]
+    halves = [SamplerInputIterable(IndexProvider(10), ShortEndSampler(), shard, 2) for shard in range(2)]
     assert [[np.ravel(batch).tolist() for batch in half] for half in halves] == [
         [[0, 1], [4, 5], [8]],
         [[2, 3], [6, 7], [9]],

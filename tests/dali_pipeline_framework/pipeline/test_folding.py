@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,10 +12,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from nvidia.dali import types
-from PIL import Image
-from support.arrays import ArrayProvider
-from support.laws import examples
+from support.array_samples import group_of
+from support.arrays import ArrayProvider, encoded_image
+from support.laws import each_value, examples
 from support.pipelines import shuffled
+from support.steps import KeepsFormat
 
 from accvlab.dali_pipeline_framework.draws import IntegerDraw, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.errors import GraphError, OutputError, SourceError
@@ -43,13 +43,8 @@ IN_PROCESS = {"num_threads": 1, "py_num_workers": 0, "prefetch_queue_depth": 1}
 
 
 def field_group(*names: str) -> SampleDataGroup:
-    group = SampleDataGroup()
-    for name in names:
-        dtype = {"n": DT.INT32, "f": DT.FLOAT, "h": DT.FLOAT16, "b": DT.BOOL, "t": DT.STRING, "r": DT.FLOAT}[
-            name[0]
-        ]
-        group.add_data_field(name, dtype)
-    return group
+    types = {"n": DT.INT32, "f": DT.FLOAT, "h": DT.FLOAT16, "b": DT.BOOL, "t": DT.STRING, "r": DT.FLOAT}
+    return group_of(**{name: types[name[0]] for name in names})
 
 
 def value_of(name: str, number: int) -> Any:
@@ -100,12 +95,7 @@ def rig(num_cameras: int = 3, *fields: str) -> SampleDataGroup:
 # --- steps -----------------------------------------------------------------------------------------------
 
 
-class Step(PipelineStepBase):
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        return data_empty
-
-
-class Alike(Step):
+class Alike(KeepsFormat):
     """Works on all fields of a name, with draws of its own, and says that it treats elements alike."""
 
     treats_elements_alike = True
@@ -131,7 +121,7 @@ class Alike(Step):
         return data
 
 
-class Adds(Step):
+class Adds(KeepsFormat):
     """Adds a field to each group that has one of a name."""
 
     treats_elements_alike = True
@@ -153,7 +143,7 @@ class Adds(Step):
         return data_empty
 
 
-class Single(Step):
+class Single(KeepsFormat):
     """Changes a field of one place, and draws with DALI."""
 
     def __init__(self, path: tuple[Any, ...]) -> None:
@@ -166,7 +156,7 @@ class Single(Step):
         return data
 
 
-class AddsToOne(Step):
+class AddsToOne(KeepsFormat):
     """Adds a field to one element, which then differs in format from the others."""
 
     def __init__(self, path: tuple[Any, ...], name: str) -> None:
@@ -184,7 +174,7 @@ class AddsToOne(Step):
         return data_empty
 
 
-class Exchanges(Step):
+class Exchanges(KeepsFormat):
     """Exchanges the first two elements of an array."""
 
     def __init__(self, path: tuple[Any, ...], name: str) -> None:
@@ -197,7 +187,7 @@ class Exchanges(Step):
         return data
 
 
-class LooksOutside(Step):
+class LooksOutside(KeepsFormat):
     """Says wrongly that it treats elements alike: it adds a field of the sample to those of the elements."""
 
     treats_elements_alike = True
@@ -347,7 +337,7 @@ def test_the_results_are_the_same() -> None:
     assert checked > 0
 
 
-class Branches(Step):
+class Branches(KeepsFormat):
     """Uses `if` on data, with random operators of DALI and constants in the branches."""
 
     def __init__(self, name: str, is_alike: bool) -> None:
@@ -470,17 +460,8 @@ def test_large_arrays_are_left_as_they_are() -> None:
     assert pipeline.plan.splitlines()[0] == "batches of the graph: samples x 6"
 
 
-def test_the_plan_can_be_read_before_anything_runs() -> None:
-    definition = PipelineDefinition(Numbers(rig(6), 2, 4), [Alike("f0")])
-    assert definition.plan(num_threads=1) == (
-        "batches of the graph: samples x 6\n"
-        "step 0 (Alike): once for all elements of cameras (6)\n"
-        "packed: 13 of 19 fields; other outputs of workers: 1"
-    )
-
-
 def test_elements_that_steps_make_different_are_told() -> None:
-    class OneMoreDimension(Step):
+    class OneMoreDimension(KeepsFormat):
         def _process(self, data: SampleDataGroup) -> SampleDataGroup:
             camera = data["cameras"][1]
             camera["f0"] = fn.expand_dims(camera["f0"], axes=0)
@@ -543,12 +524,6 @@ def test_an_ordinary_pipeline_is_seen_from_outside() -> None:
     pipeline.close()
 
 
-def jpeg_of(gray: int) -> np.ndarray:
-    file = io.BytesIO()
-    Image.fromarray(np.full((16, 24, 3), gray, np.uint8)).save(file, "JPEG", quality=95)
-    return np.frombuffer(file.getvalue(), np.uint8)
-
-
 class Cameras(CallableBase):
     """Four samples of three cameras with real JPEGs, each of one colour, beside other fields."""
 
@@ -556,11 +531,7 @@ class Cameras(CallableBase):
 
     @property
     def used_sample_data_structure(self) -> SampleDataGroup:
-        camera = SampleDataGroup()
-        camera.add_data_field("image", DT.UINT8)
-        camera.add_data_field("intrinsics", DT.FLOAT)
-        camera.add_data_field("boxes", DT.FLOAT)
-        camera.add_data_field("name", DT.STRING)
+        camera = group_of(image=DT.UINT8, intrinsics=DT.FLOAT, boxes=DT.FLOAT, name=DT.STRING)
         sample = field_group("n0")
         sample.add_data_group_field_array("cameras", camera, 3)
         return sample
@@ -576,7 +547,7 @@ class Cameras(CallableBase):
         sample = self.used_sample_data_structure
         sample["n0"] = index
         for number, camera in enumerate(sample["cameras"].values()):
-            camera["image"] = jpeg_of(40 * index + 9 * number)
+            camera["image"] = encoded_image(np.full((16, 24, 3), 40 * index + 9 * number, np.uint8))
             camera["intrinsics"] = np.full((3, 3), 10 * index + number)
             camera["boxes"] = np.full((number, 4), index)
             camera["name"] = "front" * number
@@ -589,11 +560,10 @@ IMAGE_STEPS = [
 ]
 
 
-@pytest.mark.parametrize("output_type", ["torch", "numpy"])
-@pytest.mark.parametrize("is_folded", [True, False])
+@each_value(output_type=["torch", "numpy"], is_folded=[True, False])
 def test_elements_are_stacked(output_type: str, is_folded: bool) -> None:
     pipeline = PipelineDefinition(Cameras(), IMAGE_STEPS, fold_arrays=is_folded).get_dali_pipeline(
-        num_threads=2, py_num_workers=1, py_start_method="forkserver"
+        num_threads=2, py_num_workers=1, py_start_method="fork"
     )
     with DALIStructuredOutputIterator(
         None, pipeline, output_type=output_type, stack_arrays=True, ragged={"boxes": "list"}

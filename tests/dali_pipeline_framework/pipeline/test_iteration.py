@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from support.laws import each_value
 from support.pipelines import indices, shuffled
 from support.providers import IndexProvider, NumberProvider, PidProvider, SlowIndexProvider
 from support.samplers import EndlessSampler, EpochSampler
-from support.start_methods import START_METHODS
+from support.start_methods import FORKED
 
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable, SamplerInputIterable, SequenceSampler
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
@@ -58,7 +59,7 @@ def test_epochs_and_breaks_are_the_same_however_it_runs(definition: dict, pipeli
         assert indices(iterator) == permutation(2)
 
 
-@each_value(num_before_break=[1, 2, 3, 4, 5], method=START_METHODS)
+@each_value(num_before_break=[1, 2, 3, 4, 5], method=FORKED)
 def test_a_new_loop_after_a_break_starts_the_next_epoch(method: str, num_before_break: int) -> None:
     with make_iterator(shuffled(IndexProvider(22), shuffle=True), py_start_method=method) as iterator:
         for epoch in range(3):
@@ -97,22 +98,22 @@ def test_next_after_the_end_keeps_raising() -> None:
         assert len(epoch) == len(iterator) == 2
 
 
-class TestIterables:
-    @pytest.mark.parametrize("method", START_METHODS)
-    def test_epochs_and_breaks(self, method: str) -> None:
-        data_input = SamplerInputIterable(IndexProvider(10), EpochSampler())
-        with make_iterator(data_input, py_start_method=method) as iterator:
-            assert indices(iterator) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-            assert indices(iterator, 1) == [[1, 2, 3, 4]]
-            assert indices(iterator) == [[2, 3, 4, 5], [6, 7, 8, 9]]
-            assert indices(iterator) == [[3, 4, 5, 6], [7, 8, 9, 0]]
-
-    def test_in_this_process(self) -> None:
-        data_input = SamplerInputIterable(IndexProvider(10), EpochSampler())
-        with make_iterator(data_input, definition={"use_parallel_external_source": False}) as iterator:
-            assert indices(iterator) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-            assert indices(iterator, 1) == [[1, 2, 3, 4]]
-            assert indices(iterator) == [[2, 3, 4, 5], [6, 7, 8, 9]]
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"definition": {"use_parallel_external_source": False}},
+        {"py_start_method": "forkserver"},
+        pytest.param({"py_start_method": "spawn"}, marks=pytest.mark.wide),
+    ],
+)
+def test_epochs_and_breaks_of_an_iterable(how: dict[str, Any]) -> None:
+    data_input = SamplerInputIterable(IndexProvider(10), EpochSampler())
+    with make_iterator(data_input, **how) as iterator:
+        assert indices(iterator) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert indices(iterator, 1) == [[1, 2, 3, 4]]
+        assert indices(iterator) == [[2, 3, 4, 5], [6, 7, 8, 9]]
+        assert indices(iterator) == [[3, 4, 5, 6], [7, 8, 9, 0]]
 
 
 @pytest.mark.parametrize("parallel", [True, False])
@@ -136,7 +137,7 @@ def test_a_limited_sampler_ends_and_says_why_it_cannot_go_on() -> None:
             indices(iterator)
 
 
-@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("method", FORKED)
 def test_sequences_are_streamed_by_several_workers(method: str) -> None:
     sampler = SequenceSampler(4, [3, 5, 2, 4, 6], 11)
     expected = SequenceSampler(4, [3, 5, 2, 4, 6], 11)
@@ -145,7 +146,7 @@ def test_sequences_are_streamed_by_several_workers(method: str) -> None:
         assert indices(iterator, 40) == [expected.get_next_batch_indices() for _ in range(40)]
 
 
-@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("method", FORKED)
 def test_several_workers_load_and_draw_different_numbers(method: str) -> None:
     with make_iterator(shuffled(PidProvider(48), 8), py_start_method=method, py_num_workers=3) as iterator:
         batches = [*iterator]
@@ -155,10 +156,6 @@ def test_several_workers_load_and_draw_different_numbers(method: str) -> None:
 
 
 class TestLength:
-    def test_is_the_input_s(self) -> None:
-        with make_iterator(shuffled(IndexProvider(22))) as iterator:
-            assert len(iterator) == 5 == len(indices(iterator))
-
     def test_a_given_one_wins(self) -> None:
         pipeline = PipelineDefinition(shuffled(IndexProvider(22))).get_dali_pipeline(num_threads=1)
         with DALIStructuredOutputIterator(7, pipeline, output_type="numpy") as iterator:

@@ -11,6 +11,8 @@ import numpy as np
 import psutil
 import pytest
 from nvidia.dali.types import DALIDataType
+from support.array_samples import group_of
+from support.laws import each_value
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, PipelineDefinition, SampleDataGroup
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
@@ -23,6 +25,7 @@ from accvlab.dali_pipeline_framework.processing_steps import (
 from accvlab.dali_pipeline_framework.sampling import SequentialSampler
 
 NUM_BATCHES, MIB = 16, 1 << 20
+SETTINGS: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "ragged": {"boxes": "list"}}
 
 
 class LargeProvider(DataProvider):
@@ -33,18 +36,17 @@ class LargeProvider(DataProvider):
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
-        camera = SampleDataGroup()
-        camera.add_data_field("pixels", DALIDataType.UINT8, ndim=1)
-        camera.add_data_field("gain", DALIDataType.FLOAT, ndim=0)
-        sample = SampleDataGroup()
-        sample.add_data_field("label", DALIDataType.INT64, ndim=0)
-        sample.add_data_field("cloud", DALIDataType.FLOAT, ndim=2)
-        sample.add_data_field("image", DALIDataType.UINT8, ndim=3)
-        sample.add_data_field("token", DALIDataType.STRING)
-        sample.add_data_field("boxes", DALIDataType.FLOAT, ndim=2)
-        sample.add_data_field("other", DALIDataType.FLOAT, ndim=2)
-        sample.add_data_group_field_array("cameras", camera, 2)
-        return sample
+        ranks = [{"ndim": ndim} for ndim in range(4)]
+        camera = group_of(pixels=(DALIDataType.UINT8, ranks[1]), gain=(DALIDataType.FLOAT, ranks[0]))
+        return group_of(
+            label=(DALIDataType.INT64, ranks[0]),
+            cloud=(DALIDataType.FLOAT, ranks[2]),
+            image=(DALIDataType.UINT8, ranks[3]),
+            token=DALIDataType.STRING,
+            boxes=(DALIDataType.FLOAT, ranks[2]),
+            other=(DALIDataType.FLOAT, ranks[2]),
+            cameras=(camera, 2),
+        )
 
     def get_data(self, sample_index: int) -> SampleDataGroup:
         sample = self.new_sample()
@@ -101,13 +103,10 @@ STEPS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("output_type", ["torch", "numpy"])
-@pytest.mark.parametrize("name", TAKEN)
+@each_value(name=TAKEN, output_type=["torch", "numpy"])
 def test_a_kept_field_keeps_its_own_bytes(name: str, output_type: Any) -> None:
     take, expected, most = TAKEN[name]
-    with DataLoader(
-        LargeProvider(), 4, num_workers=0, output_type=output_type, ragged={"boxes": "list"}
-    ) as loader:
+    with DataLoader(LargeProvider(), 4, **{**SETTINGS, "output_type": output_type}) as loader:
         kept_mib(loader, take)
         mib, kept = kept_mib(loader, take)
     assert_kept(kept, expected)
@@ -117,8 +116,7 @@ def test_a_kept_field_keeps_its_own_bytes(name: str, output_type: Any) -> None:
 @pytest.mark.parametrize("run", ["workers", "graph"])
 def test_a_field_of_the_graph_keeps_its_own_bytes(run: Any) -> None:
     take, expected, _ = TAKEN["label"]
-    settings: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "ragged": {"boxes": "list"}}
-    with DataLoader(LargeProvider(), 4, steps=STEPS, run=run, **settings) as loader:
+    with DataLoader(LargeProvider(), 4, steps=STEPS, run=run, **SETTINGS) as loader:
         kept_mib(loader, take)
         mib, kept = kept_mib(loader, take)
     assert_kept(kept, expected)
@@ -126,8 +124,7 @@ def test_a_field_of_the_graph_keeps_its_own_bytes(run: Any) -> None:
 
 
 def test_stacked_elements_keep_their_own_bytes() -> None:
-    settings: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "ragged": {"boxes": "list"}}
-    with DataLoader(LargeProvider(), 4, stack_arrays=True, **settings) as loader:
+    with DataLoader(LargeProvider(), 4, stack_arrays=True, **SETTINGS) as loader:
         mib, kept = kept_mib(loader, lambda batch: batch["cameras"]["gain"])
     assert_kept(kept, lambda index: [index, index + 0.5])
     assert mib < 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import pickle
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +15,13 @@ import cloudpickle
 import numpy as np
 import nvidia.dali
 import pytest
-from nvidia.dali import fn
 from nvidia.dali.pipeline import OperatorConcurrency, StreamPolicy
 from support.arrays import DT, ArrayProvider, encoded_image, gradient
 from support.pipelines import indices, make_iterator, shuffled, worker_pids
 from support.providers import IndexProvider, NumberProvider, PidProvider
+from support.refusals import assert_refused
 from support.samplers import EndlessSampler, EpochSampler
-from support.steps import Doubler, Renamer
+from support.steps import Doubler, Noise, Renamer
 
 from accvlab.dali_pipeline_framework.engine.dali.gpus import num_usable_gpus
 from accvlab.dali_pipeline_framework.errors import GraphError, SettingError, UnknownArgumentError
@@ -31,23 +32,10 @@ from accvlab.dali_pipeline_framework.pipeline import (
     PipelineDefinition,
     SampleDataGroup,
 )
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder, PipelineStepBase
+from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 
 NO_GPU = num_usable_gpus() == 0
 EIGHT = [[0, 1, 2, 3], [4, 5, 6, 7]]
-
-
-class Noise(PipelineStepBase):
-    """Adds a field with a random number."""
-
-    def _process(self, data: SampleDataGroup) -> SampleDataGroup:
-        data.add_data_field("noise", DT.FLOAT)
-        data["noise"] = fn.random.uniform(range=[0.0, 1.0])
-        return data
-
-    def _check_and_adjust_data_format_input_to_output(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        data_empty.add_data_field("noise", DT.FLOAT)
-        return data_empty
 
 
 def make_pipeline(*args: Any, **kwargs: Any) -> Any:
@@ -162,10 +150,6 @@ class TestArgumentsOfDali:
         assert (pipeline.max_batch_size, pipeline.num_threads, pipeline.seed) == (4, 2, 7)
         assert first_output(pipeline).tolist() == [0, 1, 2, 3]
         pipeline.close()
-        with pytest.raises(
-            SettingError, match="`prefetch_queue_depth` must be a whole number of at least 1, got True"
-        ):
-            PipelineDefinition(shuffled(IndexProvider(), 4), prefetch_queue_depth=True)
 
     @pytest.mark.parametrize(
         ("variables", "ranks"),
@@ -201,18 +185,6 @@ class TestArgumentsOfDali:
         with pytest.raises(SettingError, match="`batch_size` was given twice, by position and by name"):
             make_pipeline(4, batch_size=4)
 
-    @pytest.mark.parametrize("error_type", [UnknownArgumentError, SettingError, TypeError])
-    def test_unknown_arguments_are_type_errors_as_in_dali(self, error_type: type[Exception]) -> None:
-        with pytest.raises(error_type) as caught:
-            make_pipeline(num_thread=2)
-        words = "`num_thread` is not an argument of a DALI pipeline. Did you mean 'num_threads'?"
-        assert str(caught.value) == words
-
-    def test_a_mix_of_both(self) -> None:
-        pipeline = make_pipeline(4, 2, seed=3, py_num_workers=0)
-        assert (pipeline.max_batch_size, pipeline.num_threads, pipeline.seed) == (4, 2, 3)
-        pipeline.close()
-
     def test_separate_queues(self) -> None:
         pipeline = make_pipeline(num_threads=1, prefetch_queue_depth={"cpu_size": 3, "gpu_size": 1})
         assert pipeline.prefetch_queue_depth == {"cpu_size": 3, "gpu_size": 1}
@@ -239,15 +211,11 @@ class TestArgumentsOfDali:
         assert len(set(draws(5))) == 8
         assert draws(None) != draws(None)
 
-    def test_without_workers_the_input_runs_here(self) -> None:
-        with make_iterator(shuffled(PidProvider(8)), py_num_workers=0) as iterator:
-            pids = {int(pid) for batch in iterator for pid in batch["pid"]}
-            assert pids == {os.getpid()}
-            assert worker_pids() == []
-
-    def test_without_parallel_external_source_the_input_runs_here(self) -> None:
-        definition = {"use_parallel_external_source": False}
-        with make_iterator(shuffled(PidProvider(8)), definition=definition, py_num_workers=2) as iterator:
+    @pytest.mark.parametrize(
+        "how", [{"py_num_workers": 0}, {"definition": {"use_parallel_external_source": False}}]
+    )
+    def test_without_workers_the_input_runs_here(self, how: dict[str, Any]) -> None:
+        with make_iterator(shuffled(PidProvider(8)), **{"py_num_workers": 2, **how}) as iterator:
             assert {int(pid) for batch in iterator for pid in batch["pid"]} == {os.getpid()}
             assert worker_pids() == []
 
@@ -394,18 +362,6 @@ class TestCheckpoints:
         with self.iterator(checkpoint, data_input()) as iterator:
             assert indices(iterator, 2) == [[2, 3, 4, 5], [6, 7, 8, 9]]
 
-    def test_of_a_sampler_with_epochs(self) -> None:
-        def data_input() -> SamplerInputCallable:
-            return SamplerInputCallable(IndexProvider(10), EpochSampler(), None)
-
-        with self.iterator(data_input=data_input()) as iterator:
-            assert indices(iterator) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-            assert indices(iterator, 1) == [[1, 2, 3, 4]]
-            checkpoint = iterator.internal_iterator.checkpoint()
-        with self.iterator(checkpoint, data_input()) as iterator:
-            assert indices(iterator) == [[5, 6, 7, 8]]
-            assert indices(iterator) == [[2, 3, 4, 5], [6, 7, 8, 9]]
-
     def test_an_iterable_warns_as_in_dali(self) -> None:
         data_input = SamplerInputIterable(IndexProvider(10), EpochSampler())
         with pytest.warns(UserWarning, match="DALI doesn't capture state of such 'source'"):
@@ -533,12 +489,6 @@ class TestFormatOfTheOutput:
         with DALIStructuredOutputIterator(None, pipeline, output_type="numpy") as iterator:
             assert indices(iterator) == EIGHT
 
-    def test_steps_that_are_none_are_dropped(self) -> None:
-        with make_iterator(
-            shuffled(IndexProvider(8)), [None, Doubler("index"), None, Doubler("index")]
-        ) as iterator:
-            assert indices(iterator) == [[0, 4, 8, 12], [16, 20, 24, 28]]
-
     def test_steps_from_a_generator(self) -> None:
         definition = PipelineDefinition(shuffled(IndexProvider(8)), (Doubler("index") for _ in range(2)))
         for _ in range(2):
@@ -546,28 +496,57 @@ class TestFormatOfTheOutput:
             assert first_output(pipeline).tolist() == [0, 4, 8, 12]
             pipeline.close()
 
-    def test_a_single_step_is_refused(self) -> None:
-        with pytest.raises(SettingError, match="must be a sequence of steps, got a single one: Doubler"):
-            PipelineDefinition(shuffled(IndexProvider(8)), Doubler("index"))
-
-    def test_a_provider_instead_of_an_input_is_refused(self) -> None:
-        with pytest.raises(SettingError, match="IndexProvider is a data provider, which knows no order"):
-            PipelineDefinition(IndexProvider(8))
-
 
 class OnlyNext:
     def __next__(self) -> Any:
         raise StopIteration
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ([1, 2], r"^The input must have the property `used_sample_data_structure`.*; list has none\."),
-        (OnlyNext(), r"^The input must be a callable .* native reader .*, got OnlyNext\.$"),
-        (None, r"^The input must be a callable .* native reader .*, got NoneType\.$"),
-    ],
-)
-def test_inputs_must_be_called_or_iterated(source: Any, message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        PipelineDefinition(source)
+INPUT = "data_loading_callable_iterable"
+NO_DEPTH = "`prefetch_queue_depth` must be a whole number of at least 1, got {}"
+OF_DEFINITIONS: list[tuple[dict[str, Any], str]] = [
+    ({INPUT: [1, 2]}, "The input must have the property `used_sample_data_structure`...; list has none."),
+    ({INPUT: OnlyNext()}, "The input must be a callable ... native reader ..., got OnlyNext."),
+    ({INPUT: None}, "The input must be a callable ... native reader ..., got NoneType."),
+    ({INPUT: IndexProvider(8)}, "IndexProvider is a data provider, which knows no order"),
+    ({"preprocess_functors": Doubler("index")}, "must be a sequence of steps, got a single one: Doubler"),
+    (
+        {"preprocess_functors": [Doubler("index"), Doubler]},
+        "Step 1 must be a PipelineStepBase, got ...(a class: create",
+    ),
+    ({"run": "worker"}, "`run` must be one of 'auto', 'workers', 'graph', got 'worker'"),
+    *(({"prefetch_queue_depth": depth}, NO_DEPTH.format(depth)) for depth in (0, -1, 2.0, None, True)),
+]
+OF_PIPELINES: list[tuple[dict[str, Any], str]] = [
+    ({"num_thread": 2}, "`num_thread` is not an argument of a DALI pipeline. Did you mean 'num_threads'?"),
+    ({"batch_size": 0}, "`batch_size` must be a whole number of at least 1, got 0"),
+    ({"batch_size": "4"}, "`batch_size` must be a whole number of at least 1, got '4'"),
+    ({"py_start_method": "x"}, "`py_start_method` must be 'fork', 'spawn' or 'forkserver', got 'x'"),
+    ({"exec_pipelined": False}, "`exec_pipelined=False` does not work with worker processes"),
+    ({"py_callback_pickler": pickle}, "`py_callback_pickler` has no use with forked workers"),
+    ({"decoder_options": 0.5}, "`decoder_options` must be a dict, got 0.5"),
+    ({"decoder_options": {"hw_decoder_load": 2}}, "`hw_decoder_load` must be in [0, 1], got 2"),
+    ({"decoder_options": {"preallocate_width_hint": -1}}, "`preallocate_width_hint` must be ... got -1"),
+    (
+        {"decoder_options": {"hw_decoder_laod": 0.5}},
+        "`decoder_options` takes hw_decoder_load, preallocate_height_hint, preallocate_width_hint, got "
+        "'hw_decoder_laod'. Did you mean 'hw_decoder_load'?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), OF_DEFINITIONS)
+def test_a_definition_refuses_wrong_arguments(arguments: dict[str, Any], words: str) -> None:
+    assert_refused(lambda: PipelineDefinition(**{INPUT: shuffled(IndexProvider(8)), **arguments}), words)
+
+
+@pytest.mark.parametrize(("arguments", "words"), OF_PIPELINES)
+def test_a_pipeline_refuses_wrong_arguments(arguments: dict[str, Any], words: str) -> None:
+    assert_refused(lambda: make_pipeline(**arguments), words)
+
+
+def test_unknown_arguments_are_type_errors_as_in_dali() -> None:
+    error = assert_refused(lambda: make_pipeline(num_thread=2), "", UnknownArgumentError)
+    assert isinstance(error, SettingError)
+    assert isinstance(error, TypeError)
+    assert str(error) == OF_PIPELINES[0][1]

@@ -13,7 +13,6 @@ from support.chi_square import FAR_OUT, chi_square_deviate
 from support.laws import each_value, examples, some
 
 from accvlab.dali_pipeline_framework.draws.keyed_draws import derive_key
-from accvlab.dali_pipeline_framework.sampling import MixedSampler, ShuffledSampler
 from accvlab.dali_pipeline_framework.sampling.arithmetic.keyed_permutation import KeyedPermutation
 
 KEYS = st.integers(0, 2**64 - 1)
@@ -179,19 +178,3 @@ class TestLooksRandom:
         items = np.stack([KeyedPermutation(1000, key)[positions] for key in range(200)])
         agreeing = (items[1:] == items[:-1]).sum()  # Poisson: one per pair of permutations
         assert abs(agreeing - 199) < 3.891 * 199**0.5
-
-
-@pytest.mark.parametrize("sizes", [(600, 700), (600, 40), (20, 30)])
-def test_mixtures_go_on_in_the_next_epoch_of_each_component(sizes: tuple[int, int]) -> None:
-    parts = [ShuffledSampler(size, seed=size) for size in sizes]
-    mixture = MixedSampler(parts, [0.5, 0.5], 10, offsets=[0, sizes[0]])
-    delivered: dict[int, list[int]] = {0: [], 1: []}
-    for epoch in range(8):
-        for batch in range(mixture.num_batches(epoch)):
-            for index in mixture.get_batch_indices(epoch, batch).tolist():
-                delivered[int(index >= sizes[0])].append(index - (sizes[0] if index >= sizes[0] else 0))
-    for size, got in zip(sizes, delivered.values(), strict=True):
-        passes = [got[at : at + size] for at in range(0, len(got) - size + 1, size)]
-        assert len(passes) >= 2
-        assert all(sorted(each) == list(range(size)) for each in passes)
-        assert passes[0] != passes[1]

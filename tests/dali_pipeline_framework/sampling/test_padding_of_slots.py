@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from nvidia.dali.types import SampleInfo
-from sampler_cases import OTHERS, STREAMS, WITH_EPOCHS, draw_case, has_batches
+from sampler_cases import OTHERS, WITH_EPOCHS, draw_case, has_batches
 from support.laws import examples
 from support.providers import IndexProvider
 
@@ -82,17 +82,6 @@ def assert_slot(places: list[SamplePlace]) -> None:
         # What begins was preceded by an end; only what is repeated at the end of an epoch may begin elsewhere.
         if after.is_first and (before.visit >= 0) == (after.visit >= 0):
             assert before.is_last
-
-
-@pytest.mark.parametrize("kind", STREAMS)
-@settings(deadline=None, max_examples=examples(2, 10))
-@given(data=st.data())
-def test_nothing_is_padded_with_drop(kind: str, data: Any) -> None:
-    sampler = draw_case(data, kind, ("drop",)).sampler
-    for epoch in range(3):
-        batches = [sampler.plan_batch(epoch, batch) for batch in range(sampler.num_batches(epoch))]
-        assert not any(batch.is_over.any() for batch in batches)
-        assert (sampler.sample_counts(epoch).num_padded, sampler.sample_counts(epoch).num_repeated) == (0, 0)
 
 
 def flags_of(sampler: Any) -> list[str]:

@@ -18,7 +18,7 @@ from support.laws import examples
 from support.pipelines import indices, make_iterator
 from support.providers import IndexProvider
 from support.refusals import assert_refused
-from support.samplers import EndlessSampler, EpochSampler, ExhaustedSampler, GeneratorSampler, LockedSampler
+from support.samplers import EndlessSampler, EpochSampler, GeneratorSampler, LockedSampler, ShortEndSampler
 
 from accvlab.dali_pipeline_framework import DataLoader, UniformDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
@@ -242,17 +242,6 @@ class TestSamplerInputCallable:
         words = "of the class SamplerBase, or have its members, got ... It lacks is_epoch_based, reset."
         assert_refused(lambda: SamplerInputCallable(IndexProvider(10), cast(Any, Incomplete())), words)
 
-    def test_any_batch_can_be_asked_for(self) -> None:
-        data_input = SamplerInputCallable(IndexProvider(50), SequenceSampler(2, [20, 30], 3), None)
-        sampler = SequenceSampler(2, [20, 30], 3)
-        expected = [sampler.get_next_batch_indices() for _ in range(300)]
-        for batch in (250, 3, 299, 0, 120, 121):
-            assert batch_of(data_input, batch) == expected[batch]
-
-    def test_shards_take_their_slots(self) -> None:
-        shards = [SamplerInputCallable(IndexProvider(10), EpochSampler(), 9, 0, i, 2) for i in (0, 1)]
-        assert [batch_of(shard, 1) for shard in shards] == [[4, 5], [6, 7]]
-
     def test_the_number_of_iterations_is_limited(self) -> None:
         data_input = SamplerInputCallable(IndexProvider(10), EndlessSampler(), 5, 2)
         assert data_input.length == 7
@@ -324,29 +313,6 @@ class TestSamplerInputCallable:
         with pytest.raises(RuntimeError, match="UncopiedSampler was interrupted"):
             batch_of(data_input, 1)
 
-    @pytest.mark.parametrize(
-        ("sampler", "arguments", "message"),
-        [
-            (EpochSampler(), {"num_shards": 3}, "multiple of the number of shards.*batches of 4 for 3"),
-            (ExhaustedSampler(), {}, "ended epoch 0 without a single batch"),
-            (SequenceSampler(2, [5, 6], 0), {}, "set up for 11 samples, but the data set has only 10"),
-            (EpochSampler(30, 4), {}, "chose sample 10, but the data set has the samples 0 .. 9"),
-            (EpochSampler(), {"max_num_iterations": 0}, "`max_num_iterations` must be .* at least 1"),
-        ],
-    )
-    def test_bad_settings_are_refused(
-        self, sampler: SamplerBase, arguments: dict[str, object], message: str
-    ) -> None:
-        arguments = {"max_num_iterations": 20, "pre_fetch_queue_length": 0, **arguments}
-
-        def deliver() -> None:
-            data_input = SamplerInputCallable(IndexProvider(10), sampler, **arguments)
-            for batch in range(7):
-                batch_of(data_input, batch)
-
-        with pytest.raises(SettingError, match=message):
-            deliver()
-
 
 class TestSamplerInputIterable:
     def test_delivers_batches_field_by_field(self) -> None:
@@ -387,15 +353,7 @@ class TestSamplerInputIterable:
     ],
 )
 def test_account_of_a_sampler_with_a_smaller_last_batch(policy: LastBatch, expected: SampleCounts) -> None:
-    class WithRest(EpochSampler):
-        def get_next_batch_indices(self) -> list[int]:
-            if self.position >= self.num_samples:
-                raise StopIteration
-            batch = [*range(self.position, min(self.position + 4, self.num_samples))]
-            self.position += 4
-            return batch
-
-    source = SamplerInputCallable(IndexProvider(10), WithRest(10)).with_settings(last_batch=policy)
+    source = SamplerInputCallable(IndexProvider(10), ShortEndSampler()).with_settings(last_batch=policy)
     assert [source.sample_counts(epoch) for epoch in (0, 2, 1)] == [expected] * 3
     assert SamplerInputCallable(IndexProvider(10), EndlessSampler()).sample_counts(0) is None
 

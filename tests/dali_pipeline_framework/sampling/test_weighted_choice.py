@@ -148,21 +148,6 @@ class TestRandomAccess:
         assert choice.draw(2, np.arange(20)).tolist() == before
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ([], r"`weights` must be of shape \(N,\) with N > 0"),
-        ([0, 0], "`weights` must not all be 0"),
-        ([1, -1], r"weights\[1\] is -1\.0"),
-        ([math.nan], r"weights\[0\] is nan"),
-        ("ab", "must be a sequence of numbers"),
-    ],
-)
-def test_bad_weights_are_refused(weights: Any, message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        WeightedChoice(weights)
-
-
 class TestCheckedWeights:
     @pytest.mark.parametrize(
         "weights",
