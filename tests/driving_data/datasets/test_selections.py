@@ -60,7 +60,9 @@ VALUES = (5, b"ab", {"a": 1}, [["a", "b"]], [np.array([1, 2])], np.array([["a", 
 
 
 def assert_refused(make, name, value):
-    with pytest.raises(SettingError, match=rf"(?s)`{name}(\[.*\])?` (must be .*, got|(is|names) .*, which)|- {name}: "):
+    with pytest.raises(
+        SettingError, match=rf"(?s)`{name}(\[.*\])?` (must be .*, got|(is|names) .*, which)|- {name}: "
+    ):
         make(**{name: value})
 
 
