@@ -20,8 +20,8 @@ NUM_COLUMNS = 3
 _BACKGROUND = (22, 24, 29)
 _LABEL_BACKGROUND = (22, 24, 29, 170)
 _BRIGHT, _DIM = (236, 238, 242), (150, 156, 168)
-_MIN_VISIBILITY = 0.5  # a box shows what hides an object rather than the object, where less of it is seen
-_HIDDEN_LEVEL = 1  # up to 40 % visible
+# Up to 40 % visible: a box shows what hides an object rather than the object.
+_HIDDEN_LEVEL = 1
 
 # Of classes beyond those of driving_scenes.
 _COLOURS = (
@@ -112,21 +112,13 @@ def _image_with_boxes(batch: Mapping[Any, Any], sample: int, camera_index: int) 
     if "boxes" not in batch:
         return _image(batch["cameras"][camera_index], sample)
     boxes, camera = batch["boxes"], batch["cameras"][camera_index]
+    # Levels of all images together, 0 where that is not known.
     visibilities = boxes["visibilities"][sample].cpu().numpy()
-    if "image_from_ego" in camera:
-        is_shown = visibilities[:, camera_index] >= _MIN_VISIBILITY
-        image_from_boxes = camera["image_from_ego"][sample].cpu().numpy()
-        centres = boxes["centres"][sample]
-    else:  # a `DrivingProvider`: levels of all images together, 0 where that is not known
-        is_shown = (visibilities == 0) | (visibilities > _HIDDEN_LEVEL)
-        camera_from_boxes = camera["camera_from_reference"][sample].cpu().numpy()
-        image_from_boxes = camera["intrinsics"][sample].cpu().numpy() @ camera_from_boxes[:3]
-        centres = boxes["centers"][sample]
+    is_shown = (visibilities == 0) | (visibilities > _HIDDEN_LEVEL)
+    camera_from_boxes = camera["camera_from_reference"][sample].cpu().numpy()
+    image_from_boxes = camera["intrinsics"][sample].cpu().numpy() @ camera_from_boxes[:3]
     is_shown &= np.arange(len(is_shown)) < int(boxes["count"][sample])  # the rest is padding
-    shown = [
-        values.cpu().numpy()[is_shown]
-        for values in (centres, *(boxes[name][sample] for name in ("sizes", "yaws", "categories")))
-    ]
+    shown = [boxes[name][sample].cpu().numpy()[is_shown] for name in ("centers", "sizes", "yaws", "categories")]
     return draw_boxes(
         _image(camera, sample),
         box_corners(*shown[:3]),
