@@ -13,7 +13,7 @@ import pytest
 import torch
 from demo_steps import BoxPadder, ImageResizer
 from demo_training import Bookmark, SlotMemory, delivers_the_same
-from driving_scenes import DrivingScenes, export_nuscenes, generate_scenes
+from driving_scenes import DrivingScenes, box_corners, export_nuscenes, generate_scenes
 from frame_folder_provider import FrameFolderProvider
 from nvidia.dali.types import DALIDataType
 from PIL import Image
@@ -147,6 +147,18 @@ def test_steps_make_uniform_batches():
     assert objects["count"].tolist() == [0, 1, 2]
     assert objects["labels"].tolist() == [[-1, -1], [7, -1], [7, 7]]
     assert objects["centres"][:, :, 0].tolist() == [[0.0, 0.0], [1.5, 0.0], [1.5, 1.5]]
+
+
+# --- picture ----------------------------------------------------------------------------------------
+
+
+def test_boxes_behind_others_are_seen_less():
+    image_from_boxes = np.array([[50.0, -100, 0, 0], [50, 0, -100, 0], [1, 0, 0, 0]])  # looks along x
+    centres = [[20.0, 0, 0], [10, 0, 0], [20, 5, 0], [0, 0, 0], [30, 4, 0]]
+    corners = box_corners(centres, [[2.0, 2, 2]] * 5, [0.0] * 5)
+    shares = demo_picture.visible_shares(corners, image_from_boxes, (100, 100))
+    assert shares[:4].tolist() == [0, 1, 1, 1]  # behind the second, in front, beside, around the camera
+    assert 0.5 < shares[4] < 1
 
 
 # --- training ---------------------------------------------------------------------------------------
