@@ -130,7 +130,7 @@ def _image_with_boxes(batch: Mapping[Any, Any], sample: int, camera_index: int) 
 def visible_shares(
     corners: NDArray[np.float64], image_from_boxes: NDArray[np.float64], size_wh: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """Share of each solid box (N, 8, 3) that no nearer one hides in an image; 1 for one partly behind the camera."""
+    """Share of each solid box (N, 8, 3) that no nearer one hides in an image; 1 if partly behind the camera."""
     pixels, depths = project_points(corners, image_from_boxes)
     pictures = {}
     for row in np.argsort(-depths.mean(axis=1)):
