@@ -1,6 +1,7 @@
 """The whole way from files to a training loop, on generated scenes or on your own frames or videos.
 
-    python examples/driving_data/demo.py                     six cameras, boxes; the scenes are generated first
+    python examples/driving_data/demo.py                     six cameras, boxes; scenes are generated first, and
+                                                             written in the format of nuScenes
     python examples/driving_data/demo.py --data FOLDER       your own data: nuScenes, or a folder of sequences as
                                                              folders with images, of drives with a folder of
                                                              images per camera, of videos, or of recordings with
@@ -29,8 +30,7 @@ import numpy as np
 # Worker processes are spawned: each imports this module too. So what only the training needs (PyTorch above
 # all) is imported where it is used, and nothing runs at import.
 from demo_steps import BoxPadder, ImageResizer
-from driving_provider import DrivingSceneProvider
-from driving_scenes import DrivingScenesError, ensure_scenes
+from driving_scenes import DrivingScenesError, export_nuscenes, generate_scenes
 from frame_folder_provider import FrameFolderError, FrameFolderProvider, image_names, subfolders
 from video_folder_provider import VideoFolderError, VideoFolderProvider, holds_videos
 
@@ -48,9 +48,15 @@ from accvlab.driving_data.datasets import (
 if TYPE_CHECKING:
     import torch
 
-DemoProvider = DrivingSceneProvider | DrivingProvider | FrameFolderProvider | VideoFolderProvider
+DemoProvider = DrivingProvider | FrameFolderProvider | VideoFolderProvider
 
 _DEFAULT_HEIGHT_PX = 256
+_GENERATED_CLASSES = {  # what the data set calls them, and the demo
+    "vehicle.car": "car",
+    "vehicle.truck": "truck",
+    "human.pedestrian.adult": "pedestrian",
+    "vehicle.bicycle": "cyclist",
+}
 
 
 class DemoError(Exception):
@@ -129,26 +135,25 @@ def _run(options: argparse.Namespace) -> None:
 def open_provider(
     data: Path | None, output: Path, images: Path | None = None, boxes_convention: str | None = None
 ) -> DemoProvider:
-    """The provider for a folder: a data set of scenes (generated here without a folder), videos, frames, ..."""
+    """The provider for a folder: nuScenes (generated here without a folder), videos, frames, ..."""
     if data is None:
-        data = output / "scenes"
-        if not data.exists():
-            print(f"Generating driving scenes in {data} (once) ...", flush=True)
-        ensure_scenes(data, overwrite=True)  # only ever replaces a data set of scenes
-    provider: DemoProvider
-    if (data / "scenes.json").is_file():
-        provider = DrivingSceneProvider(data)
-    elif (driving := _open_indexed(data, images, boxes_convention)) is not None:
-        provider = driving
-    elif holds_videos(data):
-        provider = VideoFolderProvider(data)
-    else:
-        provider = FrameFolderProvider(data)
+        return _open_generated(output)
+    provider: DemoProvider | None = _open_indexed(data, images, boxes_convention)
+    if provider is None:
+        provider = VideoFolderProvider(data) if holds_videos(data) else FrameFolderProvider(data)
     if max(provider.sequence_lengths) < 2:
         raise DemoError(
             f"'{data}' must have a sequence of two frames or more, as each is predicted from the one before."
         )
     return provider
+
+
+def _open_generated(output: Path) -> NuScenesProvider:
+    data = output / "nuscenes"
+    if not data.exists():
+        print(f"Generating driving scenes in {data} (once) ...", flush=True)
+        export_nuscenes(generate_scenes(), data)
+    return NuScenesProvider(data, "v1.0-mini", classes=_GENERATED_CLASSES, index_cache=output / "index")
 
 
 def _open_indexed(data: Path, images: Path | None, boxes_convention: str | None) -> DrivingProvider | None:
@@ -278,7 +283,7 @@ def make_loader(
     steps = [
         # On the CPU where there is no GPU. Frames of videos come decoded.
         None if is_of_videos else ImageDecoder("image", use_device_mixed=True),
-        ImageResizer("image", *image_hw, matrix_names=("intrinsics", "image_from_ego")),
+        ImageResizer("image", *image_hw, matrix_names=("intrinsics",)),
         BoxPadder("boxes", fill_values={"categories": -1}) if has_boxes else None,
     ]
     return DataLoader(
@@ -294,15 +299,11 @@ def make_loader(
 
 
 def _category_names(provider: DemoProvider) -> Sequence[str]:
-    if isinstance(provider, DrivingProvider):
-        return provider.class_names
-    return provider.category_names if isinstance(provider, DrivingSceneProvider) else ()
+    return provider.class_names if isinstance(provider, DrivingProvider) else ()
 
 
 def _default_image_hw(provider: DemoProvider) -> tuple[int, int]:
     """256 pixels high, and wide enough for the aspect ratio of the first image, in steps of 16."""
-    if isinstance(provider, DrivingSceneProvider):
-        return provider.image_hw
     if isinstance(provider, VideoFolderProvider):
         height_px, width_px = provider.image_hw
     elif isinstance(provider, DrivingProvider):
@@ -393,7 +394,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--data",
         type=lambda text: Path(text) if text else None,
         help="folder of sequence folders with images, of drives with a folder per camera, of images, of videos, "
-        "or of recordings with a video per camera, data set of nuScenes or of driving_scenes, or info pickle "
+        "or of recordings with a video per camera, data set of nuScenes, or info pickle "
         "(default: scenes are generated)",
     )
     parser.add_argument(

@@ -6,11 +6,11 @@ from typing import Any
 
 import attrs
 import numpy as np
-from driving_scenes import CATEGORY_COLOURS, box_corners, draw_boxes
+from driving_scenes import CATEGORY_COLOURS, box_corners, draw_boxes, project_points
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-__all__ = ["save_batch_picture"]
+__all__ = ["save_batch_picture", "visible_shares"]
 
 GAP_PX = 6
 HEADING_PX = 30
@@ -20,8 +20,10 @@ NUM_COLUMNS = 3
 _BACKGROUND = (22, 24, 29)
 _LABEL_BACKGROUND = (22, 24, 29, 170)
 _BRIGHT, _DIM = (236, 238, 242), (150, 156, 168)
-_MIN_VISIBILITY = 0.5  # a box shows what hides an object rather than the object, where less of it is seen
-_HIDDEN_LEVEL = 1  # up to 40 % visible
+# Where less of an object is seen, a box shows what hides it rather than the object.
+_HIDDEN_LEVEL = 1  # up to 40 % visible in all images together
+_MIN_VISIBILITY = 0.5  # in one image, among the other objects
+_FACES = ((0, 1, 2, 3), (4, 5, 6, 7), (0, 1, 5, 4), (1, 2, 6, 5), (2, 3, 7, 6), (3, 0, 4, 7))  # of a box
 
 # Of classes beyond those of driving_scenes.
 _COLOURS = (
@@ -112,27 +114,37 @@ def _image_with_boxes(batch: Mapping[Any, Any], sample: int, camera_index: int) 
     if "boxes" not in batch:
         return _image(batch["cameras"][camera_index], sample)
     boxes, camera = batch["boxes"], batch["cameras"][camera_index]
-    visibilities = boxes["visibilities"][sample].cpu().numpy()
-    if "image_from_ego" in camera:
-        is_shown = visibilities[:, camera_index] >= _MIN_VISIBILITY
-        image_from_boxes = camera["image_from_ego"][sample].cpu().numpy()
-        centres = boxes["centres"][sample]
-    else:  # a `DrivingProvider`: levels of all images together, 0 where that is not known
-        is_shown = (visibilities == 0) | (visibilities > _HIDDEN_LEVEL)
-        camera_from_boxes = camera["camera_from_reference"][sample].cpu().numpy()
-        image_from_boxes = camera["intrinsics"][sample].cpu().numpy() @ camera_from_boxes[:3]
-        centres = boxes["centers"][sample]
-    is_shown &= np.arange(len(is_shown)) < int(boxes["count"][sample])  # the rest is padding
-    shown = [
-        values.cpu().numpy()[is_shown]
-        for values in (centres, *(boxes[name][sample] for name in ("sizes", "yaws", "categories")))
-    ]
-    return draw_boxes(
-        _image(camera, sample),
-        box_corners(*shown[:3]),
-        image_from_boxes,
-        colours=[_colour(category) for category in shown[3]],
-    )
+    count = int(boxes["count"][sample])  # the rest is padding
+    values = {name: boxes[name][sample][:count].cpu().numpy() for name in boxes if name != "count"}
+    camera_from_boxes = camera["camera_from_reference"][sample].cpu().numpy()
+    image_from_boxes = camera["intrinsics"][sample].cpu().numpy() @ camera_from_boxes[:3]
+    image = _image(camera, sample)
+    corners = box_corners(values["centers"], values["sizes"], values["yaws"])
+    levels = values["visibilities"]  # 0 where that is not known
+    is_shown = (levels == 0) | (levels > _HIDDEN_LEVEL)
+    is_shown &= visible_shares(corners, image_from_boxes, (image.shape[1], image.shape[0])) >= _MIN_VISIBILITY
+    colours = [_colour(category) for category in values["categories"][is_shown]]
+    return draw_boxes(image, corners[is_shown], image_from_boxes, colours=colours)
+
+
+def visible_shares(
+    corners: NDArray[np.float64], image_from_boxes: NDArray[np.float64], size_wh: tuple[int, int]
+) -> NDArray[np.float64]:
+    """Share of each solid box (N, 8, 3) that no nearer one hides in an image; 1 if partly behind the camera."""
+    pixels, depths = project_points(corners, image_from_boxes)
+    pictures = {}
+    for row in np.argsort(-depths.mean(axis=1)):
+        if np.isfinite(pixels[row]).all():
+            pictures[int(row)] = picture = Image.new("1", size_wh)
+            for face in _FACES:
+                ImageDraw.Draw(picture).polygon([tuple(pixels[row, corner] - 0.5) for corner in face], fill=1)
+    nearest = np.full((size_wh[1], size_wh[0]), -1)
+    for row, picture in pictures.items():  # from the farthest
+        nearest[np.asarray(picture)] = row
+    shares = np.ones(len(corners))
+    for row, picture in pictures.items():
+        shares[row] = (nearest == row).sum() / max(1, np.asarray(picture).sum())
+    return shares
 
 
 def _drawn(blocks: Sequence[_Block]) -> Image.Image:

@@ -39,7 +39,7 @@ class FrameFolderProvider(DataProvider):
     files that are no images by their names, are passed over. Subfolders without images are left out, and so
     are all subfolders of a folder that holds images itself; a warning is logged once.
 
-    The samples have the shape of those of `driving_provider.DrivingSceneProvider`, as far as there are data::
+    The fields of a sample::
 
         cameras[0]
             image                 UINT8    (num_bytes,), an image file

@@ -8,7 +8,6 @@ Look at what changed before you commit it.
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,12 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"there are no pictures of {', '.join(unknown)}; there are: {', '.join(PICTURES)}")
     options.output.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        scene = Scene(Path(folder) / "scenes")
-        for name in options.names or PICTURES:
-            path = options.output / f"{name}.webp"
-            save(PICTURES[name](scene), path)
-            print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
+    scene = Scene()
+    for name in options.names or PICTURES:
+        path = options.output / f"{name}.webp"
+        save(PICTURES[name](scene), path)
+        print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
     return 0
 
 

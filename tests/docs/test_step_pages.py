@@ -51,8 +51,8 @@ def module_of(step):
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory):
-    return Scene(tmp_path_factory.mktemp("scene") / "scenes")
+def scene():
+    return Scene()
 
 
 @pytest.mark.parametrize(

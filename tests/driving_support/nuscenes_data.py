@@ -22,7 +22,7 @@ VERSION = "v1.0-mini"
 def write_nuscenes(root: Path, frames_per_keyframe: int = 2, **settings: Any) -> Path:
     """Two scenes of small pictures; cameras have their own times and ego poses."""
     settings = {"num_sequences": 2, "frames_per_sequence": (5, 7), "image_hw": (48, 80), **settings}
-    scenes = generate_scenes(root.parent / f"{root.name}_scenes", keyframe_rate_hz=4.0, **settings)
+    scenes = generate_scenes(keyframe_rate_hz=4.0, **settings)
     export_nuscenes(scenes, root, version=VERSION, frames_per_keyframe=frames_per_keyframe)
     rng = np.random.default_rng(5)
     with changed_table(root, "sample_data") as data, changed_table(root, "ego_pose") as poses:

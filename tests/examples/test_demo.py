@@ -13,8 +13,7 @@ import pytest
 import torch
 from demo_steps import BoxPadder, ImageResizer
 from demo_training import Bookmark, SlotMemory, delivers_the_same
-from driving_provider import DrivingSceneProvider
-from driving_scenes import DrivingScenes, ensure_scenes, export_nuscenes
+from driving_scenes import DrivingScenes, box_corners, export_nuscenes, generate_scenes
 from frame_folder_provider import FrameFolderProvider
 from nvidia.dali.types import DALIDataType
 from PIL import Image
@@ -35,8 +34,15 @@ SCENES = {"num_sequences": 3, "frames_per_sequence": (4, 6), "image_hw": (48, 80
 
 
 @pytest.fixture(scope="module")
-def scenes(tmp_path_factory) -> DrivingScenes:
-    return ensure_scenes(tmp_path_factory.mktemp("data") / "scenes", **SCENES)
+def scenes() -> DrivingScenes:
+    return generate_scenes(**SCENES)
+
+
+@pytest.fixture
+def nuscenes(scenes, tmp_path, monkeypatch) -> Path:
+    """The scenes in the format of nuScenes."""
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "index"))
+    return export_nuscenes(scenes, tmp_path / "nuscenes")
 
 
 @pytest.fixture
@@ -63,34 +69,6 @@ def _run_script(*arguments: object) -> subprocess.CompletedProcess[str]:
 def _losses(output: str) -> tuple[float, float]:
     first, final = re.search(r"Loss: ([0-9.]+) at first, ([0-9.]+) in the end", output).groups()
     return float(first), float(final)
-
-
-# --- DrivingSceneProvider ---------------------------------------------------------------------------
-
-
-def test_scene_samples_are_what_the_reader_reads(scenes):
-    provider = DrivingSceneProvider(scenes.root)
-    assert provider.get_number_of_samples() == scenes.num_frames
-    assert provider.sequence_lengths == scenes.sequence_lengths
-    assert provider.image_hw == (48, 80)
-    for index in range(scenes.num_frames):
-        frame, sample = scenes.frame(index), provider.get_data(index)
-        assert sample.type_matches(provider.sample_data_structure)
-        for number, name in enumerate(scenes.camera_names):
-            camera = sample["cameras"][number]
-            assert camera["name"] == name
-            np.testing.assert_array_equal(camera["image"], frame.jpegs[number])
-            np.testing.assert_array_equal(camera["intrinsics"], np.float32(frame.intrinsics[number]))
-            np.testing.assert_array_equal(camera["image_from_ego"], np.float32(frame.image_from_ego[number]))
-        boxes = sample["boxes"]
-        for name in ("centres", "sizes", "yaws", "velocities"):
-            np.testing.assert_array_equal(boxes[name], np.float32(getattr(frame, name)))
-        np.testing.assert_array_equal(boxes["categories"], frame.category_ids)
-        np.testing.assert_array_equal(boxes["visibilities"], frame.visibility)
-        assert sample["timestamp"] == frame.timestamp_s
-        np.testing.assert_array_equal(sample["world_from_ego"], frame.world_from_ego)
-        assert sample["sequence"] == scenes.sequence_names[frame.sequence_index]
-        assert sample["frame"] == frame.frame_in_sequence
 
 
 # --- FrameFolderProvider ----------------------------------------------------------------------------
@@ -171,6 +149,18 @@ def test_steps_make_uniform_batches():
     assert objects["centres"][:, :, 0].tolist() == [[0.0, 0.0], [1.5, 0.0], [1.5, 1.5]]
 
 
+# --- picture ----------------------------------------------------------------------------------------
+
+
+def test_boxes_behind_others_are_seen_less():
+    image_from_boxes = np.array([[50.0, -100, 0, 0], [50, 0, -100, 0], [1, 0, 0, 0]])  # looks along x
+    centres = [[20.0, 0, 0], [10, 0, 0], [20, 5, 0], [0, 0, 0], [30, 4, 0]]
+    corners = box_corners(centres, [[2.0, 2, 2]] * 5, [0.0] * 5)
+    shares = demo_picture.visible_shares(corners, image_from_boxes, (100, 100))
+    assert shares[:4].tolist() == [0, 1, 1, 1]  # behind the second, in front, beside, around the camera
+    assert 0.5 < shares[4] < 1
+
+
 # --- training ---------------------------------------------------------------------------------------
 
 
@@ -183,8 +173,8 @@ def test_memory_is_kept_per_slot_and_starts_anew_with_a_sequence():
     assert (current.tolist(), previous.tolist()) == ([3, 12], [2, 11])
 
 
-def test_a_loader_that_delivers_something_else_is_noticed(scenes):
-    provider = DrivingSceneProvider(scenes.root)
+def test_a_loader_that_delivers_something_else_is_noticed(nuscenes, tmp_path):
+    provider = demo.open_provider(nuscenes, tmp_path)
     settings = {"batch_size": 2, "image_hw": (48, 80), "num_workers": 0, "device_id": None}
     with demo.make_loader(provider, seed=1, **settings) as loader:
         batches = iter(loader)
@@ -200,13 +190,18 @@ def test_a_loader_that_delivers_something_else_is_noticed(scenes):
 # --- whole runs -------------------------------------------------------------------------------------
 
 
-def test_demo_runs_on_generated_scenes(scenes, tmp_path, run_demo):
-    result = run_demo("--data", scenes.root, "--output", tmp_path, "--epochs", 3, "--batch-size", 2)
+def test_demo_runs_on_generated_scenes(scenes, tmp_path, run_demo, monkeypatch):
+    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "index"))
+    monkeypatch.setattr(demo, "generate_scenes", lambda: scenes)
+    options = ("--output", tmp_path, "--epochs", 3, "--batch-size", 2, "--image-size", 48, 80)
+    result = run_demo("--data", "", *options)
     assert result.returncode == 0, result.stderr
     assert messages(result.stderr) == []
-    assert f"Data: {scenes.num_frames} frames of 6 cameras, in 3 sequences" in result.stdout
+    assert f"Generating driving scenes in {tmp_path / 'nuscenes'} (once) ..." in result.stdout
+    num_frames = len(scenes.frames)
+    assert f"Data: {num_frames} frames of 6 cameras, in 3 sequences" in result.stdout
     assert "Batches: 2 slots, images of 80 x 48 pixels" in result.stdout
-    num_batches, num_frames = -(-scenes.num_frames // 2), scenes.num_frames
+    num_batches = -(-num_frames // 2)
     assert f"First epoch: {num_batches} batches, {num_frames} of {num_frames} frames once each" in result.stdout
     middle = num_batches // 2
     assert f"Continued after {middle} batches of the first epoch, with 1 worker: the next 2" in result.stdout
@@ -219,6 +214,31 @@ def test_demo_runs_on_generated_scenes(scenes, tmp_path, run_demo):
         assert picture.size == (gap + 3 * (80 + gap), 2 * (heading + 2 * (48 + gap)) + gap)
         pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
     assert (pixels == (255, 158, 0)).all(axis=1).any()  # the edges of a car
+    again = run_demo("--data", "", *options)
+    assert "Generating" not in again.stdout
+    assert _losses(again.stdout) == (first, final)
+
+
+def test_boxes_are_where_the_scenes_have_them(scenes, nuscenes, tmp_path):
+    provider = demo.open_provider(nuscenes, tmp_path)
+    assert provider.class_names[:2] == ("car", "truck")
+    for index, frame in enumerate(scenes.frames):
+        found = provider.get_data(index)
+        centres = found["ego"]["ego_from_reference"] @ np.vstack(
+            [found["boxes"]["centers"].T, np.ones(len(found["boxes"]["yaws"]))]
+        )
+        distances = np.linalg.norm(centres[:3].T[:, None] - frame.centres[None], axis=-1)
+        assert distances.min(axis=1).max() < 1e-3
+        # Objects that a camera sees are all there, with what projects them to its pixels.
+        is_seen = frame.visibility.max(axis=1) > 0
+        assert is_seen.any()
+        assert distances.min(axis=0)[is_seen].max() < 1e-3
+        for camera in found["cameras"].values():
+            number = scenes.camera_names.index(camera["name"].removeprefix("CAM_"))
+            assert camera["image"].tobytes() == frame.jpegs[number].tobytes()
+            image_from_reference = camera["intrinsics"] @ camera["camera_from_reference"][:3]
+            expected = frame.image_from_ego[number] @ found["ego"]["ego_from_reference"]
+            np.testing.assert_allclose(image_from_reference, expected, atol=1e-3)
 
 
 @pytest.mark.wide
@@ -236,28 +256,6 @@ def test_demo_runs_on_frames_of_different_sizes(frames, tmp_path, run_demo):
     with Image.open(tmp_path / "out" / "batch.png") as picture:
         assert picture.size == (gap + 3 * (64 + gap), heading + 32 + 2 * gap)
     assert _losses(run_demo("--data", frames, *options).stdout) == (first, final)
-
-
-@pytest.mark.wide
-def test_demo_runs_on_tables_of_nuscenes(scenes, tmp_path, run_demo, monkeypatch):
-    monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "index"))
-    root = export_nuscenes(scenes, tmp_path / "nuscenes")
-    result = run_demo("--data", root, "--output", tmp_path / "out", "--epochs", 1, "--image-size", 48, 80)
-    assert result.returncode == 0, result.stderr
-    assert f"Data: {scenes.num_frames} frames of 6 cameras, in 3 sequences" in result.stdout
-    assert "are the same" in result.stdout  # also where velocities are not known
-    with Image.open(tmp_path / "out" / "batch.png") as picture:
-        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
-    assert (pixels == (255, 158, 0)).all(axis=1).any()  # the edges of a car
-    # The boxes are where the scenes have them.
-    provider, direct = demo.open_provider(root, tmp_path), DrivingSceneProvider(scenes.root)
-    found, expected = provider.get_data(1), direct.get_data(1)
-    assert provider.class_names[:2] == ("car", "truck")
-    centres = found["ego"]["ego_from_reference"] @ np.vstack(
-        [found["boxes"]["centers"].T, np.ones(len(found["boxes"]["yaws"]))]
-    )
-    distances = np.linalg.norm(centres[:3].T[:, None] - expected["boxes"]["centres"][None], axis=-1)
-    assert distances.min(axis=1).max() < 1e-3
 
 
 def _single_frames(path: Path) -> None:

@@ -8,13 +8,13 @@ import json
 import numpy as np
 import pytest
 from driving_scenes import (
-    DrivingScenes,
     SceneSettings,
     SettingsError,
     box_corners,
-    ensure_scenes,
+    export_nuscenes,
     generate_scenes,
     lidar_points,
+    nuscenes_export,
     project_points,
 )
 from driving_scenes.__main__ import main
@@ -23,7 +23,6 @@ from driving_scenes.generation import draw_sequence_lengths, render_frame
 from driving_scenes.geometry import invert_rigid, transform_points
 from driving_scenes.rendering import SceneRenderer
 from driving_scenes.scenery import Palette, Streetscape
-from driving_scenes.storage import TABLES
 from driving_scenes.traffic import CAR, CYCLIST, PEDESTRIAN, TRUCK, simulate_traffic
 from support.laws import examples
 
@@ -32,13 +31,8 @@ TINY = {"num_sequences": 1, "frames_per_sequence": (1, 1), "image_hw": (32, 48),
 
 
 @pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
-    return generate_scenes(tmp_path_factory.mktemp("scenes") / "small", **SMALL)
-
-
-@pytest.fixture(scope="module")
-def frames(scenes):
-    return [scenes.frame(index) for index in range(scenes.num_frames)]
+def scenes():
+    return generate_scenes(**SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +58,9 @@ def _seeded_renderers(traffic, image_hw):
 
 
 def test_equal_settings_give_equal_bytes(scenes, tmp_path):
-    again = generate_scenes(tmp_path / "again", **SMALL)
-    assert _digests(again.root) == _digests(scenes.root)
+    first = export_nuscenes(scenes, tmp_path / "first")
+    again = export_nuscenes(generate_scenes(**SMALL), tmp_path / "again")
+    assert _digests(again) == _digests(first)
 
 
 def test_default_lengths_are_pinned():
@@ -135,39 +130,49 @@ def _check_extents(renderer, traffic, frame):
     return compared
 
 
-# ---- reading
+# ---- frames
 
 
-def test_reader_gives_back_what_the_tables_hold(scenes, frames):
-    tables = {name: np.load(scenes.root / "tables" / f"{name}.npy") for name in TABLES}
+def test_frames_have_the_traffic_as_the_vehicle_sees_it(scenes):
+    frames, settings = scenes.frames, SceneSettings(**SMALL)
     assert [frame.index for frame in frames] == list(range(sum(scenes.sequence_lengths)))
-    for frame in frames:
-        rows = slice(*tables["object_offsets"][frame.index : frame.index + 2])
-        world = transform_points(frame.world_from_ego, frame.centres)
-        np.testing.assert_allclose(world, tables["centres_world"][rows], atol=1e-9)
-        yaw = np.arctan2(frame.world_from_ego[1, 0], frame.world_from_ego[0, 0])
-        turned = np.exp(1j * (frame.yaws + yaw - tables["yaws_world"][rows]))
-        np.testing.assert_allclose(turned, 1.0, atol=1e-12)
-        velocities = frame.velocities @ frame.world_from_ego[:2, :2].T
-        np.testing.assert_allclose(velocities, tables["velocities_world"][rows], atol=1e-12)
-        np.testing.assert_array_equal(frame.sizes, tables["sizes_lwh"][rows])
-        np.testing.assert_array_equal(frame.track_ids, tables["track_ids"][rows])
-        np.testing.assert_array_equal(frame.category_ids, tables["category_ids"][rows])
-        np.testing.assert_array_equal(frame.visibility, tables["visibility"][rows])
-        assert ((frame.yaws >= -np.pi) & (frame.yaws < np.pi)).all()
+    first_track = 0
+    for number, length in enumerate(scenes.sequence_lengths):
+        of_sequence = [frame for frame in frames if frame.sequence_index == number]
+        assert [frame.frame_in_sequence for frame in of_sequence] == list(range(length))
+        rng = np.random.default_rng([SMALL["seed"], 1, number, 0])
+        traffic = simulate_traffic(settings, length, of_sequence[0].timestamp_s, rng)
+        np.testing.assert_array_equal([frame.timestamp_s for frame in of_sequence], traffic.timestamps_s)
+        for frame in of_sequence:
+            rows = slice(*traffic.offsets[frame.frame_in_sequence : frame.frame_in_sequence + 2])
+            np.testing.assert_array_equal(frame.world_from_ego, traffic.world_from_ego[frame.frame_in_sequence])
+            world = transform_points(frame.world_from_ego, frame.centres)
+            np.testing.assert_allclose(world, traffic.centres_world[rows], atol=1e-9)
+            yaw = np.arctan2(frame.world_from_ego[1, 0], frame.world_from_ego[0, 0])
+            turned = np.exp(1j * (frame.yaws + yaw - traffic.yaws_world[rows]))
+            np.testing.assert_allclose(turned, 1.0, atol=1e-12)
+            velocities = frame.velocities @ frame.world_from_ego[:2, :2].T
+            np.testing.assert_allclose(velocities, traffic.velocities_world[rows], atol=1e-12)
+            np.testing.assert_array_equal(frame.sizes, traffic.sizes_lwh[rows])
+            np.testing.assert_array_equal(frame.track_ids, traffic.track_ids[rows] + first_track)
+            np.testing.assert_array_equal(frame.category_ids, traffic.category_ids[rows])
+            assert frame.visibility.shape == (len(frame.sizes), 6)
+            assert ((frame.yaws >= -np.pi) & (frame.yaws < np.pi)).all()
+        first_track += traffic.track_ids.max() + 1
 
 
 # ---- writing
 
 
-def test_ensure_generates_once_and_then_reuses(tmp_path):
-    root = tmp_path / "deep" / "set"
-    first = ensure_scenes(root, **TINY)
-    stamp = (root / "scenes.json").stat().st_mtime_ns
-    for overwrite in (False, True):
-        again = ensure_scenes(root, **TINY, overwrite=overwrite)
-        assert (root / "scenes.json").stat().st_mtime_ns == stamp
-        assert again.num_frames == first.num_frames
+def test_a_folder_appears_when_it_is_whole(tmp_path, monkeypatch):
+    scenes, root = generate_scenes(**TINY), tmp_path / "deep" / "set"
+    with monkeypatch.context() as broken:
+        broken.setattr(nuscenes_export, "lidar_points", lambda frame: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            export_nuscenes(scenes, root)
+    assert not [*root.parent.iterdir()]
+    assert export_nuscenes(scenes, root) == root
+    assert [path.name for path in root.parent.iterdir()] == ["set"]
 
 
 @pytest.mark.parametrize(
@@ -186,16 +191,15 @@ def test_ensure_generates_once_and_then_reuses(tmp_path):
         ("traffic_density", -0.5, "got -0.5"),
     ],
 )
-def test_settings_refuse_nonsense(name, value, rule, tmp_path):
+def test_settings_refuse_nonsense(name, value, rule):
     with pytest.raises(SettingsError, match=rf"{name}: must be .*{rule}"):
-        generate_scenes(tmp_path / "set", **{name: value})
-    assert not list(tmp_path.iterdir())
+        generate_scenes(**{name: value})
 
 
 def test_export_to_nuscenes(tmp_path, capsys):
-    command = [str(tmp_path / "set"), "--sequences", "1", "--frames", "6", "6", "--image-hw", "32", "48"]
     target = tmp_path / "nuscenes"
-    assert main([*command, "--nuscenes", str(target), "--frames-per-keyframe", "2"]) == 0
+    command = [str(target), "--sequences", "1", "--frames", "6", "6", "--image-hw", "32", "48"]
+    assert main([*command, "--frames-per-keyframe", "2"]) == 0
     tables = {path.stem: json.loads(path.read_text()) for path in (target / "v1.0-mini").iterdir()}
     assert len(tables) == 13
     assert [scene["nbr_samples"] for scene in tables["scene"]] == [len(tables["sample"])] == [3]
@@ -203,7 +207,7 @@ def test_export_to_nuscenes(tmp_path, capsys):
     assert len(data) == 7 * 5  # the frame behind the last keyframe is left out
     assert all((target / record["filename"]).is_file() for record in data)
     assert {record["filename"].split("/")[0] for record in data if not record["is_key_frame"]} == {"sweeps"}
-    frame = DrivingScenes(tmp_path / "set").frame(2)
+    frame = generate_scenes(num_sequences=1, frames_per_sequence=(6, 6), image_hw=(32, 48)).frames[2]
     annotations = [
         one for one in tables["sample_annotation"] if one["sample_token"] == tables["sample"][1]["token"]
     ]
@@ -221,12 +225,12 @@ def test_export_to_nuscenes(tmp_path, capsys):
     )
     on_ground = points[points[:, 3] == 12.0]
     np.testing.assert_allclose(on_ground[:, 2], -1.84, atol=1e-4)  # the height of the lidar
-    assert main([*command, "--nuscenes", str(target)]) == 1
+    assert main(command) == 1
     assert "The target must be free" in capsys.readouterr().err
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("module", ["geometry", "settings", "reader", "nuscenes_export"])
+@pytest.mark.parametrize("module", ["geometry", "settings", "frames", "nuscenes_export"])
 def test_examples_in_docstrings(module):
     results = doctest.testmod(importlib.import_module(f"driving_scenes.{module}"))
     assert results.attempted > 0

@@ -47,7 +47,7 @@ class ArrayStep(PipelineStepBase):
     It runs where the samples are loaded, in the worker processes, before the graph. Where it may also run in a
     graph (``only_in_workers = False``), Python calls it there with each sample of a batch, on the CPU.
 
-    The values are NumPy arrays of one sample, without a batch axis; text is its bytes, uint8. They are read-only:
+    The values are NumPy arrays of one sample, without a batch axis; text is a ``str``. They are read-only:
     a field is changed by setting it to another array. The output format is the input format, unless the step
     overrides `format_after`; results must have the declared types.
 
@@ -231,7 +231,10 @@ class _OnArrays:
         values = [given[path] if path in given else _left(leaf, path, shapes) for path, leaf in leaves]
         sample = filled(SampleDataGroup.from_format(self.before), values)
         result = self._apply(self.step, sample, draws)
-        results: list[_Array] = [np.asarray(result.get_item_in_path(path)) for path in self.computed]
+        made = dict(
+            zip(result.format.leaves, result.get_data(), strict=True)
+        )  # text as bytes, as the graph has it
+        results: list[_Array] = [np.asarray(made[path]) for path in self.computed]
         for path, parameters in self.pixels.items():
             noted = result.get_item_in_path(path).parameters[-1] if parameters else ()
             results += [

@@ -22,7 +22,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework.checks import file_path, listed, shown
+from accvlab.dali_pipeline_framework.checks import file_paths, listed, setting_error, shown, text
 from accvlab.dali_pipeline_framework.errors import FileError, MissingPackageError, SettingError, file_error
 from accvlab.dali_pipeline_framework.extension import StoragePath, checked_path, is_url, joined_url
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
@@ -31,7 +31,7 @@ from .driving import driving_index as tables
 from .driving import poses
 from .driving.array_types import Array, Float32, Float64, Int64, UInt8
 from .driving.arrow_files import ArrowFile, import_pyarrow, require_memory
-from .driving.driving_fields import most_sweeps
+from .driving.driving_fields import checked_names, most_sweeps
 from .driving.driving_index import DrivingIndex
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import Trajectory, require_ascending, require_known
@@ -42,6 +42,7 @@ SYNC = "sync"
 EGO = "ego_state_se3"
 BOXES = "box_detections_se3"
 _CAMERA, _LIDAR = "camera.", "lidar."
+_LOGS = "a folder with logs, a log, or several of them"
 _LACKING = "lacking"  # in the origin of an index: by log, modalities that have no file
 
 
@@ -401,6 +402,17 @@ def make_index(folders: Sequence[str], settings: ArrowLogSettings, parts: Reques
     )
 
 
+def _labels_given(given: object) -> dict[str, list[str]]:
+    if not isinstance(given, Mapping):
+        rule = "a mapping of classes to the names of their labels"
+        raise setting_error("label_names", rule, given, "Write {'Class': ['name of label 0', ...]}.")
+    found = {}
+    for name, labels in given.items():
+        setting = f"label_names[{name!r}]"
+        found[name] = [text(each, setting) for each in checked_names(labels, setting) or ()]
+    return found
+
+
 def _names_of_logs(folders: Sequence[str], scenes: Sequence[object]) -> dict[str, str]:
     """Names of the scenes of logs by folder; without logs that cannot be read, if others have the scenes."""
     names, error = {}, None
@@ -654,11 +666,13 @@ class ArrowLogProvider(DrivingProvider):
             FileError: There are no logs, or a file cannot be read or is damaged.
             SettingError: pyarrow is missing, or the logs lack a requested part.
         """
-        given = [logs] if isinstance(logs, str | os.PathLike) else list(logs)
-        folders = [folder for each in given for folder in find_logs(file_path(each, "logs"))]
+        given = file_paths(logs, "logs", _LOGS)
+        if not given:
+            raise setting_error("logs", _LOGS, logs, "Name at least one.")
+        folders = [folder for each in given for folder in find_logs(each)]
         of_logs = ArrowLogSettings(
             sensor_roots=_sensor_roots(sensor_root),
-            label_names={name: list(names) for name, names in (label_names or {}).items()},
+            label_names=_labels_given({} if label_names is None else label_names),
             lidar_sensor=lidar_sensor,
             most_sweeps=most_sweeps(settings),
         )
@@ -672,7 +686,7 @@ class ArrowLogProvider(DrivingProvider):
         index = index_of_parts(lambda parts: make_index(folders, of_logs, parts), sources, key, settings)
         super().__init__(index, os.path.sep, storage_options=storage_options, **settings)
         self._warn_of_missing_modalities(settings, _LIDAR if lidar_sensor is None else f"{_LIDAR}{lidar_sensor}")
-        place = listed(repr(os.fspath(each)) for each in given)
+        place = listed(map(repr, given))
         self._refuse_missing_files(place, also_images=False)
         self._check_files(place)
 

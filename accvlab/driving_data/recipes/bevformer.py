@@ -314,7 +314,7 @@ class BEVFormerQueues(FrameQueues):
             )
         self.settings = settings if is_training else attrs.evolve(settings, queue_length=1)
         self._is_training = is_training
-        self._extra_fields = tuple(extra_fields)
+        self._extra_fields = parts.extra_names(extra_fields)
         lengths = self._provider.sequence_lengths
         self._first_frame = np.repeat(np.cumsum([0, *lengths[:-1]]), lengths)
 

@@ -58,7 +58,7 @@ class EgoStatusSamples(FrameQueues):
         super().__init__(provider)
         self._num_poses = settings.num_poses
         self._has_poses = settings.num_poses <= provider.scene_filter.num_future_frames
-        self._extra_fields = tuple(extra_fields)
+        self._extra_fields = parts.extra_names(extra_fields)
 
     def frames_of(self, sample_index: int) -> list[int]:
         """Numbers of the frames of a sample: the current one."""

@@ -27,7 +27,16 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import format_paths, fractions_problem, per_channel
 
 from ..datasets import DrivingProvider
-from .recipe_parts import PLACE, Batch, Chain, DetectorSettings, RecipeSettings, Request, StreamedSettings
+from .recipe_parts import (
+    PLACE,
+    Batch,
+    Chain,
+    DetectorSettings,
+    RecipeSettings,
+    Request,
+    StreamedSettings,
+    extra_names,
+)
 from .scene_sampler import SceneSampler, split_lengths
 
 
@@ -241,6 +250,7 @@ class Recipe:
     def _source(self, provider: DataProvider, settings: RecipeSettings, **of_samples: Any) -> DataProvider:
         if isinstance(provider, FrameQueues):
             return provider
+        of_samples["extra_fields"] = extra_names(of_samples["extra_fields"])
         windows = provider.windows if isinstance(provider, Windows) else ()
         taken = [path for path in windows if path[0] not in of_samples["extra_fields"]]
         if taken:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -20,7 +20,7 @@ from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
     checks,
 )
-from accvlab.dali_pipeline_framework.checks import instance, number_list, shown, valid
+from accvlab.dali_pipeline_framework.checks import instance, number_list, setting_error, shown, valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, SettingError
 from accvlab.dali_pipeline_framework.extension import get_numpy_type_for_dali_type, image_size
@@ -29,7 +29,7 @@ from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_a
 
 from ..datasets import DrivingProvider
 from ..datasets.driving.array_types import Array, Bool, Float32, Float64, Int64, UInt8
-from ..datasets.driving.driving_fields import DrivingFieldSettings, checked_classes
+from ..datasets.driving.driving_fields import DrivingFieldSettings, checked_classes, checked_names
 from ..datasets.infos.info_forms import CATEGORIES
 from ..datasets.nuscenes.splits import DETECTION_CLASSES
 from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
@@ -246,6 +246,18 @@ def text_of(value: str | UInt8) -> str:
     return value if isinstance(value, str) else bytes(value).decode(errors="replace")
 
 
+def extra_names(extra_fields: Sequence[str]) -> tuple[str, ...]:
+    """Names of the fields of the frames that batches have as well.
+
+    Raises:
+        SettingError: They are no list of names.
+    """
+    names = checked_names([*extra_fields] if isinstance(extra_fields, Set) else extra_fields, "extra_fields")
+    if names is None:
+        raise setting_error("extra_fields", "a list of names", names, "Leave it out for none.")
+    return names
+
+
 @attrs.frozen
 class Request:
     """The settings and the data for which the steps of a recipe are made.
@@ -263,7 +275,7 @@ class Request:
     frames: DrivingProvider
     class_names: Sequence[str]
     is_training: bool
-    extra_fields: Sequence[str]
+    extra_fields: Sequence[str] = attrs.field(converter=extra_names)
     reduced_decoding: bool
 
 

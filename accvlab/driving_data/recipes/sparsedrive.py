@@ -18,7 +18,6 @@ from accvlab.dali_pipeline_framework import (
     checks,
     for_each,
 )
-from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, RandomDraw
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
@@ -72,8 +71,11 @@ class SparseDriveSettings(parts.StreamedSettings):
     has_planning: bool = parts.setting(True, checks.flag)
     has_map: bool = parts.setting(True, checks.flag)
     zero_ego_status: bool = parts.setting(False, checks.flag)
-    depth_strides: Sequence[int] = attrs.field(
-        default=(4, 8, 16), validator=attrs.validators.deep_iterable(valid(checks.whole_number, at_least=1))
+    depth_strides: Sequence[int] = parts.setting(
+        (4, 8, 16),
+        checks.whole_number_list,
+        what="a list of whole numbers of at least 1, or () for none",
+        at_least=1,
     )
     circle_range: float = parts.setting(55.0, checks.number, above=0)
     num_line_points: int = parts.setting(20, checks.whole_number, at_least=2)

@@ -1,28 +1,29 @@
-"""Small multi-camera driving scenes: a generator, its data set on disk, and a reader.
+"""Small multi-camera driving scenes: a generator, and the files of nuScenes that hold them.
 
-    data set = generate_scenes(root)  ->  DrivingScenes(root).frame(index)  ->  Frame
+    scenes = generate_scenes()  ->  scenes.frames[index]  ->  Frame
+    export_nuscenes(scenes, root)
 
 The rooms, in the order they build on each other:
 
 - `geometry`: frames and conventions (read this first), transforms, boxes, projection
 - `cameras`: the rig of six pinhole cameras
-- `settings`: what a data set is made from
+- `settings`: what scenes are made from
 - `traffic`: where the ego vehicle and the objects are
 - `scenery`, `surfaces`, `rendering`: what that looks like
-- `storage`: the files; `generation`: writes them; `reader`: reads them
+- `frames`, `generation`: the frames, and what makes them
 - `drawing`: boxes on pictures
-- `nuscenes_export`: the same data in the format of nuScenes
+- `nuscenes_export`: the frames in the format of nuScenes
 
 From a shell: ``python -m driving_scenes OUT_DIR --sequences 5 --seed 7``.
 """
 
 from driving_scenes.cameras import CAMERA_NAMES
 from driving_scenes.drawing import CATEGORY_COLOURS, draw_boxes
-from driving_scenes.errors import DatasetError, DatasetExistsError, DrivingScenesError, SettingsError
-from driving_scenes.generation import ensure_scenes, generate_scenes
+from driving_scenes.errors import DatasetExistsError, DrivingScenesError, SettingsError
+from driving_scenes.frames import DrivingScenes, Frame
+from driving_scenes.generation import generate_scenes
 from driving_scenes.geometry import box_corners, project_points, projected_extents
 from driving_scenes.nuscenes_export import export_nuscenes, lidar_points
-from driving_scenes.reader import DrivingScenes, Frame
 from driving_scenes.settings import SceneSettings
 from driving_scenes.traffic import CATEGORY_NAMES
 
@@ -30,7 +31,6 @@ __all__ = [
     "CAMERA_NAMES",
     "CATEGORY_COLOURS",
     "CATEGORY_NAMES",
-    "DatasetError",
     "DatasetExistsError",
     "DrivingScenes",
     "DrivingScenesError",
@@ -39,7 +39,6 @@ __all__ = [
     "SettingsError",
     "box_corners",
     "draw_boxes",
-    "ensure_scenes",
     "export_nuscenes",
     "generate_scenes",
     "lidar_points",

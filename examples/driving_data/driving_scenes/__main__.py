@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import attrs
 
 from driving_scenes.errors import DrivingScenesError
-from driving_scenes.generation import ensure_scenes
+from driving_scenes.generation import generate_scenes
 from driving_scenes.nuscenes_export import export_nuscenes
 from driving_scenes.settings import SceneSettings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Generate the data set, or find it there already; returns the exit status."""
+    """Write scenes in the format of nuScenes; returns the exit status."""
     defaults = attrs.asdict(SceneSettings())
     parser = argparse.ArgumentParser(prog="driving_scenes", description="Generate small driving scenes.")
-    parser.add_argument("out_dir", help="folder of the data set")
+    parser.add_argument("out_dir", help="folder of the data set, which must be free")
     options = (
         ("--sequences", "num_sequences", int, 1, "number of sequences"),
         ("--frames", "frames_per_sequence", int, 2, "smallest and largest number of frames"),
@@ -30,23 +30,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         nargs = count if count > 1 else None
         help_text = f"{text} (default: %(default)s)"
         parser.add_argument(flag, dest=name, type=kind, nargs=nargs, default=defaults[name], help=help_text)
-    parser.add_argument("--overwrite", action="store_true", help="replace a data set with other settings")
     parser.add_argument(
-        "--nuscenes", metavar="FOLDER", help="write the same data in the format of nuScenes as well"
-    )
-    parser.add_argument(
-        "--frames-per-keyframe", type=int, default=1, help="of nuScenes: those between are sweeps (default: 1)"
+        "--frames-per-keyframe", type=int, default=1, help="frames between keyframes are sweeps (default: 1)"
     )
     chosen = vars(parser.parse_args(arguments))
-    nuscenes, stride = chosen.pop("nuscenes"), chosen.pop("frames_per_keyframe")
+    root, stride = chosen.pop("out_dir"), chosen.pop("frames_per_keyframe")
     try:
-        scenes = ensure_scenes(chosen.pop("out_dir"), **chosen)
-        if nuscenes:
-            export_nuscenes(scenes, nuscenes, frames_per_keyframe=stride)
+        print(export_nuscenes(generate_scenes(**chosen), root, frames_per_keyframe=stride))
     except DrivingScenesError as error:
         print(error, file=sys.stderr)
         return 1
-    print(scenes)
     return 0
 
 

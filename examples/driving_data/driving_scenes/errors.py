@@ -1,12 +1,11 @@
-"""What can go wrong with a data set of driving scenes.
+"""What can go wrong with driving scenes.
 
 DrivingScenesError
 |-- SettingsError (ValueError)             generator settings that make no sense
-|-- DatasetExistsError (FileExistsError)   the folder is taken
-`-- DatasetError (RuntimeError)            missing, unfinished or damaged data set
+`-- DatasetExistsError (FileExistsError)   the folder is taken
 """
 
-__all__ = ["DatasetError", "DatasetExistsError", "DrivingScenesError", "SettingsError"]
+__all__ = ["DatasetExistsError", "DrivingScenesError", "SettingsError"]
 
 
 class DrivingScenesError(Exception):
@@ -18,8 +17,4 @@ class SettingsError(DrivingScenesError, ValueError):
 
 
 class DatasetExistsError(DrivingScenesError, FileExistsError):
-    """The target folder holds something else, and the call may not replace it."""
-
-
-class DatasetError(DrivingScenesError, RuntimeError):
-    """The folder holds no complete data set that this version can read."""
+    """The target folder holds something, and is never replaced."""

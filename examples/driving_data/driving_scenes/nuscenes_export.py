@@ -3,6 +3,8 @@
 import hashlib
 import json
 import math
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from driving_scenes.errors import DatasetExistsError, SettingsError
+from driving_scenes.frames import DrivingScenes, Frame
 from driving_scenes.geometry import rotation_about_z, transform_points, yaw_of
-from driving_scenes.reader import DrivingScenes, Frame
 
 __all__ = ["export_nuscenes", "lidar_points"]
 
@@ -40,7 +42,7 @@ _RANGE_M = 70.0
 def export_nuscenes(
     scenes: DrivingScenes, root: str | Path, *, version: str = "v1.0-mini", frames_per_keyframe: int = 1
 ) -> Path:
-    """Write a data set in the format of nuScenes.
+    """Write a data set in the format of nuScenes. The folder appears when everything is written.
 
     Objects are annotated where the lidar or a camera sees them. Their velocities, and boxes between keyframes,
     follow from the annotations, as in nuScenes.
@@ -61,8 +63,8 @@ def export_nuscenes(
     Example:
         >>> import tempfile
         >>> from driving_scenes import export_nuscenes, generate_scenes
+        >>> scenes = generate_scenes(num_sequences=1, image_hw=(32, 48))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     scenes = generate_scenes(f"{folder}/scenes", num_sequences=1, image_hw=(32, 48))
         ...     root = export_nuscenes(scenes, f"{folder}/nuscenes")
         ...     sorted(path.stem for path in (root / "v1.0-mini").iterdir())[:4]
         ['attribute', 'calibrated_sensor', 'category', 'ego_pose']
@@ -72,10 +74,14 @@ def export_nuscenes(
     root = Path(root).absolute()
     if root.exists() and any(root.iterdir()):
         raise DatasetExistsError(f"The target must be free: '{root}' holds something. Choose another folder.")
-    export = _Export(scenes, root, frames_per_keyframe)
-    for sequence in range(len(scenes.sequence_names)):
-        export.add_scene(sequence)
-    export.write(version)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{root.name}.", dir=root.parent) as folder:
+        made = Path(folder) / "made"
+        export = _Export(scenes, made, frames_per_keyframe)
+        for sequence in range(len(scenes.sequence_names)):
+            export.add_scene(sequence)
+        export.write(version)
+        os.replace(made, root)
     return root
 
 
@@ -162,7 +168,7 @@ class _Export:
             }
         )
         for place, index in enumerate(frames):
-            frame = scenes.frame(index)
+            frame = scenes.frames[index]
             number = -(-place // self._stride)  # sweeps belong to the keyframe that follows
             is_key = place % self._stride == 0
             if place == 0:

@@ -1,9 +1,7 @@
-"""What a data set is generated from."""
+"""What scenes are generated from."""
 
 import math
 import numbers
-from collections.abc import Mapping
-from typing import Any
 
 import attrs
 
@@ -16,12 +14,12 @@ _LARGEST_SIDE_PX = 4096
 
 
 def _pair(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value  # JSON turns tuples into lists
+    return tuple(value) if isinstance(value, list) else value  # the command line gives lists
 
 
 @attrs.frozen(kw_only=True)
 class SceneSettings:
-    """All settings of the generator; equal settings give equal data sets.
+    """All settings of the generator; equal settings give equal scenes.
 
     Raises:
         SettingsError: a setting breaks its rule; the message lists all of them.
@@ -49,31 +47,6 @@ class SceneSettings:
         problems = list(_problems(self))
         if problems:
             raise SettingsError("The scene settings are not valid:\n" + "\n".join(f"  {p}" for p in problems))
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "SceneSettings":
-        """The settings back from the plain values of `to_json`.
-
-        Raises:
-            SettingsError: unknown names or bad values.
-        """
-        unknown = sorted(set(values) - set(attrs.fields_dict(cls)))
-        if unknown:
-            raise SettingsError(
-                f"Settings must be among {', '.join(attrs.fields_dict(cls))}; got {', '.join(unknown)}. "
-                "Remove or rename them."
-            )
-        return cls(**values)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file."""
-        return {name: _plain(value) for name, value in attrs.asdict(self).items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return int(value) if _is_int(value) else float(value)  # NumPy numbers do not go into JSON
 
 
 def _is_int(value: object) -> bool:

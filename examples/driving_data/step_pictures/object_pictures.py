@@ -160,7 +160,7 @@ def _glowing(image: NDArray[np.uint8], maps: NDArray[np.float32]) -> NDArray[np.
 def bev(scene: Scene) -> Image.Image:
     """From above, and through a camera: the boxes stay where they are in the image."""
     sample = scene.camera(min_visibility=0.3)
-    everywhere = scene.everything()["boxes"]
+    everywhere = scene.objects()
     sample["surround"] = {name: everywhere[name] for name in ("centres", "sizes", "yaws", "categories")}
     angle_rad = math.radians(25.0)
     step = BEVBBoxesTransformer3D(

@@ -1,13 +1,9 @@
 """Samples of one generated driving scene, as trees of arrays."""
 
-from collections.abc import Mapping
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from driving_provider import DrivingSceneProvider
-from driving_scenes import box_corners, ensure_scenes, project_points, projected_extents
+from driving_scenes import box_corners, generate_scenes, project_points, projected_extents
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
@@ -31,24 +27,17 @@ _FRAME = 0
 
 
 class Scene:
-    """One generated sequence, of which the pictures show the first frame.
+    """One generated sequence, of which the pictures show the first frame."""
 
-    Args:
-        root: Folder of the data set; it is generated there, or reused.
-    """
+    def __init__(self) -> None:
+        """Generate it."""
+        self._frame = generate_scenes(**_SETTINGS).frames[_FRAME]
 
-    def __init__(self, root: Path) -> None:
-        """Generate the data set, if it is not there."""
-        self.root = ensure_scenes(root, **_SETTINGS).root
-        self._provider = DrivingSceneProvider(self.root)
-
-    @cached_property
-    def _sample(self) -> Any:
-        return self._provider.get_data(_FRAME)
-
-    def everything(self) -> Tree:
-        """The sample of the first frame, with all cameras and all objects."""
-        return _as_tree(self._sample)
+    def objects(self) -> Tree:
+        """All objects of the frame, in float32 and int32: ``centres``, ``sizes``, ``yaws``, ``categories``, ..."""
+        names = ("centres", "sizes", "yaws", "velocities")
+        values = {name: np.asarray(getattr(self._frame, name), np.float32) for name in names}
+        return {**values, "categories": self._frame.category_ids, "visibilities": self._frame.visibility}
 
     def camera(self, number: int = FRONT, min_visibility: float = 0.4) -> Tree:
         """One camera, and the objects that it sees.
@@ -60,11 +49,10 @@ class Scene:
         Returns:
             A tree of ``image``, an encoded JPEG; ``image_from_ego``, (3, 4); ``mask``, (H, W, 1) uint8, 0 or the
             category + 1; and ``objects``, from the farthest to the nearest: ``centres``, ``sizes``, ``yaws``,
-            ``categories`` as the provider has them, ``boxes``, (N, 4), x1, y1, x2, y2 in pixels, not cut at the
+            ``categories``, ``boxes``, (N, 4), x1, y1, x2, y2 in pixels, not cut at the
             borders of the image, and ``depths``, (N,), metres.
         """
-        camera, objects = self._sample["cameras"][number], _as_tree(self._sample["boxes"])
-        projection = np.array(camera["image_from_ego"])
+        objects, projection = self.objects(), self._frame.image_from_ego[number].astype(np.float32)
         corners = box_corners(objects["centres"], objects["sizes"], objects["yaws"])
         boxes = projected_extents(corners, projection)
         depths = project_points(objects["centres"], projection)[1]
@@ -76,7 +64,7 @@ class Scene:
         order = order[np.argsort(-depths[order], kind="stable")]
         objects = {name: values[order] for name, values in objects.items()}
         return {
-            "image": np.array(camera["image"]),
+            "image": self._frame.jpegs[number],
             "image_from_ego": projection,
             "mask": _silhouettes(corners[order], projection, objects["categories"]),
             "objects": objects,
@@ -84,7 +72,7 @@ class Scene:
 
     def points(self) -> NDArray[np.float32]:
         """What a lidar on the roof would measure: (P, 3), x, y, z in the ego frame, metres."""
-        objects = self._sample["boxes"]
+        objects = self.objects()
         pinhole = np.array([0.9, 0.0, 1.9])
         slopes_rad, turns_rad = np.radians(np.linspace(-24.0, 3.0, 28)), np.radians(np.arange(0.0, 360.0, 0.6))
         heights, turns = np.meshgrid(slopes_rad, turns_rad)
@@ -102,13 +90,6 @@ class Scene:
                 distances = np.where(is_hit, np.minimum(distances, entry), distances)
         is_measured = distances < 60.0
         return (pinhole + rays[is_measured] * distances[is_measured, None]).astype(np.float32)
-
-
-def _as_tree(group: Any) -> Tree:
-    return {
-        name: _as_tree(value) if isinstance(value, Mapping) or hasattr(value, "keys") else value
-        for name, value in group.items()
-    }
 
 
 def _silhouettes(corners: NDArray[Any], projection: NDArray[Any], categories: NDArray[Any]) -> NDArray[np.uint8]:

@@ -19,7 +19,7 @@ from support.arrays import DT, ArrayProvider
 from support.draws import flatten
 from support.pipelines import make_iterator, shuffled
 
-from accvlab.dali_pipeline_framework import PipelineDefinition, for_each
+from accvlab.dali_pipeline_framework import DataLoader, PipelineDefinition, SequentialSampler, for_each
 from accvlab.dali_pipeline_framework.draws import Draws, RandomDraw, UniformDraw
 from accvlab.dali_pipeline_framework.errors import GraphError, NotSupportedError, SettingError
 from accvlab.dali_pipeline_framework.extension import find_paths
@@ -433,3 +433,38 @@ class Keeper(ArrayStep):
     def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         data["boxes"] = data["boxes"][data["is_visible"]]
         return data
+
+
+class Greeter(ArrayStep):
+    """Changes one text, adds another, and counts letters; names no fields."""
+
+    only_in_workers = False
+
+    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
+        data_empty.add_data_field("greeting", DT.STRING)
+        return data_empty
+
+    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
+        name = data["name"]
+        assert isinstance(name, str)
+        data["index"] = data["index"] + np.int32(len(name))
+        data["name"] = name.upper()
+        data.add_data_field("greeting", DT.STRING)
+        data["greeting"] = f"Grüß Gott, {name}"
+        return data
+
+
+@pytest.mark.parametrize("run", ["workers", "graph"])
+def test_text_is_what_it_is_in_the_workers(run: Any) -> None:
+    names, towns = ["Ana", "", "Zoë", "b" * 300], ["Riga", "", "Łódź", "x"]
+    fields = {"index": (DT.INT32, [*range(4)]), "name": (DT.STRING, names), "town": (DT.STRING, towns)}
+    provider = ArrayProvider(fields)
+    order = SequentialSampler(4)
+    with DataLoader(
+        provider, 4, steps=[Greeter()], sampler=order, run=run, num_workers=0, device_id=None
+    ) as loader:
+        batch = next(iter(loader))
+    assert batch["index"].tolist() == [3, 1, 5, 303]
+    assert batch["name"] == ["ANA", "", "ZOË", "B" * 300]
+    assert batch["greeting"] == [f"Grüß Gott, {name}" for name in names]
+    assert batch["town"] == towns

@@ -228,7 +228,7 @@ class MapStep(FunctionStep, ArrayStep):
 
     It is for arrays what `LambdaStep` is for operators of DALI. The function is called for each sample, with one
     argument per input, and returns one array per output: a single array, or a tuple or list of them. Numbers will
-    do where a field is a number. The arrays that it gets are read-only; text is its bytes, uint8.
+    do where a field is a number. The arrays that it gets are read-only; text is a ``str``.
 
     Fields are named by their name in the group that the step is applied to, or by their path in it; to do the same
     in many groups, wrap the step, e.g. by `for_each`. As every `ArrayStep`, it cannot follow a step that has a

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Hashable, Mapping, Sequence, Sized
 from itertools import pairwise
 from typing import Any, Literal, TypedDict
 
@@ -53,19 +53,35 @@ class DrivingFieldSettings(TypedDict, total=False):
     reference: str | None
 
 
-def _as_tuple(times: Any) -> Any:
-    """Times to be compared with others; what are none, as it is."""
-    return tuple(times) if isinstance(times, Sequence | np.ndarray) and not isinstance(times, str) else times
+def _as_tuple(values: Any) -> Any:
+    """Names, or times, as a tuple; what is no list of them, as it is."""
+    found = checks.elements(values) if isinstance(values, Sized) else None
+    return values if found is None else tuple(found)
 
 
-def _as_names(names: Any) -> Any:
-    """Names as a tuple; what is no list of them, as it is."""
-    found = checks.elements(names) if isinstance(names, Sized) else None
-    return names if found is None else tuple(found)
+def checked_names(names: object, name: str, rule: str = "a list of names") -> tuple[Any, ...] | None:
+    """Get names of a selection as a tuple, some of which may be unknown; None as it is.
+
+    Args:
+        names: The names.
+        name: Name of the setting, for messages.
+        rule: What it must be, for messages.
+
+    Raises:
+        SettingError: They are no list, in an order that is the same in each process, or one of lists.
+    """
+    if names is None:
+        return None
+    if isinstance(names, str):
+        raise SettingError(f"`{name}` must be a list of names, got one: write [{names!r}].")
+    found = _as_tuple(names)
+    if not isinstance(found, tuple) or not all(isinstance(each, Hashable) for each in found):
+        raise checks.setting_error(name, rule, names, "Give the names as texts in one list.")
+    return found
 
 
 def _camera_names(cameras: Sequence[str] | None) -> Any:
-    return _as_names(cameras)
+    return checked_names(cameras, "cameras")
 
 
 def checked_classes(classes: Sequence[str] | Mapping[str, str] | None, name: str = "classes") -> Any:
@@ -79,7 +95,7 @@ def checked_classes(classes: Sequence[str] | Mapping[str, str] | None, name: str
         SettingError: They are no names in an order, or a class is named twice: others would have other numbers.
     """
     given: Any = classes
-    names = _as_names(given)
+    names = _as_tuple(given)
     if isinstance(names, str):
         raise SettingError(f"`{name}` must be a list of names, got one: write [{names!r}].")
     if names is not None and not isinstance(names, tuple | Mapping):
@@ -168,10 +184,6 @@ class DrivingFields:
 
     def __attrs_post_init__(self) -> None:
         """Refuse what is not of its form."""
-        if isinstance(self.cameras, str):
-            raise SettingError(f"`cameras` must be a list of names, got one: write [{self.cameras!r}].")
-        if self.cameras is not None and not isinstance(self.cameras, tuple):
-            raise SettingError(f"`cameras` must be a list of names, got {shown(self.cameras)}.")
         if self.num_sweeps and not self.lidar:
             raise SettingError(f"`num_sweeps` is {self.num_sweeps}: sweeps need `lidar=True`.")
         if self.num_future_frames and self.boxes is False:
@@ -181,7 +193,7 @@ class DrivingFields:
             ("ego_history", self.ego_history, "seconds up to 0, ascending"),
             ("ego_future", self.ego_future, "seconds above 0, ascending"),
         ):
-            if times != ():
+            if not isinstance(times, tuple) or times:
                 checks.number_list(times, name, f"a list of {rule}")
             is_wrong = any(late <= early for early, late in pairwise(times))
             is_wrong |= bool(times) and name == "ego_history" and times[-1] > 0

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property, partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +35,10 @@ from accvlab.dali_pipeline_framework.user_warnings import warn_user
 from . import driving_index as tables
 from . import poses
 from .array_types import Array, Float32, Float64, Int32, Int64, UInt8
-from .driving_fields import DrivingFields, DrivingFieldSettings
+from .driving_fields import DrivingFields, DrivingFieldSettings, checked_names
 from .driving_index import DrivingIndex
 from .ego_motion import places_around
-from .requested_parts import numbers_of_scenes
+from .requested_parts import numbers_of_scenes, require_scenes
 from .scene_parts import WITHOUT_BOXES, project_boxes
 from .video_frames import FrameKey, VideoFrames
 
@@ -1045,8 +1045,20 @@ class ProviderSettings(DrivingFieldSettings, total=False):
 
 
 def with_provider_settings(init: _Init) -> _Init:
-    """Decorate an ``__init__`` that passes on `ProviderSettings`; errors for unknown arguments say so."""
-    return explains_unknown_arguments(has_settings(ProviderSettings, DrivingProvider)(init))
+    """Decorate an ``__init__`` that passes on `ProviderSettings`; errors for unknown arguments say so.
+
+    It gets ``cameras`` and ``scenes`` as tuples, or None; what are no lists of names is refused before.
+    """
+
+    @wraps(init)
+    def with_names(self: Any, /, *args: Any, **given: Any) -> None:
+        if given.get("cameras") is not None:
+            given["cameras"] = checked_names(given["cameras"], "cameras")
+        if given.get("scenes") is not None:
+            given["scenes"] = require_scenes(given["scenes"])
+        init(self, *args, **given)
+
+    return cast(_Init, explains_unknown_arguments(has_settings(ProviderSettings, DrivingProvider)(with_names)))
 
 
 def _elements(first: Int64, place: int) -> slice:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
-import numpy as np
 
-from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown
+from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, setting_error, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 
+from .driving_fields import checked_names
 from .driving_index import DrivingIndex, cached_index
 from .index_checks import require_usable
 
@@ -42,7 +42,7 @@ def numbers_of_scenes(known: Sequence[str], names: Sequence[str] | None) -> tupl
     """
     if names is None:
         return tuple(range(len(known)))
-    require_scenes(names)
+    names = require_scenes(names)
     number_of = {name: number for number, name in enumerate(known)}
     missing = [name for name in names if name not in number_of]
     if missing:
@@ -51,7 +51,7 @@ def numbers_of_scenes(known: Sequence[str], names: Sequence[str] | None) -> tupl
             + bullets(f"{shown(name)}.{did_you_mean(name, known)}" for name in missing)
             + f"\nThere are {len(known)}: {listed(known)}."
         )
-    repeated = {name for name in names if list(names).count(name) > 1} if len(set(names)) < len(names) else ()
+    repeated = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()
     if repeated:
         raise SettingError(f"`scenes` may name a scene once only, got several times: {listed(sorted(repeated))}.")
     ambiguous = {name for name in names if known.count(name) > 1} if len(number_of) < len(known) else ()
@@ -60,16 +60,17 @@ def numbers_of_scenes(known: Sequence[str], names: Sequence[str] | None) -> tupl
     return tuple(number_of[name] for name in names)
 
 
-def require_scenes(names: object) -> None:
-    """Refuse what is no list of names, in an order that is the same in each process, or an empty one.
+def require_scenes(names: object) -> tuple[str, ...]:
+    """Get names of scenes as a tuple.
 
     Raises:
-        SettingError: It is.
+        SettingError: It is no list of names, or an empty one; see `checked_names`.
     """
-    if isinstance(names, str):
-        raise SettingError(f"`scenes` must be a list of names, got one: write [{names!r}].")
-    if not isinstance(names, Sequence | np.ndarray) or not len(names):
-        raise SettingError(f"`scenes` must be a list of names, or None for all, got {shown(names)}.")
+    rule = "a list of names, or None for all"
+    found = checked_names(names, "scenes", rule)
+    if not found:
+        raise setting_error("scenes", rule, names)
+    return found
 
 
 def requested_scenes(known: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
@@ -133,7 +134,7 @@ class RequestedParts:
         kind, _, name = part.partition("/")
         if kind == "cameras":
             cameras = self.settings.get("cameras")
-            return not isinstance(cameras, Iterable) or name in cameras  # what is no list is refused later
+            return cameras is None or name in cameras
         needed_by = _NEEDED_BY.get(kind)
         return bool(self.settings.get(kind)) if needed_by is None else needed_by(self.settings)
 
@@ -182,8 +183,7 @@ def index_of_parts(
         FileError, SettingError: What is requested cannot be read, or used, see `require_usable`.
     """
     scenes: Any = settings.get("scenes") if of_split is None else of_split
-    is_list = isinstance(scenes, Sequence | np.ndarray) and not isinstance(scenes, str)  # others are refused later
-    names = frozenset(map(str, scenes)) if is_list and len(scenes) else None
+    names = frozenset(map(str, scenes)) if scenes else None
     there = [path for path in map(Path, sources) if path.exists()]
 
     def made(only: frozenset[str] | None) -> DrivingIndex:

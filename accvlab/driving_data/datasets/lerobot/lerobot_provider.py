@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set, Sized
 from functools import cache, cached_property
 from typing import Any, Literal
 
@@ -18,9 +18,11 @@ from accvlab.dali_pipeline_framework.checks import (
     bullets,
     choice,
     did_you_mean,
+    elements,
     index_in,
     listed,
     number,
+    setting_error,
     shown,
     whole_number,
 )
@@ -49,6 +51,7 @@ from accvlab.dali_pipeline_framework.user_warnings import warn_user
 from accvlab.dali_pipeline_framework.video import DecodingStatistics
 
 from ..driving.array_types import Array, Float64, Int32, Int64, UInt8
+from ..driving.driving_fields import checked_names
 from ..driving.driving_index import SETTING, cache_folder, first_column, numbers_column, states_of
 from ..driving.video_frames import VideoFrames
 from .lerobot_files import CUT, Episodes, Feature, LeRobotFiles
@@ -603,11 +606,8 @@ def _stored_features(files: LeRobotFiles, chosen: Mapping[str, Feature], *, has_
 
 def _chosen_features(files: LeRobotFiles, fields: Sequence[str] | None) -> dict[str, Feature]:
     known = files.feature_names
-    if isinstance(fields, str):
-        raise SettingError(f"`fields` must be a list of names, got one: write [{fields!r}].")
     names = [*known, _TASK]
-    if fields is not None and not isinstance(fields, Collection):
-        raise SettingError(f"`fields` must be a list of names, got {shown(fields)}.")
+    fields = checked_names([*fields] if isinstance(fields, Set | Mapping) else fields, "fields")
     wrong = [name for name in fields or () if name not in names]
     if wrong or (fields is not None and not len(fields)):
         problem = f"{shown(wrong[0])}.{did_you_mean(wrong[0], names)}" if wrong else "none."
@@ -637,9 +637,11 @@ def _chosen_episodes(episodes: Episodes, given: Sequence[int] | None) -> Int64:
     """Places of the episodes that are wanted."""
     if given is None:
         return np.arange(len(episodes.number))
-    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray) or not len(given):
-        raise SettingError(f"`episodes` must be numbers of episodes, or None for all, got {shown(given)}.")
-    numbers = np.unique([whole_number(number, "episodes", at_least=0) for number in given])
+    found = elements(given) if isinstance(given, Sized) else None
+    if not found:
+        rule, advice = "numbers of episodes, or None for all", "Give them in one list, such as [0, 1], or a range."
+        raise setting_error("episodes", rule, given, advice)
+    numbers = np.unique([whole_number(number, "episodes", at_least=0) for number in found])
     missing = numbers[~np.isin(numbers, episodes.number)]
     if len(missing):
         first, last, count = episodes.number[0], episodes.number[-1], len(episodes.number)

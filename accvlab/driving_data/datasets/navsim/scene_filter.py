@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -25,9 +25,10 @@ _PERIOD_S, _MOST_JITTER_S = 0.5, 0.2
 
 
 def _names(value: Sequence[str] | None) -> tuple[str, ...] | None:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        return value  # type: ignore[return-value]  # what is no list is refused below
-    return tuple(value)
+    try:
+        return value if isinstance(value, str | bytes) else tuple(value)  # type: ignore[arg-type, return-value]
+    except Exception:  # what is no list, an array without axes, or an error of the object's own: refused below
+        return value  # type: ignore[return-value]
 
 
 @attrs.frozen(kw_only=True)

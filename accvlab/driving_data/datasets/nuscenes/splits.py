@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown
+from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, setting_error, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, file_error
 from accvlab.dali_pipeline_framework.extension import parse_json, read_table
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
@@ -26,6 +26,7 @@ _logger = logging.getLogger(__name__)
 
 _FACTS: dict[str, Any] = json.loads(files(__package__).joinpath("nuscenes.json").read_text(encoding="utf-8"))
 SPLITS = ("train", "val", "test", "mini_train", "mini_val", "train_detect", "train_track")
+_RULE = f"one of {', '.join(SPLITS)}, or the path of a file with names of scenes"
 
 # The ten classes, in the order that the configurations of most detectors have; what the data set calls each.
 DETECTION_CLASSES: dict[str, tuple[str, ...]] = {
@@ -49,6 +50,8 @@ def names_of_split(split: str | os.PathLike[str]) -> Sequence[str] | None:
     Raises:
         FileError: The file cannot be read.
     """
+    if not isinstance(split, str | os.PathLike):
+        raise setting_error("split", _RULE, split, "To name scenes, use `scenes`.")
     name = os.fspath(split)
     if name in SPLITS:
         return scenes_of_split(name)
@@ -66,8 +69,7 @@ def chosen_by_split(split: str | os.PathLike[str], known: Sequence[str]) -> list
     if name not in SPLITS:
         if os.path.isfile(name):
             return _scenes_in_file(Path(name))
-        rule = f"`split` must be one of {listed(SPLITS)}, or the path of a file with names of scenes"
-        raise SettingError(f"{rule}, got {shown(name)}.{did_you_mean(name, SPLITS)}")
+        raise setting_error("split", _RULE, name, did_you_mean(name, SPLITS).strip())
     wanted = set(scenes_of_split(name))
     chosen = [scene for scene in known if scene in wanted]
     if not chosen:

@@ -22,6 +22,7 @@ from accvlab.dali_pipeline_framework.checks import (
     flag,
     instance,
     listed,
+    shown,
     text,
     whole_number,
 )
@@ -37,7 +38,7 @@ from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack
 from ..driving.ego_motion import SmoothTrajectory
 from ..driving.index_checks import require_usable
 from ..driving.poses import half_period, last_before, require_known
-from ..driving.requested_parts import RequestedParts, require_scenes
+from ..driving.requested_parts import RequestedParts
 from ..driving.scene_parts import Scene, SceneImages, image_columns, index_of_scenes
 from .clip_files import ClipCalibration, ClipFiles, ListedColumns, ListedFiles, listed_clips
 from .layout import FEATURES, ClipLayout, published_layout
@@ -124,8 +125,6 @@ class PhysicalAiProvider(DrivingProvider):
         stride = whole_number(stride, "stride", at_least=1)
         moments = None if moments is None else instance(moments, "moments", Moments)
         wanted, scenes = settings.get("cameras"), settings.get("scenes")
-        if scenes is not None:
-            require_scenes(scenes)
         columns = ListedColumns(
             events=moments is not None and moments.needs_events,
             validity=flag(valid_only, "valid_only"),
@@ -136,10 +135,10 @@ class PhysicalAiProvider(DrivingProvider):
         clips = _of_split(clips, None if split is None else text(split, "split"), scenes, valid_only=valid_only)
         clips = _chosen(clips, scenes, moments)
         names = sorted({camera for clip in clips for camera in clip.cameras})
-        reference = reference_camera or (_FRONT if _FRONT in names else names[0])
-        if reference not in names:
+        reference = (_FRONT if _FRONT in names else names[0]) if reference_camera is None else reference_camera
+        if not isinstance(reference, str) or reference not in names:
             hint = f"{did_you_mean(reference, names)} There are: {listed(names)}."
-            raise SettingError(f"`reference_camera` must be a camera of the clips, got {reference!r}.{hint}")
+            raise SettingError(f"`reference_camera` must be a camera of the clips, got {shown(reference)}.{hint}")
         if wanted is not None and {*wanted} <= {*names}:
             names = [name for name in names if name in wanted]
         parts = IndexParts(
@@ -379,7 +378,7 @@ def _chosen(clips: list[ClipFiles], scenes: Sequence[str] | None, moments: Momen
         if name not in names:
             hint = f"{did_you_mean(name, names)} There are: {listed(sorted(names))}."
             raise SettingError(f"`at` must have names of clips, got {name!r}.{hint}")
-    if scenes is not None and not isinstance(scenes, str) and {*scenes} <= names:
+    if scenes is not None and {*scenes} <= names:
         clips = [clip for clip in clips if clip.name in scenes]
     if moments is not None and moments.needs_events and not any(len(clip.events) for clip in clips):
         where = repr(clips[0].storage.path(clips[0].layout.clips))
