@@ -231,9 +231,8 @@ class _OnArrays:
         values = [given[path] if path in given else _left(leaf, path, shapes) for path, leaf in leaves]
         sample = filled(SampleDataGroup.from_format(self.before), values)
         result = self._apply(self.step, sample, draws)
-        made = dict(
-            zip(result.format.leaves, result.get_data(), strict=True)
-        )  # text as bytes, as the graph has it
+        # Text as bytes, as the graph has it.
+        made = dict(zip(result.format.leaves, result.get_data(), strict=True))
         results: list[_Array] = [np.asarray(made[path]) for path in self.computed]
         for path, parameters in self.pixels.items():
             noted = result.get_item_in_path(path).parameters[-1] if parameters else ()
