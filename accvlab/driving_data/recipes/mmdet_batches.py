@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 def _columns(columns: slice | int | list[int], doc: str) -> property:
     """A property: some columns of the numbers of boxes."""
-    return property(lambda boxes: boxes.tensor[:, columns], doc=doc)
+
+    def read(boxes: LidarBoxes) -> torch.Tensor:
+        return boxes.tensor[:, columns]
+
+    return property(read, doc=doc)
 
 
 class LidarBoxes:
