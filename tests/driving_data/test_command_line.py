@@ -160,7 +160,7 @@ def _own_version(root):
 FOLDERS = {
     "NuScenesProvider": functools.partial(write_nuscenes, frames_per_keyframe=1),
     "NuScenesProvider of another version": _own_version,
-    "LeRobotProvider v3.0": write_lerobot,
+    "LeRobotProvider": write_lerobot,
     "LeRobotProvider v2.1": functools.partial(write_lerobot, version="v2.1"),
     "ArgoverseProvider": lambda root: ArgoverseData().write(root).parent,
     "ArgoverseProvider log": lambda root: ArgoverseData().write(root),
@@ -339,7 +339,9 @@ class TestSubject:
         assert "image: UINT8" in capsys.readouterr().out
 
     @pytest.mark.skipif(not (has("pyarrow") and has("av")), reason="needs pyarrow and PyAV")
-    @pytest.mark.parametrize("kind", FOLDERS)
+    @pytest.mark.parametrize(
+        "kind", [pytest.param(kind, marks=pytest.mark.wide) if " " in kind else kind for kind in FOLDERS]
+    )
     def test_may_be_the_folder_of_a_data_set(self, kind, tmp_path, capsys, monkeypatch):
         monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "indices"))
         root, picture = FOLDERS[kind](tmp_path / "data"), tmp_path / "sample.png"

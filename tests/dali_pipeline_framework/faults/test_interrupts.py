@@ -9,7 +9,7 @@ from interrupt_storm import storm
 from support.scripts import run_script
 
 # How many interrupts, by start method; 500 in a wide run.
-QUICK = {"fork": 10, "forkserver": 4, "spawn": 2}
+QUICK = {"fork": 6, "forkserver": 3, "spawn": 1}
 
 
 @pytest.mark.timeout(600)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nvidia.dali import types
+from support.laws import each_value
 
 from accvlab.dali_pipeline_framework import (
     AffineTransformer,
@@ -192,8 +193,7 @@ def windows_of(provider: DrivingProvider, kind: str) -> DataProvider:
     )
 
 
-@pytest.mark.parametrize("is_decoded", [False, True])
-@pytest.mark.parametrize("kind", ["provider", "earlier", "later", "matrices", "boxes"])
+@each_value(kind=["provider", "earlier", "later", "matrices", "boxes"], is_decoded=[False, True])
 def test_where_boxes_part_from_images(provider: DrivingProvider, kind: str, is_decoded: bool) -> None:
     frames = windows_of(provider, kind)
     samples = [frames.get_data(number) for number in range(4)]
