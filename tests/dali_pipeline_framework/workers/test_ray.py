@@ -135,7 +135,7 @@ def test_actors_that_are_killed_or_stopped_lose_nothing(
 
 
 def test_exceptions_of_signal_handlers_lose_nothing(ray_runs: RayRuns) -> None:
-    result = ray_runs("interrupted_again_and_again", num_samples=400)
+    result = ray_runs("interrupted_again_and_again", num_samples=1200)
     assert result["same"]
     assert result["interrupts"] > 10
     assert result["lost"] == 0, result["said"]
