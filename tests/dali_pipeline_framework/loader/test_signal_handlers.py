@@ -317,7 +317,8 @@ def calls_of(act: Callable[[], object], alarm_at: int | None = None) -> list[str
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.wide), 50], ids="each {}th call".format)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.wide), 50], ids="every {} calls".format)
 def test_whatever_call_a_handler_interrupts_nothing_of_it_stays(
     step: int, alarm: Callable[[float], None], request: pytest.FixtureRequest
 ) -> None:
