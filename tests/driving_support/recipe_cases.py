@@ -35,6 +35,13 @@ RECIPES: dict[str, tuple[Recipe, Any]] = {
 }
 
 
+def batches_of(recipe: Recipe, provider: Any, settings: Any = None, batch_size: int = 1, **options: Any) -> Any:
+    """Batches of an epoch, of NumPy arrays, loaded in this process unless the options say otherwise."""
+    options = {"num_workers": 0, "output_type": "numpy", **options}
+    with recipe.loader(provider, batch_size, settings, **options) as loader:
+        return list(loader)
+
+
 def provider_of(root: Path, settings: Any, is_training: bool) -> NuScenesProvider:
     fields = dict(settings.provider_fields(is_training))
     fields.setdefault("classes", "detection")

@@ -8,6 +8,7 @@ from ..limits.file_limits import read_table as read_table
 from ..operators import functions as functions
 from ..operators import image_arrays as image_arrays
 from ..operators.array_packages import needed_package as needed_package
+from ..operators.bbox_visibility import visible_boxes as visible_boxes
 from ..operators.deferred_images import DeferredImage as DeferredImage
 from ..operators.element_selection import leaf_at as leaf_at
 from ..operators.image_arrays import image_orientation as image_orientation
@@ -58,6 +59,9 @@ from ..sample_data.names import format_paths as format_paths
 from ..sample_data.names import normalized_path as normalized_path
 from ..sampling.arithmetic.last_batch import checked_lengths as checked_lengths
 from ..sampling.arithmetic.times import nearest as nearest
+from ..sampling.planned_sampler import PlannedSampler as PlannedSampler
+from ..sampling.plans.orders import Order as Order
+from ..sampling.plans.orders import ShuffledOrder as ShuffledOrder
 from ..sampling.random_access_sampler import Description as Description
 from ..testing.rule_check import in_samples as in_samples
 from ..video.decoded_clips import FileOfClip as FileOfClip

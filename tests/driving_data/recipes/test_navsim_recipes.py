@@ -25,7 +25,7 @@ from accvlab.driving_data.recipes import (
     TransFuserFormatter,
     TransFuserSettings,
 )
-from accvlab.driving_data.recipes.transfuser import lidar_histogram
+from accvlab.driving_data.recipes.navsim_models import lidar_histogram
 
 SCENES = SceneFilter(frame_interval=1)
 # Images of 108 x 192: 96 rows are left, which become 24; 128 + 192 + 128 columns become 112.
@@ -338,17 +338,6 @@ class TestRefused:
             for each in given
         ]
         np.testing.assert_array_equal(*images)
-
-    def test_cells_that_do_not_fill_the_range(self):
-        with pytest.raises(SettingError) as raised:
-            TransFuserSettings(range_m=10.1)
-        assert str(raised.value) == (
-            "`range_m` times `cells_per_meter` must be a whole number of cells, got 10.1 times 4."
-        )
-
-    def test_crops_that_are_no_mapping(self):
-        with pytest.raises(SettingError, match=r"`crops` must be of the class Mapping, got \['CAM_F0'\]"):
-            TransFuserSettings(crops=["CAM_F0"])
 
     def test_too_short_scenes(self, root):
         provider = provider_of(root, scenes=SceneFilter(num_future_frames=5))
