@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,21 @@ RECIPES: dict[str, tuple[Recipe, Any]] = {
     "bevfusion": (BEVFUSION, BEVFusionSettings(images=IMAGES, num_sweeps=2, num_loaded_sweeps=3)),
     "detection_2d": (DETECTION_2D, Detection2DSettings()),
 }
+
+
+def photometric_draws(recorded: list[dict[str, Any]], group: str) -> dict[str, Any]:
+    """Draws of `UnclippedPhotometricDistorter` as the published code made them, for each image of a group."""
+    parts = {"brightness_delta": 0.0, "contrast_alpha": 1.0, "saturation": 1.0, "hue_delta": 0.0}
+    draws: dict[str, Any] = {}
+    for number, image in enumerate(recorded):
+        happens = [image[name] is not None for name in (*parts, "channel_permutation")]
+        happens.insert(1, image["contrast_first"])
+        prefix = f"UnclippedPhotometricDistorter[0]/{group}[{number}]"
+        draws |= {f"{prefix}/{name.split('_')[0]}": image[name] or still for name, still in parts.items()}
+        draws[f"{prefix}/decisions"] = [0.0 if each else 1.0 for each in happens]
+        order = tuple(image["channel_permutation"] or (0, 1, 2))
+        draws[f"{prefix}/permutation"] = [*itertools.permutations(range(3))].index(order)
+    return draws
 
 
 def batches_of(recipe: Recipe, provider: Any, settings: Any = None, batch_size: int = 1, **options: Any) -> Any:

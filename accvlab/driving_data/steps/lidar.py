@@ -264,7 +264,9 @@ class LidarDepthMapAdder(ArrayStep):
         self._projection_names = required_names(projection_names, "projection_names")
         self._point_path = normalized_path(point_path)
         rule = "the height and the width of an image, at least 1 pixel each"
-        self._image_hw = checks.whole_number_list(image_hw, "image_hw", rule, count=2, at_least=1)
+        self._image_hw = checks.number_list(image_hw, "image_hw", rule, count=2)
+        if min(self._image_hw) < 1:
+            raise checks.setting_error("image_hw", rule, image_hw)
         if not isinstance(strides, Mapping) or not strides:
             rule = "`strides` must be a dict of each map's name and stride"
             raise SettingError(f"{rule}, got {checks.shown(strides)}.")

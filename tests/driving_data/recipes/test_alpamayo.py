@@ -137,25 +137,6 @@ def test_size_horizon_fields_and_steps_are_changed_by_an_argument_each(root: Any
     assert steps[0] < 0.7 * steps[1]
 
 
-def test_it_continues_where_it_was_stopped(root: Any) -> None:
-    settings = AlpamayoSettings(**SETTINGS)
-    provider = PhysicalAiProvider(root, moments=MOMENTS, cameras=[FRONT], **settings.provider_fields())
-
-    def moments(batches: Any) -> list[list[float]]:
-        return [[*zip(batch["clip_id"], batch["t0_us"].tolist(), strict=True)] for batch in batches]
-
-    with ALPAMAYO.loader(provider, 2, settings, seed=3, **NUMPY) as loader:
-        whole = moments(loader)
-    assert len(whole) > 2
-    with ALPAMAYO.loader(provider, 2, settings, seed=3, **NUMPY) as loader:
-        iterator = iter(loader)
-        begun = moments([next(iterator)])
-        state = loader.state_dict()
-    with ALPAMAYO.loader(provider, 2, settings, seed=3, **NUMPY) as loader:
-        loader.load_state_dict(state)
-        assert begun + moments(loader) == whole
-
-
 @pytest.mark.parametrize("start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.wide)])
 def test_workers_that_are_fresh_processes_deliver_the_same(root: Any, start_method: str) -> None:
     expected = first_batch(root, calibration=True)

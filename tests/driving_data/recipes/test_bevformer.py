@@ -352,16 +352,3 @@ def test_images_are_scaled_alike_in_both_forms(scale: float, dtype: Any) -> None
 def test_preparer_keeps_the_contract_of_steps() -> None:
     step = ScaledImagePreparer(0.5, 32, mean=[100, 110, 120], std_dev=[50, 60, 70])
     check_step(step, [image_sample(gradient(height, 90)) for height in (50, 80)])
-
-
-def test_loaders_deliver_the_same_in_both_forms(data: Any) -> None:
-    arguments: Any = {"seed": 5, "num_workers": 0, "output_type": "numpy"}
-    with (
-        BEVFORMER.loader(provider_of(data), 2, run="workers", **arguments) as of_arrays,
-        BEVFORMER.loader(provider_of(data), 2, run="graph", **arguments) as of_graph,
-    ):
-        assert "pixels" not in of_arrays.plan
-        assert of_graph.plan.count(", but for pixels") == 3
-        for one, other in zip(of_arrays, of_graph, strict=True):
-            np.testing.assert_array_equal(one["lidar2img"], other["lidar2img"])
-            np.testing.assert_allclose(one["img"], other["img"], atol=1e-4)
