@@ -8,7 +8,6 @@ from ..limits.file_limits import read_table as read_table
 from ..operators import functions as functions
 from ..operators import image_arrays as image_arrays
 from ..operators.array_packages import needed_package as needed_package
-from ..operators.bbox_visibility import visible_boxes as visible_boxes
 from ..operators.deferred_images import DeferredImage as DeferredImage
 from ..operators.element_selection import leaf_at as leaf_at
 from ..operators.image_arrays import image_orientation as image_orientation

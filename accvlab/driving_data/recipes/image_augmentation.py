@@ -365,18 +365,21 @@ class PlannedImageAugmenter(PixelStep):
 
     def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
-        for path in self._image_paths(data):
-            parent = data.get_parent_of_path(path)
-            image, plan = parent[path[-1]], parent[self._plan_name]
-            with naming_field(path):
-                if isinstance(image, DeferredImage):
-                    numbers = self._numbers(plan, image.hw_of_file)
-                    image = image.changed(*numbers, shape=(*self._output_hw, 3))
-                else:
-                    image = self._on_array(image, leaf_at(data, path), plan)
+        paths = self._image_paths(data)
+        changed = [self._from_file(data, path) for path in paths]
+        for path in paths:  # together: a format is made anew for the first value after a change
             self._adjust_format(data, path)
+        for path, image in zip(paths, changed, strict=True):
             data.set_item_in_path(path, image)
         return data
+
+    def _from_file(self, data: SampleDataGroup, path: FieldPath) -> Any:
+        parent = data.get_parent_of_path(path)
+        image, plan = parent[path[-1]], parent[self._plan_name]
+        with naming_field(path):
+            if not isinstance(image, DeferredImage):
+                return self._on_array(image, leaf_at(data, path), plan)
+            return image.changed(*self._numbers(plan, image.hw_of_file), shape=(*self._output_hw, 3))
 
     def _on_array(self, image: Any, leaf: LeafFormat, *args: Any, **_: Any) -> Any:
         (plan,) = args

@@ -23,7 +23,6 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.extension import visible_boxes as boxes_with_pixels
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
 from ..datasets import DrivingProvider
@@ -65,15 +64,25 @@ def visible_boxes(
     if plan.is_flipped:
         moved[:, [0, 2]] = width - moved[:, [2, 0]]
         points[:, 0] = width - points[:, 0]
-    depths_of_rows = np.asarray(depths, np.float64)[rows]
-    # The map is 0 where nothing is painted, and so is the number of the farthest box: see it as a box behind all.
-    behind = np.array([[0, 0, width, height], *moved], np.float64)
-    is_seen = boxes_with_pixels(
-        behind, np.append(np.inf, depths_of_rows), np.array([height, width], np.float64), shrink=True
-    )
-    order = np.argsort(-depths_of_rows, kind="stable")
-    kept = order[is_seen[1:][order] | (is_seen[0] & (np.arange(len(order)) == 0))]
-    return moved[kept], points[kept], rows[kept]
+    far_to_near = np.argsort(-np.asarray(depths)[rows], kind="stable")
+    order = far_to_near[_seen(moved[far_to_near], plan.output_hw)]
+    return moved[order], points[order], rows[order]
+
+
+def _seen(boxes: Float64, hw: tuple[int, int]) -> Int64:
+    """Numbers of the boxes that are left of those painted one after the other over a map of zeros."""
+    if not len(boxes):
+        return np.zeros(0, np.int64)
+    corners = np.concatenate([np.ceil(boxes[:, :2]), np.floor(boxes[:, 2:])], axis=1).astype(np.int64)
+    # Painted on the cells between all edges: the same without the pixels inside.
+    edges_x = np.unique(np.concatenate([[0, hw[1]], corners[:, 0], corners[:, 2]]))
+    edges_y = np.unique(np.concatenate([[0, hw[0]], corners[:, 1], corners[:, 3]]))
+    first_x, end_x = np.searchsorted(edges_x, corners[:, 0]), np.searchsorted(edges_x, corners[:, 2])
+    first_y, end_y = np.searchsorted(edges_y, corners[:, 1]), np.searchsorted(edges_y, corners[:, 3])
+    painted = np.zeros((len(edges_y) - 1, len(edges_x) - 1), np.int64)
+    for row in range(len(boxes)):
+        painted[first_y[row] : end_y[row], first_x[row] : end_x[row]] = row
+    return np.unique(painted)
 
 
 FRAMES = "frames"
