@@ -174,7 +174,7 @@ def _batch(batch: parts.Batch) -> parts.Batch:
     result = parts.flattened(batch, "image_frames")
     images = result["image_frames"]  # (B, C, T, H, W, 3)
     axes = (0, 1, 2, 5, 3, 4)
-    result["image_frames"] = images.transpose(axes) if isinstance(images, np.ndarray) else images.permute(axes)
+    result["image_frames"] = images.permute(axes) if hasattr(images, "permute") else images.transpose(axes)
     return {**result, "clip_id": batch["scene"]}
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -21,7 +21,7 @@ from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, IntegerDraw, N
 from accvlab.dali_pipeline_framework.extension import moved
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
-from ..datasets.driving.array_types import Array, Float32, Float64
+from ..datasets.driving.array_types import Float32, Float64
 from ..datasets.driving.driving_fields import DrivingFieldSettings
 from ..steps.lidar import LidarSweepAggregator
 from ..steps.vectors import BEVMaskAdder, Classes
@@ -227,18 +227,11 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
                 point_cloud_range=self._settings.point_cloud_range,
             )
             if "boxes" in masked:
-                values["boxes"] = self._with_labels(data["boxes"], boxes)
+                boxes["categories"] = np.append(self._label_of, -1)[boxes["categories"]].astype(np.int32)
+                values["boxes"] = boxes
         if "map_lines" in masked:
             values["map_lines"] = _moved_lines(data["map_lines"], scene)
         return values, of_cameras
-
-    def _with_labels(self, group: SampleDataGroup, boxes: Mapping[str, Array]) -> SampleDataGroup:
-        """A group of boxes where they are moved to, with labels as categories."""
-        changed = group.get_copy()
-        for name in ("centers", "sizes", "yaws", "velocities"):
-            changed[name] = boxes[name].astype(np.float32)
-        changed["categories"] = np.append(self._label_of, -1)[boxes["categories"]].astype(np.int32)
-        return changed
 
     def _points(self, points: Float32, scene: Float64, draws: Draws) -> Float32:
         """Move points, keep those in range, and shuffle them; without sweeps, all have an age of 0."""
@@ -257,18 +250,19 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
         return joined
 
 
-def _moved_boxes(boxes: SampleDataGroup, scene: Float64) -> dict[str, Array]:
+def _moved_boxes(boxes: SampleDataGroup, scene: Float64) -> SampleDataGroup:
     """Boxes in the scene as it is turned, shifted, scaled and mirrored."""
-    scale = np.cbrt(abs(np.linalg.det(scene[:3, :3])))
-    yaws = np.asarray(boxes["yaws"], np.float64)
+    changed, yaws = boxes.get_copy(), np.asarray(boxes["yaws"], np.float64)
     ahead = np.stack([np.cos(yaws), np.sin(yaws)], axis=-1) @ scene[:2, :2].T
-    return {
+    values = {
         "centers": moved(scene, np.asarray(boxes["centers"], np.float64)),
-        "sizes": np.asarray(boxes["sizes"], np.float64) * scale,
+        "sizes": boxes["sizes"] * np.cbrt(abs(np.linalg.det(scene[:3, :3]))),
         "yaws": np.arctan2(ahead[:, 1], ahead[:, 0]),
-        "velocities": np.asarray(boxes["velocities"], np.float64) @ scene[:3, :3].T,
-        "categories": boxes["categories"],
+        "velocities": boxes["velocities"] @ scene[:3, :3].T,
     }
+    for name, value in values.items():
+        changed[name] = value.astype(np.float32)
+    return changed
 
 
 def _moved_lines(lines: SampleDataGroup, scene: Float64) -> SampleDataGroup:

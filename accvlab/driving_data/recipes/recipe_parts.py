@@ -274,12 +274,10 @@ def extra_names(extra_fields: Sequence[str]) -> tuple[str, ...]:
 
 
 def with_type(values: Any, name: str) -> Any:
-    """Arrays, of NumPy or torch, in a type."""
-    return (
-        values.astype(name)
-        if isinstance(values, np.ndarray)
-        else values.to(getattr(needed_package("torch"), name))
-    )
+    """Arrays, of any library, in a type."""
+    if hasattr(values, "astype"):
+        return values.astype(name)
+    return values.to(getattr(needed_package("torch"), name))
 
 
 def flattened(batch: Batch, images: str = "img") -> Batch:

@@ -130,7 +130,7 @@ def show(
         sample: Number of the sample in a batch.
         frame: Number of the only frame to show of a clip; negative ones count from the end.
         range_m: Range of the view from above, meters; None to show all boxes.
-        **settings: Further settings, see `scene_view`.
+        **settings: ``fields``, ``class_names``, ``image_mean``, ``image_std`` and ``windows``, see `scene_view`.
 
     Raises:
         SettingError: There is nothing that can be shown, a field cannot be shown, or Matplotlib is missing.
@@ -396,7 +396,7 @@ def save_recording(
         path: The file.
         name: Name of the recording.
         sample: Number of the sample in a batch.
-        **settings: Further settings, see `scene_view`.
+        **settings: ``fields``, ``class_names``, ``image_mean``, ``image_std`` and ``windows``, see `scene_view`.
 
     Returns:
         The path.
