@@ -27,7 +27,7 @@ from .random_access_sampler import Description, SamplerBase
 MAX_PERIOD = 65536
 SUM_TOLERANCE = 1e-6
 _RATE_TOLERANCE = Fraction(1, 10**9)
-_BLOCK = 256  # units of a component that are computed together: a batch may have only one of each
+_BLOCK = 64  # units of a component that are computed together: a batch may have only one of each
 _SCHEDULE = 2  # raised with the order of `MixtureSchedule`, so that states of another order are refused
 
 
@@ -288,11 +288,12 @@ class MixedOrder(Order):
     def of_epoch(self, epoch: int) -> UnitsAt:
         """The order of an epoch."""
         sizes = np.array([order.num_positions for order in self.orders], np.int64)
+        order_of = functools.lru_cache(2 * len(sizes))(lambda number, lap: self.orders[number].of_epoch(lap))
 
         @functools.lru_cache(4 * len(sizes))
         def block(number: int, lap: int, first: int) -> Int64Array:
             positions = np.arange(first, min(first + _BLOCK, sizes[number]))
-            return self.first_units[number] + self.orders[number].of_epoch(lap)(positions)[0]
+            return self.first_units[number] + order_of(number, lap)(positions)[0]
 
         def units_at(positions: Int64Array) -> tuple[Int64Array, Int64Array]:
             components, in_component = self.schedule.locate(positions + epoch * self.num_positions)
