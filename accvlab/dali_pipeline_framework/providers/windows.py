@@ -408,7 +408,7 @@ class Windows(BlueprintProvider):
         return next(self.load_batch([sample_index], [0]))
 
     def describe_sample(self, sample_index: int) -> str:
-        """Describe the sample of the wrapped provider at the moment, as it does itself."""
+        """Describe the frame at the moment of a sample, as the wrapped provider describes it."""
         return self.data_provider.describe_sample(int(self._rows_of([sample_index])[0]))
 
     @property

@@ -193,7 +193,7 @@ def add_post_transform_to_projection_matrix(proj_mat: Array, transform: Array) -
             coordinates.
 
     Returns:
-        ``(3, k)``, the product of the ``(3, 3)`` transformation and the matrix, of the more precise of both types.
+        ``(3, k)``, the product of the ``(3, 3)`` transformation and the matrix; its type is the more precise one.
 
     Raises:
         FieldValueError: The arrays have other shapes.
