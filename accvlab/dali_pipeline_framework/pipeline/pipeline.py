@@ -278,7 +278,8 @@ class PipelineDefinition:
                 - ``batch_size``: by default that of the input.
                 - ``num_threads``: by default the number of usable cores divided by the ranks on this machine, with
                   a GPU at most 8.
-                - ``device_id``: None for the CPU, ``"auto"`` for the local rank, a number, or a ``torch.device``.
+                - ``device_id``: None for the CPU, ``"auto"`` for the local rank, a number, ``"cuda:1"``, or a
+                  ``torch.device``.
                 - ``py_start_method``: by default ``"fork"``, with a GPU ``"spawn"``.
                 - ``py_num_workers``: with 0, the input runs in this process.
                 - ``seed``: by default 0; also the seed of the draws of steps. DALI's operators get another one,

@@ -32,8 +32,8 @@ class FileTable:
         offsets  | 0         5           11       |  (N + 1,) int64
         labels   |     0           1              |  (N,) int32, or empty
 
-    So a name costs its bytes and eight more, and a table is a few arrays instead of many Python objects. Names
-    are bytes as the file system has them (``os.fsencode``), so a table can hold all of them.
+    So a name costs its bytes and 8 more (12 with a label), and a table is a few arrays instead of many Python
+    objects. Names are bytes as the file system has them (``os.fsencode``), so a table can hold all of them.
 
     Attributes:
         notes: Further values by name.

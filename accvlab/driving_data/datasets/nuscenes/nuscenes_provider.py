@@ -254,7 +254,7 @@ class NuScenesProvider(DrivingProvider):
                 missing). Or a file with names of scenes: a list in JSON, or text. None for all scenes.
             frames: ``"keyframes"``, or a sensor, such as ``"LIDAR_TOP"`` or ``"CAM_FRONT"``, each record of which
                 is a frame. Between keyframes, images and points are the nearest in time; positions and
-                angles of boxes are interpolated as by the devkit, and their other values are those of the following
+                angles of boxes are interpolated as by the devkit, and their other values are those of the next
                 keyframe. The pose of the vehicle is that of the sensor's record.
             data_root: Folder or URL to which the names of images and points are relative; None: ``root``.
             can_bus_root: Folder of the CAN bus expansion; None for ``can_bus`` in ``root``, where that exists.
