@@ -44,8 +44,8 @@ class FaultPolicy:
 
     Attributes:
         samples: Handling of a sample that cannot be loaded or decoded. ``"raise"``: an error; the loader can
-            continue with the next batch. ``"skip"``: the batch has one sample less; this needs
-            ``last_batch="partial"`` and a sampler of single samples. ``"replace"``: another sample takes its place.
+            continue with the next batch. ``"skip"``: the batch has one sample less; this needs a sampler of single
+            samples, with ``last_batch="partial"``. ``"replace"``: another sample takes its place.
         max_failed: Number of different samples that may fail on a rank; one more ends the run with a summary.
             Failed samples in a loaded state count, here and for ``max_failed_share``.
         max_failed_share: Largest number of failed samples, divided by the number of delivered samples or by 1,000,
