@@ -87,7 +87,7 @@ class PipelineDefinition:
                 - ``"graph"``: the graph changes pixels, and workers compute all else. The first step that cannot
                   be divided like this (see `PipelineStepBase.declare_pixel_changes`), and those after it, run in
                   the graph as a whole. Pixels are changed in the workers only before a step that works on arrays
-                  only, and needs them there.
+                  only, and may look at pixels.
                 - ``"workers"``: workers run all steps before the first that works in the graph only, pixels too.
                 - ``"auto"`` with a GPU: as ``"graph"``.
                 - ``"auto"`` without a GPU: as ``"workers"``, but only before the first step that converts images
