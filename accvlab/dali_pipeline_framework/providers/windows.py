@@ -401,7 +401,7 @@ class Windows(BlueprintProvider):
         """Load the windows of a moment.
 
         Raises:
-            SettingError: Also an IndexError; there is no such sample.
+            SettingError: There is no such sample; the error is also an IndexError.
             FieldValueError: There is no frame at a time, see the class, or the shape of a field is not the same in
                 all frames of its window.
         """

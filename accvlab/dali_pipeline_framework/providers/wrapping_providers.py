@@ -107,8 +107,8 @@ class ConcatDataProvider(DataProvider):
         """Number of samples of each sequence of all providers: ``(num_sequences,)`` int64, read-only.
 
         Raises:
-            SettingError: Also an AttributeError; a provider has no attribute ``sequence_lengths``. Or the
-                sequences do not cover its samples one after the other.
+            SettingError: A provider has no attribute ``sequence_lengths`` (the error is also an AttributeError),
+                or its sequences do not cover its samples one after the other.
         """
         counts = np.diff([*self._starts, self._num_samples]).tolist()
         lengths = map(_sequence_lengths, self.providers, itertools.count(), counts)
@@ -224,7 +224,7 @@ class ConcatDataProvider(DataProvider):
         """Find the position of the provider that a sample belongs to, and the index of the sample in it.
 
         Raises:
-            SettingError: Also an IndexError; there is no sample of this index. Negative indices are refused.
+            SettingError: There is no sample of this index, or it is negative; the error is also an IndexError.
         """
         index = index_in(sample_index, "sample_index", self._num_samples)
         position = bisect.bisect_right(self._starts, index) - 1

@@ -297,7 +297,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         """Decode one frame, of all cameras.
 
         Raises:
-            SettingError: Also an IndexError; there is no such sample.
+            SettingError: There is no such sample; the error is also an IndexError.
             FileError: A video cannot be opened. Also the builtin exception of the cause.
             VideoError: A frame cannot be decoded.
         """

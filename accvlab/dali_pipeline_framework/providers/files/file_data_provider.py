@@ -169,7 +169,7 @@ class FileDataProvider(BlueprintProvider):
         """Load one sample.
 
         Raises:
-            SettingError: Also an IndexError; there is no such sample.
+            SettingError: There is no such sample; the error is also an IndexError.
             FileError: The file cannot be read, or is empty. Also the builtin exception of the
                 cause, e.g. `FileNotFoundError`.
         """

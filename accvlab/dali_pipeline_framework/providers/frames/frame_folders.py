@@ -374,7 +374,7 @@ class FrameDataProvider(rigs.RigProviderBase):
         """Read a frame, of all cameras.
 
         Raises:
-            SettingError: Also an IndexError; there is no such frame.
+            SettingError: There is no such frame; the error is also an IndexError.
             FileError: A file cannot be read.
         """
         frame = self._checked(sample_index)

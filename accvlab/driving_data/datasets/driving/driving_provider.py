@@ -485,7 +485,7 @@ class DrivingProvider(DataProvider):
         """Load a frame, see the class.
 
         Raises:
-            SettingError: Also an IndexError; there is no such frame.
+            SettingError: There is no such frame; the error is also an IndexError.
             FileError: A file is missing or cannot be read.
         """
         flat = [value for load in self._parts(sample_index).values() for value in load()]

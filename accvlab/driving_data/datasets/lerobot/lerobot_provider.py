@@ -366,7 +366,7 @@ class LeRobotProvider(BlueprintProvider):
         """Load a row.
 
         Raises:
-            SettingError: Also an IndexError; there is no such row.
+            SettingError: There is no such row; the error is also an IndexError.
             FileError: A file is missing or cannot be read.
             VideoError: A frame cannot be decoded, or its video was changed.
         """
