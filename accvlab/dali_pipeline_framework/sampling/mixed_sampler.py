@@ -68,7 +68,7 @@ class MixtureSchedule:
         """The rates that are kept exactly; their sum is 1.
 
         They are the requested rates (within 1e-9, so 0.1 is 1/10) where these have a common denominator of at most
-        65536; else close multiples of about 1/65536, each at least one such part.
+        65536; else near fractions above 0 with a common denominator of about 65536.
         """
         return tuple(Fraction(share, self.period) for share in self._shares.tolist())
 
@@ -231,8 +231,7 @@ class MixedSampler(PlannedSampler):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The exact rates of the order: the requested ones or, without a small common denominator, near multiples
-        of about 1/65536."""
+        """The rates that the order keeps exactly: the requested ones, or near fractions, see `MixtureSchedule`."""
         return tuple(float(rate) for rate in self._schedule.rates)
 
     def check_provider(self, provider: object) -> None:
