@@ -121,8 +121,8 @@ class SceneView:
 class ViewFields:
     """Names of the fields that are shown; a field that a sample does not have is not shown.
 
-    Without ``cameras``, each group with an ``image`` is a camera; without such groups, the sample is one. In samples
-    of LeRobot, each field ``observation.images.<name>`` is a camera.
+    Without ``cameras``, each group with an ``image`` is a camera; without such groups, the sample is one. In
+    samples of LeRobot, each field ``observation.images.<name>`` is a camera.
 
     The defaults fit `DrivingProvider`, and batches that recipes make of it.
 
