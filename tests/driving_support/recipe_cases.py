@@ -6,9 +6,10 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+from nvidia.dali.types import DALIDataType
 from support.gpu_cases import NORMALIZED, GpuCase
 
-from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup
 from accvlab.driving_data.datasets import NuScenesProvider
 from accvlab.driving_data.recipes import (
     BEVFORMER,
@@ -34,6 +35,27 @@ RECIPES: dict[str, tuple[Recipe, Any]] = {
     "bevfusion": (BEVFUSION, BEVFusionSettings(images=IMAGES, num_sweeps=2, num_loaded_sweeps=3)),
     "detection_2d": (DETECTION_2D, Detection2DSettings()),
 }
+
+
+class WithField:
+    """Makes a class of providers, the next base, have one more field: int32 numbers."""
+
+    name = "weather"
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        blueprint: SampleDataGroup = super().sample_data_structure  # type: ignore[misc]
+        blueprint.add_data_field(self.name, DALIDataType.INT32, ndim=0)
+        return blueprint
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample: SampleDataGroup = super().get_data(sample_index)  # type: ignore[misc]
+        sample.add_data_field(self.name, DALIDataType.INT32, ndim=0)
+        sample[self.name] = self.number_of(sample_index)
+        return sample
+
+    def number_of(self, sample_index: int) -> int:
+        return 10 + sample_index
 
 
 def photometric_draws(recorded: list[dict[str, Any]], group: str) -> dict[str, Any]:

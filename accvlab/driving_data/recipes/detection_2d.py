@@ -140,7 +140,6 @@ def _chain(request: parts.Request) -> parts.Chain:
     images: list[PipelineStepBase]
     labels: list[PipelineStepBase] = []
     if is_training:
-        parts.require_filled_output(request.frames, images_of)
         images = [
             ImageResizeCropFlipper(
                 "image",

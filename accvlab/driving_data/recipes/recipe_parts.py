@@ -23,7 +23,7 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.checks import instance, number_list, setting_error, shown, valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, RandomDraw
-from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, SettingError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.extension import (
     decoded,
     fractions_problem,
@@ -197,23 +197,6 @@ def size_of_camera(camera: SampleDataGroup) -> tuple[int, int]:
         return image_size(camera["image"])
     except FieldValueError as error:
         raise FieldValueError(f"The image of the camera {decoded(camera['name'])!r}: {error}") from error
-
-
-def require_filled_output(provider: DrivingProvider, images: ImageAugmentation) -> None:
-    """Refuse, before anything runs, images that leave much of the output black, by the first image.
-
-    Others are checked when they are loaded, and so is a first one that cannot be read.
-
-    Raises:
-        SettingError: The first image is of such a size.
-    """
-    try:
-        file = provider.first_image_file()
-        misfit = None if file is None else images.misfit(image_size(file))
-    except (FrameworkError, OSError):
-        return
-    if misfit:
-        raise SettingError(f"With these settings, {misfit}.")
 
 
 def four_by_four(matrix: npt.ArrayLike) -> Float64:
@@ -444,14 +427,9 @@ class AugmentedFrameFormatter(FrameFormatter):
         after: Sequence[PipelineStepBase] = (),
         changes: Sequence[PipelineStepBase] = (),
     ) -> Chain:
-        """Create the step, and those before and after it; images get further changes before they are normalized.
-
-        Raises:
-            SettingError: Images leave much of the output black, by the first one.
-        """
+        """Create the step, and those before and after it; images get the changes before they are normalized."""
         formatter = cls(request)
         images = formatter.images
-        require_filled_output(request.frames, images)
         options = {"rotates": images.rotates, "reduced_decoding": request.reduced_decoding}
         augmenter = PlannedImageAugmenter("image", "image_plan", images.output_hw, **options)
         return Chain([*before, formatter, *after], [augmenter, *changes], [request.settings.normalizer()])

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from driving_support.physical_ai import CAMERAS, FRONT, LEFT, LENS, TELE, VEHICLE, mounted, write_published
-from driving_support.recipe_cases import batches_of
-from nvidia.dali.types import DALIDataType
+from driving_support.recipe_cases import WithField, batches_of
 from support.videos import read_numbers
 
-from accvlab.dali_pipeline_framework import AlbumentationsStep, FaultPolicy, SampleDataGroup
+from accvlab.dali_pipeline_framework import AlbumentationsStep, FaultPolicy
 from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
 from accvlab.driving_data.datasets import Moments, PhysicalAiProvider
 from accvlab.driving_data.recipes import ALPAMAYO, ALPAMAYO_RL, AlpamayoSettings, ExtraSteps, batch_view
@@ -35,25 +34,13 @@ def _index_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path_factory.getbasetemp() / "alpamayo_clips"))
 
 
-class RainProvider(PhysicalAiProvider):
-    """A provider with one more field."""
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        blueprint = super().sample_data_structure
-        blueprint.add_data_field("is_rainy", DALIDataType.BOOL, ndim=0)
-        return blueprint
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = super().get_data(sample_index)
-        sample.add_data_field("is_rainy", DALIDataType.BOOL, ndim=0)
-        sample["is_rainy"] = str(sample["scene"]) == "clip-b"
-        return sample
+class WeatherProvider(WithField, PhysicalAiProvider):
+    pass
 
 
 def first_batch(root: Any, recipe: Any = ALPAMAYO, options: dict[str, Any] | None = None, **settings: Any) -> Any:
     of_recipe = AlpamayoSettings(**{**SETTINGS, **settings})
-    provider = RainProvider(root, moments=MOMENTS, scenes=["clip-a", "clip-b"], **of_recipe.provider_fields())
+    provider = WeatherProvider(root, moments=MOMENTS, scenes=["clip-a", "clip-b"], **of_recipe.provider_fields())
     return batches_of(recipe, provider, of_recipe, 2, is_training=False, **(options or {}))[0]
 
 
@@ -123,7 +110,7 @@ def test_size_horizon_fields_and_steps_are_changed_by_an_argument_each(root: Any
     )
     batch = first_batch(
         root,
-        options={"extra_fields": ["is_rainy"], "extra_steps": blurred},
+        options={"extra_fields": ["weather"], "extra_steps": blurred},
         num_future_steps=2,
         time_step=0.2,
         image_times=(0,),
@@ -131,7 +118,7 @@ def test_size_horizon_fields_and_steps_are_changed_by_an_argument_each(root: Any
     )
     assert batch["image_frames"].shape == (2, 3, 1, 3, 32, 48)
     assert batch["ego_future_xyz"].shape == (2, 1, 2, 3)
-    assert batch["is_rainy"].tolist() == [False, False]
+    assert batch["weather"].tolist() == [10, 11]
     sharp = first_batch(root, image_times=(0,), output_hw=(32, 48))["image_frames"]
     steps = [np.abs(np.diff(images.astype(int), axis=-1)).max() for images in (batch["image_frames"], sharp)]
     assert steps[0] < 0.7 * steps[1]

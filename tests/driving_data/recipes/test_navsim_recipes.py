@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from driving_support.kitti import write_tracking
 from driving_support.navsim import SPEED, cloud_of, log_name, token, write_navsim
+from driving_support.recipe_cases import WithField
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.arrays import decoded_by_pillow
@@ -178,18 +179,8 @@ class TestTransFuser:
         assert feature.shape == (2, 3, 30, 70)
 
 
-class Weather(NavsimProvider):
-    @property
-    def sample_data_structure(self):
-        blueprint = super().sample_data_structure
-        blueprint.add_data_field("weather", blueprint.get_type_of_field("frame"), ndim=0)
-        return blueprint
-
-    def get_data(self, sample_index):
-        sample = super().get_data(sample_index)
-        sample.add_data_field("weather", sample.get_type_of_field("frame"), ndim=0)
-        sample["weather"] = 10 + sample_index
-        return sample
+class Weather(WithField, NavsimProvider):
+    pass
 
 
 class Darker(ArrayStep):

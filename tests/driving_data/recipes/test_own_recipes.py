@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import pytest
 from driving_support.driving_data import write_driving_data
-from driving_support.recipe_cases import batches_of
+from driving_support.recipe_cases import WithField, batches_of
 from nvidia.dali.types import DALIDataType
 from support.arrays import encoded_image, gradient
 from support.refusals import assert_refused
@@ -46,20 +46,9 @@ CASES: dict[str, tuple[Recipe, Any]] = {
 WEATHER = [3, 1, 4, 1, 5]
 
 
-class WeatherProvider(DrivingProvider):
-    """A provider with one more field."""
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        blueprint = super().sample_data_structure
-        blueprint.add_data_field("weather", DALIDataType.INT32, ndim=0)
-        return blueprint
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = super().get_data(sample_index)
-        sample.add_data_field("weather", DALIDataType.INT32, ndim=0)
-        sample["weather"] = WEATHER[sample_index]
-        return sample
+class WeatherProvider(WithField, DrivingProvider):
+    def number_of(self, sample_index: int) -> int:
+        return WEATHER[sample_index]
 
 
 class Blackener(ArrayStep):
