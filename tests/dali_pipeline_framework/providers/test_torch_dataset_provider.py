@@ -225,9 +225,7 @@ def test_with_a_blueprint_what_it_does_not_name_may_come_and_go() -> None:
     provider = TorchDatasetProvider([{"a": 1, "b": None}, {"a": np.ones((2, 2))}, {"b": 3}], blueprint=blueprint)
     assert provider.get_data(0)["a"].dtype == np.float32
     assert provider.get_data(1)["a"].shape == (2, 2)
-    with pytest.raises(
-        FieldValueError, match=r"item 2 of list does not fit the blueprint. The item has no a; at"
-    ):
+    with pytest.raises(FieldValueError, match=r"item 2 of list does not fit the blueprint. The item has no a; at"):
         provider.get_data(2)
 
 
