@@ -352,3 +352,10 @@ def test_images_are_scaled_alike_in_both_forms(scale: float, dtype: Any) -> None
 def test_preparer_keeps_the_contract_of_steps() -> None:
     step = ScaledImagePreparer(0.5, 32, mean=[100, 110, 120], std_dev=[50, 60, 70])
     check_step(step, [image_sample(gradient(height, 90)) for height in (50, 80)])
+
+
+def test_without_a_gpu_images_are_changed_in_the_workers(data: Any) -> None:
+    """In the graph of the CPU, it would take several times as long."""
+    with BEVFORMER.loader(provider_of(data), 2, num_workers=0) as loader:
+        assert loader.plan.startswith("in the workers: 3 of 3 steps (there is no GPU)
+")
