@@ -357,5 +357,4 @@ def test_preparer_keeps_the_contract_of_steps() -> None:
 def test_without_a_gpu_images_are_changed_in_the_workers(data: Any) -> None:
     """In the graph of the CPU, it would take several times as long."""
     with BEVFORMER.loader(provider_of(data), 2, num_workers=0) as loader:
-        assert loader.plan.startswith("in the workers: 3 of 3 steps (there is no GPU)
-")
+        assert loader.plan.startswith("in the workers: 3 of 3 steps (there is no GPU)\n")

@@ -589,6 +589,17 @@ class DrivingProvider(DataProvider):
         self._compare(cameras, frame, camera, None, (video.height, video.width))
         return clip
 
+    def first_image_file(self) -> UInt8 | None:
+        """Read the image of the first camera in the first sample; None where there is no camera, or a video.
+
+        Raises:
+            FileError: It cannot be read.
+        """
+        cameras = self._index.cameras
+        if cameras is None or not self.camera_names or self._is_video:
+            return None
+        return np.asarray(self._image(cameras, self._frame(0), self._camera_numbers[0]))
+
     def contract_findings(self, samples: Mapping[int, SampleDataGroup], seed: int) -> Iterable[Finding]:
         """Check samples by the rules of driving data, see `DataProvider.contract_findings`.
 
