@@ -120,6 +120,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:These fields are not used")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("commands")
     (folder / "commanded.py").write_text(MODULE)
+    (folder / "infos.pkl").touch()
     (folder / "own").mkdir()
     (folder / "own" / "only.py").write_text(
         "from commanded import provider as made_by\n\n\ndef provider():\n    return made_by()\n"
@@ -295,6 +296,8 @@ class TestSubject:
             ("", "cannot be imported: Empty module name. Name module:function or file.py:function, "),
             ("missing.py:loader", "There is no file 'missing.py'."),
             ("missing/data", "There is no folder 'missing/data'."),
+            ("nowhere", "cannot be imported: No module named 'nowhere', nor is there such a folder. Name module:"),
+            ("infos.pkl", "'infos.pkl' is no file of Python. Write a function that opens it, and name module:"),
             ("own/commanded.py:a", "'own/commanded.py' cannot be imported: its name is that of "),
             ("own/taking.py", "'own/taking.py' takes arguments (index, data_root), and is called without any"),
             ("own/two.py", "Name one of own/two.py:One, own/two.py:Two."),
