@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import index_in, listed
-from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
 from accvlab.dali_pipeline_framework.extension import (
     StoragePath,
     image_size,
@@ -32,13 +32,13 @@ from . import poses
 from .array_types import Array, Float32, Float64, Int64, Names, UInt8
 from .driving_fields import DrivingFields, DrivingFieldSettings, checked_names
 from .driving_index import DrivingIndex
-from .ego_motion import places_around
-from .frame_boxes import FrameBoxes, ReferenceFrames
-from .image_checks import ImageChecks
-from .requested_files import LEAVE_OUT, LIDAR, WantedFiles, check_files, refuse_missing_names
+from .frame_boxes import FrameBoxes
+from .frame_images import FrameImages
+from .frame_places import FramePlaces
+from .requested_files import LIDAR, WantedFiles, check_files, refuse_missing_names
 from .requested_parts import numbers_of_scenes, require_scenes
 from .scene_parts import WITHOUT_BOXES
-from .video_frames import FrameKey, VideoFrames
+from .video_frames import VideoFrames
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack as Unpack
@@ -49,10 +49,6 @@ else:
 
 
 _Init = TypeVar("_Init", bound=Callable[..., Any])
-_OTHER_TIMES = (
-    "Ask for other times or moments, leave the camera (`cameras`) or the scene (`scenes`) out, or skip samples "
-    "that fail (`FaultPolicy`)."
-)
 # Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
 _ROUNDING = 1e-8
 # Parts of a sample, see `DrivingProvider._parts`: its first fields, and those of derived classes.
@@ -210,7 +206,7 @@ class DrivingProvider(DataProvider):
     @property
     def right_axis(self) -> str:
         """Axis of the reference frame nearest to the vehicle's right: ``"x"``, ``"-x"``, ``"y"`` or ``"-y"``."""
-        right = -self._reference.in_ego(self._frame(0))[1, :2]
+        right = -self._places.ego_from_reference(self._frame(0))[1, :2]
         axis = int(np.argmax(np.abs(right)))
         return "-" * bool(right[axis] < 0) + "xy"[axis]
 
@@ -292,17 +288,9 @@ class DrivingProvider(DataProvider):
     @cached_property
     def _video_kinds(self) -> tuple[str, ...]:
         """Codecs of the videos, where they are delivered encoded: of the first of each camera that can be read."""
-        cameras = self._index.cameras
-        if cameras is None or not self._is_video or self._fields.images == "decoded":
+        if not self._is_video or self._fields.images == "decoded":
             return ()
-        files = {camera: np.asarray(cameras.file)[self._frames, camera] for camera in self._camera_numbers}
-        return self._video_frames.kinds(
-            (
-                self._storage.path(self._file_name(name, self._index.camera_names[camera]))
-                for name in dict.fromkeys(names[names != b""].tolist())
-            )
-            for camera, names in files.items()
-        )
+        return self._frame_images.video_kinds(self._frames, self._camera_numbers)
 
     @cached_property
     def _dtypes(self) -> list[Any]:
@@ -425,9 +413,9 @@ class DrivingProvider(DataProvider):
         names = bytes(frames.token[frame]), bytes(frames.scene[scene])
         parts: dict[FieldPath, Callable[[], Sequence[object]]] = {
             _HEAD: lambda: (*names, number, number == 0, frames.time[frame]),
-            ("ego",): partial(self._ego, frame, following),
+            ("ego",): partial(self._places.ego, frame, following),
         }
-        parts |= {(name,): partial(self._motion, name, frame) for name in fields.motion_offsets_s}
+        parts |= {(name,): partial(self._places.motion, name, frame) for name in fields.motion_offsets_s}
         if index.cameras is not None:
             for place, (camera, back) in enumerate(self._views):
                 parts["cameras", place, "image"] = partial(self._images, index.cameras, frame - back, camera)
@@ -488,29 +476,12 @@ class DrivingProvider(DataProvider):
         clips = []
         for row in samples:
             frames = [self._frame(sample) - back for sample in row.tolist()]
-            keys = [self._frame_key(cameras, frame, camera) for frame in frames]
+            keys = [self._frame_images.key(frame, camera) for frame in frames]
             for frame, (_, number) in zip(frames, keys, strict=True):
                 if number < 0:
                     self._image(cameras, frame, camera)  # there is none: raises
-            clips.append(self._encoded(cameras, keys, frames[0], camera))
+            clips.append(self._frame_images.encoded(keys, frames[0], camera, self._video_kinds))
         return clips
-
-    def _encoded(
-        self, cameras: tables.CameraColumns, keys: Sequence[FrameKey], frame: int, camera: int
-    ) -> EncodedClipValue:
-        """Cut frames of a camera out of their video; ``frame`` is the first frame of the data set."""
-        path, other = keys[0][0], next((each for each, _ in keys if each != keys[0][0]), None)
-        if other is not None:
-            token, name = _text(self._index.frames.token[frame]), self._index.camera_names[camera]
-            raise FieldValueError(
-                f"The images of {name!r} from the frame {token!r} on are in several videos: {path!r}, {other!r}. "
-                f"With images='encoded', one sample needs one video: pass images='decoded', or choose other "
-                f"windows."
-            )
-        clip = self._video_frames.encoded_frames(path, [number for _, number in keys], self._video_kinds)
-        video = self._video_frames.index(path)
-        self._image_checks.look_at(frame, camera, (video.height, video.width))
-        return clip
 
     def first_image_file(self) -> UInt8 | None:
         """Read the image of the first camera in the first sample; None where there is no camera, or a video.
@@ -571,87 +542,37 @@ class DrivingProvider(DataProvider):
 
     def _decoded_together(self, images: Iterable[tuple[int, tuple[int, int]]]) -> AbstractContextManager[None]:
         """Decode images of samples and views (`_views`) before they are loaded, each video in one pass."""
-        cameras = self._index.cameras
-        if cameras is None or cameras.video_frame is None:
+        if self._index.cameras is None:
             return nullcontext()
-        keys: list[FrameKey] = []
-        for index, (camera, back) in images:
-            with suppress(FieldValueError):  # raised again for the sample
-                keys += self._frame_keys(cameras, self._frame(index) - back, camera)
-        return self._video_frames.shared(key for key in keys if key[1] >= 0)
+        of_frames = ((self._frame(sample) - back, camera) for sample, (camera, back) in images)
+        return self._frame_images.together(of_frames)
 
     @cached_property
-    def _reference(self) -> ReferenceFrames:
-        return ReferenceFrames(self._index, self._fields.reference == self._index.base)
+    def _places(self) -> FramePlaces:
+        return FramePlaces(self._index, self._fields)
 
     @cached_property
     def _frame_boxes(self) -> FrameBoxes:
-        return FrameBoxes(self._index, self._fields, self._reference)
+        return FrameBoxes(self._places)
 
-    def _ego(self, frame: int, following: range) -> list[object]:
-        frames, fields = self._index.frames, self._fields
-        ego_from_reference = self._reference.in_ego(frame)
-        world_from_reference = poses.joined(frames.world_from_ego[frame], ego_from_reference)
-        own_poses = (frames.world_from_ego[frame], ego_from_reference, world_from_reference)
-        flat: list[object] = [*poses.as_matrix(np.array(own_poses))]
-        for name, row in (
-            ("can_bus", frame),
-            ("ego_status", frame),
-            ("vehicle_size", self._index.scene_of(frame)),
-        ):
-            if getattr(fields, name):
-                flat.append(np.array(getattr(frames, name)[row]))
-        if fields.num_ego_future_frames:
-            positions = np.zeros((fields.num_ego_future_frames, 3))
-            later = following[: fields.num_ego_future_frames]
-            world_from_later = frames.world_from_ego[later.start : later.stop]
-            if self._reference.is_base:
-                world_from_later = poses.joined(world_from_later, frames.ego_from_base[later.start : later.stop])
-            positions[: len(later)] = poses.moved(poses.inverse(world_from_reference), world_from_later[..., 3])
-            flat += [positions, np.arange(len(positions)) < len(later)]
-        return flat
-
-    def _motion(self, name: str, frame: int) -> list[object]:
-        """Places of the vehicle at the times of ``ego_history`` or ``ego_future``."""
-        if self._index.motion is None:
-            return []
-        known, offsets_s = (
-            self._index.motion.of_scene(self._index.scene_of(frame)),
-            self._fields.motion_offsets_s[name],
-        )
-        now, times = self._times_around(frame, offsets_s)
-        if min(now, times[0]) < known.times[0] or max(now, times[-1]) > known.times[-1]:
-            rule = f"`{name}` must lie within the recorded motion of the vehicle"
-            got = f"the motion is known {_span(known.times)}"
-            raise self._not_recorded(frame, rule, f"{_seconds(times[0])} to {_seconds(times[-1])}", got)
-        places = places_around(known, now, times)
-        return [places[..., 3], places[..., :3], offsets_s]
-
-    def _times_around(self, frame: int, offsets_s: Sequence[float]) -> tuple[int, Int64]:
-        """Time of a frame, and the times at offsets from it, microseconds."""
-        now = round(float(self._index.frames.time[frame]) * 1e6)
-        return now, now + np.rint(np.multiply(offsets_s, 1e6)).astype(np.int64)
-
-    def _not_recorded(self, frame: int, rule: str, needed: str, but: str) -> FieldValueError:
-        index = self._index
-        time_s, scene = index.frames.time[frame], _text(index.frames.scene[index.scene_of(frame)])
-        place = f"the frame of {time_s:.6g} s in the scene {scene!r} needs {needed}"
-        return FieldValueError(f"{rule}: {place}, but {but}. {_OTHER_TIMES}")
+    @cached_property
+    def _frame_images(self) -> FrameImages:
+        return FrameImages(self._index, self._fields, self._storage, self._video_frames, self._file_name)
 
     def _camera(self, cameras: tables.CameraColumns, frame: int, camera: int, back: int) -> list[object]:
         """Fields of an image, which a camera took so many frames before the frame of the sample."""
-        taken, base_from_reference = frame - back, poses.inverse(self._reference.from_base(frame))
+        taken, base_from_reference = frame - back, poses.inverse(self._places.reference_from_base(frame))
         if back:
             base_from_base = poses.joined(
-                poses.inverse(self._reference.world_from_base(taken)), self._reference.world_from_base(frame)
+                poses.inverse(self._places.world_from_base(taken)), self._places.world_from_base(frame)
             )
             base_from_reference = poses.joined(base_from_base, base_from_reference)
         time, camera_from_base = cameras.time[taken, camera], cameras.camera_from_base[taken, camera]
         if self._fields.image_times and self._index.motion is not None:
-            times = self._window(cameras, frame, camera)[1]
+            times = self._frame_images.window(frame, camera)[1]
             world_from_ego = self._index.motion.of_scene(self._index.scene_of(frame)).at(times)
             world_from_camera = poses.joined(world_from_ego, cameras.ego_from_camera[frame, camera])
-            world_from_base = self._reference.world_from_base(frame)
+            world_from_base = self._places.world_from_base(frame)
             time, camera_from_base = times / 1e6, poses.joined(poses.inverse(world_from_camera), world_from_base)
         flat = [
             self._index.camera_names[camera],
@@ -669,19 +590,15 @@ class DrivingProvider(DataProvider):
             flat += self._frame_boxes.boxes_2d(taken, camera, lambda: self._image_wh(cameras, taken, camera))
         return flat
 
-    @cached_property
-    def _image_checks(self) -> ImageChecks:
-        return ImageChecks(self._index)
-
     def _images(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[object]:
         """Get the image of a frame; of a video that is delivered encoded, its file and the number in it."""
         if self._is_video and self._fields.images == "encoded":
-            keys = self._frame_keys(cameras, frame, camera)
+            keys = self._frame_images.keys(frame, camera)
             if keys[0][1] >= 0:
-                file, places = self._encoded(cameras, keys, frame, camera)
+                file, places = self._frame_images.encoded(keys, frame, camera, self._video_kinds)
                 return [file, places if self._fields.image_times else places[0]]
         image = self._image(cameras, frame, camera)
-        self._image_checks.look_at(frame, camera, image if image.ndim == 1 else image.shape[-3:-1])
+        self._frame_images.checks.look_at(frame, camera, image if image.ndim == 1 else image.shape[-3:-1])
         return [image]
 
     def _image_wh(self, cameras: tables.CameraColumns, frame: int, camera: int) -> tuple[int, int]:
@@ -696,40 +613,15 @@ class DrivingProvider(DataProvider):
     def _sizes(self) -> dict[tuple[int, int], tuple[int, int]]:
         return {}
 
-    def _window(self, cameras: tables.CameraColumns, frame: int, camera: int) -> tuple[Int64, Int64]:
-        """Frames of a video at `image_times`: numbers, and when they were taken, microseconds; ``(T,)`` each."""
-        times, (_, wanted) = (
-            self._video_times(cameras, frame, camera),
-            self._times_around(frame, self._fields.image_times),
-        )
-        numbers = poses.last_before(times, wanted) if len(times) else np.full(len(wanted), -1)
-        if (numbers < 0).any():
-            rule = "There must be an image of each camera at or before each time of `image_times`"
-            needed = f"one of {_seconds(wanted[int(np.argmax(numbers < 0))])}"
-            raise self._not_recorded(frame, rule, needed, self._span(cameras, frame, camera))
-        return numbers, times[numbers]
-
-    def _video_times(self, cameras: tables.CameraColumns, frame: int, camera: int) -> Int64:
-        """Times of all frames of a video; none where they are not known."""
-        if cameras.frame_time is None or cameras.first_time is None:
-            return np.zeros(0, np.int64)
-        video = self._index.scene_of(frame) * len(self._index.camera_names) + camera
-        return cameras.frame_time[slice(*cameras.first_time[video : video + 2].tolist())]
-
-    def _span(self, cameras: tables.CameraColumns, frame: int, camera: int) -> str:
-        """From when to when there are images of a camera, for messages."""
-        times, name = self._video_times(cameras, frame, camera), repr(self._index.camera_names[camera])
-        return f"the images of {name} are {_span(times)}" if len(times) else f"{name} has no video there"
-
     def _record(self, lidar: tables.LidarColumns, frame: int, record: int) -> list[object]:
         if record < 0:
             no_points = np.zeros((0, len(self.point_columns)), np.float32)
             return [no_points, np.eye(4), self._index.frames.time[frame]]
-        base_from_world = poses.inverse(self._reference.world_from_base(frame))
+        base_from_world = poses.inverse(self._places.world_from_base(frame))
         base_from_lidar = poses.joined(base_from_world, lidar.world_from_lidar[record])
         if np.abs(base_from_lidar - np.eye(3, 4)).max() < _ROUNDING:
             base_from_lidar = np.eye(3, 4)
-        reference_from_lidar = poses.joined(self._reference.from_base(frame), base_from_lidar)
+        reference_from_lidar = poses.joined(self._places.reference_from_base(frame), base_from_lidar)
         return [self._points(lidar, record), poses.as_matrix(reference_from_lidar), lidar.time[record]]
 
     # --- what providers of other files override ---------------------------------------------------------
@@ -756,51 +648,12 @@ class DrivingProvider(DataProvider):
     @cached_property
     def _is_video(self) -> bool:
         """Whether `_image` delivers decoded frames of the chosen cameras."""
-        cameras = self._index.cameras
-        if cameras is None or cameras.video_frame is None or not self._camera_numbers:
-            return False
-        chosen = np.ix_(self._frames, np.array(self._camera_numbers))
-        has_file, is_video = np.asarray(cameras.file)[chosen] != b"", np.asarray(cameras.video_frame)[chosen] >= 0
-        of_video, of_files = (has_file & is_video).any(axis=0), (has_file & ~is_video).any(axis=0)
-        if of_video.any() and of_files.any():
-            kinds = [
-                f"{name}: {'videos and files' if video and file else 'videos' if video else 'files'}"
-                for name, video, file in zip(self.camera_names, of_video, of_files, strict=True)
-            ]
-            rule = "The images of a sample must be all encoded or all of videos"
-            advice = "choose `cameras` or `scenes` that go together"
-            raise SettingError(f"{rule}: {advice}. There are: {listed(kinds)}.")
-        return not of_files.any()
+        has_cameras = self._index.cameras is not None
+        return has_cameras and self._frame_images.are_of_videos(self._frames, self._camera_numbers)
 
     def _image(self, cameras: tables.CameraColumns, frame: int, camera: int) -> UInt8:
         """Read the image of a frame: the bytes of its file, ``(num_bytes,)`` uint8; of a video, its pixels."""
-        if self._fields.image_times:
-            keys = self._frame_keys(cameras, frame, camera)
-            return np.stack([self._video_frames.frame(*key) for key in keys])
-        name, number = self._frame_key(cameras, frame, camera)
-        if not name:
-            token, name = _text(self._index.frames.token[frame]), self._index.camera_names[camera]
-            span = f": {self._span(cameras, frame, camera)}" if cameras.frame_time is not None else ""
-            raise FileError(f"The frame {token!r} has no image of camera {name!r}{span}. {LEAVE_OUT}")
-        return self._storage.read_bytes(name) if number < 0 else self._video_frames.frame(name, number)
-
-    def _frame_key(self, cameras: tables.CameraColumns, frame: int, camera: int) -> FrameKey:
-        """Path and number of a frame of a video; name and -1 of a file that is none."""
-        name = self._file_name(cameras.file[frame, camera], self._index.camera_names[camera])
-        number = -1 if cameras.video_frame is None else int(cameras.video_frame[frame, camera])
-        if number < 0:
-            return name, number
-        path, times = self._storage.path(name), self._video_times(cameras, frame, camera)
-        if len(times):
-            self._video_frames.expect(path, len(times))
-        return path, number
-
-    def _frame_keys(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[FrameKey]:
-        """As `_frame_key`, of all images of a camera in a sample."""
-        if not self._fields.image_times:
-            return [self._frame_key(cameras, frame, camera)]
-        numbers, (path, _) = self._window(cameras, frame, camera)[0], self._frame_key(cameras, frame, camera)
-        return [(path, number) for number in numbers.tolist()]
+        return self._frame_images.read(frame, camera)
 
     def _points(self, lidar: tables.LidarColumns, record: int) -> Float32:
         """Read the points of a lidar record, ``(P, K)``: float32, one point after the other."""
@@ -840,14 +693,6 @@ def with_provider_settings(init: _Init) -> _Init:
 
 def _text(name: bytes) -> str:
     return os.fsdecode(bytes(name))
-
-
-def _seconds(time: float) -> str:
-    return f"{time / 1e6:.6g} s"
-
-
-def _span(times: Int64) -> str:
-    return f"from {_seconds(times[0])} to {_seconds(times[-1])}"
 
 
 def _as_array(value: object, dtype: npt.DTypeLike) -> Array:

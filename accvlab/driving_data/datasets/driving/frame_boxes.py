@@ -4,54 +4,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
-import attrs
 import numpy as np
 
 from . import poses
-from .array_types import Array, Float64, Int64
-from .driving_fields import DrivingFields
-from .driving_index import DrivingIndex
+from .array_types import Array, Int64
+from .driving_index import BoxColumns, CameraColumns, LineColumns
+from .frame_places import FramePlaces
 from .scene_parts import project_boxes
 
 _UNKNOWN = {"attribute": -1, "visibility": 0, "num_lidar_points": -1, "num_radar_points": -1, "instance": -1}
 
 
-@attrs.frozen(eq=False)
-class ReferenceFrames:
-    """Where the frame of reference of the samples is, at each frame of an index.
-
-    Attributes:
-        index: The index.
-        is_base: Whether it is the base of the index; else it is the vehicle.
-    """
-
-    index: DrivingIndex
-    is_base: bool
-
-    def from_base(self, frame: int) -> Float64:
-        """``reference_from_base``."""
-        return np.eye(3, 4) if self.is_base else self.index.frames.ego_from_base[frame]
-
-    def from_world(self, frame: int) -> Float64:
-        """``reference_from_world``."""
-        return poses.joined(self.from_base(frame), poses.inverse(self.world_from_base(frame)))
-
-    def in_ego(self, frame: int) -> Float64:
-        """``ego_from_reference``."""
-        return poses.joined(self.index.frames.ego_from_base[frame], poses.inverse(self.from_base(frame)))
-
-    def world_from_base(self, frame: int) -> Float64:
-        """Pose of the base."""
-        return poses.joined(self.index.frames.world_from_ego[frame], self.index.frames.ego_from_base[frame])
-
-
 class FrameBoxes:
     """Boxes and lines of frames, as the fields of samples, in their order."""
 
-    def __init__(self, index: DrivingIndex, fields: DrivingFields, reference: ReferenceFrames) -> None:
-        """Set up, for fields that were `completed`."""
-        self._index, self._fields, self._reference = index, fields, reference
+    def __init__(self, places: FramePlaces) -> None:
+        """Set up; nothing is read."""
+        self._index, self._fields, self._places = places.index, places.fields, places
+        self._boxes = cast(BoxColumns, places.index.boxes)  # where boxes are asked for, there are some
+        index, fields = places.index, places.fields
         names_2d = index.box2d_categories or index.categories
         self._class_of_category, self._class_of_category_2d = (
             np.array(fields.class_of_category(names, index), np.int32) for names in (index.categories, names_2d)
@@ -59,12 +32,10 @@ class FrameBoxes:
 
     def boxes(self, frame: int, following: range) -> list[object]:
         """Boxes of a frame, with their places in the following ones."""
-        boxes, reference_from_base = self._index.boxes, self._reference.from_base(frame)
-        if boxes is None:
-            return []
-        rows = self._kept_rows(frame)
+        boxes, rows = self._boxes, self._kept_rows(frame)
+        reference_from_base = self._places.reference_from_base(frame)
         rotation = boxes.rotation[rows]
-        if not self._reference.is_base:
+        if not self._places.is_base:
             turn = poses.quaternion_of_rotation(reference_from_base[:, :3])
             rotation = poses.product_of_quaternions(turn, rotation)
         known = [self._column(name, rows) for name in _UNKNOWN]
@@ -94,37 +65,31 @@ class FrameBoxes:
 
     def lines(self, frame: int) -> list[object]:
         """Map lines around a frame."""
-        lines = self._index.lines
-        if lines is None:
-            return []
+        lines = cast(LineColumns, self._index.lines)
         first, end = lines.first[frame : frame + 2].tolist()
         starts = lines.first_point[first : end + 1]
         points = lines.point[starts[0] : starts[-1]]
         points = np.column_stack([points, np.zeros(len(points))])
-        moved = poses.moved(self._reference.from_base(frame), points)
+        moved = poses.moved(self._places.reference_from_base(frame), points)
         return [moved[:, :2], np.diff(starts), np.array(lines.category[first:end])]
 
     def _column(self, name: str, rows: Int64 | slice) -> Int64:
         """Rows of a column as int64, or the number for what is not known."""
-        column: Array | None = getattr(self._index.boxes, name)
+        column: Array | None = getattr(self._boxes, name)
         if column is not None:
             return np.asarray(column[rows], np.int64)
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         return np.full(count, _UNKNOWN[name], np.int64)
 
     def _rows(self, frame: int) -> slice:
-        return (
-            slice(0, 0)
-            if self._index.boxes is None
-            else slice(*self._index.boxes.first[frame : frame + 2].tolist())
-        )
+        return slice(*self._boxes.first[frame : frame + 2].tolist())
 
     def _kept_rows(self, frame: int) -> Int64:
         """Rows of the boxes of a frame that are not left out."""
-        fields, boxes, rows = self._fields, self._index.boxes, self._rows(frame)
+        fields, rows = self._fields, self._rows(frame)
         is_kept = np.ones(rows.stop - rows.start, bool)
-        if boxes is not None and fields.classes is not None:
-            is_kept &= self._class_of_category[boxes.category[rows]] >= 0
+        if fields.classes is not None:
+            is_kept &= self._class_of_category[self._boxes.category[rows]] >= 0
         if fields.min_lidar_points or fields.min_points:
             lidar, radar = self._column("num_lidar_points", rows), self._column("num_radar_points", rows)
             is_enough = (lidar >= fields.min_lidar_points) & (lidar + np.maximum(radar, 0) >= fields.min_points)
@@ -132,24 +97,24 @@ class FrameBoxes:
         return rows.start + np.flatnonzero(is_kept)
 
     def _future(self, frame: int, following: range, instances: Int64) -> list[object]:
-        boxes, most = self._index.boxes, self._fields.num_future_frames
-        if boxes is None:
-            return []
+        boxes, most = self._boxes, self._fields.num_future_frames
         centers, is_known = np.zeros((len(instances), most, 3)), np.zeros((len(instances), most), bool)
-        reference_from_world, tracked = self._reference.from_world(frame), np.flatnonzero(instances >= 0)
+        base_from_world, tracked = (
+            poses.inverse(self._places.world_from_base(frame)),
+            np.flatnonzero(instances >= 0),
+        )
+        reference_from_world = poses.joined(self._places.reference_from_base(frame), base_from_world)
         for step, later in enumerate(following[:most]):
             rows = self._rows(later)
             of_later = self._column("instance", rows)
             _, here, there = np.intersect1d(instances[tracked], of_later, return_indices=True)
-            reference_from_later = poses.joined(reference_from_world, self._reference.world_from_base(later))
+            reference_from_later = poses.joined(reference_from_world, self._places.world_from_base(later))
             centers[tracked[here], step] = poses.moved(reference_from_later, boxes.center[rows][there])
             is_known[tracked[here], step] = True
         return [centers, is_known]
 
     def _projected(self, frame: int, camera: int, image_wh: tuple[int, int]) -> list[object]:
-        boxes, cameras, rows = self._index.boxes, self._index.cameras, self._kept_rows(frame)
-        if boxes is None or cameras is None:
-            return []
+        boxes, cameras, rows = self._boxes, cast(CameraColumns, self._index.cameras), self._kept_rows(frame)
         of_image = (cameras.camera_from_base[frame, camera], cameras.intrinsics[frame, camera], np.array(image_wh))
         of_boxes = (np.broadcast_to(value, (len(rows), *value.shape)) for value in of_image)
         found = project_boxes(boxes.center[rows], boxes.size[rows], boxes.rotation[rows], *of_boxes)
