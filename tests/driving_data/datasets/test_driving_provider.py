@@ -277,10 +277,10 @@ REFUSED_INDICES = {
     "frames.time: must be an array of float64, got NoneType": with_column("frames", "time", None),
     "frames.time: must be an array of float64, got float": with_column("frames", "time", 3.0),
     "frames.time: must be an array of float64, got list": with_column("frames", "time", [1.0, 2.0]),
-    "`frames` must be FrameColumns, got None": with_tables(frames=None),
-    "`frames` must be FrameColumns, got dict...`boxes` must be": with_tables(frames={}, boxes=[1]),
-    "`boxes` must be BoxColumns or None, got list": with_tables(boxes=[1]),
-    "`cameras` must be CameraColumns or None, got str": with_tables(cameras="CAM_FRONT"),
+    "`frames` must be of the class FrameColumns, got None": with_tables(frames=None),
+    "`frames` must be of the class FrameColumns, got {}": with_tables(frames={}),
+    "`boxes` must be of the class BoxColumns, got [1]": with_tables(boxes=[1]),
+    "`cameras` must be of the class CameraColumns, got 'CAM_FRONT'": with_tables(cameras="CAM_FRONT"),
 }
 
 

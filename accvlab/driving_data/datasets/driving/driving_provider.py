@@ -17,11 +17,7 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
 from accvlab.dali_pipeline_framework.checks import index_in, listed
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError
-from accvlab.dali_pipeline_framework.extension import (
-    StoragePath,
-    image_size,
-    numbers_name,
-)
+from accvlab.dali_pipeline_framework.extension import StoragePath, image_size, numbers_name
 from accvlab.dali_pipeline_framework.providers import EncodedClipValue, FieldColumns, Storage, WantedFields
 from accvlab.dali_pipeline_framework.sample_data import FieldPath
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
@@ -598,7 +594,7 @@ class DrivingProvider(DataProvider):
                 file, places = self._frame_images.encoded(keys, frame, camera, self._video_kinds)
                 return [file, places if self._fields.image_times else places[0]]
         image = self._image(cameras, frame, camera)
-        self._frame_images.checks.look_at(frame, camera, image if image.ndim == 1 else image.shape[-3:-1])
+        self._frame_images.look_at(frame, camera, image if image.ndim == 1 else image.shape[-3:-1])
         return [image]
 
     def _image_wh(self, cameras: tables.CameraColumns, frame: int, camera: int) -> tuple[int, int]:

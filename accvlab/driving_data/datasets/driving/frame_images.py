@@ -12,14 +12,15 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework.checks import listed
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError
+from accvlab.dali_pipeline_framework.extension import image_orientation, image_size, is_gray_of_16_bits
 from accvlab.dali_pipeline_framework.providers import EncodedClipValue, Storage
+from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from . import poses
 from .array_types import Int64, UInt8
 from .driving_fields import DrivingFields
 from .driving_index import CameraColumns, DrivingIndex
 from .frame_places import not_recorded, seconds_text, span_text, times_around
-from .image_checks import ImageChecks
 from .requested_files import LEAVE_OUT
 from .video_frames import FrameKey, VideoFrames
 
@@ -39,7 +40,8 @@ class FrameImages:
         self._index, self._fields, self._storage, self._videos = index, fields, storage, videos
         self._file_name = file_name
         self._cameras = cast(CameraColumns, index.cameras)
-        self.checks = ImageChecks(index)
+        self._looked_at: set[tuple[int, int]] = set()
+        self._warned: set[int] = set()
 
     def are_of_videos(self, frames: Int64, cameras: Sequence[int]) -> bool:
         """Whether images of some frames are those of videos.
@@ -124,7 +126,7 @@ class FrameImages:
             )
         clip = self._videos.encoded_frames(path, [number for _, number in keys], kinds)
         video = self._videos.index(path)
-        self.checks.look_at(frame, camera, (video.height, video.width))
+        self.look_at(frame, camera, (video.height, video.width))
         return clip
 
     def together(self, images: Iterable[tuple[int, int]]) -> AbstractContextManager[None]:
@@ -134,6 +136,48 @@ class FrameImages:
             with suppress(FieldValueError):  # raised again for the sample
                 keys += self.keys(frame, camera)
         return self._videos.shared(key for key in keys if key[1] >= 0)
+
+    def look_at(self, frame: int, camera: int, image: UInt8 | tuple[int, ...]) -> None:
+        """Compare the first image of a camera in a scene with the size that its intrinsics are for.
+
+        There is one warning of each camera at most.
+
+        Args:
+            frame: Number of the frame in the index.
+            camera: Number of the camera.
+            image: The file, ``(num_bytes,)`` uint8, or the height and width of a decoded image.
+        """
+        scene, image_wh = self._index.scene_of(frame), self._cameras.image_wh
+        if (scene, camera) in self._looked_at:
+            return
+        self._looked_at.add((scene, camera))
+        name, token = self._index.camera_names[camera], os.fsdecode(bytes(self._index.frames.token[frame]))
+        stated = [0, 0] if image_wh is None else image_wh[scene, camera].tolist()
+        problem, file = "", None if isinstance(image, tuple) else image
+        if file is not None and (orientation := image_orientation(file)) != 1:
+            problem = f"is turned when it is decoded, by its EXIF orientation {orientation}"
+        elif any(stated):
+            with suppress(FieldValueError):  # what is no image fails when it is decoded
+                height, width = image if isinstance(image, tuple) else image_size(image)
+                problem = f"is {width} x {height} pixels (width, height)" * ([width, height] != stated)
+        if file is not None and is_gray_of_16_bits(file):
+            self._warn(
+                camera,
+                f"The images of {name!r} are gray of 16 bits, as those of depth: `ImageDecoder` makes 8 bits of "
+                f"them. Decode them in a step of your own, or leave the camera out.",
+            )
+        if problem:
+            size = f"an image of {stated[0]} x {stated[1]}" if any(stated) else "the image as it is stored"
+            self._warn(
+                camera,
+                f"The image of {name!r} in the frame {token!r} {problem}, but its intrinsics are those of {size}. "
+                f"Change the intrinsics in a step of your own, or the images.",
+            )
+
+    def _warn(self, camera: int, text: str) -> None:
+        if camera not in self._warned:
+            self._warned.add(camera)
+            warn_user(text)
 
     def _times(self, frame: int, camera: int) -> Int64:
         """Times of all frames of a video; none where they are not known."""
