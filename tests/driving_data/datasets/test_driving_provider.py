@@ -253,11 +253,12 @@ def with_column(table, name, value):
 
 
 def with_number(table, number, **more):
-    def category(was):
-        was[1] = number
-        return was
+    def changed(index):
+        category = getattr(index, table).category.copy()
+        category[1] = number
+        return attrs.evolve(index, **{table: attrs.evolve(getattr(index, table), category=category)}, **more)
 
-    return lambda index: attrs.evolve(with_column(table, "category", category)(index), **more)
+    return changed
 
 
 def with_tables(**tables):

@@ -156,7 +156,7 @@ def test_streampetr_of_cameras_alone_of_two_sizes(tmp_path: Path, ego_from_lidar
 
 
 def test_what_a_data_set_without_a_lidar_needs_is_said(tmp_path: Path) -> None:
-    words = "reference: the data set has none....`index_of_frames(...ego_from_lidar"
+    words = "reference: the data set has none...`index_of_frames(...ego_from_lidar"
     assert_refused(lambda: DrivingProvider(index_of_frames(records()), tmp_path, reference="lidar"), words)
 
 

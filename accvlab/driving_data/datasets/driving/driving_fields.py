@@ -81,6 +81,10 @@ def checked_names(names: object, name: str, rule: str = "a list of names") -> tu
     return found
 
 
+def _camera_names(cameras: Sequence[str] | None) -> Any:
+    return checked_names(cameras, "cameras")
+
+
 def checked_classes(classes: Sequence[str] | Mapping[str, str] | None, name: str = "classes") -> Any:
     """Get names of classes as a tuple, or as a mapping of categories; None as it is.
 
@@ -147,9 +151,7 @@ class DrivingFields:
             None: the lidar where there is one. Data sets that are mixed must have the same.
     """
 
-    cameras: Sequence[str] | None = attrs.field(
-        default=None, converter=lambda names: checked_names(names, "cameras")
-    )
+    cameras: Sequence[str] | None = attrs.field(default=None, converter=_camera_names)
     images: Literal["decoded", "encoded"] = attrs.field(
         default="decoded", validator=one_of(Literal["decoded", "encoded"])
     )
@@ -187,7 +189,7 @@ class DrivingFields:
             ("ego_future", " above 0", 0, math.inf),
         ):
             times, rule = getattr(self, name), f"a list of seconds{range_s}, ascending"
-            if times != ():
+            if not isinstance(times, tuple) or times:
                 checks.number_list(times, name, rule)
                 if times[-1] > most or any(late <= early for early, late in pairwise((above, *times))):
                     raise checks.setting_error(name, rule, times)
