@@ -5,7 +5,7 @@ import pickle
 import attrs
 import numpy as np
 import pytest
-from driving_support.driving_data import SCENES, write_driving_data
+from driving_support.driving_data import SCENES, with_column, write_driving_data
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder
@@ -239,17 +239,6 @@ class TestIndex:
         with pytest.raises(FileError, match="is no index of driving data that can be used") as caught:
             DrivingProvider(tmp_path / "nothing", tmp_path)
         assert isinstance(caught.value, FileNotFoundError)
-
-
-def with_column(table, name, value):
-    """Change a column of an index; the value may be a function of what it was."""
-
-    def changed(index):
-        was = getattr(getattr(index, table), name)
-        new = value(np.array(was)) if callable(value) else value
-        return attrs.evolve(index, **{table: attrs.evolve(getattr(index, table), **{name: new})})
-
-    return changed
 
 
 def with_number(table, number, **more):
