@@ -180,8 +180,8 @@ def _scene(name: str, frames: Sequence[DrivingFrame], ego_from_base: Float64, *,
     if len(late):
         before, after = frames[late[0]], frames[late[0] + 1]
         raise SettingError(
-            f"Times of the frames of a scene must ascend, but {_place(after)} follows on {before.time!r} s. Sort "
-            f"the frames by time."
+            f"Times of the frames of a scene must ascend, but {_place(after)} follows on {before.time!r} s. Give "
+            f"seconds, and sort the frames by time."
         )
     world_from_ego = np.stack(
         [_pose(frame.world_from_ego, f"{_place(frame)}: `world_from_ego`") for frame in frames]
