@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 
 import attrs
@@ -16,8 +15,7 @@ from support.laws import spread
 from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework.errors import ContractError
-from accvlab.dali_pipeline_framework.testing import check_provider, provider_contract
-from accvlab.driving_data.command_line import main
+from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.contract.driving_contract import plausibility, time_findings
 from accvlab.driving_data.datasets import DrivingProvider, InfosProvider, NuScenesProvider
 
@@ -161,17 +159,3 @@ def test_figures_come_before_what_is_wrong(drives):
         "      sample 1, camera 5 'CAM_BACK_LEFT': looks to the right (yaw -110 deg)",
         "      Are left and right exchanged (names, images, or the sign of y), or the rotations inverses?",
     ]
-
-
-def test_the_command_prints_figures(drives, tmp_path, monkeypatch, capsys):
-    index, root = drives["kitti"]
-    index.save(tmp_path / "index")
-    source = "from accvlab.driving_data.datasets import DrivingProvider\n"
-    (tmp_path / "my_drives.py").write_text(f"{source}provider = DrivingProvider('index', {str(root)!r})\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(provider_contract, "check_provider", functools.partial(check_provider, num_workers=0))
-    assert main(["check", "my_drives:provider"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "samples: 18 of 3 scene(s), 0.1 s apart"
-    assert lines[-1].startswith("The provider keeps the rules: DrivingProvider(24 frames in 3 scene(s)")
