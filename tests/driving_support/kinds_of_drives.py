@@ -9,8 +9,14 @@ import numpy as np
 from support.arrays import encoded_image, gradient
 
 from accvlab.driving_data.datasets.driving import poses
-from accvlab.driving_data.datasets.driving.driving_index import DrivingIndex
-from accvlab.driving_data.datasets.driving.scene_parts import Scene, SceneImages, index_of_scenes
+from accvlab.driving_data.datasets.driving.driving_index import (
+    BoxColumns,
+    CameraColumns,
+    DrivingIndex,
+    FrameColumns,
+    first_column,
+    names_column,
+)
 
 CAMERA_AXES = np.array([[0.0, 0, 1], [-1, 0, 0], [0, -1, 0]])
 CATEGORIES = ("car", "truck", "pedestrian", "barrier")
@@ -84,15 +90,70 @@ ARGOVERSE = Kind(
 
 def make_drive(root: Path, kind: Kind, seed: int = 0) -> DrivingIndex:
     """Make a drive; each camera has one file for all of its images."""
-    rng, ego_from_base = np.random.default_rng(seed), np.eye(3, 4)
+    rng = np.random.default_rng(seed)
+    scenes = [_scene(rng, kind) for _ in range(kind.num_scenes)]
+    num_frames = kind.num_frames * kind.num_scenes
+    world_from_ego = np.concatenate([scene["world_from_ego"] for scene in scenes])
+    ego_from_base = poses.identity(num_frames)
     if kind.base == "lidar":
         turn = poses.quaternion_of_yaw(np.deg2rad(kind.lidar_yaw_deg))
-        ego_from_base = poses.pose_of_quaternion(turn, [0.9, 0, 1.8])
+        ego_from_base[:] = poses.pose_of_quaternion(turn, [0.9, 0, 1.8])
+    base_from_world = poses.inverse(poses.joined(world_from_ego, ego_from_base))
+    count = kind.num_objects
+    frame = np.repeat(np.arange(num_frames), count)
+    center, yaw, velocity, category = (
+        np.concatenate([scene[name] for scene in scenes]) for name in ("center", "yaw", "velocity", "category")
+    )
+    center = center + kind.noise_m * rng.normal(size=center.shape)
+    yaw = yaw + 0.1 * kind.noise_m * rng.normal(size=yaw.shape)
+    turned = poses.quaternion_of_rotation(base_from_world[frame, :, :3])
+    center = poses.moved(base_from_world[frame], center)
+    mounted = np.array([_mounted(values) for values in kind.cameras.values()])
+    intrinsics = np.array([_intrinsics(*values[5:]) for values in kind.cameras.values()])
+    in_ego = poses.moved(ego_from_base[frame], center)
+    is_there = np.linalg.norm(in_ego[:, :2], axis=1) < 70
+    if kind.is_seen_only:
+        is_there &= (in_ego[:, 0] > 4) & (np.abs(in_ego[:, 1]) < in_ego[:, 0] * 0.85)
+    shape = (num_frames, len(mounted))
     for name, values in kind.cameras.items():
-        picture = encoded_image(gradient(int(values[6]), int(values[5]), 0), "JPEG")
-        (root / f"{name}.jpg").write_bytes(bytes(picture))
-    scenes = [_scene(rng, kind, number, ego_from_base) for number in range(kind.num_scenes)]
-    return index_of_scenes(scenes, base=kind.base, camera_names=[*kind.cameras], categories=CATEGORIES)
+        (root / f"{name}.jpg").write_bytes(
+            bytes(encoded_image(gradient(int(values[6]), int(values[5]), 0), "JPEG"))
+        )
+    time = np.concatenate(
+        [1e9 + 1000 * k + kind.period_s * np.arange(kind.num_frames) for k in range(kind.num_scenes)]
+    )
+    ego_from_camera = np.broadcast_to(mounted, (*shape, 3, 4)).copy()
+    return DrivingIndex(
+        base=kind.base,
+        camera_names=tuple(kind.cameras),
+        categories=CATEGORIES,
+        frames=FrameColumns(
+            scene=names_column([f"scene-{k}" for k in range(kind.num_scenes)]),
+            first_of_scene=first_column([kind.num_frames] * kind.num_scenes),
+            token=names_column([f"frame-{k}" for k in range(num_frames)]),
+            time=time,
+            world_from_ego=world_from_ego,
+            ego_from_base=ego_from_base,
+        ),
+        cameras=CameraColumns(
+            file=np.tile(names_column([f"{name}.jpg" for name in kind.cameras]), (num_frames, 1)),
+            time=np.tile(time[:, np.newaxis], (1, len(mounted))),
+            intrinsics=np.broadcast_to(intrinsics, (*shape, 3, 3)).copy(),
+            camera_from_base=poses.joined(poses.inverse(ego_from_camera), ego_from_base[:, np.newaxis]),
+            ego_from_camera=ego_from_camera,
+        ),
+        boxes=BoxColumns(
+            first=first_column(np.bincount(frame[is_there], minlength=num_frames)),
+            center=center[is_there],
+            size=(SIZES[category] * rng.uniform(0.9, 1.1, (len(category), 3)))[is_there],
+            rotation=poses.product_of_quaternions(turned, poses.quaternion_of_yaw(yaw))[is_there],
+            velocity=(poses.turned(base_from_world[frame], velocity) * (1 if kind.has_velocities else np.nan))[
+                is_there
+            ],
+            category=category[is_there],
+            instance=np.tile(np.arange(count), num_frames)[is_there],
+        ),
+    )
 
 
 def _mounted(values: tuple[float, ...]) -> np.ndarray:
@@ -107,7 +168,7 @@ def _intrinsics(width: float, height: float, field_deg: float) -> np.ndarray:
     return np.array([[focal, 0, 0.51 * width], [0, focal, 0.49 * height], [0, 0, 1]])
 
 
-def _scene(rng: np.random.Generator, kind: Kind, number: int, ego_from_base: np.ndarray) -> Scene:
+def _scene(rng: np.random.Generator, kind: Kind) -> dict[str, np.ndarray]:
     """A vehicle that brakes and turns, among objects of a road that keeps its first direction."""
     moments = kind.period_s * np.arange(kind.num_frames)
     turn = rng.uniform(0.6, 1) * kind.turn * rng.choice([-1, 1])
@@ -131,46 +192,12 @@ def _scene(rng: np.random.Generator, kind: Kind, number: int, ego_from_base: np.
         start + along[:, :1] * along_road + along[:, 1:] * across + velocity * moments[:, np.newaxis, np.newaxis]
     )
     heights = np.broadcast_to(SIZES[category, 2] / 2, centers.shape[:2])[..., np.newaxis]
-    frame = np.repeat(np.arange(kind.num_frames), count)
-    world_from_ego = poses.pose_of_quaternion(
-        poses.quaternion_of_yaw(yaw), np.column_stack([place, np.zeros(len(place))])
-    )
-    base_from_world = poses.inverse(poses.joined(world_from_ego, ego_from_base))[frame]
-    center = np.concatenate([centers, heights], axis=-1).reshape(-1, 3)
-    center = poses.moved(base_from_world, center + kind.noise_m * rng.normal(size=center.shape))
-    yaws = np.tile(heading, kind.num_frames) + 0.1 * kind.noise_m * rng.normal(size=len(frame))
-    turned = poses.quaternion_of_rotation(base_from_world[..., :3])
-    over_ground = np.concatenate([velocity, np.zeros_like(heights)], axis=-1).reshape(-1, 3)
-    x, y, _ = poses.moved(ego_from_base, center).T
-    is_there = (np.hypot(x, y) < 70) & ((x > 4) & (np.abs(y) < 0.85 * x) if kind.is_seen_only else True)
-    boxes = {
-        "frame": frame,
-        "center": center,
-        "size": (SIZES[category] * rng.uniform(0.9, 1.1, (kind.num_frames, count, 3))).reshape(-1, 3),
-        "rotation": poses.product_of_quaternions(turned, poses.quaternion_of_yaw(yaws)),
-        "velocity": poses.turned(base_from_world, over_ground) * (1 if kind.has_velocities else np.nan),
+    return {
+        "world_from_ego": poses.pose_of_quaternion(
+            poses.quaternion_of_yaw(yaw), np.column_stack([place, np.zeros(len(place))])
+        ),
+        "center": np.concatenate([centers, heights], axis=-1).reshape(-1, 3),
+        "velocity": np.concatenate([velocity, np.zeros_like(heights)], axis=-1).reshape(-1, 3),
+        "yaw": np.tile(heading, kind.num_frames),
         "category": np.tile(category, kind.num_frames).astype(np.int32),
-        "instance": np.tile(np.arange(count), kind.num_frames),
     }
-    time = 1e9 + 1000 * number + moments
-    return Scene(
-        name=f"scene-{number}",
-        token=[f"frame-{number}-{place}" for place in range(kind.num_frames)],
-        time=time,
-        world_from_ego=world_from_ego,
-        ego_from_base=ego_from_base,
-        images={name: _images(name, values, time, ego_from_base) for name, values in kind.cameras.items()},
-        boxes={name: values[is_there] for name, values in boxes.items()},
-    )
-
-
-def _images(name: str, values: tuple[float, ...], time: np.ndarray, ego_from_base: np.ndarray) -> SceneImages:
-    mounted = _mounted(values)
-    return SceneImages(
-        frames=np.arange(len(time)),
-        file=[f"{name}.jpg"] * len(time),
-        time=time,
-        intrinsics=_intrinsics(*values[5:]),
-        camera_from_base=poses.joined(poses.inverse(mounted), ego_from_base),
-        ego_from_camera=mounted,
-    )

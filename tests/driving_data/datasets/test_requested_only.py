@@ -50,16 +50,6 @@ def _rows_changed(path: Path, change: Callable[[list[dict[str, Any]]], Any]) -> 
         pa.feather.write_feather(changed, str(path))
 
 
-def changed_record(root: Path, table: str, token: str, **changes: Any) -> None:
-    with changed_table(root, table) as records:
-        next(each for each in records if each["token"] == token).update(changes)
-
-
-def with_a_bad_scene(root: Path) -> None:
-    with changed_table(root, "scene") as records:
-        records.append({**records[0], "token": "bad", "name": "scene-bad", "first_sample_token": "nowhere"})
-
-
 class TestNuScenes:
     @pytest.fixture
     def root(self, tmp_path):
@@ -69,23 +59,25 @@ class TestNuScenes:
     def opened(self, root, tmp_path):
         return lambda **settings: NuScenesProvider(root, "v1.0-mini", index_cache=tmp_path / "cache", **settings)
 
-    @pytest.mark.parametrize(
-        ("table", "token", "wrong", "message"),
-        [
-            ("calibrated_sensor", "CAM_BACK", {"rotation": [0, 0, 0, 0]}, "'CAM_BACK'"),
-            ("calibrated_sensor", "CAM_BACK", {"translation": [None, 0, 0]}, "'CAM_BACK'"),
-            ("sample_data", "CAM_BACKA3", {"ego_pose_token": "gone"}, r"'CAM_BACKA3' .* ego_pose_token 'gone'"),
-        ],
-    )
-    def test_cameras_that_are_not_requested_may_be_damaged(self, root, opened, table, token, wrong, message):
-        changed_record(root, table, token, **wrong)
+    @pytest.mark.parametrize("wrong", [{"rotation": [0, 0, 0, 0]}, {"translation": [None, 0, 0]}])
+    def test_mounting_of_a_camera_that_is_not_requested(self, root, opened, wrong):
+        with changed_table(root, "calibrated_sensor") as records:
+            next(each for each in records if each["token"] == "CAM_BACK").update(wrong)
+        assert opened(cameras=["CAM_FRONT"]).get_data(0)["cameras"][0]["name"] is not None
+        with pytest.raises(FileError, match="'CAM_BACK'"):
+            opened()
+
+    def test_ego_poses_of_a_camera_that_is_not_requested(self, root, opened):
+        with changed_table(root, "sample_data") as records:
+            next(each for each in records if each["token"] == "CAM_BACKA3")["ego_pose_token"] = "gone"
         assert opened(cameras=["CAM_FRONT"]).get_number_of_samples() == 8
-        with pytest.raises(FileError, match=message):
+        with pytest.raises(FileError, match=r"'CAM_BACKA3' .* ego_pose_token 'gone'"):
             opened()
 
     @pytest.mark.parametrize("choice", [{"scenes": ["scene-0061"]}, {"split": "mini_train"}])
     def test_scenes_that_are_not_requested_may_be_damaged(self, root, opened, choice):
-        changed_record(root, "sample_annotation", "bB1", size=[1, "x", 1])
+        with changed_table(root, "sample_annotation") as records:
+            next(each for each in records if each["token"] == "bB1")["size"] = [1, "x", 1]
         with changed_table(root, "sample_data") as records:
             records[:] = [each for each in records if each["token"] != "LIDAR_TOPB3"]
         provider = opened(**choice)
@@ -96,15 +88,17 @@ class TestNuScenes:
                 opened(**other)
 
     def test_ego_poses_that_several_sensors_have(self, root, opened):
-        changed_record(root, "ego_pose", "eA4", rotation=[0, 0, 0, 0])
+        with changed_table(root, "ego_pose") as poses:
+            next(each for each in poses if each["token"] == "eA4")["rotation"] = [0, 0, 0, 0]
         with changed_table(root, "sample_data") as records:  # the lidar first
             records.sort(key=lambda each: each["calibrated_sensor_token"] != "LIDAR_TOP")
         with pytest.raises(FileError, match=r"'eA4' .* quaternion"):
             opened(frames="LIDAR_TOP", cameras=[], lidar=True)
-        # Then cameras alone, and a pose that is not there.
-        poses = {"LIDAR_TOPA4": "eA5", "CAM_FRONTA3": "eA4", "CAM_BACKA3": "eA4", "CAM_BACKB3": "gone"}
-        for name, pose in poses.items():
-            changed_record(root, "sample_data", name, ego_pose_token=pose)
+        with changed_table(root, "sample_data") as records:  # then cameras alone, and a pose that is not there
+            of_token = {each["token"]: each for each in records}
+            of_token["LIDAR_TOPA4"]["ego_pose_token"] = "eA5"
+            for name, pose in {"CAM_FRONTA3": "eA4", "CAM_BACKA3": "eA4", "CAM_BACKB3": "gone"}.items():
+                of_token[name]["ego_pose_token"] = pose
         assert opened(cameras=[]).get_number_of_samples() == 8
         with pytest.raises(FileError, match=r"'eA4' .* quaternion"):
             opened(cameras=["CAM_FRONT"])
@@ -137,29 +131,32 @@ class TestNuScenes:
         def first_token(provider):
             return str(provider.get_data(0)["token"])
 
-        with changed_table(root, "calibrated_sensor") as mountings:
-            of_camera = next(each for each in mountings if each["token"] == "CAM_BACK")
-            mountings.append({**of_camera, "token": "wrong", "rotation": [0, 0, 0, 0]})
-        changed_record(root, "sample_data", "CAM_BACKB1", calibrated_sensor_token="wrong")
+        with changed_table(root, "sample_data") as data, changed_table(root, "calibrated_sensor") as mountings:
+            wrong = {"token": "wrong", "rotation": [0, 0, 0, 0]}
+            mountings.append({**next(each for each in mountings if each["token"] == "CAM_BACK"), **wrong})
+            next(each for each in data if each["token"] == "CAM_BACKB1")["calibrated_sensor_token"] = "wrong"
         whole = opened(cameras=["CAM_FRONT"])
         first = opened(scenes=["scene-0061"])
         assert first.scene_names == ("scene-0061",)
         again = pickle.loads(pickle.dumps(whole))
         assert (again.get_number_of_samples(), first_token(again)) == (8, first_token(whole))
-        with_a_bad_scene(root)
+        with changed_table(root, "scene") as records:
+            records.append({**records[0], "token": "bad", "name": "scene-bad", "first_sample_token": "nowhere"})
         first, second = (opened(scenes=[name], cameras=[]) for name in ("scene-0061", "scene-0103"))
         again = pickle.loads(pickle.dumps(first))
         assert again.scene_names == ("scene-0061",)
         assert first_token(again) == first_token(first) != first_token(second)
 
     def test_the_attempt_to_read_all_scenes_is_made_once(self, root, opened, monkeypatch):
-        changed_record(root, "sample_annotation", "bB1", size=[1, "x", 1])
+        with changed_table(root, "sample_annotation") as records:
+            next(each for each in records if each["token"] == "bB1")["size"] = [1, "x", 1]
         opened(scenes=["scene-0061"])
         monkeypatch.setattr(Conversion, "make_index", None)
         assert opened(scenes=["scene-0061"]).scene_names == ("scene-0061",)
 
     def test_named_scenes_that_damaged_tables_lack(self, root, opened):
-        with_a_bad_scene(root)
+        with changed_table(root, "scene") as records:
+            records.append({**records[0], "token": "bad", "name": "scene-bad", "first_sample_token": "nowhere"})
         for scenes in (["scene-0061", "scene-0102"], ["scene-0102"]):
             with pytest.raises(SettingError, match=r"(?s)'scene-0102'.*Did you mean.*There are 3: .*scene-bad"):
                 opened(scenes=scenes)
@@ -167,7 +164,8 @@ class TestNuScenes:
             opened(split="test")
 
     def test_splits_in_files_are_named_scenes(self, root, opened, tmp_path):
-        with_a_bad_scene(root)
+        with changed_table(root, "scene") as records:
+            records.append({**records[0], "token": "bad", "name": "scene-bad", "first_sample_token": "nowhere"})
         (tmp_path / "list.txt").write_text("scene-0061\n")
         assert opened(split=tmp_path / "list.txt").scene_names == ("scene-0061",)
 
@@ -438,6 +436,13 @@ class TestPhysicalAi:
         assert TELE in opened(scenes=["clip-c"]).camera_names
         with pytest.raises(FileError, match=f"{TELE}.chunk_0000.zip"):
             opened()
+
+    def test_motion_that_ends_early(self, published, tmp_path):
+        root = unpacked(published, tmp_path / "unpacked")
+        path = next(root.glob("labels/egomotion/*clip-a*"))
+        _rows_changed(path, lambda rows: rows[:80])
+        with pytest.warns(UserWarning, match="1 of 3 clips only: 67% of the frames of 'clip-a'"):
+            PhysicalAiProvider(root, cameras=[FRONT], index_cache=tmp_path / "cache")
 
     def test_named_clips_that_lack_files_are_dropped(self, published, tmp_path):
         root = unpacked(published, tmp_path / "unpacked")

@@ -16,7 +16,9 @@ from driving_support.clip_data import (
 )
 from support.videos import make_video, read_numbers
 
+from accvlab.dali_pipeline_framework import DataLoader, StreamingSequenceSampler
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, VideoError
+from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import ClipLayout, PhysicalAiProvider
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -82,6 +84,26 @@ class TestPhysicalAi:
         assert provider._video_frames._pool.statistics.num_decoded == 7  # 0 to 6, each once
         assert len(pickle.dumps(provider)) < 1200
 
+    def test_reach_a_loader_in_order(self, tmp_path):
+        write_physical_ai(tmp_path)
+        provider = PhysicalAiProvider(tmp_path, cameras=[FRONT], boxes=False)
+        sampler = StreamingSequenceSampler(provider.sequence_lengths, shuffle=False)
+        with DataLoader(
+            provider,
+            1,
+            sampler=sampler,
+            num_workers=1,
+            start_method="fork",
+            output_type="numpy",
+            stack_arrays=True,
+        ) as loader:
+            numbers = [read_numbers(batch["cameras"]["image"][:, 0])[0] for batch in loader]
+        assert numbers == list(range(NUM_FRAMES))
+
+    def test_keep_the_rules_of_providers(self, tmp_path):
+        write_physical_ai(tmp_path)
+        check_provider(PhysicalAiProvider(tmp_path, cameras=[FRONT]), start_method="fork", num_samples=2)
+
     def test_files_may_lie_elsewhere(self, tmp_path):
         write_physical_ai(tmp_path)
         (tmp_path / "labels/egomotion").rename(tmp_path / "motion")
@@ -116,6 +138,14 @@ class TestPhysicalAi:
         write_physical_ai(tmp_path, left_out=left_out)
         with pytest.raises(FileError, match=message):
             PhysicalAiProvider(tmp_path, lenses=True)
+
+    def test_a_video_that_is_shorter_than_its_times_is_named(self, tmp_path):
+        write_physical_ai(tmp_path)
+        make_video(tmp_path / f"camera/{FRONT}/clip-1.{FRONT}.mp4", 5, "libx264")
+        provider = PhysicalAiProvider(tmp_path, cameras=[FRONT])
+        for frame in (0, 7):
+            with pytest.raises(VideoError, match=r"8 time stamps of the video .*, which has 5 frames"):
+                provider.get_data(frame)
 
     def test_a_frame_that_fails_does_not_fail_the_others_of_its_batch(self, tmp_path):
         write_physical_ai(tmp_path)
