@@ -56,7 +56,7 @@ def check_provider(
         The figures of the provider's own rules, a line each; "" without such rules.
 
     Raises:
-        ContractError: Also an AssertionError; lists each broken rule with its cause.
+        ContractError: Rules are broken; the message lists each with its cause. Also an AssertionError.
     """
     check = _ProviderCheck(provider)
     indices: list[int] = []
