@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial, wraps
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -359,7 +360,7 @@ class DrivingProvider(DataProvider):
             records = np.asarray(index.lidar.of_frame)[frames]
             if also_sweeps and self._fields.num_sweeps:
                 earlier = [self._earlier_records(index.lidar, frame) for frame in frames.tolist()]
-                records = np.concatenate([records, *map(np.array, earlier)]).astype(np.int64)
+                records = np.array([*records.tolist(), *chain.from_iterable(earlier)], np.int64)
                 frames = np.concatenate([frames, np.repeat(frames, [*map(len, earlier)])])
                 records, first = np.unique(records, return_index=True)
                 frames = frames[first]
@@ -645,8 +646,10 @@ class DrivingProvider(DataProvider):
     @cached_property
     def _is_video(self) -> bool:
         """Whether `_image` delivers decoded frames of the chosen cameras."""
-        has_cameras = self._index.cameras is not None
-        return has_cameras and self._frame_images.are_of_videos(self._frames, self._camera_numbers)
+        cameras = self._index.cameras
+        if cameras is None or cameras.video_frame is None or not self._camera_numbers:
+            return False
+        return self._frame_images.are_of_videos(self._frames, self._camera_numbers)
 
     def _image(self, cameras: tables.CameraColumns, frame: int, camera: int) -> UInt8:
         """Read the image of a frame: the bytes of its file, ``(num_bytes,)`` uint8; of a video, its pixels."""

@@ -94,7 +94,7 @@ class FrameBoxes:
             lidar, radar = self._column("num_lidar_points", rows), self._column("num_radar_points", rows)
             is_enough = (lidar >= fields.min_lidar_points) & (lidar + np.maximum(radar, 0) >= fields.min_points)
             is_kept &= is_enough | (lidar < 0)
-        return np.flatnonzero(is_kept) + int(rows.start)
+        return np.arange(rows.start, rows.stop)[is_kept]
 
     def _future(self, frame: int, following: range, instances: Int64) -> list[object]:
         boxes, most = self._boxes, self._fields.num_future_frames

@@ -49,11 +49,9 @@ class FrameImages:
         Raises:
             SettingError: Some are, and some are not.
         """
-        if self._cameras.video_frame is None or not cameras:
-            return False
         chosen = np.ix_(frames, np.array(cameras))
-        has_file = np.asarray(self._cameras.file)[chosen] != b""
-        is_video = np.asarray(self._cameras.video_frame)[chosen] >= 0
+        has_file, video_frame = np.asarray(self._cameras.file)[chosen] != b"", self._cameras.video_frame
+        is_video = np.zeros_like(has_file) if video_frame is None else np.asarray(video_frame)[chosen] >= 0
         of_video, of_files = (has_file & is_video).any(axis=0), (has_file & ~is_video).any(axis=0)
         if of_video.any() and of_files.any():
             kinds = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cached_property
 
 import attrs
 import numpy as np
@@ -23,7 +24,7 @@ _OTHER_TIMES = (
 )
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, slots=False)
 class FramePlaces:
     """Poses of the vehicle, of the base and of the frame of reference, at each frame of an index.
 
@@ -35,7 +36,7 @@ class FramePlaces:
     index: DrivingIndex
     fields: DrivingFields
 
-    @property
+    @cached_property
     def is_base(self) -> bool:
         """Whether the base is the frame of reference; else it is the vehicle."""
         return self.fields.reference == self.index.base
@@ -60,9 +61,11 @@ class FramePlaces:
         world_from_reference = poses.joined(frames.world_from_ego[frame], ego_from_reference)
         own_poses = (frames.world_from_ego[frame], ego_from_reference, world_from_reference)
         flat: list[object] = [*poses.as_matrix(np.array(own_poses))]
-        for name, row in (("can_bus", frame), ("ego_status", frame), ("vehicle_size", self.index.scene_of(frame))):
+        for name in ("can_bus", "ego_status"):
             if getattr(fields, name):
-                flat.append(np.array(getattr(frames, name)[row]))
+                flat.append(np.array(getattr(frames, name)[frame]))
+        if fields.vehicle_size and frames.vehicle_size is not None:
+            flat.append(frames.vehicle_size[self.index.scene_of(frame)])
         if fields.num_ego_future_frames:
             positions = np.zeros((fields.num_ego_future_frames, 3))
             later = following[: fields.num_ego_future_frames]

@@ -115,8 +115,9 @@ def turned(pose: Float64, vectors: npt.ArrayLike) -> Float64:
 
 def as_matrix(pose: Float64) -> Float64:
     """Poses as ``(..., 4, 4)``."""
-    matrix = np.broadcast_to(np.eye(4), (*pose.shape[:-2], 4, 4)).copy()
+    matrix = np.zeros((*pose.shape[:-2], 4, 4))
     matrix[..., :3, :] = pose
+    matrix[..., 3, 3] = 1
     return matrix
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
@@ -58,41 +57,45 @@ def check_files(
     advice: str,
 ) -> None:
     """Compare the files that are requested with those in the folders, see `DrivingProvider._check_files`."""
-    files = [
-        (sensor, frame, *name.rpartition(b"/")[::2])
+    files = {
+        sensor: [
+            (frame, *name.rpartition(b"/")[::2])
+            for frame, name in zip(frames.tolist(), names.tolist(), strict=True)
+            if name
+        ]
         for sensor, (frames, names) in wanted.items()
-        for frame, name in zip(frames.tolist(), names.tolist(), strict=True)
-        if name
-    ]
-    folders = dict.fromkeys((sensor, folder) for sensor, _, folder, _ in files)
+    }
     paths = {
         (sensor, folder): os.path.dirname(path_of(os.path.join(folder, b"name"), sensor))
-        for sensor, folder in folders
+        for sensor, of_sensor in files.items()
+        for folder in {folder for _, folder, _ in of_sensor}
     }
     with ThreadPoolExecutor(_MOST_LISTED) as threads:
         there = dict(zip(paths, threads.map(_names_in, paths.values()), strict=True))
-    missing = [
-        (sensor, frame, os.path.join(paths[sensor, folder], os.fsdecode(name)))
-        for sensor, frame, folder, name in files
-        if (known := there[sensor, folder]) is not None and name not in known
-    ]
-    total, lacking = (Counter(sensor for sensor, *_ in of) for of in (files, missing))
-    for sensor, _, path in missing:
-        if lacking[sensor] == total[sensor]:
+    missing: list[tuple[int, str]] = []
+    for sensor, of_sensor in files.items():
+        lacking = [
+            (frame, os.path.join(paths[sensor, folder], os.fsdecode(name)))
+            for frame, folder, name in of_sensor
+            if (known := there[sensor, folder]) is not None and name not in known
+        ]
+        if lacking and len(lacking) == len(of_sensor):
             raise error_that_is_also(
                 FileError,
                 [FileNotFoundError],
-                f"None of the {total[sensor]} files of {sensor} that {place} names is there, e.g. {path!r}. Get "
-                f"them, or leave the sensor out (`cameras`, `lidar`).{advice}",
+                f"None of the {len(of_sensor)} files of {sensor} that {place} names is there, e.g. "
+                f"{lacking[0][1]!r}. Get them, or leave the sensor out (`cameras`, `lidar`).{advice}",
             )
+        missing += lacking
     if missing:
-        incomplete = {index.scene_of(frame) for frame in {frame for _, frame, _ in missing}}
+        incomplete = {index.scene_of(frame) for frame in {frame for frame, _ in missing}}
         whole = [os.fsdecode(index.frames.scene[scene]) for scene in scenes if scene not in incomplete]
         others = f" {len(whole)} of {len(scenes)} scenes have all of theirs: `scenes={shown(whole[:3])}`."
+        total = sum(map(len, files.values()))
         warn_user(
-            f"{len(missing)} of {len(files)} files that {place} names are not there, e.g. {missing[0][2]!r}. "
-            f"Samples that need them cannot be loaded: get them, leave their scenes or sensors out, or skip "
-            f"samples that fail (`FaultPolicy`).{others if whole else ''}"
+            f"{len(missing)} of {total} files that {place} names are not there, e.g. {missing[0][1]!r}. Samples "
+            f"that need them cannot be loaded: get them, leave their scenes or sensors out, or skip samples that "
+            f"fail (`FaultPolicy`).{others if whole else ''}"
         )
 
 
