@@ -61,9 +61,8 @@ class FramePlaces:
         world_from_reference = poses.joined(frames.world_from_ego[frame], ego_from_reference)
         own_poses = (frames.world_from_ego[frame], ego_from_reference, world_from_reference)
         flat: list[object] = [*poses.as_matrix(np.array(own_poses))]
-        for name in ("can_bus", "ego_status"):
-            if getattr(fields, name):
-                flat.append(np.array(getattr(frames, name)[frame]))
+        names = [name for name in ("can_bus", "ego_status") if getattr(fields, name)]
+        flat += [np.array(getattr(frames, name)[frame]) for name in names]
         if fields.vehicle_size and frames.vehicle_size is not None:
             flat.append(frames.vehicle_size[self.index.scene_of(frame)])
         if fields.num_ego_future_frames:
