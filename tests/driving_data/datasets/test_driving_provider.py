@@ -171,7 +171,8 @@ class TestSamples:
         assert (camera["categories"].tolist(), camera["box_rows"].tolist()) == (categories[:1], [0])
 
     @pytest.mark.parametrize(
-        ("settings", "instances"), [({"min_lidar_points": 1}, [8, 7]), ({"min_points": 3}, [7])]
+        ("settings", "instances"),
+        [({"min_lidar_points": 1}, [8, 7]), ({"min_points": 2}, [8, 7]), ({"min_points": 3}, [7])],
     )
     def test_leave_out_boxes_with_few_points(self, opened, settings, instances):
         assert opened(**settings).get_data(1)["boxes"]["instances"].tolist() == instances
@@ -373,3 +374,12 @@ def test_files_that_are_cut_short_or_missing(tmp_path):
     assert provider.describe_sample(0) == (
         "scene 'scene-a', frame 0, token 'frame-0', files images/0_FRONT.ppm, images/0_LEFT.ppm"
     )
+
+
+def test_scenes_that_have_all_files_are_named(tmp_path):
+    index = write_driving_data(tmp_path)
+    (tmp_path / "points/3.bin").unlink()
+    provider = DrivingProvider(index, tmp_path, lidar=True, num_sweeps=2)
+    message = r"1 of 15 files that it names are not there, e\.g\. '.*points/3\.bin'.*`scenes=\['scene-a'\]`"
+    with pytest.warns(UserWarning, match=message):
+        provider._check_files("it")

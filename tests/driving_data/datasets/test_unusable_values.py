@@ -72,7 +72,7 @@ CASES: dict[str, tuple[str, Callable[[DrivingIndex], DrivingIndex]]] = {
     f"{A}the pose of its lidar record {RIGID}": ("lidar", put("lidar", "world_from_lidar", 1, 0.0)),
     f"{A}a box must be finite numbers with sizes of at least 0 (center, size, quaternion), got [nan, ": (
         "boxes",
-        put("boxes", "center", ([3, 4], 0), np.nan),
+        put("boxes", "center", ([3, 4], 0), [np.nan, np.inf]),  # the first of several
     ),
     f"{A}a box must be finite": ("boxes", put("boxes", "size", (4, 2), -2.0)),
     "The frame 'frame-0' in the scene 'scene-a': its token is that of an earlier": (
