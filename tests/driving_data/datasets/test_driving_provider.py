@@ -325,19 +325,10 @@ REFUSED = {
     f"{NO_LIST}[]": (None, {"scenes": []}),
     f"{NO_LIST}{{'scene-a'}}": (None, {"scenes": {"scene-a"}}),
     f"{NO_LIST}<list_iterator": (None, {"scenes": iter(["scene-a"])}),
-    "There is 'scene-\\xfc', the same letters in another Unicode form": (
-        twice,
-        {"scenes": ["scene-u\u0308"]},
-    ),
-    "`scenes` names scene-a, of which the data set has several": (
-        twice,
-        {"scenes": ["scene-a", "scene-\u00fc"]},
-    ),
+    "There is 'scene-\\xfc', the same letters in another Unicode form": (twice, {"scenes": ["scene-u\u0308"]}),
+    "`scenes` names scene-a, of which the data set has several": (twice, {"scenes": ["scene-a", "scene-\u00fc"]}),
     "classes: the data set has no boxes. Leave `classes` out, or": (UNNAMED, {"classes": ["car"]}),
-    "no box of the data set is one of them...: of no category": (
-        of_category(-1),
-        {"classes": ["car"]},
-    ),
+    "no box of the data set is one of them...: of no category": (of_category(-1), {"classes": ["car"]}),
     "camera 'FRONTAL'...lidar: the data set has none...map_lines: the...category 'cars'": (
         with_tables(lidar=None, lines=None),
         {"lidar": True, "map_lines": True, "cameras": ["FRONTAL"], "classes": ["cars"]},

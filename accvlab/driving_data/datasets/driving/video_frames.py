@@ -16,13 +16,7 @@ import numpy.typing as npt
 from cachetools import LRUCache
 
 from accvlab.dali_pipeline_framework.errors import FileError, VideoError
-from accvlab.dali_pipeline_framework.extension import (
-    Colors,
-    FileOfClip,
-    FrameReaderPool,
-    is_remote_video,
-    located,
-)
+from accvlab.dali_pipeline_framework.extension import Colors, FileOfClip, FrameReaderPool, is_remote_video, located
 from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.video import DecodingStatistics, FrameReader, VideoIndex, cached_video_index
 
