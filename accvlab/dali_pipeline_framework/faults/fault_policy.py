@@ -391,7 +391,7 @@ class FailedSamples:
             before, text = self.num_failed - len(self.by_index.keys() - self._before), ""
             if before:
                 text = f"\n{before} had failed before the state was saved with which this run goes on."
-            error = TooManyFailedError(f"{self.summary()}{text}\nMore than there may be: {', '.join(limits)}.")
+            error = TooManyFailedError(f"{self.summary()}{text}\nMore failed than allowed: {', '.join(limits)}.")
             error.failed_samples = self.samples
             raise error
 

@@ -116,7 +116,7 @@ class _ProviderCheck(RuleCheck):
                     self.samples[index] = kept
         self.take(Finding("a sample must fit the blueprint", problems=in_samples(misfits)))
         again = in_samples(changes)
-        self.take(Finding("a sample that is loaded again must be the same, a new object", problems=again))
+        self.take(Finding("a sample that is loaded again must be equal and a new object", problems=again))
 
     def own_rules(self, seed: int) -> None:
         with self.reporting("the rules of the provider itself must be checked"):
