@@ -30,7 +30,7 @@ from .driving.driving_index import DrivingIndex, LidarColumns
 from .driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from .driving.poses import Trajectory, half_period, require_ascending, require_known
 from .driving.requested_parts import RequestedParts, index_of_parts, requested_scenes
-from .driving.scene_parts import Scene, SceneImages, SceneRecords, image_columns, index_of_scenes
+from .driving.scene_parts import Scene, SceneImages, SceneRecords, images_near, index_of_scenes
 
 POSES = "city_SE3_egovehicle.feather"
 _POSE = dict.fromkeys(("qw", "qx", "qy", "qz", "tx_m", "ty_m", "tz_m"), "number")
@@ -236,8 +236,9 @@ def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
             intrinsics, image_wh, mounted = log.calibration(camera)
             image_times = log.image_times(camera)
             within = half_period(image_times) if tolerance_s is None else math.floor(exact(tolerance_s) * 10**9)
-            chosen = nearest(image_times, times, within)
-            chosen, columns = image_columns(image_times, chosen, world_from_ego, log.ego, mounted, per_second=1e9)
+            chosen, columns = images_near(
+                image_times, within, times, world_from_ego, log.ego, mounted, per_second=1e9
+            )
             files = [f"{folder}/cameras/{camera}/{time}.jpg" for time in image_times[chosen]]
             images[camera] = SceneImages(file=files, intrinsics=intrinsics, image_wh=image_wh, **columns)
     lidar = None

@@ -11,6 +11,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from accvlab.dali_pipeline_framework.extension import nearest
+
 from . import driving_index as tables
 from . import poses
 from .array_types import Array, Bool, Float64, Int64
@@ -151,6 +153,14 @@ def image_columns(
         "camera_from_base": moving_camera(mounted, has, poses.joined(ego.at(taken), mounted), world_from_ego),
         "ego_from_camera": mounted,
     }
+
+
+def images_near(
+    image_times: Int64, within: float, frame_times: Int64, *where: Any, per_second: float
+) -> tuple[Int64, dict[str, Any]]:
+    """As `image_columns`, of the image that is nearest in time to each frame, and not farther than ``within``."""
+    chosen = nearest(image_times, frame_times, within)
+    return image_columns(image_times, chosen, *where, per_second=per_second)
 
 
 def sweep_columns(behind: Int64, num_sweeps: Int64) -> tuple[Int64, Int64]:
