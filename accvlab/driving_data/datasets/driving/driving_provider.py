@@ -32,7 +32,8 @@ from .driving_index import DrivingIndex
 from .frame_boxes import FrameBoxes
 from .frame_images import FrameImages
 from .frame_places import FramePlaces
-from .requested_files import LIDAR, WantedFiles, check_files, refuse_missing_names
+from .requested_files import LIDAR as LIDAR
+from .requested_files import WantedFiles, check_files, refuse_missing_names
 from .requested_parts import numbers_of_scenes, require_scenes
 from .scene_parts import WITHOUT_BOXES
 from .video_frames import VideoFrames
@@ -347,10 +348,15 @@ class DrivingProvider(DataProvider):
         Raises:
             SettingError: Some have none.
         """
-        wanted = self._wanted_files(also_sweeps=False)
+        wanted = self._needed_files(also_sweeps=False)
         refuse_missing_names(self._index, wanted, place, also_images=also_images, also_points=also_points)
 
-    def _wanted_files(self, *, also_sweeps: bool = True) -> WantedFiles:
+    def _wanted_files(self) -> WantedFiles:
+        """Files that samples need and the data set has a name for, with the frame that needs them first."""
+        wanted = self._needed_files(also_sweeps=True)
+        return {sensor: (frames[names != b""], names[names != b""]) for sensor, (frames, names) in wanted.items()}
+
+    def _needed_files(self, *, also_sweeps: bool) -> WantedFiles:
         frames, index, wanted = self._frames, self._index, dict[str, tuple[Int64, Names]]()
         if index.cameras is not None:
             for camera in dict.fromkeys(camera for camera, _ in self._views):

@@ -61,7 +61,6 @@ def check_files(
         sensor: [
             (frame, *name.rpartition(b"/")[::2])
             for frame, name in zip(frames.tolist(), names.tolist(), strict=True)
-            if name
         ]
         for sensor, (frames, names) in wanted.items()
     }

@@ -17,8 +17,7 @@ from accvlab.dali_pipeline_framework.extension import StoragePath
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from ..driving.driving_index import DrivingIndex
-from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
-from ..driving.requested_files import LIDAR
+from ..driving.driving_provider import LIDAR, DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from ..driving.requested_parts import RequestedParts, index_of_parts
 from .box_convention import LAYOUTS, Z_PLACES
 from .info_files import FileResolver
@@ -146,7 +145,7 @@ class InfosProvider(DrivingProvider):
         """
         resolver = FileResolver(self._storage)
         for sensor, (_, names) in self._wanted_files().items():
-            paths, channel = [os.fsdecode(name) for name in names if name], _LIDAR if sensor == LIDAR else sensor
+            paths, channel = [os.fsdecode(name) for name in names], _LIDAR if sensor == LIDAR else sensor
             found = resolver.folders(paths, channel)
             if paths and not found:
                 raise FileError(
