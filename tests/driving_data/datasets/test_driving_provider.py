@@ -5,15 +5,16 @@ import pickle
 import attrs
 import numpy as np
 import pytest
-from driving_support.driving_data import SCENES, with_column, write_driving_data
+from driving_support.driving_data import SCENES, files_of, with_column, write_driving_data
 from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder
 from accvlab.dali_pipeline_framework.errors import FileError, UnknownArgumentError
 from accvlab.dali_pipeline_framework.providers import Storage
-from accvlab.driving_data.datasets import DrivingFields, DrivingIndex, DrivingProvider
+from accvlab.driving_data.datasets import DrivingFields, DrivingIndex, DrivingProvider, NuScenesProvider
 from accvlab.driving_data.datasets.driving import poses
 from accvlab.driving_data.datasets.driving.driving_index import first_column, names_column
+from accvlab.driving_data.testing import made_drive
 
 ALL = {
     "lidar": True,
@@ -368,9 +369,9 @@ def test_files_that_are_cut_short_or_missing(tmp_path):
 
 
 def test_scenes_that_have_all_files_are_named(tmp_path):
-    index = write_driving_data(tmp_path)
-    (tmp_path / "points/3.bin").unlink()
-    provider = DrivingProvider(index, tmp_path, lidar=True, num_sweeps=2)
-    message = r"1 of 15 files that it names are not there, e\.g\. '.*points/3\.bin'.*`scenes=\['scene-a'\]`"
-    with pytest.warns(UserWarning, match=message):
-        provider._check_files("it")
+    root, settings = made_drive(tmp_path / "drive", "nuscenes"), {"cameras": [], "lidar": True, "num_sweeps": 2}
+    cache = tmp_path / "cache"
+    (file,) = files_of(NuScenesProvider(root, "v1.0-mini", index_cache=cache, **settings), 7)
+    (root / file).unlink()
+    with pytest.warns(UserWarning, match=r"^1 of \d+ files .*`scenes=\['scene-0061'\]`"):
+        NuScenesProvider(root, "v1.0-mini", index_cache=cache, **settings)
