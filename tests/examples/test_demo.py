@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import av
+import data_folders
 import demo
 import demo_picture
 import numpy as np
@@ -14,7 +15,6 @@ import torch
 from demo_steps import BoxPadder, ImageResizer
 from demo_training import Bookmark, SlotMemory, delivers_the_same
 from driving_scenes import DrivingScenes, box_corners, export_nuscenes, generate_scenes
-from frame_folder_provider import FrameFolderProvider
 from nvidia.dali.types import DALIDataType
 from PIL import Image
 from support.child_processes import run_process
@@ -71,24 +71,22 @@ def _losses(output: str) -> tuple[float, float]:
     return float(first), float(final)
 
 
-# --- FrameFolderProvider ----------------------------------------------------------------------------
+# --- folders of images ------------------------------------------------------------------------------
 
 
 def test_frames_come_in_natural_order(frames):
     _write_image(frames / "c2" / "only.PNG", (8, 8), 9)
     (frames / "c2" / "notes.txt").write_text("no image")
     (frames / "c2" / ".hidden.jpg").write_text("no image")
-    provider = FrameFolderProvider(frames)
-    assert provider.sequence_names == ("a", "b", "c2", "c10")
+    provider = data_folders.open_image_folders(frames)
+    assert provider.scene_names == ("a", "b", "c2", "c10")
     assert provider.sequence_lengths == (5, 6, 1, 4)
-    paths = [provider.image_path(index).relative_to(frames) for index in range(16)]
-    assert [str(path) for path in paths[3:8]] == ["a/f21.jpg", "a/f28.jpg", "b/f0.jpg", "b/f7.jpg", "b/f14.jpg"]
+    names = [provider.describe_sample(index).partition(", files ")[2] for index in range(3, 8)]
+    assert names == ["a/f21.jpg", "a/f28.jpg", "b/f0.jpg", "b/f7.jpg", "b/f14.jpg"]
     sample = provider.get_data(7)
-    assert sample.type_matches(provider.sample_data_structure)
     assert sample["cameras"][0]["image"].tobytes() == (frames / "b" / "f14.jpg").read_bytes()
-    assert (sample["sequence"], int(sample["frame"]), bool(sample["is_first_of_sequence"])) == ("b", 2, False)
-    firsts = [index for index in range(16) if provider.get_data(index)["is_first_of_sequence"]]
-    assert firsts == [0, 5, 11, 12]
+    assert (sample["scene"], int(sample["frame"]), bool(sample["is_first"])) == ("b", 2, False)
+    assert [index for index in range(16) if provider.get_data(index)["is_first"]] == [0, 5, 11, 12]
 
 
 # --- steps ------------------------------------------------------------------------------------------
@@ -309,13 +307,12 @@ def test_cameras_whose_images_share_no_name_are_matched_by_place(tmp_path: Path)
     for camera, count in (("front", 3), ("rear", 2)):
         for number in range(count):
             _write_image(tmp_path / "drive" / camera / f"{camera}{number}.jpg", (8, 6), 10 * number)
-    provider = demo.open_camera_folders(tmp_path)
-    assert provider is not None
+    provider = data_folders.open_image_folders(tmp_path)
     assert provider.sequence_lengths == (2,)
     (tmp_path / "other" / "left").mkdir(parents=True)
     _write_image(tmp_path / "other" / "left" / "0.jpg", (8, 6), 1)
-    with pytest.raises(demo.DemoError, match="must have folders of the same cameras, but share no name"):
-        demo.open_camera_folders(tmp_path)
+    with pytest.raises(data_folders.FolderError, match="must have folders of the same cameras, but share no name"):
+        data_folders.open_image_folders(tmp_path)
 
 
 def test_videos_of_two_rates_with_their_times_beside_them(tmp_path: Path) -> None:
@@ -339,5 +336,5 @@ def test_videos_of_two_rates_with_their_times_beside_them(tmp_path: Path) -> Non
     with demo.make_loader(provider, 1, (32, 48), 1, 0, None) as loader:
         assert next(iter(loader))["cameras"][1]["image"].shape == (1, 3, 32, 48)
     (drive / "rear.csv").write_text("soon\nlater\n")
-    with pytest.raises(demo.DemoError, match="must hold the time of each frame in its first column"):
+    with pytest.raises(data_folders.FolderError, match="must hold the time of each frame in its first column"):
         demo.open_provider(drive.parent, tmp_path / "output")

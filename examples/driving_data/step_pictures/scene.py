@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from driving_scenes import box_corners, generate_scenes, project_points, projected_extents
+from driving_scenes import box_corners, cast_rays, generate_scenes, project_points, projected_extents
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
@@ -72,22 +72,13 @@ class Scene:
 
     def points(self) -> NDArray[np.float32]:
         """What a lidar on the roof would measure: (P, 3), x, y, z in the ego frame, metres."""
-        objects = self.objects()
         pinhole = np.array([0.9, 0.0, 1.9])
         slopes_rad, turns_rad = np.radians(np.linspace(-24.0, 3.0, 28)), np.radians(np.arange(0.0, 360.0, 0.6))
         heights, turns = np.meshgrid(slopes_rad, turns_rad)
         rays = np.stack(
             [np.cos(heights) * np.cos(turns), np.cos(heights) * np.sin(turns), np.sin(heights)], axis=-1
         ).reshape(-1, 3)
-        with np.errstate(divide="ignore"):
-            distances = np.where(rays[:, 2] < 0.0, -pinhole[2] / rays[:, 2], np.inf)  # of the ground
-            for centre, size, yaw in zip(objects["centres"], objects["sizes"], objects["yaws"], strict=True):
-                box_from_ego = np.array([[np.cos(yaw), np.sin(yaw), 0], [-np.sin(yaw), np.cos(yaw), 0], [0, 0, 1]])
-                start, ray = box_from_ego @ (pinhole - centre), rays @ box_from_ego.T
-                one, other = (-0.5 * size - start) / ray, (0.5 * size - start) / ray
-                entry = np.minimum(one, other).max(axis=1)
-                is_hit = (entry < np.maximum(one, other).min(axis=1)) & (entry > 0.0)
-                distances = np.where(is_hit, np.minimum(distances, entry), distances)
+        distances, _ = cast_rays(self._frame, pinhole, rays)
         is_measured = distances < 60.0
         return (pinhole + rays[is_measured] * distances[is_measured, None]).astype(np.float32)
 
