@@ -28,11 +28,16 @@ from typing import TYPE_CHECKING
 # Worker processes are spawned: each imports this module too. So what only the training needs (PyTorch above
 # all) is imported where it is used, and nothing runs at import.
 from data_folders import FolderError, open_image_folders, open_videos_with_times
-from demo_steps import BoxPadder, ImageResizer
 from driving_scenes import export_nuscenes, generate_scenes
 from video_folder_provider import VideoFolderError, VideoFolderProvider, holds_videos
 
-from accvlab.dali_pipeline_framework import DataLoader, ImageDecoder, StreamingSequenceSampler
+from accvlab.dali_pipeline_framework import (
+    DataLoader,
+    ImageDecoder,
+    ImageMeanStdDevNormalizer,
+    ImageResizer,
+    StreamingSequenceSampler,
+)
 from accvlab.dali_pipeline_framework.errors import FrameworkError
 from accvlab.driving_data.datasets import DrivingProvider, NuScenesProvider
 
@@ -192,13 +197,13 @@ def make_loader(
 
     The sequences are few and of unequal length. Cutting some of them makes the slots equally long.
     """
-    is_of_videos = _has_decoded_images(provider)
-    has_boxes = "boxes" in provider.sample_data_structure
+    is_of_videos, structure = _has_decoded_images(provider), provider.sample_data_structure
+    matrices = ["intrinsics"] if "intrinsics" in structure["cameras"][0] else []
     steps = [
         # On the CPU where there is no GPU. Frames of videos come decoded.
         None if is_of_videos else ImageDecoder("image", use_device_mixed=True),
-        ImageResizer("image", *image_hw, matrix_names=("intrinsics",)),
-        BoxPadder("boxes", fill_values={"categories": -1}) if has_boxes else None,
+        ImageResizer("image", output_hw=image_hw, projection_names=matrices),
+        ImageMeanStdDevNormalizer("image", mean=0, std_dev=255, output_layout="CHW"),
     ]
     return DataLoader(
         provider,
@@ -209,6 +214,7 @@ def make_loader(
         num_workers=num_workers,
         device_id=device_id,
         seed=seed,
+        ragged={"boxes": "list"} if "boxes" in structure else "raise",  # samples differ in the number of objects
     )
 
 

@@ -87,7 +87,7 @@ def _block_of_sample(batch: Mapping[Any, Any], sample: int, category_names: Sequ
         legend = [entry for number, entry in enumerate(legend) if number in there]
     detail = _frame(batch, sample)
     if "boxes" in batch:
-        detail += f"   {int(batch['boxes']['count'][sample])} objects"
+        detail += f"   {len(batch['boxes']['categories'][sample])} objects"
     return _Block(_sequences(batch)[sample], detail, legend, tiles)
 
 
@@ -114,8 +114,7 @@ def _image_with_boxes(batch: Mapping[Any, Any], sample: int, camera_index: int) 
     if "boxes" not in batch:
         return _image(batch["cameras"][camera_index], sample)
     boxes, camera = batch["boxes"], batch["cameras"][camera_index]
-    count = int(boxes["count"][sample])  # the rest is padding
-    values = {name: boxes[name][sample][:count].cpu().numpy() for name in boxes if name != "count"}
+    values = {name: of_samples[sample].cpu().numpy() for name, of_samples in boxes.items()}
     camera_from_boxes = camera["camera_from_reference"][sample].cpu().numpy()
     image_from_boxes = camera["intrinsics"][sample].cpu().numpy() @ camera_from_boxes[:3]
     image = _image(camera, sample)

@@ -12,21 +12,12 @@ import demo_picture
 import numpy as np
 import pytest
 import torch
-from demo_steps import BoxPadder, ImageResizer
 from demo_training import Bookmark, SlotMemory, delivers_the_same
 from driving_scenes import DrivingScenes, box_corners, export_nuscenes, generate_scenes
-from nvidia.dali.types import DALIDataType
 from PIL import Image
 from support.child_processes import run_process
 from support.scripts import messages
 
-from accvlab.dali_pipeline_framework.inputs import DataProvider, SamplerInputCallable, SequenceSampler
-from accvlab.dali_pipeline_framework.pipeline import (
-    DALIStructuredOutputIterator,
-    PipelineDefinition,
-    SampleDataGroup,
-)
-from accvlab.dali_pipeline_framework.processing_steps import ImageDecoder
 from accvlab.driving_data.testing import made_drive
 
 DEMO = Path(demo.__file__)
@@ -87,64 +78,6 @@ def test_frames_come_in_natural_order(frames):
     assert sample["cameras"][0]["image"].tobytes() == (frames / "b" / "f14.jpg").read_bytes()
     assert (sample["scene"], int(sample["frame"]), bool(sample["is_first"])) == ("b", 2, False)
     assert [index for index in range(16) if provider.get_data(index)["is_first"]] == [0, 5, 11, 12]
-
-
-# --- steps ------------------------------------------------------------------------------------------
-
-
-class RaggedProvider(DataProvider):
-    """Sample i has i objects, and an encoded picture of 10 (i + 1) x 20 pixels."""
-
-    def get_number_of_samples(self) -> int:
-        return 3
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        objects = SampleDataGroup()
-        objects.add_data_field("centres", DALIDataType.FLOAT)
-        objects.add_data_field("labels", DALIDataType.INT32)
-        sample = SampleDataGroup()
-        sample.add_data_field("image", DALIDataType.UINT8)
-        sample.add_data_field("matrix", DALIDataType.FLOAT)
-        sample.add_data_group_field("objects", objects)
-        return sample
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = self.sample_data_structure
-        pixels = np.full((20, 10 * (sample_index + 1), 3), 51, np.uint8)  # height, width
-        header = f"P6 {pixels.shape[1]} 20 255\n".encode()
-        sample["image"] = np.frombuffer(header + pixels.tobytes(), np.uint8)
-        sample["matrix"] = np.arange(1, 13).reshape(3, 4)
-        sample["objects"]["centres"] = np.full((sample_index, 3), 1.5)
-        sample["objects"]["labels"] = np.full(sample_index, 7)
-        return sample
-
-
-def _batch(steps) -> dict:
-    source = SamplerInputCallable(RaggedProvider(), SequenceSampler(3, [1, 1, 1], 0, randomize=False))
-    pipeline = PipelineDefinition(source, steps).get_dali_pipeline(py_num_workers=0)
-    with DALIStructuredOutputIterator(pipeline=pipeline, output_type="numpy") as loader:
-        return next(iter(loader))
-
-
-def test_steps_make_uniform_batches():
-    batch = _batch(
-        [
-            ImageDecoder("image", use_device_mixed=True),
-            ImageResizer("image", height_px=5, width_px=8, matrix_names=["matrix", "not there"]),
-            BoxPadder("objects", fill_values={"labels": -1}),
-        ]
-    )
-    assert batch["image"].dtype == np.float32
-    assert batch["image"].shape == (3, 3, 5, 8)
-    np.testing.assert_allclose(batch["image"], 0.2, rtol=1e-6)
-    for sample, width_px in enumerate((10, 20, 30)):
-        scale = [[8 / width_px], [5 / 20], [1.0]]
-        np.testing.assert_allclose(batch["matrix"][sample], scale * np.arange(1.0, 13.0).reshape(3, 4), rtol=1e-6)
-    objects = batch["objects"]
-    assert objects["count"].tolist() == [0, 1, 2]
-    assert objects["labels"].tolist() == [[-1, -1], [7, -1], [7, 7]]
-    assert objects["centres"][:, :, 0].tolist() == [[0.0, 0.0], [1.5, 0.0], [1.5, 1.5]]
 
 
 # --- picture ----------------------------------------------------------------------------------------

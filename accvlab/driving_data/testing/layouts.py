@@ -69,8 +69,21 @@ class Content:
         return np.where(given < 0, own, given)
 
     def image(self, frame: int, camera: int) -> Any:
-        """Content of an image."""
-        return self.files[self.cameras.file[frame, camera].decode()]
+        """Content of an image.
+
+        Raises:
+            SettingError: It is not given.
+        """
+        name = self.cameras.file[frame, camera].decode()
+        if name not in self.files:
+            raise SettingError(f"`files` must have the contents of all images, but lacks {name!r}.")
+        return self.files[name]
+
+    def of_boxes(self, name: str, unknown: int) -> list[int]:
+        """Values of boxes, with one for those that are not known."""
+        column = getattr(self.boxes, name)
+        given = np.full(len(self.boxes.center), -1) if column is None else column
+        return np.where(given < 0, unknown, given).tolist()  # type: ignore[no-any-return]
 
     @property
     def lidar(self) -> LidarColumns:
@@ -102,7 +115,8 @@ def with_lidar(drive: DrivingIndex, pattern: str) -> DrivingIndex:
         pattern: Names of files, with ``{number}`` of the frame, or its ``{token}``.
     """
     numbers, tokens = np.arange(drive.num_frames), texts(drive.frames.token)
-    first_sweep, sweep = sweep_columns(numbers, np.isin(numbers, drive.frames.first_of_scene, invert=True))
+    has_sweep = np.isin(numbers, drive.frames.first_of_scene, invert=True)
+    first_sweep, sweep = sweep_columns(numbers, has_sweep.astype(np.int64))
     lidar = LidarColumns(
         file=names_column([pattern.format(number=number, token=token) for number, token in enumerate(tokens)]),
         time=drive.frames.time,
@@ -135,8 +149,8 @@ def folder_files(content: Content) -> Files:
         objects, lines = {}, [["frame", "time", "x", "y", "yaw"]]
         for number, frame in enumerate(rows):
             pose, name = content.frames.world_from_ego[frame], f"{number:04d}"
-            x, y, heading = *pose[:2, 3].tolist(), float(np.arctan2(pose[1, 0], pose[0, 0]))
-            lines.append([name, f"{content.frames.time[frame]:.6f}", f"{x}", f"{y}", f"{heading}"])
+            place = [*pose[:2, 3].tolist(), float(np.arctan2(pose[1, 0], pose[0, 0]))]
+            lines.append([name, f"{content.frames.time[frame]:.6f}", *map(str, place)])
             objects[name] = [
                 {
                     "track": int(instances[row]),
@@ -233,8 +247,9 @@ def _sensors(content: Content) -> list[_Sensor]:
         for number, name in enumerate(content.drive.camera_names)
     ]
     if lidar is not None:
-        file, time = np.array(texts(lidar.file))[lidar.of_frame], lidar.time[lidar.of_frame]
-        sensors.append(_Sensor("LIDAR_TOP", file.tolist(), time, frames.world_from_ego, frames.ego_from_base))
+        file = np.where(lidar.of_frame < 0, b"", lidar.file[lidar.of_frame])
+        time, world_from_ego = lidar.time[lidar.of_frame], frames.world_from_ego
+        sensors.append(_Sensor("LIDAR_TOP", texts(file), time, world_from_ego, frames.ego_from_base))
     return sensors
 
 
@@ -266,6 +281,8 @@ def _records(
         token, pose = calibration_of[sensor.channel], _posed("", sensor.ego_from_sensor[rows[0]])
         tables["calibrated_sensor"].append({"token": token, **mounted, **pose})
     for (place, frame), sensor in product(enumerate(rows), sensors):
+        if not sensor.file[frame]:
+            continue
         token, time = f"{sensor.channel} {content.tokens[frame]}", round(sensor.time[frame] * 1e6)
         pose = _posed("", sensor.world_from_ego[frame])
         tables["ego_pose"].append({"token": token, "timestamp": time, **pose})
@@ -289,16 +306,10 @@ def _records(
 def _annotations(content: Content, keyframes: Sequence[int]) -> dict[str, list[Record]]:
     boxes, instances, names = content.boxes, content.instances(), content.drive.categories
     pose = poses.joined(content.world_from_base[content.frame_of_box], content.box_pose)
-    attribute, visibility, num_lidar, num_radar = (
-        [unknown] * len(pose) if column is None else np.where(column < 0, unknown, column).tolist()
-        for column, unknown in (
-            (boxes.attribute, -1),
-            (boxes.visibility, 0),
-            (boxes.num_lidar_points, 0),
-            (boxes.num_radar_points, 0),
-        )
-    )
-    annotations, objects = [], {}
+    attribute, visibility = content.of_boxes("attribute", -1), content.of_boxes("visibility", 0)
+    num_lidar, num_radar = content.of_boxes("num_lidar_points", 0), content.of_boxes("num_radar_points", 0)
+    annotations: list[Record] = []
+    objects: dict[str, Record] = {}
     for row in np.flatnonzero(np.isin(content.frame_of_box, keyframes)).tolist():
         frame = int(content.frame_of_box[row])
         token = f"object {content.drive.scene_of(frame)} {instances[row]}"
@@ -357,12 +368,7 @@ def info_of(content: Content, frame: int, prefix: str = "./data/nuscenes/") -> R
     """Make the entry of a frame, as converters of nuScenes write it; ``prefix`` stands before names of files."""
     frames, boxes = content.frames, content.boxes
     scene, rows = content.drive.scene_of(frame), content.boxes_of(frame)
-    count = rows.stop - rows.start
     yaw = -poses.yaw_of_quaternion(boxes.rotation[rows]) - np.pi / 2
-    points = {
-        f"num_{kind}_pts": np.full(count, 9) if column is None else column[rows].astype(np.int64)
-        for kind, column in (("lidar", boxes.num_lidar_points), ("radar", boxes.num_radar_points))
-    }
     info = {
         "token": content.tokens[frame],
         "scene_token": content.scenes[scene],
@@ -376,7 +382,8 @@ def info_of(content: Content, frame: int, prefix: str = "./data/nuscenes/") -> R
         "gt_boxes": np.column_stack([boxes.center[rows], boxes.size[rows][:, [1, 0, 2]], yaw]),
         "gt_names": np.array([content.drive.categories[number] for number in boxes.category[rows]]),
         "gt_velocity": boxes.velocity[rows, :2],
-        **points,
+        "num_lidar_pts": np.array(content.of_boxes("num_lidar_points", 9)[rows], np.int64),
+        "num_radar_pts": np.array(content.of_boxes("num_radar_points", 0)[rows], np.int64),
     }
     lidar = content.drive.lidar
     if lidar is not None:

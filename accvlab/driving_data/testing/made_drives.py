@@ -160,15 +160,14 @@ def _with_images(
     drive: DrivingIndex, files: Files, sizes: Mapping[str, Sequence[int]], with_images: Sequence[str]
 ) -> layouts.Content:
     """Add sizes of images, 2D boxes of what they show, and images of that."""
-    content, shape = layouts.Content(drive, files), (drive.num_frames, len(sizes))
+    content = layouts.Content(drive, files)
     wh = np.array([hw[::-1] for hw in sizes.values()])
     seen = box2d_columns(content.boxes, content.cameras, np.tile(wh, (drive.num_frames, 1, 1)))
-    for frame, camera in np.ndindex(*shape):
-        name, first = drive.camera_names[camera], frame * shape[1] + camera
-        if name in with_images:
-            boxes = seen.box[slice(*seen.first[first : first + 2])]
-            file = content.cameras.file[frame, camera].decode()
-            files[file] = picture(sizes[name], frame, boxes[0] if len(boxes) else None)
+    for image, file in enumerate(layouts.texts(content.cameras.file)):
+        frame, camera = divmod(image, len(sizes))
+        if drive.camera_names[camera] in with_images:
+            boxes = seen.box[slice(*seen.first[image : image + 2])]
+            files[file] = picture([*sizes.values()][camera], frame, boxes[0] if len(boxes) else None)
     cameras = attrs.evolve(content.cameras, image_wh=np.tile(wh, (len(content.scenes), 1, 1)))
     return layouts.Content(attrs.evolve(drive, cameras=cameras, boxes_2d=seen), files)
 
