@@ -9,13 +9,13 @@ import numpy as np
 from accvlab.driving_data.datasets import CameraImage, DrivingFrame, ObjectBox, index_of_frames
 from accvlab.driving_data.datasets.driving import poses
 from accvlab.driving_data.datasets.driving.driving_index import (
-    Box2dColumns,
     DrivingIndex,
     LidarColumns,
     LineColumns,
     first_column,
     names_column,
 )
+from accvlab.driving_data.datasets.driving.scene_parts import box2d_columns
 from accvlab.driving_data.testing import layouts
 
 FAMILIES = (
@@ -122,7 +122,8 @@ def driving_scenes(
             index.frames.time, poses.joined(index.frames.world_from_ego, index.frames.ego_from_base), lengths
         ),
     )
-    return _with_2d_boxes(index, rng)
+    wh = np.tile([64, 48], (num_frames, len(CAMERAS), 1))
+    return attrs.evolve(index, boxes_2d=box2d_columns(index.boxes, index.cameras, wh))
 
 
 _AHEAD = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
@@ -187,30 +188,6 @@ def _lines(rng, num_frames: int) -> LineColumns:
         first_point=first_column(points),
         point=rng.normal(size=(sum(points), 2)) * 10,
     )
-
-
-def _with_2d_boxes(index: DrivingIndex, rng) -> DrivingIndex:
-    """Boxes of the objects in front of each camera, the nearest first."""
-    rows, counts, depths, centers = [], [], [], []
-    for frame in range(index.num_frames):
-        first, end = index.boxes.first[frame : frame + 2]
-        for camera in range(len(CAMERAS)):
-            at = poses.moved(index.cameras.camera_from_base[frame, camera], index.boxes.center[first:end])
-            chosen = [int(row) for row in np.argsort(at[:, 2]) if at[row, 2] > 1]
-            rows += [first + row for row in chosen]
-            counts.append(len(chosen))
-            depths += [at[row, 2] for row in chosen]
-            centers += [60 * at[row, :2] / at[row, 2] + [32, 24] for row in chosen]
-    low = np.array(centers) - rng.uniform(1, 9, (len(rows), 2))
-    boxes_2d = Box2dColumns(
-        first=first_column(counts),
-        box=np.concatenate([low, low + rng.uniform(2, 20, low.shape)], axis=1),
-        center=np.array(centers),
-        depth=np.array(depths),
-        category=index.boxes.category[rows],
-        box_row=np.array(rows),
-    )
-    return attrs.evolve(index, boxes_2d=boxes_2d)
 
 
 # --- pickles --------------------------------------------------------------------------------------------
