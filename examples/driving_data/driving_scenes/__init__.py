@@ -20,11 +20,12 @@ from driving_scenes.drawing import CATEGORY_COLOURS, draw_boxes
 from driving_scenes.export import cast_rays, drive_of, export_nuscenes, lidar_points
 from driving_scenes.frames import DrivingScenes, Frame
 from driving_scenes.generation import generate_scenes
-from driving_scenes.geometry import box_corners, project_points, projected_extents
+from driving_scenes.geometry import BOX_FACES, box_corners, project_points, projected_extents
 from driving_scenes.settings import SceneSettings
 from driving_scenes.traffic import CATEGORY_NAMES
 
 __all__ = [
+    "BOX_FACES",
     "CAMERA_NAMES",
     "CATEGORY_COLOURS",
     "CATEGORY_NAMES",

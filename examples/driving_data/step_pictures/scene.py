@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from driving_scenes import box_corners, cast_rays, generate_scenes, project_points, projected_extents
+from driving_scenes import BOX_FACES, box_corners, cast_rays, generate_scenes, project_points, projected_extents
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
@@ -84,32 +84,13 @@ class Scene:
 
 
 def _silhouettes(corners: NDArray[Any], projection: NDArray[Any], categories: NDArray[Any]) -> NDArray[np.uint8]:
-    """The objects are solid boxes, so a silhouette is the hull of the projected corners."""
+    """The objects are solid boxes, so a silhouette is that of their faces."""
     height, width = IMAGE_HW
     canvas = Image.new("L", (width, height))
     pen = ImageDraw.Draw(canvas)
     for box, category in zip(corners, categories, strict=True):
         pixels, _ = project_points(box, projection)
         if np.isfinite(pixels).all():
-            pen.polygon([tuple(point - 0.5) for point in _hull(pixels)], fill=int(category) + 1)
+            for face in BOX_FACES:
+                pen.polygon([tuple(pixels[corner] - 0.5) for corner in face], fill=int(category) + 1)
     return np.asarray(canvas)[..., None]
-
-
-def _hull(points: NDArray[Any]) -> list[NDArray[Any]]:
-    """The corners of the convex hull of (N, 2) points, in order (Andrew's monotone chain)."""
-
-    def half(ordered: list[NDArray[Any]]) -> list[NDArray[Any]]:
-        chain: list[NDArray[Any]] = []
-        for point in ordered:
-            while len(chain) > 1 and _turn(chain[-2], chain[-1], point) <= 0.0:
-                chain.pop()
-            chain.append(point)
-        return chain[:-1]
-
-    ordered = [points[row] for row in np.lexsort((points[:, 1], points[:, 0]))]
-    return half(ordered) + half(ordered[::-1])
-
-
-def _turn(first: NDArray[Any], second: NDArray[Any], third: NDArray[Any]) -> float:
-    (ax, ay), (bx, by) = second - first, third - first
-    return float(ax * by - ay * bx)
