@@ -47,8 +47,8 @@ def made_drive(
     Args:
         folder: Where to write; it is made.
         layout: Which of these to write.
-        drive: What to write in place of that: poses, calibrations, boxes and names of files, with cameras and
-            boxes, e.g. of `index_of_frames`, for ``"navsim"`` with a lidar. For the first five layouts.
+        drive: Index to write in place of the small drive, with cameras and boxes, e.g. of `index_of_frames`; for
+            ``"navsim"`` also with a lidar. Only the first five layouts take one.
         files: Contents of the files that ``drive`` names, by name: images as bytes, points as arrays.
 
     Returns:
@@ -75,7 +75,7 @@ _OF_INDEX: Final[dict[str, Callable[[layouts.Content], Files]]] = {
     "navsim": layouts.navsim_files,
 }
 
-# --- what is written, where nothing is given ----------------------------------------------------------------
+# --- the small drives ---------------------------------------------------------------------------------------
 
 _LEVEL = [1.0, 0.0, 0.0, 0.0]  # quaternions, w first
 _AHEAD = [0.5, -0.5, 0.5, -0.5]  # of a camera that looks along x
@@ -84,7 +84,7 @@ _LOOKING_AHEAD = np.array([[0.0, 0, 1], [-1, 0, 0], [0, -1, 0]])
 
 @attrs.frozen
 class _Camera:
-    """A camera."""
+    """Pinhole camera that is level; ``yaw`` is the angle of its axis."""
 
     hw: tuple[int, int]
     focal_px: float
