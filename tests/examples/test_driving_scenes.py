@@ -24,8 +24,6 @@ from driving_scenes.scenery import Palette, Streetscape
 from driving_scenes.traffic import CAR, CYCLIST, PEDESTRIAN, TRUCK, simulate_traffic
 from support.laws import examples
 
-from accvlab.driving_data.datasets import poses
-
 SMALL = {"num_sequences": 3, "frames_per_sequence": (2, 5), "image_hw": (64, 112), "seed": 3}
 TINY = {"num_sequences": 1, "frames_per_sequence": (1, 1), "image_hw": (32, 48), "traffic_density": 0.2}
 
@@ -183,9 +181,6 @@ def test_index_and_points_of_scenes(scenes):
         points, num_points = lidar_points(frame)
         has_box = (num_points > 0) | (frame.visibility.max(axis=1) > 0)
         assert drive.boxes.num_lidar_points[of_frame].tolist() == num_points[has_box].tolist()
-        np.testing.assert_array_equal(drive.boxes.size[of_frame], frame.sizes[has_box])
-        centres = poses.moved(drive.frames.ego_from_base[frame.index], drive.boxes.center[of_frame])
-        np.testing.assert_allclose(centres, frame.centres[has_box], atol=1e-9)
         speeds = np.linalg.norm(frame.velocities[has_box], axis=1)
         attributes = [drive.attributes[number] for number in drive.boxes.attribute[of_frame]]
         assert all(

@@ -286,48 +286,27 @@ def _navsim() -> Files:
 
 def _argoverse() -> Files:
     start, ms, camera = 315_966_265_000_000_000, 1_000_000, ["ring_front_center"]
-
-    def table(columns: Mapping[str, Any], place: Sequence[Any], axes: Sequence[float]) -> Files:
-        pose = dict(zip(("tx_m", "ty_m", "tz_m", "qw", "qx", "qy", "qz"), (*place, *axes), strict=True))
-        return {
-            name: np.broadcast_to(column, len(next(iter(columns.values()))))
-            for name, column in {**columns, **pose}.items()
-        }
-
-    files: Files = {
-        "city_SE3_egovehicle.feather": table(
-            {"timestamp_ns": start + np.arange(21) * 10 * ms}, [np.arange(21) * 0.1, 0.0, 0.0], _LEVEL
-        ),
-        "calibration/egovehicle_SE3_sensor.feather": table({"sensor_name": camera}, [1.6, 0.0, 1.4], _AHEAD),
-        "calibration/intrinsics.feather": {
-            "sensor_name": camera,
-            "fx_px": [80.0],
-            "fy_px": [80.0],
-            "cx_px": [32.0],
-            "cy_px": [24.0],
-        },
-        "annotations.feather": table(
-            {
-                "timestamp_ns": [start],
-                "track_uuid": ["a-car"],
-                "category": ["REGULAR_VEHICLE"],
-                "num_interior_pts": [30],
-                "length_m": [4.5],
-                "width_m": [1.9],
-                "height_m": [1.6],
-            },
-            [12.0, 1.0, 0.8],
-            _LEVEL,
-        ),
+    level, ahead = (dict(zip(("qw", "qx", "qy", "qz"), turn, strict=True)) for turn in (_LEVEL, _AHEAD))
+    times, size = start + np.arange(21) * 10 * ms, {"length_m": 4.5, "width_m": 1.9, "height_m": 1.6}
+    car = {"timestamp_ns": [start], "track_uuid": "a-car", "category": "REGULAR_VEHICLE", "num_interior_pts": 30}
+    lens = {"fx_px": 80.0, "fy_px": 80.0, "cx_px": 32.0, "cy_px": 24.0}
+    tables: Files = {
+        "city_SE3_egovehicle": {"timestamp_ns": times, **_place(np.arange(21) * 0.1, 0.0, 0.0), **level},
+        "calibration/egovehicle_SE3_sensor": {"sensor_name": camera, **_place(1.6, 0.0, 1.4), **ahead},
+        "calibration/intrinsics": {"sensor_name": camera, **lens},
+        "annotations": {**car, **size, **_place(12.0, 1.0, 0.8), **level},
     }
-    names = ("x", "y", "z", "intensity", "laser_number", "offset_ns")
+    files: Files = {f"{name}.feather": table for name, table in tables.items()}
     for number in range(2):
         time = start + number * 100 * ms
-        files[f"sensors/lidar/{time}.feather"] = {
-            name: [value] for name, value in zip(names, (1.0, 2.0, 3.0, 1, 1, 1), strict=True)
-        }
+        rest = {"intensity": 1, "laser_number": 1, "offset_ns": 1}
+        files[f"sensors/lidar/{time}.feather"] = {"x": [1.0], "y": 2.0, "z": 3.0, **rest}
         files[f"sensors/cameras/{camera[0]}/{time + 20 * ms}.jpg"] = picture((48, 64), number)
     return {f"train/log-1/{name}": content for name, content in files.items()}
+
+
+def _place(x: Any, y: float, z: float) -> Files:
+    return {"tx_m": x, "ty_m": y, "tz_m": z}
 
 
 def _kitti() -> Files:
@@ -401,7 +380,7 @@ def _lerobot() -> Files:
     total, path = sum(lengths), "chunk-{chunk_index:03d}/file-{file_index:03d}"
     frame = np.concatenate([np.arange(length) for length in lengths])
     action = np.stack([frame / 10, np.zeros(total)], axis=1).astype(np.float32)
-    start, none = np.array([0.0, 2.0, 0.0]), np.zeros(3, np.int64)
+    start = np.array([0.0, 2.0, 0.0])
     statistics = {what: getattr(action, what)(axis=0).tolist() for what in ("mean", "std", "min", "max")}
     whole, first = {"dtype": "int64", "shape": [1]}, "chunk-000/file-000.parquet"
     return {
@@ -413,13 +392,13 @@ def _lerobot() -> Files:
             "frame_index": frame,
             "episode_index": np.repeat([0, 1, 2], lengths),
             "index": np.arange(total),
-            "task_index": np.zeros(total, np.int64),
+            "task_index": 0,
         },
         f"meta/episodes/{first}": {
             "episode_index": [0, 1, 2],
             "length": lengths,
             "dataset_from_index": np.cumsum(lengths) - lengths,
-            **{f"{what}_index": none for what in ("data/chunk", "data/file", f"videos/{feature}/chunk")},
+            **{f"{what}_index": 0 for what in ("data/chunk", "data/file", f"videos/{feature}/chunk")},
             f"videos/{feature}/file_index": [0, 0, 1],
             f"videos/{feature}/from_timestamp": start,
             f"videos/{feature}/to_timestamp": start + np.array(lengths) / 10,

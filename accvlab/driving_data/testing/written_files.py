@@ -19,8 +19,8 @@ from accvlab.dali_pipeline_framework.extension import needed_package
 from ..datasets.driving.driving_index import DrivingIndex
 
 Files = dict[str, Any]
-"""Contents by name: bytes and text, the values of tables (columns by name), of ``.json`` and ``.pkl``, the rows of
-``.csv``, points of ``.bin``, the files in a ``.zip``, or an index for a folder."""
+"""Contents by name: bytes and text, columns of tables by name (single values are those of all rows), values of
+``.json`` and ``.pkl``, rows of ``.csv``, points of ``.bin`` and ``.pcd``, files in a ``.zip``, or an index."""
 
 
 def write_files(root: Path, files: Mapping[str, Any]) -> Path:
@@ -69,8 +69,10 @@ def _point_cloud(points: Any) -> bytes:
 
 def _table(write: Callable[[Any, io.BytesIO], None]) -> Callable[[Mapping[str, Any]], bytes]:
     def written(columns: Mapping[str, Any]) -> bytes:
-        stream = io.BytesIO()
-        write(needed_package("pyarrow").table(dict(columns)), stream)
+        stream, is_single = io.BytesIO(), {name: np.isscalar(column) for name, column in columns.items()}
+        length = max(len(column) for name, column in columns.items() if not is_single[name])
+        full = {name: [column] * length if is_single[name] else column for name, column in columns.items()}
+        write(needed_package("pyarrow").table(full), stream)
         return stream.getvalue()
 
     return written
