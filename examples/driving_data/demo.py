@@ -37,6 +37,7 @@ from accvlab.dali_pipeline_framework import (
     ImageMeanStdDevNormalizer,
     ImageResizer,
     StreamingSequenceSampler,
+    for_each,
 )
 from accvlab.dali_pipeline_framework.errors import FrameworkError
 from accvlab.driving_data.datasets import DrivingProvider, NuScenesProvider
@@ -202,7 +203,7 @@ def make_loader(
     steps = [
         # On the CPU where there is no GPU. Frames of videos come decoded.
         None if is_of_videos else ImageDecoder("image", use_device_mixed=True),
-        ImageResizer("image", output_hw=image_hw, projection_names=matrices),
+        for_each("cameras", ImageResizer("image", output_hw=image_hw, projection_names=matrices)),
         ImageMeanStdDevNormalizer("image", mean=0, std_dev=255, output_layout="CHW"),
     ]
     return DataLoader(
