@@ -126,10 +126,12 @@ def make_video(
 
 
 @functools.cache
-def encoded_video(num_frames: int, codec: str = "libvpx-vp9", suffix: str = "webm") -> npt.NDArray[np.uint8]:
-    """Get the bytes of a video file, ``(num_bytes,)``."""
+def encoded_video(
+    num_frames: int, codec: str = "libvpx-vp9", suffix: str = "webm", **settings: Any
+) -> npt.NDArray[np.uint8]:
+    """Make the file of a video, ``(num_bytes,)``; settings are those of `make_video`."""
     with tempfile.TemporaryDirectory() as folder:
-        content = make_video(Path(folder) / f"video.{suffix}", num_frames, codec).read_bytes()
+        content = make_video(Path(folder) / f"video.{suffix}", num_frames, codec, **settings).read_bytes()
     return np.frombuffer(content, np.uint8)
 
 
