@@ -329,9 +329,6 @@ def make_index(folders: Sequence[str], settings: ArrowLogSettings, parts: Reques
     """
     logs = [LogFiles(folder) for folder in folders]
     names = [_scene_name(log) for log in logs]
-    if len(set(names)) < len(names):
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        raise SettingError(f"Each log must have a name of its own, several are called {listed(repeated)}.")
     wanted, known = settings.lidar_sensor, sorted({name for log in logs for name in log.lidars})
     if wanted is not None and wanted not in known:
         raise SettingError(f"`lidar_sensor` is {wanted!r}, which no log has. There are: {listed(known)}.")

@@ -71,7 +71,7 @@ def test_columns_are_of_the_kind_asked_for(tmp_path):
         (
             pa.array([[1], [2, 3]]),
             KINDS["pairs"],
-            "must hold int64 of the shape (2,) in each row, ..., not the same",
+            "must hold int64 of the shape (2,) in each row, ...of other sizes",
         ),
     ],
 )

@@ -359,7 +359,8 @@ class TestErrors:
         words = "there is no camera 'pcam_f1'. Did you mean 'pcam_f0'?"
         assert_refused(lambda: ArrowLogProvider(tmp_path, cameras=["pcam_f1"]), words)
         ArrowLog().write(tmp_path)
-        assert_refused(lambda: ArrowLogProvider(tmp_path), "several are called made_train/log-a")
+        words = "The frame ...in the scene 'made_train/log-a': its token is that of an earlier frame."
+        assert_refused(lambda: ArrowLogProvider(tmp_path), words, FileError)
         words = "`lidar_sensor` is 'top', which no log has. There are: lidar_merged."
         assert_refused(lambda: ArrowLogProvider(tmp_path / "a", lidar_sensor="top"), words)
 

@@ -233,21 +233,21 @@ def _as_numpy(arrow: Any, where: str, kind: Kind, column: Any, empty: object) ->
 def _tensors(arrow: Any, where: str, kind: Tensors, column: Any, empty: object) -> Array:
     """Numbers in nested lists as an array, ``(num_rows, *shape)``."""
     values = column if empty is None else column.drop_null()
-    num_rows, has_empty, is_ragged = len(values), values.null_count, False
-    while not (arrow.types.is_primitive(values.type) or has_empty):
+    num_rows, is_right = len(values), not values.null_count
+    while is_right and not arrow.types.is_primitive(values.type):
         if isinstance(values.type, arrow.BaseExtensionType):  # of matrices, once `datasets` is imported
             values = values.cast(values.type.storage_type)
-        if not _is_list(arrow, values.type):
-            break
-        is_ragged |= len(arrow.compute.list_value_length(values).unique()) > 1
-        values = arrow.compute.list_flatten(values)
-        has_empty += values.null_count
-    is_right = arrow.types.is_primitive(values.type) and np.dtype(values.type.to_pandas_dtype()) == kind.dtype
-    if not is_right or has_empty or is_ragged or len(values) != num_rows * math.prod(kind.shape):
+        is_right = _is_list(arrow, values.type) and len(arrow.compute.list_value_length(values).unique()) <= 1
+        if is_right:
+            values = arrow.compute.list_flatten(values)
+            is_right = not values.null_count
+    if (
+        not is_right
+        or values.type.to_pandas_dtype() != kind.dtype
+        or len(values) != num_rows * math.prod(kind.shape)
+    ):
         rule = f"must hold {kind.dtype.name} of the shape {kind.shape or '()'} in each row, as its data set says"
-        got = f"got {num_rows} rows of {column.type} with {len(values)} values and {has_empty} empty cells"
-        got += ", not the same number in each" * is_ragged
-        raise FileError(f"{where} {rule}, {got}.")
+        raise FileError(f"{where} {rule}, got {column.type} of other sizes, or with empty cells.")
     found = np.asarray(values.to_numpy(), kind.dtype).reshape(num_rows, *kind.shape)
     if num_rows == len(column):
         return found

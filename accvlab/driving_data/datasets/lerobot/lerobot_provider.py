@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence, Set, Sized
+from collections.abc import Callable, Mapping, Sequence, Set, Sized
 from functools import cache, cached_property, partial
 from typing import Any, Literal
 
@@ -381,13 +381,10 @@ class LeRobotProvider(extension.BlueprintProvider):
 
     def _cut(self, name: str, rows: Int64) -> tuple[UInt8, Int32]:
         """Cut frames of one episode out of the video of a camera."""
-        episodes = self._episode_of(rows)
-        path = self._files.storage.path(self._video_name(name, int(episodes[0])))
-        try:
-            numbers = self._numbers(name, path, rows, episodes)
-            return self._video_frames.encoded_frames(path, numbers.tolist(), self._kinds[name])
-        except (FileError, VideoError) as error:
-            raise self._with_place(error, name, int(rows[0])) from error
+        found: tuple[UInt8, Int32] = self._in_video(
+            name, rows, lambda path, numbers: self._video_frames.encoded_frames(path, numbers, self._kinds[name])
+        )
+        return found
 
     def _values(self, name: str, rows: Int64) -> Any:
         if name == _TASK and self._has_task:
@@ -410,24 +407,26 @@ class LeRobotProvider(extension.BlueprintProvider):
 
     def _frames(self, name: str, rows: Int64) -> Any:
         """Decode the frames of a camera, one pass for each video."""
-        episodes, place = self._episode_of(rows), self._place_of[name]
-        videos = self._columns.arrays[f"video.{place}"][episodes]
+        videos = self._columns.arrays[f"video.{self._place_of[name]}"][self._episode_of(rows)]
+        read = partial(self._video_frames.frames, as_codes=self._features[name].depth is not None)
         frames: list[Any] = [None] * len(rows)
         for video in np.unique(videos).tolist():
             of_video = np.flatnonzero(videos == video)
-            file = str(self._columns.notes["videos"][video])
-            try:
-                path = self._files.storage.path(file)
-                numbers = self._numbers(name, path, rows[of_video], episodes[of_video])
-                is_depth = self._features[name].depth is not None
-                decoded = self._video_frames.frames(path, numbers, as_codes=is_depth)
-            except (FileError, VideoError) as error:
-                raise self._with_place(error, name, int(rows[of_video[0]])) from error
+            decoded = self._in_video(name, rows[of_video], read)
             if len(of_video) == len(rows):
                 return decoded
             for row, frame in zip(of_video.tolist(), decoded, strict=True):
                 frames[row] = frame
         return frames
+
+    def _in_video(self, name: str, rows: Int64, read: Callable[[str, list[int]], Any]) -> Any:
+        """Read the frames of rows of one video of a camera, by its path and their numbers in it."""
+        episodes = self._episode_of(rows)
+        try:
+            path = self._files.storage.path(self._video_name(name, int(episodes[0])))
+            return read(path, self._numbers(name, path, rows, episodes).tolist())
+        except (FileError, VideoError) as error:
+            raise self._with_place(error, name, int(rows[0])) from error
 
     def _with_place(self, error: FileError | VideoError, name: str, row: int) -> FrameworkError:
         """The error with the camera, the episode, and what would do; it names the file and the time in it.
