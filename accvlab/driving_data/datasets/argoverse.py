@@ -92,12 +92,11 @@ class ArgoverseLog:
         The matrix is without distortion, which is small.
         """
         (mounted_in, lenses_in), (mounted, lenses) = self._calibration_files, self._calibration
-        own = arrow_files.row_of(lenses, lenses_in, {_NAME: camera})
+        own = arrow_files.row_of(arrow_files.rows_by(lenses, [_NAME]), lenses_in, {_NAME: camera})
         fx, fy, cx, cy = arrow_files.numbers_of(lenses, lenses_in, _LENS_PX, own)[0]
         width, height = (int(np.nan_to_num(lenses[name][own])[0]) if name in lenses else 0 for name in _SIZE_PX)
-        place = arrow_files.poses_of_columns(
-            mounted, mounted_in, [*_POSE], arrow_files.row_of(mounted, mounted_in, {_NAME: camera})
-        )[0]
+        own = arrow_files.row_of(arrow_files.rows_by(mounted, [_NAME]), mounted_in, {_NAME: camera})
+        place = arrow_files.poses_of_columns(mounted, mounted_in, [*_POSE], own)[0]
         return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), (width, height), place
 
     @cached_property

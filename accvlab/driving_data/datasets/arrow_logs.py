@@ -200,13 +200,10 @@ def static_pose(metadata: Mapping[str, Any], name: str, path: str) -> Float64:
     Raises:
         FileError: It is missing or of another form.
     """
-    try:
-        values = np.asarray(metadata.get(name, ()), np.float64)
-    except (ValueError, TypeError):
-        values = np.zeros(0)
-    if values.shape != (7,) or np.linalg.norm(values[3:]) == 0:
+    values = metadata.get(name)
+    if not isinstance(values, list) or len(values) != 7 or not any(values[3:]):
         rule = "x, y, z and a quaternion that is not 0, 7 numbers"
-        raise FileError(f"The metadata of {path!r} must have {name!r}, {rule}, got {metadata.get(name)!r}.")
+        raise FileError(f"The metadata of {path!r} must have {name!r}, {rule}, got {values!r}.")
     return pose_of(values)
 
 
@@ -279,9 +276,7 @@ def _batch(file: ArrowFile, column: str, row: int) -> Any:
     """The points of a record, as pyarrow has them; None where there are none."""
     stored = str(file.type_of(column))
     if stored != "binary":
-        what = (
-            f"The lidar points of {file.path!r} are stored as paths of files of the data set, or others ({stored})"
-        )
+        what = f"The lidar points of {file.path!r} are stored as paths of files of the data set ({stored})"
         raise FileError(f"{what}. {_CONVERT}")
     content = file.content(column, row)
     if content is None:
@@ -384,10 +379,10 @@ def _names_of_logs(folders: Sequence[str], scenes: Sequence[object]) -> dict[str
 
 def _scene_name(log: LogFiles) -> str:
     metadata = log.metadata(SYNC)
-    missing = [name for name in ("dataset", "split", "log_name") if name not in metadata]
-    if missing:
-        raise FileError(f"The metadata of {log.path(SYNC)!r} must have {listed(missing)}.")
-    return f"{metadata['split']}/{metadata['log_name']}"
+    try:
+        return f"{metadata['split']}/{metadata['log_name']}"
+    except KeyError as error:
+        raise FileError(f"The metadata of {log.path(SYNC)!r} must have {error}.") from error
 
 
 def _scene(
@@ -477,7 +472,7 @@ def _files(log: LogFiles, key: str, rows: Int64, settings: ArrowLogSettings) -> 
     if stored != "string":
         rule = "must hold paths (string), images (binary) or numbers of frames (int32)"
         raise FileError(f"The column '{key}.data' of {log.path(key)!r} {rule}, got {stored}.")
-    data_set = str(log.metadata(SYNC)["dataset"])
+    data_set = str(log.metadata(SYNC).get("dataset"))
     root = settings.sensor_roots.get(data_set, settings.sensor_roots.get(""))
     if root is None:
         what = f"The images of {key!r} in {log.folder!r} are stored as paths"

@@ -294,6 +294,17 @@ def of_column(modality, name, values, dtype):
     return change
 
 
+def without_name(log):
+    """What leaves the name of the log out of its metadata."""
+    write = log._write
+
+    def changed(folder, modality, metadata, columns, **settings):
+        kept = {name: value for name, value in metadata.items() if name != "log_name"}
+        write(folder, modality, kept, columns, **settings)
+
+    log._write = changed
+
+
 PLACE = "must have 'camera_to_imu_se3', x, y, z and a quaternion that is not 0, 7 numbers, got"
 CLOCK = {"ego_times": lambda log: log.ego_times - 3_600_000_000, "stored_poses": False, "camera_metadata": {}}
 LISTS = ("box_detections_se3", "bounding_box_se3")
@@ -341,7 +352,7 @@ ERRORS = {  # what is changed, and the words of the message
         of_camera(camera_model="orthographic"),
         "must be pinhole, fisheye_mei or ftheta, got 'orthographic'",
     ),
-    "a head": (of_log(head={"split": "made_train", "log_name": "a"}), "sync.arrow' must have dataset."),
+    "no name": (without_name, "The metadata of ...sync.arrow' must have 'log_name'."),
 }
 
 

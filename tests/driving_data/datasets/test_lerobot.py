@@ -907,13 +907,13 @@ FAULTS: dict[str, tuple[str, Callable[[Path], Any], str]] = {  # the file, what 
     "statistics of other fields": (
         "meta/stats.json",
         lambda root: (root / "meta/stats.json").write_text(json.dumps({"action": {"mean": [1, 2]}})),
-        "'mean' of 'action' in FILE must have the shape (3,), as the feature in 'meta/info.json' has, got (2,): the "
-        "statistics are of other data. Compute them anew with LeRobot.",
+        "'mean' of 'action' in FILE must have the shape (3,), as the feature in 'meta/info.json' has, got (2,): "
+        "the statistics are of other data. Compute them anew with LeRobot.",
     ),
     "another layout": (
         "meta/info.json",
         _edited("meta/info.json", lambda content: content.replace(b"v3.0", b"v1.6")),
-        "'codebase_version' of FILE must be v3.0 or v2.1 (LeRobot converts data sets of other layouts), got 'v1.6'",
+        "'codebase_version' of FILE must be v3.0 or v2.1 (LeRobot converts data sets of other layouts), got",
     ),
     "no JSON": (
         "meta/info.json",

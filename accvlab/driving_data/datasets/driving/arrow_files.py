@@ -306,18 +306,28 @@ def require_times(times: Array, path: str | os.PathLike[str], column: str, *, st
     poses.require_ascending(times, f"The column {column!r} of {os.fspath(path)!r}", strictly=strictly)
 
 
-def row_of(columns: Mapping[str, Array], path: str | os.PathLike[str], keys: Mapping[str, str]) -> slice:
-    """Find the row that has some texts; others are not looked at.
+def rows_by(columns: Mapping[str, Array], names: Sequence[str]) -> dict[tuple[str, ...], list[int]]:
+    """Numbers of the rows that have the same texts in some columns, by these."""
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for row, key in enumerate(zip(*(columns[name].tolist() for name in names), strict=True)):
+        rows.setdefault(key, []).append(row)
+    return rows
+
+
+def row_of(
+    rows: Mapping[tuple[str, ...], Sequence[int]], path: str | os.PathLike[str], keys: Mapping[str, str]
+) -> slice:
+    """Find the row that has some texts, see `rows_by`; others are not looked at.
 
     Raises:
         FileError: There is none, or there are several.
     """
-    rows = np.flatnonzero(np.logical_and.reduce([columns[name] == text for name, text in keys.items()]))
-    if len(rows) != 1:
+    found = rows.get((*keys.values(),), ())
+    if len(found) != 1:
         what = " and ".join(f"{name} {text!r}" for name, text in keys.items())
-        there = listed(np.unique(columns[[*keys][-1]]))
-        raise FileError(f"{os.fspath(path)!r} must have one row of {what}, got {len(rows)}. It has: {there}.")
-    return slice(rows[0], rows[0] + 1)
+        there = listed(sorted({key[-1] for key in rows}))
+        raise FileError(f"{os.fspath(path)!r} must have one row of {what}, got {len(found)}. It has: {there}.")
+    return slice(found[0], found[0] + 1)
 
 
 def numbers_of(

@@ -148,19 +148,19 @@ class ClipCalibration:
 
     def __init__(self) -> None:
         """Begin without any; tables are read when they are needed."""
-        self._tables: dict[str, dict[str, Array]] = {}
+        self._tables: dict[str, tuple[dict[str, Array], dict[tuple[str, ...], list[int]]]] = {}
 
     def _row(
         self, clip: ClipFiles, field: str, names: Sequence[str], **sensor: str
     ) -> tuple[dict[str, Array], StoredFile, Sequence[str], slice]:
         """A table with one row for each clip, or clip and sensor; and which row is that of one."""
         path, keys = clip.file(field), {"clip_id": clip.name, **sensor}
-        table = self._tables.get(os.fspath(path))
-        if table is None:
+        known = self._tables.get(os.fspath(path))
+        if known is None:
             kinds = dict.fromkeys(keys, "text") | dict.fromkeys(names, "number")
             table = clip.columns(field, kinds, empty=dict.fromkeys(names, arrow_files.NONE_IS_NAN))
-            self._tables[os.fspath(path)] = table
-        return table, path, names, arrow_files.row_of(table, path, keys)
+            known = self._tables[os.fspath(path)] = table, arrow_files.rows_by(table, [*keys])
+        return known[0], path, names, arrow_files.row_of(known[1], path, keys)
 
     def camera(self, clip: ClipFiles, camera: str, *, has_lens: bool) -> tuple[Float64, Float64, Float64 | None]:
         """Matrix of a camera around its axis, its place on the vehicle, and its lens, see `CameraColumns`."""
