@@ -451,7 +451,7 @@ CASES = {
         error=SettingError,
     ),
     "depth in pictures": Case(
-        "depth maps of dtype 'video'...'observation.images.top' of dtype 'image' is a depth map",
+        "depth maps of dtype 'video', but these are not:...'observation.images.top' of dtype 'image' is a depth",
         _of_feature("observation.images.top", info={"is_depth_map": True}),
         written={"images": [b"a"] * 12},
         still={"fields": ["action"]},
@@ -783,8 +783,8 @@ def test_more_frames_than_rows_are_a_warning(tmp_path: Path) -> None:
         assert numbers([provider.get_data(row) for row in (0, 3, 7, 11)]) == [50, 53, 50, 54]
     assert [str(each.message) for each in warned] == [
         f"Rows and frames are not as many in episode 0: the episode has 4 rows, and the video "
-        f"'{root}/videos/chunk-000/{FEATURE}/episode_000000.mp4' has 6 frames for them, from 0.000 s on. Are they "
-        "of one recording? Frames are taken by their times. (Other episodes are not named.)"
+        f"'{root}/videos/chunk-000/{FEATURE}/episode_000000.mp4' has 6 frames for them, from 0.000 s on. Frames are "
+        "taken by their times. (Other episodes are not named.)"
     ]
 
 
@@ -907,8 +907,8 @@ FAULTS: dict[str, tuple[str, Callable[[Path], Any], str]] = {  # the file, what 
     "statistics of other fields": (
         "meta/stats.json",
         lambda root: (root / "meta/stats.json").write_text(json.dumps({"action": {"mean": [1, 2]}})),
-        "'mean' of 'action' in FILE must have the shape (3,), as the feature in 'meta/info.json' has, got (2,): "
-        "the statistics are of other data. Compute them anew with LeRobot.",
+        "'mean' of 'action' in FILE must have the shape (3,), as the feature in 'meta/info.json' has, got (2,). "
+        "Compute the statistics anew with LeRobot.",
     ),
     "another layout": (
         "meta/info.json",

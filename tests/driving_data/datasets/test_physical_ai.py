@@ -490,7 +490,7 @@ class TestErrors:
                 "{clip}. The names of a ClipLayout must have places to fill:",
             )
         (copied / "features.csv").unlink()
-        self.refused(copied, "and no 'features.csv', which says where the published archives are: download it")
+        self.refused(copied, "and no 'features.csv', which names the published archives: download it")
         self.refused(copied, "There are no videos", layout=ClipLayout())
 
     @pytest.mark.parametrize(

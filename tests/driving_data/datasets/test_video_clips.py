@@ -93,7 +93,7 @@ class TestPhysicalAi:
         assert len(PhysicalAiProvider(tmp_path, layout=layout)) == NUM_FRAMES
         with pytest.raises(SettingError, match=r"times: must have \{camera\}, \{clip\}, got 'times.parquet'"):
             ClipLayout(times="times.parquet")
-        with pytest.raises(FileError, match=r"and no 'features\.csv', which says where the published"):
+        with pytest.raises(FileError, match=r"and no 'features\.csv', which names the published"):
             PhysicalAiProvider(tmp_path / "labels")
 
     def test_frames_without_poses_are_left_out(self, tmp_path):

@@ -418,11 +418,9 @@ class LeRobotFiles:
             for what, values in given[feature.name].items():
                 array, expected = np.array(values, object), (1,) if what == "count" else shape
                 if array.shape != expected:
-                    raise FileError(
-                        f"{what!r} of {feature.name!r} in {self._where(file)} must have the shape {expected}, as "
-                        f"the feature in {INFO!r} has, got {array.shape}: the statistics are of other data. "
-                        f"Compute them anew with LeRobot."
-                    )
+                    rule = f"the shape {expected}, as the feature in {INFO!r} has, got {array.shape}"
+                    where = f"{what!r} of {feature.name!r} in {self._where(file)}"
+                    raise FileError(f"{where} must have {rule}. Compute the statistics anew with LeRobot.")
                 found[feature.name][what] = array.astype(np.float64)
         return found
 

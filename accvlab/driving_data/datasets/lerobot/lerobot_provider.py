@@ -159,8 +159,7 @@ class LeRobotProvider(extension.BlueprintProvider):
         if abs(usual_s * self.fps - 1) > _MOST_OFF:
             warn_user(
                 f"Rows are usually {usual_s:.4f} s apart by their 'timestamp', {1 / self.fps:.4f} s by the fps "
-                f"{self.fps:g} of {INFO!r}. Frames of videos are found by the one, windows in seconds by the "
-                f"other: correct 'fps'."
+                f"{self.fps:g} of {INFO!r}, by which windows in seconds are found: correct it."
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -478,8 +477,7 @@ class LeRobotProvider(extension.BlueprintProvider):
             self._of_other_size.add(name)
             warn_user(
                 f"The feature {name!r} has the shape {shape} in {INFO!r}, but frames of {path!r} are "
-                f"{index.height} x {index.width} pixels (height, width). They are delivered as they are: is a "
-                f"calibration that of these?"
+                f"{index.height} x {index.width} pixels (height, width), and delivered as they are."
             )
 
     def _compare_counts(
@@ -506,8 +504,8 @@ class LeRobotProvider(extension.BlueprintProvider):
         if not self._has_warned:
             self._has_warned = True
             warn_user(
-                f"Rows and frames are not as many in episode {self.episode_numbers[episodes[first]]}: {text}. Are "
-                f"they of one recording? Frames are taken by their times. (Other episodes are not named.)"
+                f"Rows and frames are not as many in episode {self.episode_numbers[episodes[first]]}: {text}. "
+                f"Frames are taken by their times. (Other episodes are not named.)"
             )
 
     @property
@@ -562,11 +560,9 @@ def _chosen_features(files: LeRobotFiles, fields: Sequence[str] | None) -> dict[
         if one.dtype != "video" and (one.kind is None or one.depth is not None)
     ]
     if odd:
-        raise SettingError(
-            f"Fields must be numbers, or of dtype 'video', 'image' or 'string', and depth maps of dtype 'video', "
-            f"since `ImageDecoder` would make 8 bits of their codes, but these are not:\n{checks.bullets(odd)}\n"
-            f"Name the others by `fields`."
-        )
+        kinds = "numbers, or of dtype 'video', 'image' or 'string', depth maps of dtype 'video'"
+        rule = f"Fields must be {kinds}, but these are not:\n{checks.bullets(odd)}"
+        raise SettingError(f"{rule}\nName the others by `fields`.")
     return chosen
 
 
@@ -613,7 +609,5 @@ def _made(
 
 def _refuse_depth(name: str, contents: Sequence[bytes]) -> None:
     if any(extension.is_gray_of_16_bits(np.frombuffer(each, np.uint8)) for each in contents):
-        raise FileError(
-            f"The images of {name!r} are gray of 16 bits, as those of depth, and `ImageDecoder` would make 8 bits "
-            f"of them. Name the other fields by `fields`."
-        )
+        what = f"The images of {name!r} are gray of 16 bits, of which `ImageDecoder` would make 8"
+        raise FileError(f"{what}. Name the other fields by `fields`.")

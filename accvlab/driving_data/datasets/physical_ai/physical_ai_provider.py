@@ -170,8 +170,7 @@ class PhysicalAiProvider(DrivingProvider):
             name, share = next(iter(lacking.items()))
             warn_user(
                 f"The poses of the vehicle (egomotion) cover a part of {len(lacking)} of {len(self.scene_names)} "
-                f"clips only: {share:.0%} of the frames of {name!r} are before or after them, and left out. Is "
-                f"the file complete?"
+                f"clips only: {share:.0%} of the frames of {name!r} are before or after them, and left out."
             )
 
 
@@ -233,10 +232,8 @@ class _Choice:
             if layout is not None:
                 raise FileError(f"{where}. Name them by `layout`, or leave it out to read the published archives.")
             if not storage.exists(FEATURES):
-                raise FileError(
-                    f"{where}, and no {FEATURES!r}, which says where the published archives are: download it into "
-                    f"that folder. Files that lie elsewhere are named by `layout`."
-                )
+                advice = "download it, or name files that lie elsewhere by `layout`"
+                raise FileError(f"{where}, and no {FEATURES!r}, which names the published archives: {advice}.")
             return self._published(storage)
         if not used.needs_chunks and self.chunks is None and not storage.exists(used.clips):
             return [ClipFiles(storage, used, name, cameras) for name, cameras in unpacked.items()]
@@ -266,9 +263,8 @@ class _Choice:
             found = [expression.fullmatch(entry.name) for entry in storage.list_folder(folder)]
             chunks = [int(match[1]) for match in found if match]
             if not chunks:
-                raise FileError(
-                    f"There are no archives {archive!r} in {storage.root!r}: download at least one chunk."
-                )
+                where = f"{archive!r} in {storage.root!r}"
+                raise FileError(f"There are no archives {where}: download at least one chunk.")
         clips = attrs.evolve(self, chunks=chunks)._of_chunks(clips)
         if self.cameras and storage.is_remote:
             return clips
