@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from accvlab.dali_pipeline_framework.checks import file_path, listed, number
 from accvlab.dali_pipeline_framework.errors import FileError
-from accvlab.dali_pipeline_framework.extension import exact, nearest
+from accvlab.dali_pipeline_framework.extension import exact
 
 from .driving import arrow_files, poses
 from .driving.array_types import Array, Float32, Float64, Int64
@@ -221,6 +221,9 @@ def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
             of_frame=np.arange(len(times)),
             num_before=np.arange(len(times)),
         )
+    boxes = dict(log.annotations or {})
+    if boxes:  # each is at the time of a frame
+        boxes["frame"] = times.searchsorted(boxes.pop(_TIME))
     return Scene(
         name=log.folder.name,
         token=[f"{log.folder.name}/{time}" for time in times],
@@ -228,16 +231,8 @@ def _scene(root: Path, log: ArgoverseLog, tolerance_s: float | None) -> Scene:
         world_from_ego=world_from_ego,
         images=images,
         lidar=lidar,
-        boxes=None if log.annotations is None else _boxes(times, log.annotations),
+        boxes=boxes or None,
     )
-
-
-def _boxes(times: Int64, columns: Mapping[str, Array]) -> dict[str, Array]:
-    """Boxes at the times of frames; those at other times are left out."""
-    frame = nearest(times, columns[_TIME], 0)
-    rows = np.flatnonzero(frame >= 0)
-    kept = {name: column[rows] for name, column in columns.items() if name != _TIME}
-    return {"frame": frame[rows], **kept}
 
 
 class ArgoverseProvider(DrivingProvider):

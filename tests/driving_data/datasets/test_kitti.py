@@ -116,6 +116,9 @@ class TestTracking:
         center = projected(P2, np.array([[1.5, 1.625 - 0.75, 10.0]]))[0]
         np.testing.assert_allclose(boxes["centers"][0], center, rtol=1e-5)
         np.testing.assert_allclose(boxes["depths"], [10.003, -1, 8.003], rtol=1e-6)
+        write_tracking(tmp_path, "0001")
+        again = KittiTrackingProvider(tmp_path, boxes_2d=True).get_data(NUM_FRAMES)["cameras"][0]["boxes_2d"]
+        np.testing.assert_array_equal(again["boxes"], boxes["boxes"])
         chosen = KittiTrackingProvider(tmp_path, boxes_2d=True, classes=["Pedestrian"]).get_data(0)
         assert chosen["cameras"][0]["boxes_2d"]["box_rows"].tolist() == [0]
 

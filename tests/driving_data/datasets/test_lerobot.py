@@ -33,6 +33,7 @@ from accvlab.dali_pipeline_framework.providers import Storage, Windows
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.dali_pipeline_framework.video.decoded_clips import decoded_clip
 from accvlab.driving_data.datasets import LeRobotProvider
+from accvlab.driving_data.datasets.lerobot.lerobot_files import _ends_s
 from accvlab.driving_data.viewing import scene_view, show
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -783,8 +784,8 @@ def test_more_frames_than_rows_are_a_warning(tmp_path: Path) -> None:
         assert numbers([provider.get_data(row) for row in (0, 3, 7, 11)]) == [50, 53, 50, 54]
     assert [str(each.message) for each in warned] == [
         f"Rows and frames are not as many in episode 0: the episode has 4 rows, and the video "
-        f"'{root}/videos/chunk-000/{FEATURE}/episode_000000.mp4' has 6 frames for them, from 0.000 s on. Frames are "
-        "taken by their times. (Other episodes are not named.)"
+        f"'{root}/videos/chunk-000/{FEATURE}/episode_000000.mp4' has 6 frames for them, from 0.000 s on. Frames "
+        "are taken by their times. (Other episodes are not named.)"
     ]
 
 
@@ -829,6 +830,15 @@ def test_a_start_that_is_no_number_is_named_where_a_frame_is_wanted(tmp_path: Pa
     assert numbers([provider.get_data(row) for row in (0, 3)]) == [0, 3]  # whose end is not known
     words = "episode 1, frame 0...no frame at nan s ...the episode from nan to inf s"
     assert_refused(lambda: provider.get_data(4), words, FileError)
+
+
+def test_an_episode_ends_where_the_next_one_begins_in_its_video() -> None:
+    starts, files, chunks = [0, 4, 0, 0, 2, np.nan, 9], [0, 0, 1, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1, 2]
+    columns = {
+        f"v/{name}": np.array(column)
+        for name, column in (("from_timestamp", starts), ("file_index", files), ("chunk_index", chunks))
+    }
+    np.testing.assert_array_equal(_ends_s(columns, "v"), [4, np.inf, np.inf, 2, np.nan, np.inf, np.inf])
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -293,7 +293,7 @@ class _Choice:
             raise SettingError(f"`split` needs a column 'split' in {where}, got {self.split!r}. Leave it out.")
 
         def why_not(clip: ClipFiles) -> str:
-            if self.valid_only and not clip.is_valid:
+            if not clip.is_valid:  # which is read where it counts only
                 return "is not valid: give `valid_only=False`"
             if not has_splits or self.split in (None, clip.split):
                 return ""
