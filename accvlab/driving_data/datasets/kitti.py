@@ -213,7 +213,7 @@ class SequenceFiles:
         world_from_ego: Float64,
         ego_from_base: Float64,
         rectified_from_base: Float64,
-        base_from_lidar: Float64 | None,
+        has_lidar: bool = True,
     ) -> Scene:
         """Put the n frames together: those of the numbers from 0 on.
 
@@ -223,7 +223,7 @@ class SequenceFiles:
             world_from_ego: ``(n, 3, 4)``.
             ego_from_base: ``(3, 4)``, the base on the vehicle.
             rectified_from_base: ``(3, 4)``, the base in coordinates of the rectified cameras.
-            base_from_lidar: ``(3, 4)``; None where it is not known.
+            has_lidar: Whether the base is the lidar; else its place is not known.
         """
         images, numbers = {}, np.arange(len(time))
         is_there = {name: np.isin(numbers, [*files]) for name, files in self.files.items()}
@@ -241,13 +241,12 @@ class SequenceFiles:
                     ego_from_camera=poses.joined(ego_from_base, poses.inverse(camera_from_base)),
                 )
         lidar = None
-        if base_from_lidar is not None and has_points.any():
+        if has_lidar and has_points.any():
             num_before: Int64 = np.cumsum(has_points) - has_points
-            ego_from_lidar = poses.joined(ego_from_base, base_from_lidar)
             lidar = SceneRecords(
                 file=[*self.files[_POINTS].values()],
                 time=time[has_points],
-                world_from_lidar=poses.joined(world_from_ego, ego_from_lidar)[has_points],
+                world_from_lidar=poses.joined(world_from_ego, ego_from_base)[has_points],
                 of_frame=np.where(has_points, num_before, -1),
                 num_before=num_before,
             )
@@ -345,7 +344,7 @@ def odometry_index(root: Path, names: Sequence[str], most_sweeps: int, parts: Re
                 world_from_ego=poses.joined(world_from_camera_0, camera_0_from_base),
                 ego_from_base=np.eye(3, 4),
                 rectified_from_base=camera_0_from_base,
-                base_from_lidar=np.eye(3, 4) if has_lidar else None,
+                has_lidar=has_lidar,
             )
         )
     return index_of_scenes(
@@ -545,18 +544,20 @@ def tracking_index(
         world_from_ego, lidar_from_ego = poses.identity(files.last + 1), np.eye(3, 4)
         if with_poses:
             oxts = root / "oxts" / f"{name}.txt"
-            world_from_ego = pose_of_oxts(read_rows(oxts, 30, "a record of the GPS and the IMU"))
+            rows = read_rows(oxts, 30, "a record of the GPS and the IMU")
+            files.require_rows(oxts, len(rows))
+            world_from_ego = pose_of_oxts(rows)
+        else:
+            files.require_rows(path, files.last + 1)
         if with_poses or calibration.lines.keys() & {*_OF_IMU}:  # else, it is of no use
             lidar_from_ego = calibration.pose(*_OF_IMU)
         count = len(world_from_ego)
-        files.require_rows(oxts if with_poses else path, count)
         scene = files.scene(
             calibration,
             time=np.arange(count, dtype=np.float64) * _PERIOD_S,
             world_from_ego=world_from_ego,
             ego_from_base=poses.inverse(lidar_from_ego),
             rectified_from_base=rectified_from_lidar,
-            base_from_lidar=np.eye(3, 4),
         )
         own = parts.read("boxes", partial(Labels.read, path, count)) if path.exists() else None
         if own is not None:
