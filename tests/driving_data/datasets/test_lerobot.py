@@ -33,7 +33,7 @@ from accvlab.dali_pipeline_framework.providers import Storage, Windows
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.dali_pipeline_framework.video.decoded_clips import decoded_clip
 from accvlab.driving_data.datasets import LeRobotProvider
-from accvlab.driving_data.datasets.lerobot.lerobot_files import _ends_s
+from accvlab.driving_data.datasets.lerobot.lerobot_files import ends_in_video_s
 from accvlab.driving_data.viewing import scene_view, show
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -838,7 +838,7 @@ def test_an_episode_ends_where_the_next_one_begins_in_its_video() -> None:
         f"v/{name}": np.array(column)
         for name, column in (("from_timestamp", starts), ("file_index", files), ("chunk_index", chunks))
     }
-    np.testing.assert_array_equal(_ends_s(columns, "v"), [4, np.inf, np.inf, 2, np.nan, np.inf, np.inf])
+    np.testing.assert_array_equal(ends_in_video_s(columns, "v"), [4, np.inf, np.inf, 2, np.nan, np.inf, np.inf])
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -240,7 +240,7 @@ class LeRobotFiles:
         numbers = columns["episode_index"]
         if wanted is None:
             self._require_whole(numbers, columns["length"])
-        ends_s = {camera: _ends_s(columns, f"videos/{camera}") for camera in cameras}
+        ends_s = {camera: ends_in_video_s(columns, f"videos/{camera}") for camera in cameras}
         missing = np.setdiff1d([] if wanted is None else wanted, numbers)
         if len(missing):
             there = f"{len(numbers)} episodes, numbered {numbers[0]} to {numbers[-1]}"
@@ -425,7 +425,7 @@ class LeRobotFiles:
         return found
 
 
-def _ends_s(columns: Mapping[str, Array], video: str) -> Float64:
+def ends_in_video_s(columns: Mapping[str, Array], video: str) -> Float64:
     """Where the next episode starts in the same video; infinity for the last, NaN where that is not known."""
     names = ("from_timestamp", "file_index", "chunk_index")
     start_s, file, chunk = (columns[f"{video}/{name}"] for name in names)

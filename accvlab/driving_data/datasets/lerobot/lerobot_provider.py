@@ -13,10 +13,20 @@ import attrs
 import numpy as np
 from nvidia.dali import types
 
-from accvlab.dali_pipeline_framework import MapStep, SampleDataGroup, checks, errors, extension
+from accvlab.dali_pipeline_framework import MapStep, SampleDataGroup, checks, errors
 from accvlab.dali_pipeline_framework.checks import listed
 from accvlab.dali_pipeline_framework.errors import FileError, FrameworkError, SettingError, VideoError
-from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, numbers_name
+from accvlab.dali_pipeline_framework.extension import (
+    DECODED_IMAGE,
+    UNPACKED_BYTES,
+    BlueprintProvider,
+    Colors,
+    StoragePath,
+    get_dali_type_for_numpy_type,
+    is_gray_of_16_bits,
+    nearest,
+    numbers_name,
+)
 from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE, ImageContent
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
@@ -42,7 +52,7 @@ _DT = types.DALIDataType
 _LEAVE_OUT = "Copy the file again, or leave the episode (`episodes`) or the camera (`fields`) out."
 
 
-class LeRobotProvider(extension.BlueprintProvider):
+class LeRobotProvider(BlueprintProvider):
     """Rows of the episodes of a data set of LeRobot, v3.0 or v2.1 (extras ``arrow``, ``video``).
 
     The root is a folder, a ZIP file (videos stored without compression) or a URL. One sample per row, with the
@@ -82,12 +92,12 @@ class LeRobotProvider(extension.BlueprintProvider):
     @explains_unknown_arguments
     def __init__(
         self,
-        root: extension.StoragePath,
+        root: StoragePath,
         *,
         episodes: Sequence[int] | None = None,
         fields: Sequence[str] | None = None,
         images: Literal["decoded", "encoded"] = "decoded",
-        colors: extension.Colors = "bt601",
+        colors: Colors = "bt601",
         tolerance_s: float = _TOLERANCE_S,
         index_cache: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -122,7 +132,7 @@ class LeRobotProvider(extension.BlueprintProvider):
         self._features = _chosen_features(files, fields)
         self._has_task = fields is None or _TASK in fields
         self._is_encoded = checks.choice(images, "images", ("decoded", "encoded")) == "encoded"
-        self._colors: extension.Colors = checks.choice(colors, "colors", ("stream", "bt601", "dali"))
+        self._colors: Colors = checks.choice(colors, "colors", ("stream", "bt601", "dali"))
         self._tolerance_s = checks.number(tolerance_s, "tolerance_s", above=0)
         self._has_warned, self._of_other_size = False, set[str]()
         wanted = _numbers_of_episodes(episodes)
@@ -181,7 +191,7 @@ class LeRobotProvider(extension.BlueprintProvider):
                 content = DECODED_IMAGE if self._is_video(name) else ENCODED_IMAGE
                 sample.add_data_field(name, _DT.UINT8, ndim=1 if content.is_encoded else 3, content=content)
             elif feature.is_number:
-                dtype = extension.get_dali_type_for_numpy_type(np.dtype(feature.dtype))
+                dtype = get_dali_type_for_numpy_type(np.dtype(feature.dtype))
                 sample.add_data_field(name, dtype, ndim=len(feature.shape))
             else:
                 sample.add_data_field(name, _DT.STRING)
@@ -451,7 +461,7 @@ class LeRobotProvider(extension.BlueprintProvider):
         times_s = self._video_frames.times_s(path)
         self._compare_size(name, path)
         self._compare_counts(path, times_s, rows, episodes, start_s, end_s)
-        found = extension.nearest(times_s, wanted_s, np.inf)
+        found = nearest(times_s, wanted_s, np.inf)
         off_s = np.abs(times_s[found] - wanted_s)
         # What is stored of a time is rounded to its type. The frame at the end of an episode is the first one of
         # the next.
@@ -597,7 +607,7 @@ def _made(
             arrays[f"rows.{place}"] = rows[name]
         else:
             contents: list[bytes] = rows[name]
-            extension.UNPACKED_BYTES.require(sum(map(len, contents)), f"the values of {name!r} have {{}} bytes")
+            UNPACKED_BYTES.require(sum(map(len, contents)), f"the values of {name!r} have {{}} bytes")
             if feature.dtype == "image":
                 _refuse_depth(name, contents)
             arrays[f"rows.{place}"] = np.frombuffer(b"".join(contents) or b"\0", np.uint8)
@@ -608,6 +618,6 @@ def _made(
 
 
 def _refuse_depth(name: str, contents: Sequence[bytes]) -> None:
-    if any(extension.is_gray_of_16_bits(np.frombuffer(each, np.uint8)) for each in contents):
+    if any(is_gray_of_16_bits(np.frombuffer(each, np.uint8)) for each in contents):
         what = f"The images of {name!r} are gray of 16 bits, of which `ImageDecoder` would make 8"
         raise FileError(f"{what}. Name the other fields by `fields`.")
