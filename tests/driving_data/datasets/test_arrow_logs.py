@@ -445,7 +445,7 @@ class TestAgainstPy123d:
         from py123d.datatypes.detections.box_detection_label import BOX_DETECTION_LABEL_REGISTRY
 
         for name, labels in BOX_DETECTION_LABEL_REGISTRY.items():
-            assert LABEL_NAMES[name] == tuple(label.name.lower() for label in labels)
+            assert LABEL_NAMES[name] == [label.name.lower() for label in labels]
 
     @pytest.mark.parametrize("images", ["jpeg_binary", "png_binary", "mp4"])
     def test_what_it_writes(self, py123d, tmp_path, images):
