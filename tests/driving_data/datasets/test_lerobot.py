@@ -832,6 +832,16 @@ def test_a_start_that_is_no_number_is_named_where_a_frame_is_wanted(tmp_path: Pa
     assert_refused(lambda: provider.get_data(4), words, FileError)
 
 
+def test_episodes_may_be_in_any_order_in_a_table(tmp_path: Path) -> None:
+    columns = {"note": np.array([f"row {row}" for row in range(12)])}
+    root = write_lerobot(tmp_path, cameras=(), columns=columns, images=[b"%d" % row for row in range(12)])
+    pq.write_table(pq.read_table(root / ROWS).take([4, 5, 6, 0, 1, 2, 3]), root / ROWS)
+    samples = [*map(LeRobotProvider(root).get_data, range(12))]
+    assert [int(sample["observation.state"][0]) for sample in samples] == [*range(12)]
+    assert [sample["note"] for sample in samples] == columns["note"].tolist()
+    assert [bytes(sample["observation.images.top"]) for sample in samples] == [b"%d" % row for row in range(12)]
+
+
 def test_an_episode_ends_where_the_next_one_begins_in_its_video() -> None:
     starts, files, chunks = [0, 4, 0, 0, 2, np.nan, 9], [0, 0, 1, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1, 2]
     columns = {

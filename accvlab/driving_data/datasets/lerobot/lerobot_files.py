@@ -339,21 +339,23 @@ class LeRobotFiles:
             for name, column in columns.items():
                 parts[name].append(column)
         number = np.concatenate(parts["episode_index"])
-        order = np.argsort(number, kind="stable")
+        order = None if (np.diff(number) >= 0).all() else np.argsort(number, kind="stable")
+        rows = {name: _joined_rows(parts.pop(name), order) for name in kinds}
         ends = np.cumsum(found.length)
         frame = np.arange(ends[-1]) - np.repeat(ends - found.length, found.length)
         of_row = np.repeat(np.arange(len(found.number)), found.length)
         self._require_lengths(found, number)
         expected = {"frame_index": frame, "index": found.first[of_row] + frame}
         for name, numbers in expected.items():
-            values = np.concatenate(parts[name])[order]
-            wrong = np.flatnonzero(values != numbers)
+            wrong = np.flatnonzero(rows[name] != numbers)
             if len(wrong):
                 row = wrong[0]
                 at = f"row {frame[row]} of the episode {found.number[of_row[row]]}"
                 where = self._where(found.table[of_row[row]])
-                raise FileError(f"{name!r} must be {numbers[row]} in {at} in {where}, got {values[row]}. {CUT}.")
-        return {name: _joined_rows(of_name, order) for name, of_name in parts.items()}
+                raise FileError(
+                    f"{name!r} must be {numbers[row]} in {at} in {where}, got {rows[name][row]}. {CUT}."
+                )
+        return rows
 
     def _require_lengths(self, found: Episodes, number: Int64) -> None:
         """Refuse numbers of rows that are not those of the episodes; ``number`` is that of the episode of each."""
@@ -438,12 +440,13 @@ def ends_in_video_s(columns: Mapping[str, Array], video: str) -> Float64:
     return ends_s
 
 
-def _joined_rows(parts: Sequence[Any], order: Int64) -> Any:
-    """Rows of several tables in an order; texts as bytes."""
+def _joined_rows(parts: Sequence[Any], order: Int64 | None) -> Any:
+    """Rows of several tables in an order, None for their own; texts as bytes."""
     if isinstance(parts[0], list):
         rows = [row for part in parts for row in part]
-        return [rows[place] for place in order.tolist()]
-    values = np.concatenate(parts)[order]
+        return rows if order is None else [rows[place] for place in order.tolist()]
+    values = np.concatenate(parts)
+    values = values if order is None else values[order]
     return [text.encode() for text in values.tolist()] if values.dtype.kind == "U" else values
 
 
