@@ -100,7 +100,7 @@ class ArrowLog:
     def write(self, root: Path) -> Path:
         import pyarrow as pa
 
-        folder = root / self.head["split"] / self.head["log_name"]
+        folder = root / self.head["split"] / self.head.get("log_name", "log")
         folder.mkdir(parents=True, exist_ok=True)
         ms, times, ego = pa.int64(), self.times.tolist(), "ego_state_se3"
         tables: dict[str, tuple[dict[str, Any], dict[str, tuple[list[Any], Any]]]] = {
