@@ -133,7 +133,7 @@ def _sign_of_yaw(boxes: RawBoxColumns) -> tuple[int | None, str]:
 def _contradiction_of_z(boxes: RawBoxColumns, z: str) -> tuple[bool, str]:
     """Whether objects stand on the ground, at 0 in coordinates of the vehicle, only with another ``z``."""
     is_near = np.hypot(*boxes.values[:, :2].T) < _FARTHEST_M
-    near, up = boxes.values[is_near], boxes.ego_from_base[boxes.frame[is_near], 2]
+    near, up = boxes.values[is_near], np.ascontiguousarray(boxes.ego_from_base[:, 2])[boxes.frame[is_near]]
     height = np.einsum("ij,ij->i", up[:, :3], near[:, :3]) + up[:, 3]
     if len(height) < _FEWEST or np.median(up[:, 3]) < 0.5:
         return False, "ground: too few boxes, or the lidar has no height"

@@ -218,9 +218,8 @@ class Rows:
 
     def poses(self, name: str, what: str, *, are_matrices: bool = False) -> Float64:
         """Poses ``(n, 3, 4)`` of ``<name>``, or of ``<name>_rotation`` and ``<name>_translation``."""
-        if are_matrices:
-            return poses_of(self.need(name), None, self.place, what)
-        return poses_of(self.need(f"{name}_rotation"), self.need(f"{name}_translation"), self.place, what)
+        keys = [name] if are_matrices else [f"{name}_rotation", f"{name}_translation"]
+        return poses_of([self.need(key) for key in keys], self.place, what)
 
 
 def stacked(values: Sequence[Any], shape: tuple[int, ...]) -> Float64:
@@ -229,6 +228,8 @@ def stacked(values: Sequence[Any], shape: tuple[int, ...]) -> Float64:
     Raises:
         ValueError, TypeError, OverflowError: They are not numbers, or not of one shape.
     """
+    if shape and (shared := distinct(values)) is not None:
+        return stacked([values[row] for row in shared[0]], shape)[shared[1]]
     found = joined_arrays(values)
     if found is not None and {*found[0]} == {shape}:
         return found[1].astype(np.float64, copy=False).reshape(len(values), *shape)
@@ -240,6 +241,20 @@ def stacked(values: Sequence[Any], shape: tuple[int, ...]) -> Float64:
             raise ValueError("not of one shape")
         flat = [*chain.from_iterable(flat)]
     return np.fromiter(flat, np.float64, len(flat)).reshape(len(values), *shape)
+
+
+def distinct(*columns: Sequence[Any]) -> tuple[list[int], Int64] | None:
+    """First row of each of the rows with other objects, and the place there of each row; None where most differ.
+
+    Converters share what is the same in many frames, such as the calibration of a camera.
+    """
+    num = len(columns[0])
+    if not num or 2 * len({*map(id, columns[0])}) > num:
+        return None
+    ids = [*zip(*(map(id, column) for column in columns), strict=True)]
+    first = dict(zip(reversed(ids), reversed(range(num)), strict=True))
+    rows = sorted(first.values())
+    return (rows, np.searchsorted(rows, [*map(first.__getitem__, ids)])) if 2 * len(rows) <= num else None
 
 
 def _joined(values: Sequence[Any], shape: tuple[int, ...]) -> tuple[Float64, list[int]]:
@@ -260,51 +275,45 @@ def _joined(values: Sequence[Any], shape: tuple[int, ...]) -> tuple[Float64, lis
     return found[1].astype(np.float64, copy=False).reshape(-1, *shape), [length_of[size] for size in found[0]]
 
 
-def poses_of(
-    rotations: Sequence[Any], translations: Sequence[Any] | None, place: Callable[[int], str], what: str
-) -> Float64:
-    """Make poses ``(n, 3, 4)`` of quaternions, w first, or matrices, with translations; or of matrices ``(4, 4)``.
+def poses_of(columns: Sequence[Sequence[Any]], place: Callable[[int], str], what: str) -> Float64:
+    """Make poses ``(n, 3, 4)`` of matrices; or of two columns, quaternions (w first) or matrices and translations.
 
     Raises:
         FileError: One is not a rigid motion.
     """
-    given = rotations if translations is None else [*zip(rotations, translations, strict=True)]
-    if not given:
+    num = len(columns[0])
+    if not num:
         return np.zeros((0, 3, 4))
-    if 2 * len({*map(id, rotations)}) <= len(rotations):  # converters share the poses of sensors on a vehicle
-        ids = [*zip(map(id, rotations), map(id, translations or rotations), strict=True)]
-        first = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))
-        rows = sorted(first.values())
-        if 2 * len(rows) <= len(ids):
-            moves = None if translations is None else [translations[row] for row in rows]
-            unique = poses_of([rotations[row] for row in rows], moves, lambda number: place(rows[number]), what)
-            return unique[np.searchsorted(rows, [first[pair] for pair in ids])]
+    if (shared := distinct(*columns)) is not None:
+        rows, row_of = shared
+        few = [[column[row] for row in rows] for column in columns]
+        return poses_of(few, lambda row: place(rows[row]), what)[row_of]
     try:
-        column = _poses_of_form(rotations, translations)
+        pose = _poses_of_form(*columns)
     except UNFIT:
-        if len(given) == 1:
+        if num == 1:
             raise FileError(
                 f"{place(0)}: {what} must be a quaternion (w first) or a matrix (3, 3) with a translation, or a "
-                f"matrix (4, 4), got {shown(given[0])}."
+                f"matrix (4, 4), got {shown(_given(columns)[0])}."
             ) from None
         parts = []  # they differ in form, or one is wrong
-        for row in range(len(given)):
-            one, of_row = slice(row, row + 1), lambda _, row=row: place(row)
-            parts.append(poses_of(rotations[one], translations and translations[one], of_row, what))
+        for row in range(num):
+            one, of_row = [column[row : row + 1] for column in columns], lambda _, row=row: place(row)
+            parts.append(poses_of(one, of_row, what))
         return np.concatenate(parts)
-    gram = column[..., :3] @ np.swapaxes(column[..., :3], -1, -2)
-    is_right = np.abs(gram - np.eye(3)) < 1e-3
-    if not is_right.all() or not np.isfinite(column[..., 3]).all():
-        is_right &= np.isfinite(column[..., 3:])
-        Rows((), place).refuse(
-            np.asarray(~is_right.all(axis=(-1, -2))),
-            f": {what} must be a rotation and a finite translation",
-            given,
-        )
-    return column
+    is_right = np.abs(pose[..., :3] @ np.swapaxes(pose[..., :3], -1, -2) - np.eye(3)) < 1e-3
+    if not is_right.all() or not np.isfinite(pose[..., 3]).all():
+        is_right &= np.isfinite(pose[..., 3:])
+        is_off = np.asarray(~is_right.all(axis=(-1, -2)))
+        Rows((), place).refuse(is_off, f": {what} must be a rotation and a finite translation", _given(columns))
+    return pose
 
 
-def _poses_of_form(rotations: Sequence[Any], translations: Sequence[Any] | None) -> Float64:
+def _given(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    return columns[0] if len(columns) == 1 else [*zip(*columns, strict=True)]
+
+
+def _poses_of_form(rotations: Sequence[Any], translations: Sequence[Any] | None = None) -> Float64:
     turns = stacked(rotations, np.shape(rotations[0]))
     if turns.shape[1:] == (4, 4):
         return turns[:, :3]

@@ -205,8 +205,10 @@ class _Maker:
 
     def _of_scenes(self, pickle: InfoPickle) -> InfoPickle:
         """The frames of the only scenes to read, where each frame says its scene; else all frames."""
+        if self._parts.scenes is None:
+            return pickle
         names = [None if one is None else str(one) for one in pickle.frames.find(*_SCENE)]
-        if self._parts.scenes is None or None in names:
+        if None in names:
             return pickle
         kept = self._parts.of_scenes([str(name) for name in names])
         return attrs.evolve(pickle, frames=pickle.frames.taken(kept), tokens=[pickle.tokens[row] for row in kept])
