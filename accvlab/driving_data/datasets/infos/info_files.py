@@ -44,7 +44,7 @@ class FileResolver:
         """Get, by each folder in the names of files of a sensor, the folder that is meant, where there is one."""
         files: dict[str, list[str]] = {}
         for name in names:
-            folder, file = posixpath.split(name)
+            folder, _, file = name.rpartition("/")
             files.setdefault(folder, []).append(file)
         found = {folder: self._located(folder, own, sensor) for folder, own in files.items()}
         return {folder: target for folder, target in found.items() if target is not None}
