@@ -81,11 +81,10 @@ class Rows:
                 self._columns[name] = [row.get(name) if has_some else None for row in self.values]
         return self._columns[name]
 
-    def fetch(self, *names: str) -> Rows:
-        """Read columns at once, which is faster than one after the other; and return the rows."""
+    def fetch(self, *names: str) -> None:
+        """Read columns at once, which is faster than one after the other."""
         with contextlib.suppress(KeyError):
             self._columns.update(zip(names, zip(*map(itemgetter(*names), self.values), strict=True), strict=False))
-        return self
 
     def need(self, *names: str) -> list[Any]:
         """As `find`, where each row must have one of the keys."""
@@ -157,17 +156,9 @@ class Rows:
 
     def times(self, values: list[Any] | None = None) -> Float64:
         """Get ``timestamp``, ``(n,)``."""
-        values = self.need("timestamp") if values is None else values
-        try:
-            times = np.array(values)
-        except UNFIT:
-            times = np.zeros(0, object)
-        if times.shape == (len(values),) and times.dtype.kind in "iuf" and np.isfinite(times).all():
-            return times.astype(np.float64)
-        for row, value in enumerate(values):
-            if not isinstance(value, int | float | np.number) or isinstance(value, bool) or not np.isfinite(value):
-                raise FileError(f"{self.place(row)}['timestamp'] must be a number, got {shown(value)}.")
-        return np.array(values, np.float64)
+        times = self.array("timestamp", values=values)
+        self.refuse(~np.isfinite(times), "['timestamp'] must be a number", times.tolist())
+        return times
 
     def array(self, name: str, *shape: int, values: list[Any] | None = None) -> Float64:
         """Get an array of numbers, ``(n, *shape)``, of a key that each row has, or of values of it."""
@@ -204,7 +195,8 @@ class Rows:
         try:
             array = np.asarray(value, np.float64)
         except UNFIT as error:
-            raise FileError(f"{self.place(row)}[{name!r}] must hold numbers, got {shown(value)}.") from error
+            rule = "hold numbers" if shape else "be a number"
+            raise FileError(f"{self.place(row)}[{name!r}] must {rule}, got {shown(value)}.") from error
         if not array.size and (-1 in shape or 0 in shape):
             return np.zeros((0, *shape[1:]))
         fits = [wanted in (-1, length) for wanted, length in zip(shape, array.shape, strict=False)]

@@ -12,7 +12,6 @@ import numpy as np
 from accvlab.dali_pipeline_framework.errors import FileError
 
 from ..driving.array_types import Bool, Float64, Int64
-from ..driving.driving_index import first_column
 
 # A pause of more than this many usual intervals ends a scene, where nothing else says where scenes end.
 _PAUSE = 5.0
@@ -103,7 +102,8 @@ def sequences_of(frames: StoredFrames, order: str) -> Sequences:
     numbers = list(range(len(seen)))
     if order != "stored":
         numbers.sort(key=frames.time.tolist().__getitem__)
-    rule, keys = _scene_keys(frames, numbers, seen)
+    previous = np.array([seen.get(token or "", -1) for token in frames.previous])
+    rule, keys = _scene_keys(frames, numbers, previous)
     pairs = list(zip(keys, numbers, strict=True))
     if order == "scene":
         rank = {key: place for place, key in enumerate(dict.fromkeys(keys))}
@@ -111,15 +111,11 @@ def sequences_of(frames: StoredFrames, order: str) -> Sequences:
     groups = itertools.groupby(pairs, key=lambda pair: pair[0])
     scenes = [(key, [number for _, number in group]) for key, group in groups]
     _check_interleaved(frames, scenes)
-    lengths, ordered = [len(of_scene) for _, of_scene in scenes], np.array([number for _, number in pairs])
-    is_first = np.zeros(len(ordered), bool)
-    is_first[first_column(lengths)[:-1]] = True
-    before, after = ordered[:-1][~is_first[1:]], ordered[1:][~is_first[1:]]
-    previous = np.array([seen.get(token or "", -1) for token in frames.previous])
-    _check_times(frames, previous, before, after, checks_speed=rule.startswith("a scene begins"))
-    names = [key for key, _ in scenes]
+    pairs_in_scenes = [pair for _, of_scene in scenes for pair in itertools.pairwise(of_scene)]
+    _check_times(frames, previous, pairs_in_scenes, checks_speed=rule.startswith("a scene begins"))
+    lengths = [len(of_scene) for _, of_scene in scenes]
     gaps = _gaps(frames, previous, dict(scenes))
-    return Sequences(order, ordered.tolist(), names, lengths, rule, gaps)
+    return Sequences(order, [number for _, number in pairs], [key for key, _ in scenes], lengths, rule, gaps)
 
 
 def _usual_step(steps: Float64) -> float:
@@ -148,13 +144,13 @@ def _gaps(frames: StoredFrames, previous: Int64, scenes: Mapping[str, Sequence[i
     return gaps
 
 
-def _scene_keys(frames: StoredFrames, numbers: Sequence[int], place_of: dict[str, int]) -> tuple[str, list[str]]:
+def _scene_keys(frames: StoredFrames, numbers: Sequence[int], previous: Int64) -> tuple[str, list[str]]:
     """By what scenes are found, and the scene of each frame in order."""
     scenes = [scene for number in numbers if (scene := frames.scene[number]) is not None]
     if len(scenes) == len(numbers):
         return "the scene token of each frame", scenes
     if None not in frames.previous:
-        return "the token of the frame before each", _of_links(frames, numbers, place_of)
+        return "the token of the frame before each", _of_links(frames, numbers, previous)
     rule, is_first = _scene_starts(frames, numbers)
     keys: list[str] = []
     for number, starts in zip(numbers, is_first, strict=True):
@@ -178,21 +174,12 @@ def _scene_starts(frames: StoredFrames, numbers: Sequence[int]) -> tuple[str, li
     return f"a scene begins {pause}", is_pause.tolist()
 
 
-def _of_links(frames: StoredFrames, numbers: Sequence[int], place_of: dict[str, int]) -> list[str]:
+def _of_links(frames: StoredFrames, numbers: Sequence[int], previous: Int64) -> list[str]:
     """Token of the first frame that leads to each."""
-    first_of: dict[int, int] = {}
-    for number in numbers:
-        chain: dict[int, None] = {}
-        one = number
-        while one not in first_of:
-            chain[one] = None
-            before = place_of.get(frames.previous[one] or "")
-            if before is None or before in chain:
-                first_of[one] = one
-                break
-            one = before
-        first_of |= dict.fromkeys(chain, first_of[one])
-    return [frames.token[first_of[number]] for number in numbers]
+    first = np.where(previous < 0, np.arange(len(previous)), previous)
+    for _ in range(len(first).bit_length()):  # each time, twice as far back
+        first = first[first]
+    return [frames.token[number] for number in first[numbers]]
 
 
 def _check_interleaved(frames: StoredFrames, scenes: Sequence[tuple[str, list[int]]]) -> None:
@@ -211,9 +198,10 @@ def _check_interleaved(frames: StoredFrames, scenes: Sequence[tuple[str, list[in
 
 
 def _check_times(
-    frames: StoredFrames, previous: Int64, before: Int64, after: Int64, *, checks_speed: bool
+    frames: StoredFrames, previous: Int64, pairs: Sequence[tuple[int, int]], *, checks_speed: bool
 ) -> None:
     """Refuse neighbours in scenes whose times, numbers, links or places contradict their order."""
+    before, after = np.array(pairs, np.int64).reshape(-1, 2).T
     step_s = frames.time[after] - frames.time[before]
     distance_m = np.linalg.norm(frames.position[after] - frames.position[before], axis=-1)
     is_far = checks_speed & (distance_m > _FASTEST_M_PER_S * np.maximum(step_s, 0.1))

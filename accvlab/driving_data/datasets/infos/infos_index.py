@@ -94,7 +94,6 @@ class _Form:
         is_base_from_camera: Whether ``pose`` is that of the camera in the coordinates of the lidar.
         boxes: Reads the boxes.
         boxes_2d: Reads the 2D boxes.
-        image_keys: Keys that images usually have, for `Rows.fetch`.
     """
 
     cameras: str
@@ -108,7 +107,6 @@ class _Form:
     is_base_from_camera: bool
     boxes: Callable[[Rows, Sequence[str]], RawBoxes | None]
     boxes_2d: Callable[..., RawBoxes2d | None]
-    image_keys: Sequence[str]
 
 
 _FORMS = {
@@ -124,10 +122,6 @@ _FORMS = {
         is_base_from_camera=True,
         boxes=info_boxes.boxes_of_infos,
         boxes_2d=info_boxes.boxes_2d_of_infos,
-        image_keys=(
-            *("data_path", "timestamp", "cam_intrinsic", "sensor2ego_rotation", "sensor2ego_translation"),
-            *("sensor2lidar_rotation", "sensor2lidar_translation"),
-        ),
     ),
     "data_list": _Form(
         cameras="images",
@@ -141,7 +135,6 @@ _FORMS = {
         is_base_from_camera=False,
         boxes=info_boxes.boxes_of_data_list,
         boxes_2d=info_boxes.boxes_2d_of_data_list,
-        image_keys=("img_path", "timestamp", "cam2img", "cam2ego", "lidar2cam"),
     ),
 }
 
@@ -269,7 +262,11 @@ class _Maker:
 
     def _images(self, name: str) -> SceneImages:
         form, has = self._form, np.array([row for row, cams in enumerate(self._cams.values) if name in cams])
-        images = self._cams.taken(has.tolist()).dicts(name).fetch(*form.image_keys)
+        images = self._cams.taken(has.tolist()).dicts(name)
+        kinds = ("",) if form.has_matrices else ("_rotation", "_translation")
+        images.fetch(
+            form.image, "timestamp", *(pose + kind for pose in (form.mounted, form.pose) for kind in kinds)
+        )
         stamps = images.find("timestamp")
         if form.has_matrices:  # where an image has no time, it is that of the frame
             frames = self._frames.taken(has.tolist()).need("timestamp")
