@@ -1,6 +1,7 @@
 """Info pickles: what is read of each family, files, order, scenes, and what is refused."""
 
 import copy
+import itertools
 import logging
 import os
 import pickle
@@ -781,6 +782,26 @@ class TestLessUsual:
         number_of = {}
         expected = [number_of.setdefault(one, len(number_of)) for one in SCENES.boxes.instance.tolist()]
         np.testing.assert_array_equal(index_of(provider).boxes.instance, expected)
+
+    @pytest.mark.parametrize(("family", "cameras"), [("uniad", "cams"), ("mmdet3d_v2", "images")])
+    def test_calibrations_that_frames_share(self, opened, family, cameras):
+        """Objects that are in a pickle once, as converters share them, and copies of them."""
+        names = ["sensor2ego_rotation", "sensor2ego_translation", "cam_intrinsic", "cam2ego", "cam2img"]
+
+        def share(infos):
+            for info, (name, first) in itertools.product(infos, infos[0][cameras].items()):
+                info[cameras][name].update({key: first[key] for key in names if key in first})
+
+        content, layout = edited(family, share), LAYOUT_OF.get(family)
+        shared = index_of(opened(content, boxes_convention=layout)).cameras
+        form = "infos" if family == "uniad" else "data_list"
+        copies = {**content, form: [copy.deepcopy(info) for info in content[form]]}
+        copied = index_of(opened(copies, boxes_convention=layout)).cameras
+        for name in ("intrinsics", "ego_from_camera", "camera_from_base"):
+            np.testing.assert_array_equal(getattr(shared, name), getattr(copied, name))
+        content[form][2][cameras]["CAM_BACK"][names[0] if family == "uniad" else "cam2ego"][0] = np.nan
+        with pytest.raises(FileError, match=rf"{form}\[0\] .*CAM_BACK'\]: the pose of the camera must be"):
+            opened(content, boxes_convention=layout)
 
     def test_boxes_of_nine_columns(self, opened):
         def join(infos):
