@@ -236,6 +236,8 @@ def test_columns_with_a_damaged_array_are_not_joined(shape: Any, content: Any) -
     second.append((1, shape, dtype, False, content))
     assert joined_arrays([first, second]) is None
     assert joined_arrays([first, first]) is not None
+    list.append(first, list.__getitem__(first, 0))
+    assert joined_arrays([first, first]) is None  # set twice
 
 
 def test_values_that_are_shared_as_in_real_pickles_are_loaded(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from operator import itemgetter
+from operator import is_not, itemgetter
 from typing import Any, TypeVar
 
 import attrs
@@ -66,6 +66,8 @@ class Rows:
         for name in names[1:]:
             if type(None) not in {*map(type, found)}:
                 break
+            if name not in self._known_keys():
+                continue
             others = self._column(name)
             found = [other if value is None else value for value, other in zip(found, others, strict=True)]
         return found
@@ -75,11 +77,14 @@ class Rows:
             try:
                 self._columns[name] = [*map(itemgetter(name), self.values)]
             except KeyError:
-                if not self._keys:
-                    self._keys.update(*self.values)
-                has_some = name in self._keys
+                has_some = name in self._known_keys()
                 self._columns[name] = [row.get(name) if has_some else None for row in self.values]
         return self._columns[name]
+
+    def _known_keys(self) -> set[str]:
+        if not self._keys:
+            self._keys.update(*self.values)
+        return self._keys
 
     def fetch(self, *names: str) -> None:
         """Read columns at once, which is faster than one after the other."""
@@ -220,7 +225,7 @@ def stacked(values: Sequence[Any], shape: tuple[int, ...]) -> Float64:
     Raises:
         ValueError, TypeError, OverflowError: They are not numbers, or not of one shape.
     """
-    if shape and (shared := distinct(values)) is not None:
+    if shape and (shared := shared_rows(values)) is not None:
         return stacked([values[row] for row in shared[0]], shape)[shared[1]]
     found = joined_arrays(values)
     if found is not None and {*found[0]} == {shape}:
@@ -235,18 +240,18 @@ def stacked(values: Sequence[Any], shape: tuple[int, ...]) -> Float64:
     return np.fromiter(flat, np.float64, len(flat)).reshape(len(values), *shape)
 
 
-def distinct(*columns: Sequence[Any]) -> tuple[list[int], Int64] | None:
-    """First row of each of the rows with other objects, and the place there of each row; None where most differ.
+def shared_rows(*columns: Sequence[Any]) -> tuple[list[int], Int64] | None:
+    """First row of each run of rows with the same objects, and the run of each row; None where most rows differ.
 
     Converters share what is the same in many frames, such as the calibration of a camera.
     """
     num = len(columns[0])
-    if not num or 2 * len({*map(id, columns[0])}) > num:
-        return None
-    ids = [*zip(*(map(id, column) for column in columns), strict=True)]
-    first = dict(zip(reversed(ids), reversed(range(num)), strict=True))
-    rows = sorted(first.values())
-    return (rows, np.searchsorted(rows, [*map(first.__getitem__, ids)])) if 2 * len(rows) <= num else None
+    is_first = np.ones(num, bool)
+    if num:
+        changes = [np.fromiter(map(is_not, column[1:], column), bool, num - 1) for column in columns]
+        is_first[1:] = np.logical_or.reduce(changes)
+    rows = np.flatnonzero(is_first)
+    return (rows.tolist(), np.cumsum(is_first) - 1) if 2 * len(rows) <= num > 0 else None
 
 
 def _joined(values: Sequence[Any], shape: tuple[int, ...]) -> tuple[Float64, list[int]]:
@@ -264,7 +269,7 @@ def _joined(values: Sequence[Any], shape: tuple[int, ...]) -> tuple[Float64, lis
     length_of = {
         size: 0 if 0 in size else size[0] for size in {*found[0]} if 0 in size or size[1:] == shape != size
     }
-    return found[1].astype(np.float64, copy=False).reshape(-1, *shape), [length_of[size] for size in found[0]]
+    return found[1].astype(np.float64, copy=False).reshape(-1, *shape), [*map(length_of.__getitem__, found[0])]
 
 
 def poses_of(columns: Sequence[Sequence[Any]], place: Callable[[int], str], what: str) -> Float64:
@@ -276,7 +281,7 @@ def poses_of(columns: Sequence[Sequence[Any]], place: Callable[[int], str], what
     num = len(columns[0])
     if not num:
         return np.zeros((0, 3, 4))
-    if (shared := distinct(*columns)) is not None:
+    if (shared := shared_rows(*columns)) is not None:
         rows, row_of = shared
         few = [[column[row] for row in rows] for column in columns]
         return poses_of(few, lambda row: place(rows[row]), what)[row_of]

@@ -88,6 +88,7 @@ class _Form:
         per_second: Unit of times.
         has_matrices: Whether poses are matrices (4, 4); else a rotation and a translation.
         image: Key of the file of an image.
+        intrinsics: Usual key of the intrinsics of a camera.
         mounted: Key of the pose of a camera on the vehicle.
         mounted_lidar: Key of the pose of the lidar on the vehicle, of records before the frame.
         pose: Key of the pose between the lidar and the camera.
@@ -101,6 +102,7 @@ class _Form:
     per_second: float
     has_matrices: bool
     image: str
+    intrinsics: str
     mounted: str
     mounted_lidar: str
     pose: str
@@ -116,6 +118,7 @@ _FORMS = {
         per_second=1e6,
         has_matrices=False,
         image="data_path",
+        intrinsics="cam_intrinsic",
         mounted="sensor2ego",
         mounted_lidar="sensor2ego",
         pose="sensor2lidar",
@@ -129,6 +132,7 @@ _FORMS = {
         per_second=1.0,
         has_matrices=True,
         image="img_path",
+        intrinsics="cam2img",
         mounted="cam2ego",
         mounted_lidar="lidar2ego",
         pose="lidar2cam",
@@ -261,7 +265,9 @@ class _Maker:
         return camera_columns([frames], self._time, self._cameras)
 
     def _images(self, name: str) -> SceneImages:
-        form, has = self._form, np.array([row for row, cams in enumerate(self._cams.values) if name in cams])
+        form, has = self._form, np.arange(len(self._cams))
+        if type(None) in {*map(type, self._cams.find(name))}:
+            has = np.array([row for row, cams in enumerate(self._cams.values) if name in cams])
         images = self._cams.taken(has.tolist()).dicts(name)
         kinds = ("",) if form.has_matrices else ("_rotation", "_translation")
         images.fetch(
@@ -271,7 +277,7 @@ class _Maker:
         if form.has_matrices:  # where an image has no time, it is that of the frame
             frames = self._frames.taken(has.tolist()).need("timestamp")
             stamps = [frame if own is None else own for own, frame in zip(stamps, frames, strict=True)]
-        intrinsics = _matrices(images, "cam_intrinsic", "camera_intrinsics", "cam2img")
+        intrinsics = _matrices(images, form.intrinsics, "cam_intrinsic", "camera_intrinsics", "cam2img")
         mounted = self._poses(images, form.mounted, "the pose of the camera")
         between = self._poses(images, form.pose, "the pose between lidar and camera")
         # Frames without an image have the calibration of the next that has one.
