@@ -115,7 +115,11 @@ def _autodoc(text: str, headings: list[tuple[str, str]]) -> str:
                     ]
             continue
         parts += [] if headings[0][1] == title else [f"{'#' * level} {title}"]  # the page is named after it
-        parts += [_fence(f"{title} = {_type(found)}")] if kind == "autodata" else _described(found, level, options)
+        if kind == "autodata":
+            doc = _attribute_docs(_found(name.rpartition(".")[0])).get(title)
+            parts += [_fence(f"{title} = {_type(found)}"), markdown(doc)]
+        else:
+            parts += _described(found, level, options)
     return "\n\n".join(part for part in parts if part)
 
 

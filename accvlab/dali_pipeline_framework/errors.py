@@ -229,7 +229,7 @@ class StateError(FrameworkError, ValueError):
 
 
 class FileError(FrameworkError, OSError):
-    """A file or folder of a data set cannot be read; also the builtin exception, e.g. `FileNotFoundError`."""
+    """A file or folder of a data set cannot be read; it is also the builtin error, e.g. `FileNotFoundError`."""
 
 
 class VideoError(FrameworkError, ValueError, RuntimeError):
@@ -237,7 +237,7 @@ class VideoError(FrameworkError, ValueError, RuntimeError):
 
 
 class NothingFedError(FrameworkError, RuntimeError):
-    """An input that the user feeds has delivered all data; after it is fed, the request can be repeated."""
+    """An input that the user feeds has delivered all data; feed it again, then repeat the request."""
 
 
 class ClosedError(FrameworkError, RuntimeError):
@@ -306,7 +306,7 @@ def _shown_arguments(error: BaseException) -> str:
 
 
 def printable(text: str, most: int = _LONGEST_TEXT) -> str:
-    """Get a text that can be encoded as UTF-8; of more than ``most`` characters the middle is left out."""
+    """Get a text that can be encoded as UTF-8; the middle of a text of over ``most`` characters is left out."""
     if len(text) > most:
         end = most // 5
         text = f"{text[: most - end]} [... {len(text) - most} characters left out ...] {text[-end:]}"
@@ -386,11 +386,11 @@ def error_that_is_also(
 
 
 def reason_of(error: BaseException) -> str:
-    """Get the text of an error; of an OSError without its number and path."""
+    """Get the text of an error; the text of an OSError comes without its number and path."""
     return (error.strerror if isinstance(error, OSError) else None) or text_of(error) or type(error).__name__
 
 
 def file_error(what: str, error: Exception, error_class: type[FrameworkError] = FileError) -> FrameworkError:
-    """Make the error of a failed operation, ``what: reason.``; if an OSError caused it, also of its class."""
+    """Make an error with the text ``what: reason.``; if ``error`` is an OSError, also of that class."""
     also = [error] if isinstance(error, OSError) else []
     return error_that_is_also(error_class, also, f"{what}: {reason_of(error).rstrip('.')}.")

@@ -213,7 +213,7 @@ def test_a_gpu_that_fails_is_a_problem_of_each_check(tmp_path: Path, monkeypatch
     checks = json.loads((tmp_path / "gpu_none.json").read_text())["checks"]
     assert [name for name, each in checks.items() if each["problems"]] == names
     of_pixels = checks["pixels"]["problems"]
-    assert all("DeviceError: device_id=0 was given" in each for each in of_pixels)
+    assert all("DeviceError: The pipeline has device_id=0" in each for each in of_pixels)
     assert len(of_pixels) == 2
     assert checks["tests"]["found"]["outcomes"] == {"FAILED": 1}
     assert checks["tests"]["problems"][0].startswith("1 failed, ")

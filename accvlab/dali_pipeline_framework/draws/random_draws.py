@@ -125,8 +125,10 @@ class UniformDraw:
         low: Lower limit, inclusive.
         high: Upper limit, exclusive.
         shape: Shape of the draw of one sample; a scalar if empty.
-        key: Scope in which the draw is constant: "sample"; "rig", all groups (e.g. cameras) of a sample;
-            "sequence"; "sequence-rig"; or the value of a field: its path in the input, or a `FieldKey`.
+        key: Scope in which the draw is constant. "sample": a group (e.g. a camera) of a sample; "rig": all groups
+            of a sample; "sequence": a group, in all samples of a sequence; "sequence-rig": all groups, in all
+            samples of a sequence. Or all samples with one value of a field: its path in the input, or a
+            `FieldKey`.
 
     Example:
         >>> UniformDraw("gain", 0.5, 1.5, key="rig")

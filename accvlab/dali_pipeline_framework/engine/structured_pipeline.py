@@ -105,7 +105,7 @@ class StructuredPipeline(Pipeline):
         steps_in_workers: How many of the steps run in the workers.
         not_folded: Why a step that treats elements alike is not applied to folded arrays, by the number of the
             step.
-        merged_fields: Fields whose elements are put together in the graph, after steps that changed single ones.
+        merged_fields: Fields whose elements the graph joins to one node, after steps that changed single elements.
         num_samples: Samples per batch; the batch of the graph holds more where arrays are folded.
         unused_fields: Fields that workers load, and that nothing depends on.
         random_operators: Random operators that steps define besides their draws.

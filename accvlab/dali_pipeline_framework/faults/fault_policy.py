@@ -44,18 +44,18 @@ class FaultPolicy:
 
     Attributes:
         samples: Handling of a sample that cannot be loaded or decoded. ``"raise"``: an error; the loader can
-            continue with the next batch. ``"skip"``: the batch has one sample less. ``"replace"``: another sample
-            takes its place.
+            continue with the next batch. ``"skip"``: the batch has one sample less; this needs a sampler of single
+            samples, with ``last_batch="partial"``. ``"replace"``: another sample takes its place.
         max_failed: Number of different samples that may fail on a rank; one more ends the run with a summary.
-            Samples in a loaded state count, here and for ``max_failed_share``.
+            Failed samples in a loaded state count, here and for ``max_failed_share``.
         max_failed_share: Largest number of failed samples, divided by the number of delivered samples or by 1,000,
             if fewer were delivered; in [0, 1].
         quarantine: File to which a line of JSON is added for each failed sample. If writing fails, e.g. on a full
             disk, an error is logged, and the loop goes on.
         exclude: Files written by ``quarantine``; their samples are not tried, and handled like failed ones. Not
             with ``samples="raise"``.
-        restarts: How often, in total, a worker that was killed, ended or hung is replaced, or a batch is tried
-            again that failed without the fault of a sample. The loop continues with exactly the batch that was
+        restarts: How often, in total, a worker that was killed, ended or hung is replaced, or a batch that failed
+            without the fault of a sample is tried again. The loop continues with exactly the batch that was
             due. Workers that are lost together count once. A sample that has ended two workers counts as failed.
             None: 0 for worker processes, no limit for actors of a Ray cluster, which may lose machines at any
             time.
@@ -207,10 +207,11 @@ def _locked(file: int) -> Iterator[None]:
 def read_quarantine(path: str) -> list[QuarantineEntry]:
     """Read a file that lists failed samples.
 
-    Only ``"sample"`` is needed in a line, so such files can be written by hand. Empty lines count for nothing.
+    Each line is a JSON object with the fields of `QuarantineEntry`, ``sample_index`` as ``"sample"``. Only
+    ``"sample"`` is required, so such files can be written by hand. Empty lines are skipped.
 
     Raises:
-        QuarantineError: It cannot be read, or a line is not of this form; names the line.
+        QuarantineError: The file cannot be read, or a line is not of this form; the message names the line.
     """
     try:
         with open_table(file_path(path, "path")) as file:
@@ -390,7 +391,7 @@ class FailedSamples:
             before, text = self.num_failed - len(self.by_index.keys() - self._before), ""
             if before:
                 text = f"\n{before} had failed before the state was saved with which this run goes on."
-            error = TooManyFailedError(f"{self.summary()}{text}\nMore than there may be: {', '.join(limits)}.")
+            error = TooManyFailedError(f"{self.summary()}{text}\nMore failed than allowed: {', '.join(limits)}.")
             error.failed_samples = self.samples
             raise error
 

@@ -82,7 +82,7 @@ class Limit:
         """Describe a count above the limit, in words like ``"it has {} bytes"``; empty if it is not above."""
         if count <= self.most:
             return ""
-        advice = f"Where it is meant, raise the limit: `limits.{self.setter}`"
+        advice = f"If that is intended, raise the limit: `limits.{self.setter}`"
         return f"{what.format(count)}, more than the limit of {self.most}. {advice}"
 
     def require(self, count: int, what: str) -> None:

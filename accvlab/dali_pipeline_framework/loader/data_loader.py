@@ -39,7 +39,7 @@ _MOST_NAMED = 8  # steps in a line
 
 
 class LoaderSampler(Iterable[int], Sized, ABC):
-    """The order of a loader, as PyTorch's samplers show theirs: sample indices of an epoch on this shard."""
+    """The order of a loader as a sampler like PyTorch's: the sample indices of an epoch on this shard."""
 
     def __init__(self, loader: DataLoader) -> None:
         """Set up for a loader."""
@@ -76,14 +76,14 @@ class SettableLoaderSampler(LoaderSampler):
     def set_epoch(self, epoch: int) -> None:
         """Have the next loop over the loader run in this epoch. See `DataLoader.set_epoch`.
 
-        A loaded state of a later epoch is kept. Frameworks call this with their own number of epochs, which is
-        smaller if this loader has run through several epochs while another, longer loader was in one.
+        If a state of a later epoch was loaded, nothing changes: frameworks call this with their own epoch, which
+        is earlier if this loader went through several epochs while a longer one went through one.
         """
         run_of(self._loader).set_epoch(epoch, keeps_loaded=True)
 
 
 class LoaderBatchSampler:
-    """The batches of a loader, as PyTorch's batch samplers show theirs: lists of sample indices of this shard.
+    """The batches of a loader as a batch sampler like PyTorch's: lists of sample indices of this shard.
 
     Attributes:
         even_batches: Whether all ranks have the same number of batches. Accelerate's ``join_uneven_inputs`` sets
@@ -146,11 +146,11 @@ class DataLoader(TorchInterface):
         sampler: Another order of the samples of a data provider, in place of ``shuffle``: a sampler of this
             package; a function of the epoch that returns the sample indices of all shards in order; or a sampler
             of PyTorch, which gives the indices of its own rank. A function or a sampler of PyTorch runs in this
-            process when a loop begins (after the sampler's ``set_epoch``, if it has one), and a last batch may be
-            smaller.
-        run: Where steps run: ``"workers"``: on arrays in the workers; ``"graph"``: pixels in the graph, all else
-            in the workers; ``"auto"``: as ``"graph"`` with a GPU; without a GPU, on arrays in the workers if this
-            costs less (see `PipelineDefinition`).
+            process when a loop begins (after the sampler's ``set_epoch``, if it has one). The policy of such
+            an order for the last batch is ``"partial"``, unless ``last_batch`` is given.
+        run: Where steps run. ``"workers"``: all on arrays in the workers. ``"graph"``: pixels in the graph, all
+            else in the workers. ``"auto"``: as ``"graph"`` with a GPU; without a GPU, on arrays in the workers if
+            this costs less (see `PipelineDefinition`).
         num_workers: Worker processes that load samples; 0 to load in this process. None: as many as this rank
             has usable cores, at most 8. An iterable has at most 1. The batches do not depend on the number.
         num_threads: Threads of the pipeline; None for the usable cores, divided by the ranks on this machine, with
@@ -160,9 +160,9 @@ class DataLoader(TorchInterface):
         shard: Which part of each batch this loader delivers: a `Shard`, a pair (shard id, number of shards),
             ``"auto"`` or a source to take it from (see `detect_shard`). None: all. Not for inputs, which divide
             their samples among shards themselves.
-        last_batch: Handling of a last batch that is not full: ``"drop"``, ``"pad"``, ``"partial"`` or
-            ``"wrap"``. None: the policy of the sampler (without a sampler: ``"drop"`` if samples are shuffled,
-            otherwise ``"partial"``). Not for inputs.
+        last_batch: Handling of a last batch that is not full, see `LastBatch`: ``"drop"``, ``"pad"``,
+            ``"partial"`` or ``"wrap"``. None: the policy of the sampler (without a sampler: ``"drop"`` if samples
+            are shuffled, otherwise ``"partial"``). Not for inputs.
         context_name: Name for a group that is added to each sample and holds its position, with the fields
             of `SamplePlace`. Not for inputs.
         steps_per_epoch: For endless samplers and inputs: number of batches of a loop. None: until the input
@@ -180,7 +180,7 @@ class DataLoader(TorchInterface):
         pin_memory: Whether tensors on the CPU are delivered in pinned memory, which a GPU fetches by
             ``tensor.to(device, non_blocking=True)`` while the program continues. Without CUDA nothing changes.
         gpu_views: Whether tensors on a GPU are views of DALI's memory, see `DALIStructuredOutputIterator`.
-        fold_arrays: As for `PipelineDefinition`.
+        fold_arrays: Whether steps are applied once to all elements of an array, see `PipelineDefinition`.
         pipeline_arguments: Other arguments of `PipelineDefinition.get_dali_pipeline`.
         as_torch_data_loader: Whether ``isinstance(loader, torch.utils.data.DataLoader)`` holds, for code that
             checks it. Attributes that such code sets have no effect.
@@ -200,14 +200,14 @@ class DataLoader(TorchInterface):
         DeviceError: A step needs a GPU, and none is usable; ``device_id`` names a missing one; or DALI or PyTorch
             does not support the GPU.
 
-    Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next one starts the
+    Each ``for`` loop is one epoch. A loop that is left by ``break`` abandons its epoch: the next loop starts the
     next epoch at once (or, after `set_epoch`, the epoch that was set), without prefetched batches.
 
     `state_dict` returns the position of the training loop, as a small value for JSON, the same on all ranks. A
     loader that loads this value resumes with the next batch, with any number of workers, on any number of shards,
     and with any batch size that the order allows.
 
-    Threads can share it: they take turns in calling ``next`` of a loop, each batch goes to one of them, and
+    Threads can share a loader: they take turns in calling ``next`` of a loop, each batch goes to one of them, and
     `state_dict` and `close` may be called by others meanwhile. A loop whose loader was closed raises a
     `ClosedError`.
 
@@ -224,7 +224,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe that has made the loader, for `batch_view`; None for other loaders."""
+    """Settings of the recipe of ``accvlab.driving_data`` that made the loader, for `batch_view`; else None."""
 
     _was_prepared = False  # by Accelerate
 
@@ -325,7 +325,7 @@ class DataLoader(TorchInterface):
         return self._run.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next loop run in this epoch, from its beginning; a loop that has no batch yet runs in it, too.
+        """Have the next loop run in this epoch, from its beginning, or the present loop if it has no batch yet.
 
         Nothing changes if the next loop runs in this epoch anyway: a loader that has loaded a state from the
         middle of this epoch resumes there.
@@ -349,7 +349,7 @@ class DataLoader(TorchInterface):
         return self._run.pipelines.sample_counts(self.epoch if epoch is None else epoch)
 
     def report(self, since: LoaderReport | None = None) -> LoaderReport:
-        """Report where the time of the loop goes: of the running one, or of the last one.
+        """Report where the time goes in the running loop, or went in the last one.
 
         Reading it changes nothing, so several parts of a program may do so. The first batch of a loop does not
         count.
@@ -365,10 +365,10 @@ class DataLoader(TorchInterface):
         """Position of the loop, with a description of its data and order.
 
         The value can be written as JSON and is the same on all ranks. Two exceptions: with the policy
-        ``"partial"``, ranks with fewer batches differ at the end of an epoch; and with a budget of a
-        `FaultPolicy`, ``failed`` lists the failed samples of this rank. A batch counts when the loop has received
-        it. After a ``break``, the value is still the position in the abandoned epoch: a loader that loads it
-        finishes that epoch, while this loader begins the next.
+        ``"partial"``, ranks with fewer batches differ at the end of an epoch; and with a limit of
+        failed samples (``max_failed``, ``max_failed_share``), ``failed`` lists those of this rank. A batch counts
+        when the loop has received it. After a ``break``, the value is still the position in the abandoned epoch: a
+        loader that loads it finishes that epoch, while this loader begins the next.
 
         Raises:
             NotSupportedError: The input is an iterable, which has no random access; or an epoch has begun, and its
@@ -387,8 +387,8 @@ class DataLoader(TorchInterface):
             state: Result of `state_dict`, or JSON text of it.
 
         Raises:
-            StateError: The state is damaged, of another version, belongs to other data or another order (see its
-                ``differences``), or the order depends on the batch size.
+            StateError: The state is damaged or of another version, it belongs to other data or another order (see
+                ``differences`` of the error), or the order depends on the batch size, which is another one.
             NotSupportedError: As for `state_dict`.
         """
         self._run.load_state(state)
@@ -437,7 +437,7 @@ class DataLoader(TorchInterface):
 
     @property
     def dataset(self) -> DataProvider | PipelineInput:
-        """The data provider, whose ``len`` is its number of samples; for inputs of one's own the input."""
+        """The data provider, whose ``len`` is its number of samples; the input, if the loader was given one."""
         planned = InputAdapter(self._run.bound.data_input).planned
         return self._run.bound.data_input if planned is None else planned.provider
 
@@ -461,12 +461,12 @@ class DataLoader(TorchInterface):
 
     @property
     def sampler(self) -> LoaderSampler:
-        """The order of the current epoch on this shard, as PyTorch's samplers show theirs."""
+        """The order of the current epoch on this shard, as an object like PyTorch's samplers."""
         return SettableLoaderSampler(self) if self._run.can_set_epoch else FixedLoaderSampler(self)
 
     @property
     def batch_sampler(self) -> LoaderBatchSampler:
-        """The batches of the current epoch on this shard, as PyTorch's batch samplers show theirs."""
+        """The batches of the current epoch on this shard, as an object like PyTorch's batch samplers."""
         return LoaderBatchSampler(self)
 
     @property
@@ -510,7 +510,7 @@ class DataLoader(TorchInterface):
 
     @property
     def prefetch_factor(self) -> int | None:
-        """Batches that are made ahead; None without worker processes, as PyTorch has it."""
+        """Batches that are made ahead; None without worker processes, as in PyTorch."""
         depth: int | None = self._run.pipeline.prefetch_queue_depth if self.num_workers else None
         return depth
 

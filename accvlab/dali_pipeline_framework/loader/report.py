@@ -91,8 +91,8 @@ class LoopTimes:
 class LoaderReport:
     """Where the time went between the first batch of a loop and its latest one; see `DataLoader.report`.
 
-    ``str(report)`` is a table for people. The stages of the loop are one after the other, and add up to
-    ``seconds``; at the same time the workers load, and the graph works, each on other batches.
+    ``str(report)`` is a table for people. The stages of the loop follow one another, and add up to ``seconds``.
+    Meanwhile the workers and the graph work on later batches.
 
     Attributes:
         num_batches: Batches that were delivered. The first one of the loop does not count: before it, workers
@@ -106,9 +106,9 @@ class LoaderReport:
         loop: Seconds in each stage of the loop: its own ``work``, and the stages of ``next``.
         workers: Seconds in each stage of loading these batches, of all workers together.
         steps: Seconds in each step on arrays. Their sum, with random draws, is the stage ``"steps on arrays"``.
-        cores: ``"usable"`` for this rank, by affinity, CPU quota, and the ranks on this machine; ``"free"``, kept
-            busy neither by this loader nor by another program; and how many were busy with ``"loading"`` (in
-            workers, in actors, or here) and with ``"this process"``: the loop, the graph, and all other threads.
+        cores: Numbers of cores: ``"usable"`` for this rank, by affinity, CPU quota, and the ranks on this machine;
+            ``"free"``, kept busy neither by this loader nor by another program; busy with ``"loading"`` (in
+            workers, in actors, or here); and busy with ``"this process"``: the loop, the graph, other threads.
         num_workers: Worker processes, or actors.
         most_workers: Number of usable cores: with more worker processes, the loader warns. 1 for an iterable,
             which has a single worker.
@@ -182,7 +182,7 @@ class LoaderReport:
         return attrs.asdict(self) | {name: getattr(self, name) for name in ("verdict", "bottleneck", *_RATES)}
 
     def scalars(self, prefix: str = "loader/") -> dict[str, float]:
-        """The numbers that are worth a curve, by name, e.g. for ``SummaryWriter.add_scalar`` of TensorBoard."""
+        """The numbers that are worth plotting, by name, e.g. for ``SummaryWriter.add_scalar`` of TensorBoard."""
         places = {"loop": _shares(self.loop), "workers": _shares(self.workers), "cores": self.cores}
         values = {f"{place}/{name}": value for place, named in places.items() for name, value in named.items()}
         values |= {name: getattr(self, name) for name in _RATES}

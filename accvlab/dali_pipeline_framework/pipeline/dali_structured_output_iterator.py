@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class DALIStructuredOutputIterator:
     """Delivers the batches of a pipeline as nested dicts (or `SampleDataGroup` objects).
 
-    Data fields are PyTorch tensors (or NumPy arrays) with the batch as first axis; they are not copied and
-    stay valid as long as they are held. Text fields are lists of ``str``.
+    Data fields are PyTorch tensors (or NumPy arrays) with the batch as first axis. They stay valid as
+    long as they are held; those on a GPU are copies, see ``gpu_views``. Text fields are lists of ``str``.
 
     Each ``for`` loop is an epoch: starting a new one, also after a ``break``, starts the next epoch from its
     beginning. (An endless input has no epochs: a new loop continues where the last one stopped.)

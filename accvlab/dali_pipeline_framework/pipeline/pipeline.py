@@ -82,13 +82,17 @@ class PipelineDefinition:
             passthrough_copy_branch_paths: Selects fields to copy by path; a group selects all below it.
             fold_arrays: Whether steps that treat elements alike are applied once to all elements of an array (e.g.
                 all cameras), instead of once to each. The results are the same; it is faster.
-            run: Where steps run. ``"graph"``: the graph changes pixels, and workers compute all else, for steps
-                that can be divided (see `PipelineStepBase.declare_pixel_changes`) before the last one that works
-                on arrays only. ``"workers"``: workers run all steps, with their pixels, before the first that
-                works in the graph only. ``"auto"``: as ``"graph"`` with a GPU. Without one, as ``"workers"``, but
-                only up to the first step that converts images to floating point; if the steps up to there only
-                decode images, as ``"graph"``. Pixels may differ between the forms, within the ``image_tolerance``
-                of each step.
+            run: Where steps run. Pixels may differ between the forms, within the ``image_tolerance`` of each step.
+
+                - ``"graph"``: the graph changes pixels, and workers compute all else. The first step that cannot
+                  be divided like this (see `PipelineStepBase.declare_pixel_changes`), and those after it, run in
+                  the graph as a whole. Pixels are changed in the workers only before a step that works on arrays
+                  only, and may look at pixels.
+                - ``"workers"``: workers run all steps before the first that works in the graph only, pixels too.
+                - ``"auto"`` with a GPU: as ``"graph"``.
+                - ``"auto"`` without a GPU: as ``"workers"``, but only before the first step that converts images
+                  to floating point, and up to the last that ``prefers_arrays``. If these steps do no more to
+                  images than decode them, as ``"graph"``.
 
         Raises:
             SettingError: An argument breaks a rule, or a step that must run in the workers comes after one that
@@ -215,7 +219,7 @@ class PipelineDefinition:
     def step_by_step(
         self, position: int = 0, *, epoch: int = 0, seed: int = 0
     ) -> Iterator[tuple[str, SampleDataGroup]]:
-        """Load a sample and apply the steps to it one by one, on arrays, without a pipeline: to look at each.
+        """Load a sample and apply the steps to it one by one, on arrays, without a pipeline: yields each result.
 
         Args:
             position: Position of the sample in the epoch, on this shard.
@@ -269,24 +273,29 @@ class PipelineDefinition:
                 sample and after the generators of Python, NumPy and PyTorch were seeded there; not called if the
                 input runs in this process. Spawned workers need one that can be pickled.
             **kwargs: Arguments of `nvidia.dali.Pipeline` by name, and ``enable_conditionals`` (for steps that use
-                ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Defaults: ``batch_size`` is the input's.
-                ``num_threads`` is the number of usable cores divided by the ranks on this machine, with a GPU at
-                most 8. ``device_id=None`` is the CPU; ``"auto"`` is the local rank, and devices of PyTorch are
-                taken, too. ``py_start_method`` is ``"fork"``, with a GPU ``"spawn"``. With ``py_num_workers=0``
-                the input runs in this process. ``seed``, by default 0, is also the seed of the draws of steps;
-                DALI's operators get another one, derived from it, on each shard but the first. ``decoder_options``
-                is a dict for all decoders of images on the GPU, also of steps with ``is_encoded``:
-                ``hw_decoder_load`` (a value other than 0.65 at a step overrides it), and
-                ``preallocate_height_hint`` and ``preallocate_width_hint``, the largest size in pixels, for which
-                the hardware decoder takes its memory at the start. It has no effect on the CPU.
+                ``if`` on data) and ``debug`` of DALI's ``pipeline_def``. Other than in DALI:
+
+                - ``batch_size``: by default that of the input.
+                - ``num_threads``: by default the number of usable cores divided by the ranks on this machine, with
+                  a GPU at most 8.
+                - ``device_id``: None for the CPU, ``"auto"`` for the local rank, a number, ``"cuda:1"``, or a
+                  ``torch.device``.
+                - ``py_start_method``: by default ``"fork"``, with a GPU ``"spawn"``.
+                - ``py_num_workers``: with 0, the input runs in this process.
+                - ``seed``: by default 0; also the seed of the draws of steps. DALI's operators get another one,
+                  derived from it, on each shard but the first.
+                - ``decoder_options``: settings of all decoding of images on the GPU, a dict: ``hw_decoder_load``
+                  (a value other than 0.65 at a step overrides it), and ``preallocate_height_hint`` and
+                  ``preallocate_width_hint``, the largest size in pixels, for which the hardware decoder takes its
+                  memory at the start.
 
         Returns:
             A `StructuredPipeline`, not built yet; with ``debug=True`` DALI's debug pipeline.
 
         Raises:
             FormatError: The steps do not fit the data; lists all problems with step and field.
-            DeviceError: A step needs a GPU, and none is usable; ``device_id`` names one that is not there; or DALI
-                is not made for it.
+            DeviceError: A step needs a GPU, and none is usable; ``device_id`` names a missing one; or this
+                DALI does not support the GPU.
             UnknownArgumentError: An argument is unknown.
             SettingError: An argument breaks a rule, e.g. a batch size other than the input's; or the input cannot
                 supply the key of a random draw.

@@ -302,8 +302,8 @@ def require_gpu(users: Mapping[str, Iterable[str]], device_id: int | None) -> No
         )
     else:
         rule = (
-            f"device_id={device_id} was given, but no GPU is usable here (no CUDA driver, or no device), and "
-            f"these steps use one:"
+            f"The pipeline has device_id={device_id}, but no GPU is usable here (no CUDA driver, or no device), "
+            f"and these steps use one:"
         )
         advice = "Pass device_id=None to run on the CPU; steps of this package then choose the CPU themselves."
     raise DeviceError(f"{rule}\n{listed}\n{advice}")

@@ -70,7 +70,7 @@ def make_pipeline(
     lacks_gpu = device_id is not None and num_usable_gpus() == 0
     require_usable_gpu(device_id)
     if lacks_gpu and is_debug:  # DALI would abort the process
-        problem = f"device_id={device_id} was given with debug=True"
+        problem = f"The pipeline has device_id={device_id} with debug=True"
         raise DeviceError(f"{problem}, but no GPU is usable here. Pass device_id=None to debug on the CPU.")
     # Workers share the work batch by batch, so with fewer batches in flight some would have nothing to do.
     num_ahead = max(chain.prefetch_queue_depth, num_workers)
@@ -223,7 +223,7 @@ def _lines_of_placement(chain: Chain, placement: Placement) -> list[str]:
         f"in the workers: {count} of {len(chain.steps)} steps ({placement.reason})",
         *(
             f"step {position} ({step_name(step)}): on arrays, in the workers"
-            + (", but for pixels" if position in in_graph else "")
+            + (", except for pixels" if position in in_graph else "")
             for position, step in enumerate(chain.steps[:count])
         ),
     ]

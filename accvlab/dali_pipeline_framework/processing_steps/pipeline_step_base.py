@@ -424,7 +424,7 @@ class PipelineStepBase(ABC):
         """Get the same step, to run in ``"workers"``, in ``"graph"``, or where the chain decides (``"auto"``).
 
         Raises:
-            SettingError: It is something else, or the step has no such form.
+            SettingError: ``run`` is something else, or the step has no such form.
         """
         changed = copy.copy(self)
         changed.run = choice(run, "run", RUN_CHOICES)
@@ -460,8 +460,8 @@ class PipelineStepBase(ABC):
         Returns:
             An `ImageUse` for each kind of images; an empty list for a step that leaves images alone. None for a
             step that accepts any image: nothing is then known about the images after it, until the graph is
-            defined and shows which images the step left alone. By default as ``changes_images`` and
-            ``reads_pixels`` say.
+            defined and shows which images the step left alone. The default follows from ``changes_images`` and
+            ``reads_pixels``.
         """
         return None if self.changes_images and self.reads_pixels else ()
 

@@ -95,7 +95,7 @@ class TensorSizeAdder(FieldStep):
 
 
 class AxesLayoutSetter(PixelStep):
-    """Sets the layout of every data field of some names, anywhere in the sample: one letter per axis.
+    """Sets the layout of every data field with a given name, anywhere in the sample: one letter per axis.
 
     Data, shape and type stay as they are, on the CPU or the GPU; nothing is copied. The layout stays with the
     field to the output of the pipeline. A layout that contradicts a known one (``CHW`` for ``HWC``), or the known
@@ -248,7 +248,7 @@ _SIMILARITY_OF_MISSPELT = 0.8  # as `difflib` measures it: one letter of five sw
 
 
 class UnneededFieldRemover(ArrayStep):
-    """Removes all data fields and groups of some names, anywhere in the sample.
+    """Removes all data fields and groups with the given names, anywhere in the sample.
 
     A removed group takes everything below it along. What only a removed field needs is not computed either: DALI
     leaves out operators whose results are not used. The step itself costs nothing: it adds no operator.

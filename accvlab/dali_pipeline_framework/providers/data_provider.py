@@ -60,8 +60,8 @@ class _ReadBlueprint:
 class DataProvider(ABC):
     """Random access to the samples of a data set, and their format.
 
-    A provider is written for a data set *and* a use: its blueprint has the fields of a sample of this training. It
-    does not depend on order, batches, shards or workers.
+    A provider is written for a data set *and* a use: its blueprint has the fields of a sample of this training. A
+    provider does not depend on order, batches, shards or workers.
 
     Each worker process has a copy. With spawned workers the provider is pickled, so keep its attributes small (a
     path instead of a table), and open files, memory maps and databases on first use.
@@ -122,8 +122,8 @@ class DataProvider(ABC):
         their own. So attributes that it depends on must be set before the first sample.
 
         Raises:
-            FieldValueError: The blueprint is not a `SampleDataGroup`. A loader made after a change of the
-                blueprint raises it, too.
+            FieldValueError: The blueprint is not a `SampleDataGroup`. A loader raises this error, too, if the
+                provider's blueprint has changed since it was read here.
         """
         read = self._read_blueprint
         if read is None or read.provider() is not self:
@@ -208,9 +208,9 @@ class DataProvider(ABC):
         """Get the times of all samples, ``(N,)`` float64, seconds, ascending in each sequence; None if not known.
 
         Args:
-            path: Path of a field whose values were taken at other times than the samples, e.g. by a camera; NaN
-                for a sample without a value of its own. The empty path gives the times of the samples. If the
-                result for a field is None, the field has the times of the samples.
+            path: Path of a field whose values were taken at other times than the samples, e.g. by a camera. The
+                empty path gives the times of the samples. The time is NaN for a sample without a value of its own.
+                If the result for a field is None, the field has the times of the samples.
         """
         return None
 

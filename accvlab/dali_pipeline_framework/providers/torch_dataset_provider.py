@@ -155,7 +155,7 @@ class TorchDatasetProvider(BlueprintProvider):
         try:
             _fill(sample, sample, self._named(item), (), self._is_found)
         except (FieldValueError, SettingError) as error:
-            expected = "is not as item 0" if self._is_found else "does not fit the blueprint"
+            expected = "differs in structure from item 0" if self._is_found else "does not fit the blueprint"
             raise FieldValueError(f"{self.describe_sample(sample_index)} {expected}. {error}") from error
         return sample
 
@@ -254,7 +254,7 @@ def _fill(sample: SampleDataGroup, group: SampleDataGroup, value: Part, path: Fi
     missing = [(*path, name) for name in group if name not in children]
     if missing:
         have = listed(map(repr, children))
-        raise FieldValueError(f"The item has no {format_paths(missing)}; there it has {have}.")
+        raise FieldValueError(f"The item has no {format_paths(missing)}; at that place it has {have}.")
     if is_found and len(children) != len(group):
         others = [(*path, name) for name in children if name not in group]
         advice = "Give a `blueprint` that leaves out what not all items have."

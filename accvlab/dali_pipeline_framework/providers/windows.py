@@ -401,14 +401,14 @@ class Windows(BlueprintProvider):
         """Load the windows of a moment.
 
         Raises:
-            SettingError: Also an IndexError; there is no such sample.
+            SettingError: There is no such sample; the error is also an IndexError.
             FieldValueError: There is no frame at a time, see the class, or the shape of a field is not the same in
                 all frames of its window.
         """
         return next(self.load_batch([sample_index], [0]))
 
     def describe_sample(self, sample_index: int) -> str:
-        """Describe the sample of the wrapped provider at the moment, as it does itself."""
+        """Describe the frame at the moment of a sample, as the wrapped provider describes it."""
         return self.data_provider.describe_sample(int(self._rows_of([sample_index])[0]))
 
     @property

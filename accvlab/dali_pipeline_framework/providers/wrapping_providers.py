@@ -46,13 +46,14 @@ class ConcatDataProvider(DataProvider):
 
     *   Mappings may differ, as the labels of data sets do (``{"car": 1}`` and ``{"vehicle.car": 1}``), but a
         label, and also the key None for unlisted labels, must have the same number in all mappings that have it.
-        Whether different labels with the same number mean the same is for you to know. A provider without a
-        mapping delivers numbers, which pass as they are.
-    * Numbers of dimensions must agree where several providers declare them; the first provider's is enforced.
+        Make sure yourself that different labels with the same number mean the same. A provider without a
+        mapping delivers numbers, which stay as they are.
+    * Numbers of dimensions must agree where several providers declare them; samples are checked against the
+      number that the first provider declares.
 
     A provider that loads batches (`loads_batches`) gets its samples of a batch in one call. An exception of a
-    provider passes, with the sample index in the whole. `locate` finds the provider a sample index belongs to. A
-    provider may occur several times, and may be a `ConcatDataProvider` itself.
+    provider is raised as it is, with the sample index in the whole. `locate` finds the provider a sample index
+    belongs to. A provider may occur several times, and may be a `ConcatDataProvider` itself.
 
     Attributes:
         providers: The providers, in order.
@@ -85,7 +86,7 @@ class ConcatDataProvider(DataProvider):
             providers: At least one provider, each with at least one sample.
 
         Raises:
-            SettingError: There is no provider, one is not a `DataProvider` (but a class, say), or has no samples.
+            SettingError: There is no provider, one is a class or another object, or one has no samples.
             FieldValueError: A blueprint is not a `SampleDataGroup`.
             FormatError: The blueprints do not go together; the message lists all that differs.
         """
@@ -106,8 +107,8 @@ class ConcatDataProvider(DataProvider):
         """Number of samples of each sequence of all providers: ``(num_sequences,)`` int64, read-only.
 
         Raises:
-            SettingError: Also an AttributeError; a provider has no attribute ``sequence_lengths``. Or the
-                sequences do not cover its samples one after the other.
+            SettingError: A provider has no attribute ``sequence_lengths`` (the error is also an AttributeError),
+                or its sequences do not cover its samples one after the other.
         """
         counts = np.diff([*self._starts, self._num_samples]).tolist()
         lengths = map(_sequence_lengths, self.providers, itertools.count(), counts)
@@ -179,7 +180,7 @@ class ConcatDataProvider(DataProvider):
         return {path: [next(loaded[owner][path]) for owner, _ in places] for path, places in located.items()}
 
     def load_clips(self, path: FieldPath, samples: npt.NDArray[np.int64]) -> Sequence[EncodedClipValue] | None:
-        """Cut frames of encoded videos out as files, one per row of ``samples``, by its provider."""
+        """Cut frames of encoded videos out as files, one per row of ``samples``, by the provider of the row."""
         clips: list[EncodedClipValue] = []
         if any(SampleLoader(provider).load_clips(path, samples[:0]) is None for provider in self.providers):
             return None
@@ -202,7 +203,7 @@ class ConcatDataProvider(DataProvider):
         return np.concatenate(known) if len(known) == len(times) else None
 
     def contract_findings(self, samples: Mapping[int, SampleDataGroup], seed: int) -> Iterable[Finding]:
-        """Check the rules of each provider on its own samples among those given, or else on its first sample."""
+        """Check the rules of each provider on the given samples that are its own, or else on its first sample."""
         bounds = (*self._starts, self._num_samples)
         for provider, first, end in zip(self.providers, bounds, bounds[1:], strict=False):
             own = {index - first: sample for index, sample in samples.items() if first <= index < end}
@@ -223,7 +224,7 @@ class ConcatDataProvider(DataProvider):
         """Find the position of the provider that a sample belongs to, and the index of the sample in it.
 
         Raises:
-            SettingError: Also an IndexError; there is no sample of this index. Negative indices are refused.
+            SettingError: There is no sample of this index, or it is negative; the error is also an IndexError.
         """
         index = index_in(sample_index, "sample_index", self._num_samples)
         position = bisect.bisect_right(self._starts, index) - 1

@@ -49,9 +49,9 @@ class ImageContent:
         is_encoded: True: the bytes of a file, ``(num_bytes,)``. False: an array of pixels.
         layout: Axes of the array, one letter each, e.g. "HWC", "CHW" or "FHWC". They hold for the format only;
             DALI's own layout of the data may be missing.
-        codecs: For the bytes of videos, each codec with its format of pixels, as FFmpeg calls them, and its color
-            matrix where that is not BT.601: ``("h264 yuv420p bt709",)``, see `VideoIndex.kind`. Empty for images,
-            and for unknown codecs. ``bt601`` in place of a matrix: streams without one are converted by BT.601.
+        codecs: Kinds of the videos in the field, see `VideoIndex.kind`, e.g. ``("h264 yuv420p bt709",)``: codec,
+            pixel format, and color matrix unless it is BT.601. ``bt601`` as the matrix: the streams state none,
+            and are converted by BT.601. Empty for images, and for unknown codecs.
 
     Raises:
         SettingError: A value is not valid, or a file is declared to have a layout.

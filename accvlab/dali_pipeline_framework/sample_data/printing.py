@@ -47,8 +47,8 @@ def sample_text(sample: SampleDataGroup) -> str:
 def describe_batch(batch: Any) -> str:
     """Describe a batch or a sample in at most 40 lines, one for each field.
 
-    Type, shape, device unless it is the CPU, and the range of the numbers without NaN. Elements of arrays, such as
-    cameras, are described together if they are alike::
+    A line has the type, the shape, the device unless it is the CPU, and the range of the numbers without NaN.
+    Elements of arrays, such as cameras, are described together if they are alike::
 
         cameras[0..5].image  uint8 (4, 900, 1600, 3)  0 .. 255
         boxes.centers        float32 (4, 0..71, 3)  -48.219 .. 50.774

@@ -318,7 +318,7 @@ class SampleDataGroup:
     def get_flat_index_first_discrepancy_to_other(self, other: SampleDataGroup) -> int:
         """Return the first flat position where name or type differ from ``other``; -1 if none does.
 
-        If one is a prefix of the other, this is the number of data fields of the shorter one. Empty groups
+        If one is a prefix of the other, the result is the number of data fields of the shorter one. Empty groups
         are not seen.
 
         Raises:
@@ -450,7 +450,7 @@ class SampleDataGroup:
     def find_all_occurrences(self, name_to_find: Name) -> list[FieldPath]:
         """Return the paths of all data fields and groups of this name in the whole tree.
 
-        A child of a group comes before those further down in the same group.
+        A child of a group comes before fields at deeper levels of this group.
         """
         return [] if name_to_find is None else self.format.find(checked_name(name_to_find))
 
@@ -749,7 +749,7 @@ class SampleDataGroup:
         """Set a data field, or replace a group by another one of the same format (by reference).
 
         For a data field: None unsets it. A ``DataNode`` is stored untouched. Labels are mapped if the field
-        has a mapping; then the value is converted (see `conversion.converted`).
+        has a mapping; then the value is converted to the type of the field.
 
         Raises:
             FieldNotFoundError: If there is no such child.

@@ -27,7 +27,7 @@ from .random_access_sampler import Description, SamplerBase
 MAX_PERIOD = 65536
 SUM_TOLERANCE = 1e-6
 _RATE_TOLERANCE = Fraction(1, 10**9)
-_BLOCK = 256  # units of a component that are computed together: a batch may have only one of each
+_BLOCK = 64  # units of a component that are computed together: a batch may have only one of each
 _SCHEDULE = 2  # raised with the order of `MixtureSchedule`, so that states of another order are refused
 
 
@@ -68,7 +68,7 @@ class MixtureSchedule:
         """The rates that are kept exactly; their sum is 1.
 
         They are the requested rates (within 1e-9, so 0.1 is 1/10) where these have a common denominator of at most
-        65536; else close multiples of about 1/65536, each at least one such part.
+        65536; else near fractions above 0 with a common denominator of about 65536.
         """
         return tuple(Fraction(share, self.period) for share in self._shares.tolist())
 
@@ -231,8 +231,7 @@ class MixedSampler(PlannedSampler):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The exact rates of the order: the requested ones or, without a small common denominator, near multiples
-        of about 1/65536."""
+        """The rates that the order keeps exactly: the requested ones, or near fractions, see `MixtureSchedule`."""
         return tuple(float(rate) for rate in self._schedule.rates)
 
     def check_provider(self, provider: object) -> None:
@@ -288,11 +287,12 @@ class MixedOrder(Order):
     def of_epoch(self, epoch: int) -> UnitsAt:
         """The order of an epoch."""
         sizes = np.array([order.num_positions for order in self.orders], np.int64)
+        order_of = functools.lru_cache(2 * len(sizes))(lambda number, lap: self.orders[number].of_epoch(lap))
 
         @functools.lru_cache(4 * len(sizes))
         def block(number: int, lap: int, first: int) -> Int64Array:
             positions = np.arange(first, min(first + _BLOCK, sizes[number]))
-            return self.first_units[number] + self.orders[number].of_epoch(lap)(positions)[0]
+            return self.first_units[number] + order_of(number, lap)(positions)[0]
 
         def units_at(positions: Int64Array) -> tuple[Int64Array, Int64Array]:
             components, in_component = self.schedule.locate(positions + epoch * self.num_positions)

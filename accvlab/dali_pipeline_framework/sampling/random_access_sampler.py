@@ -95,15 +95,15 @@ class RandomAccessSampler(SamplerBase):
     """Whether the global batches depend on the number of shards."""
 
     supports_last_batch = False
-    """Whether `RandomAccessSampler.with_settings` may change the policy for the last batch, since all methods use
-    ``last_batch``."""
+    """Whether `RandomAccessSampler.with_settings` may change the policy for the last batch. Set it to True if all
+    methods use ``last_batch``."""
 
     must_be_played = False
     """Whether a batch is known only after stepping through all batches before it."""
 
     has_slots = False
-    """Whether a slot delivers a sequence over several batches. If so, a slot stays on its shard also where batches
-    are smaller."""
+    """Whether a slot delivers a sequence over several batches. If so, a slot stays on its shard also in smaller
+    batches; otherwise samples of smaller batches are divided evenly among the shards."""
 
     knows_sequences = False
     """Whether the sampler knows which sequence a sample belongs to."""
@@ -116,7 +116,7 @@ class RandomAccessSampler(SamplerBase):
 
         Args:
             total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
-            last_batch: Handling of a last batch that is not full.
+            last_batch: Handling of a last batch that is not full, see `LastBatch`.
 
         Raises:
             SettingError: The batch size is not a whole number of at least 1, or there is no such policy.
@@ -225,10 +225,10 @@ class RandomAccessSampler(SamplerBase):
         """Copy the caches that are valid for the settings of this copy as well."""
 
     def continued(self: _Self, epoch: int, segments: Sequence[EpochSegment]) -> _Self:
-        """Get a copy for which these segments of an epoch were delivered already.
+        """Get a copy that continues an epoch of which these segments were delivered.
 
-        Further batches of this epoch are numbered on from these segments, and the published interface starts after
-        them. Other epochs are not affected, and nothing changes where all segments have the settings of this
+        The next batch of this epoch has the number after the last delivered one; the published interface starts
+        with it. Other epochs are not affected, and nothing changes where all segments have the settings of this
         sampler.
 
         Raises:
@@ -269,7 +269,7 @@ class RandomAccessSampler(SamplerBase):
         return is_same_shard and one.total_batch_size == other.total_batch_size
 
     def num_batches_of_first(self, num_epochs: int) -> int:
-        """Number of batches of the first ``num_epochs`` epochs together, all complete. 0 for endless samplers."""
+        """Number of batches of the first ``num_epochs`` whole epochs together. 0 for endless samplers."""
         return sum(self.num_batches(epoch) or 0 for epoch in range(num_epochs))
 
     def num_batches_before(self, epoch: int) -> int:

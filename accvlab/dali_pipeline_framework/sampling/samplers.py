@@ -38,8 +38,8 @@ class SequenceSampler(RandomAccessSampler):
     epochs, a sequence can be in two slots at the same time, and over a finite run some samples are
     delivered more often than others. `StreamingSequenceSampler` has true epochs.
 
-    Any batch can be requested. Far ahead that costs one permutation of the sequences per cycle passed, and
-    going back may start from the beginning; with ``randomize=False`` all batches are equally near.
+    Any batch can be requested. To skip ahead costs one permutation of the sequences per skipped cycle, and going
+    back may start from the beginning; with ``randomize=False`` neither has a cost.
 
     Example::
 
@@ -217,8 +217,8 @@ class StreamingSequenceSampler(PlannedSampler):
       sequences per slot, or a few very long ones, it can be a large part of the epoch.
     - ``cut_sequences=True``: the shuffled sequences are laid one after the other and cut into ``B`` equal pieces.
       At most one frame per slot is padding, in the last batch. Up to ``B - 1`` sequences are cut: their second
-      part starts with an empty history in the next slot. A sequence of more than ``N // B``
-      frames can be in several slots in the same step.
+      part starts with an empty history in the next slot. A sequence longer than such a piece can be in several
+      slots of one batch.
 
     With fewer sequences than slots there is no other way than to cut them; that is logged, and
     `RandomAccessSampler.sample_counts` has the number of cuts.
@@ -258,8 +258,8 @@ class StreamingSequenceSampler(PlannedSampler):
             cut_sequences: Whether sequences may be cut to make the slots equally long.
             weights: ``(S,)``, one per sequence, to draw the sequences of an epoch by weight. None: each once.
             num_per_epoch: With weights, number of sequences drawn per epoch; None for ``S``.
-            last_batch: Policy from when the first slot has played its sequences: ``"pad"`` and ``"partial"`` go
-                on until the last slot has, with marked padding or with smaller batches; ``"drop"`` ends the
+            last_batch: Policy as soon as a slot has played its sequences: ``"pad"`` and ``"partial"`` go on
+                until the last slot has, with marked padding or with smaller batches; ``"drop"`` ends the
                 epoch and drops the rest of the other slots: the ends of the sequences that they are in, and
                 the sequences after those; ``"wrap"`` has slots start over with the sequences that they played.
 
@@ -358,7 +358,7 @@ class ShuffledSampler(PlannedSampler):
             seed: Seed of the orders, at least 0.
             shuffle: Whether to shuffle; otherwise each epoch has the order ``0, 1, 2, ...``, as with
                 `SequentialSampler`, which delivers the last samples too.
-            last_batch: Handling of a last batch that is not full.
+            last_batch: Handling of a last batch that is not full, see `LastBatch`.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -375,9 +375,9 @@ class SequentialSampler(PlannedSampler):
     """The samples ``0, 1, 2, ...`` in each epoch, for evaluation.
 
     By default each sample is delivered exactly once, as by PyTorch's sampler of this name: the last batch may be
-    smaller. With several shards it is divided among them, so some may have one batch less than others. Where all
-    need the same number of batches, since they communicate in each, use ``last_batch="pad"`` and leave the samples
-    that are marked as padding out of the metrics.
+    smaller. With several shards it is divided among them, so some may have one batch less than others. If
+    shards need the same number of batches, since they communicate in each, use ``last_batch="pad"`` and leave the
+    samples that are marked as padding out of the metrics.
 
     Example::
 
@@ -398,7 +398,7 @@ class SequentialSampler(PlannedSampler):
         Args:
             num_samples: Number of samples of the data set, from 1 to 2**62.
             total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
-            last_batch: Handling of a last batch that is not full.
+            last_batch: Handling of a last batch that is not full, see `LastBatch`.
 
         Raises:
             SettingError: An argument is out of its range.
@@ -415,7 +415,7 @@ class WeightedSampler(PlannedSampler):
     ``1 / np.bincount(labels)[labels]`` all classes are drawn equally often.
 
     The length of the epoch does not depend on the weights; it is as many draws as there are samples, unless
-    given. So rare samples are seen several times per epoch, and others are not seen in it.
+    given. So some samples are drawn several times per epoch, and others not at all.
 
     Example::
 
@@ -440,7 +440,7 @@ class WeightedSampler(PlannedSampler):
             total_batch_size: Samples per batch, all shards together. None: set later, by the loader.
             num_per_epoch: Draws per epoch; None for ``N``.
             seed: Seed of the draws, at least 0.
-            last_batch: Handling of a last batch that is not full.
+            last_batch: Handling of a last batch that is not full, see `LastBatch`.
 
         Raises:
             SettingError: An argument is out of its range.

@@ -54,8 +54,8 @@ class CallableBase(InputBase):
     """An input from which DALI requests single samples, from any number of worker processes.
 
     A callable must be a pure function of the `SampleInfo` that it is given: each worker has a copy of its
-    own, and any sample may be requested from any worker. With spawned workers it is pickled; what cannot be
-    pickled (locks, open files, database handles) is made on first use instead of in the constructor.
+    own, and any sample may be requested from any worker. With spawned workers it is pickled: create objects that
+    cannot be pickled (locks, open files, database handles) on first use, not in the constructor.
     """
 
     @abstractmethod
@@ -81,7 +81,7 @@ class CallableBase(InputBase):
     def get_place(self, sample_info: types.SampleInfo) -> SamplePlace | None:
         """Get the place of the sample at a position; None if it is not known, or the epoch has ended.
 
-        The place names the sample in messages, is the content of its context, and is the key of its random draws.
+        The place names the sample in messages, fills its context group (``context_name``) and keys its draws.
         """
         return None
 
@@ -90,8 +90,8 @@ class IterableBase(InputBase):
     """An input that delivers whole batches and may keep a state.
 
     It runs in exactly one worker process; prefer a callable (`CallableBase`) where several workers should
-    load. Its ``length`` counts batches. With a spawned worker it is pickled before its first use; what cannot
-    be pickled is made on the first call of ``__next__``.
+    load. Its ``length`` counts batches. With a spawned worker it is pickled before its first use: create objects
+    that cannot be pickled in the first call of ``__next__``.
 
     Attributes:
         current_sample_indices: Indices in the data set of the batch last requested, or None if they are not

@@ -246,7 +246,7 @@ class PlannedInput(CallableBase, ABC):
     def load_in_place(self, place: SamplePlace, sample_index: int) -> FlatSample:
         """Load a sample in the place of another one, as a flat tuple.
 
-        The context has this place, with the index of the loaded sample.
+        The context group of the sample has ``place``, with the index of the loaded sample.
         """
         return self._with_context(self._loader.load(sample_index), place._replace(sample_index=sample_index))
 
@@ -337,7 +337,7 @@ class PlannedInput(CallableBase, ABC):
     def num_batches_in_epoch(self, epoch: int) -> int | None:
         """Number of batches of an epoch, or None if there is no end.
 
-        With the policy ``"partial"``, it is the number of this shard; others may have more or fewer.
+        With the policy ``"partial"``, it is the number for this shard; others may have more or fewer batches.
         """
         num_batches = self.num_batches_of_all_shards(epoch)
         if num_batches is None or not self.delivers_partial_batches or self._num_shards == 1:

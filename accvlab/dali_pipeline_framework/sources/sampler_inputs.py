@@ -55,8 +55,8 @@ class SamplerInputCallable(PlannedInput):
 
         Args:
             data_provider: The data set.
-            sampler: Chooses the samples. One that has no random access must not have been used before; it need not
-                be derived from `SamplerBase` if it has its four members.
+            sampler: Chooses the samples. One without random access must not have been used before. A sampler need
+                not be derived from `SamplerBase` if it has the four members of that class.
             max_num_iterations: Number of batches, over all epochs, after which the input ends. None: no limit.
             pre_fetch_queue_length: Added to ``max_num_iterations``, for the batches that are prefetched but
                 not delivered.
@@ -274,8 +274,8 @@ class ShuffledShardedInputCallable(PlannedInput):
     (with ``shuffle=False``: ``0 .. N-1``), and shard ``k`` delivers positions ``[k * S, (k + 1) * S)`` of
     it, where ``S = N // num_shards``::
 
-        order of epoch e   | 7 2 9 0 | 4 1 8 3 | 6 5
-                             shard 0   shard 1   dropped (N = 10, num_shards = 2 would give 5 + 5)
+        order of epoch e   | 7 2 9 0 | 4 1 8 3 | 6           N = 9, num_shards = 2
+                             shard 0   shard 1   dropped
 
     Dropped in each epoch: the ``N - S * num_shards`` samples at the end of the order, and the samples of a shard
     that do not fill a last batch. With another policy than ``"drop"`` for the last batch, shard ``k`` delivers all
@@ -300,13 +300,13 @@ class ShuffledShardedInputCallable(PlannedInput):
 
         Args:
             data_provider: The data set.
-            batch_size: Samples per batch on this shard; the pipeline must have the same batch size. If it is
-                larger than the shard, ``"drop"`` leaves no batch, and a warning says so.
+            batch_size: Samples per batch on this shard. Only with ``"drop"``, the pipeline may have another batch
+                size. If it is larger than the shard, ``"drop"`` leaves no batch, and a warning says so.
             shard_id: Which shard this is, from 0 (usually the rank).
             num_shards: How many shards there are (usually the world size).
             shuffle: Whether each epoch has another random order.
             seed: Seed of the orders, at least 0. All shards must use the same seed.
-            last_batch: Handling of a last batch that is not full.
+            last_batch: Handling of a last batch that is not full, see `LastBatch`.
             context_name: Name of a group that is added to each sample and holds its place (see
                 `SamplerInputCallable`). None: no such group.
 

@@ -30,7 +30,7 @@ class Shard:
     Attributes:
         shard_id: Which shard this is, from 0.
         num_shards: How many shards there are.
-        source: Where the two come from, for people: what `detect_shard` found, or ``"given"``. Shards are
+        source: Origin of both numbers, to be printed: what `detect_shard` found, or ``"given"``. Shards are
             equal whatever their source.
 
     Raises:

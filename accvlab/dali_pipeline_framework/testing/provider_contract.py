@@ -56,7 +56,7 @@ def check_provider(
         The figures of the provider's own rules, a line each; "" without such rules.
 
     Raises:
-        ContractError: Also an AssertionError; lists each broken rule with its cause.
+        ContractError: Rules are broken; the message lists each with its cause. Also an AssertionError.
     """
     check = _ProviderCheck(provider)
     indices: list[int] = []
@@ -116,7 +116,7 @@ class _ProviderCheck(RuleCheck):
                     self.samples[index] = kept
         self.take(Finding("a sample must fit the blueprint", problems=in_samples(misfits)))
         again = in_samples(changes)
-        self.take(Finding("a sample that is loaded again must be the same, a new object", problems=again))
+        self.take(Finding("a sample that is loaded again must be equal and a new object", problems=again))
 
     def own_rules(self, seed: int) -> None:
         with self.reporting("the rules of the provider itself must be checked"):

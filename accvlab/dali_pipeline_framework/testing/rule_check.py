@@ -67,7 +67,7 @@ def field_differences(
 def _difference(expected: object, found: object, tolerance: float, in_found: str) -> str | None:
     first, second = as_numpy(expected), as_numpy(found)
     if first is None or second is None:
-        return None if first is second else "is set in one of them only"
+        return None if first is second else "is set in only one of the two"
     if (first.shape, first.dtype) != (second.shape, second.dtype):
         return f"expected {first.dtype} {first.shape}, {in_found} {second.dtype} {second.shape}"
     if first.tobytes() == second.tobytes():

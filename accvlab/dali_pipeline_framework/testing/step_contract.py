@@ -83,7 +83,7 @@ def check_step(
         enable_conditionals: Whether the step uses ``if`` on data, which needs DALI's conditionals in all runs.
 
     Raises:
-        ContractError: Also an AssertionError; lists each broken rule with its cause.
+        ContractError: Rules are broken; the message lists each with its cause. Also an AssertionError.
         SettingError: If there is no sample, or the samples differ in format.
     """
     several = [samples] if isinstance(samples, SampleDataGroup) else [*samples]

@@ -174,10 +174,10 @@ def run_step(
         layouts: Path of a field -> its layout at the input of the step, e.g. ``{"image": "HWC"}``.
         on_gpu: Paths of fields that are on the GPU at the input of the step.
         enable_conditionals: Whether steps may use ``if`` on data.
-        fold_arrays: As for `PipelineDefinition`.
-        run: Which form of the steps is run. ``"graph"``: the form for the graph; ``"workers"``: the form for
-            arrays; ``"auto"``: the form for arrays only for steps without another one; ``"pixels"``: changes of
-            pixels in the graph, all else on arrays, as in a pipeline with a GPU. The draws are the same.
+        fold_arrays: Whether steps are applied once to all elements of an array, see `PipelineDefinition`.
+        run: Which form of the steps is run. ``"graph"``: the form for the graph. ``"workers"``: the form for
+            arrays. ``"auto"``: the form for the graph, or for arrays if a step has no other. ``"pixels"``: changes
+            of pixels in the graph, all else on arrays, as in a pipeline with a GPU. The draws are the same.
 
     Returns:
         The output; for a list of samples, a list of outputs.

@@ -50,10 +50,10 @@ class FrameConverter:
     """Makes arrays of decoded frames.
 
     With ``colors="stream"`` each frame is converted by the color matrix and the range of values that its stream
-    states: BT.601, BT.709, BT.2020 (not of constant luminance), FCC or SMPTE 240M; limited or full. Without a
-    matrix, that is BT.709 from a width of 1280 or a height of 577 pixels on, else BT.601; without a range, that
-    is limited (of gray and RGB: full). The pixels equal ``ffmpeg -pix_fmt rgb24``, except that FFmpeg takes BT.601
-    if the stream states no matrix, and always a full range for gray.
+    states: BT.601, BT.709, BT.2020 (not of constant luminance), FCC or SMPTE 240M; limited or full. A missing
+    matrix counts as BT.709 from a width of 1280 or a height of 577 pixels on, else as BT.601; a missing range
+    counts as limited (of gray and RGB as full). The pixels equal ``ffmpeg -pix_fmt rgb24``, except that FFmpeg
+    takes BT.601 if the stream states no matrix, and always a full range for gray.
 
     ``colors="bt601"`` is the same but for streams without a matrix: these are converted by BT.601 whatever their
     size, as PyAV, OpenCV and FFmpeg write and read them. Recordings of robots and vehicles are such videos.
@@ -104,8 +104,8 @@ class FrameConverter:
     def convert(self, frame: av.VideoFrame, out: PixelArray | None = None) -> PixelArray:
         """Convert a frame to ``(height, width, C)`` uint8; ``C`` is 3, or 1 with ``GRAY``. Codes are uint16.
 
-        The result is written to ``out``, of its shape with contiguous pixels. Without ``out``, it is a new array,
-        which can have padding between its rows.
+        The result is written to ``out``, an array of the shape of the result, with contiguous pixels. Without
+        ``out``, the result is a new array, which can have padding between its rows.
 
         Raises:
             VideoError: The stream states a color matrix or range that is not known, or is gray of more than 8

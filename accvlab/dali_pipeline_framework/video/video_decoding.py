@@ -405,7 +405,7 @@ class VideoStreamDecoder:
             self.width, self.height, self.is_size_known = frame.width, frame.height, True
 
     def take_size_of(self, packet: Packet[VideoStream]) -> None:
-        """Decode a packet, if the size of the frames is not known yet, and take it from the first frame."""
+        """Take the size of the frames from a packet, which is decoded, if the size is not known yet."""
         if not self.is_size_known:
             with contextlib.suppress(self._av.error.FFmpegError):  # reported when the frame is read
                 for frame in packet.decode()[:1]:

@@ -88,8 +88,8 @@ class VideoIndex:
         height: Height of the decoded frames in pixels.
         codec_name: FFmpeg's name for the codec.
         average_rate: Frames per second as the container states it, or None.
-        num_reordered: Largest number of frames by which decoding puts a frame later than presentation; 0 without
-            B-frames.
+        num_reordered: Largest number of places by which a frame is later in the order of decoding than in the
+            order of presentation; 0 without B-frames.
         saved: Folder that the index was read from, and its checksum; or None. An index with them is pickled as
             these two.
         file_state: Size and time of change, or version, of the video file that was indexed; None if it was no
@@ -156,8 +156,8 @@ class VideoIndex:
     def kind_by(self, colors: Colors) -> str:
         """Get `kind` for a conversion of colors, see `FrameConverter`.
 
-        With ``"bt601"``, a stream without a matrix has ``bt601`` in its kind, if ``"stream"`` would assume another
-        matrix.
+        With ``"bt601"``, the kind of a stream that states no matrix has ``bt601`` in it, where ``"stream"`` would
+        convert by another matrix.
         """
         matrix = matrix_name(self.color_matrix, self.pixel_format, self.width, self.height, colors)
         words = self.codec_name, self.pixel_format, matrix, "hidden" * self.hides_frames

@@ -297,7 +297,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         """Decode one frame, of all cameras.
 
         Raises:
-            SettingError: Also an IndexError; there is no such sample.
+            SettingError: There is no such sample; the error is also an IndexError.
             FileError: A video cannot be opened. Also the builtin exception of the cause.
             VideoError: A frame cannot be decoded.
         """
@@ -370,7 +370,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         return [encoded(as_utf8(self._videos.paths[video]))] * num
 
     def describe_sample(self, sample_index: int) -> str:
-        """Name the file and the frame of a sample, e.g. ``"monday/front.mp4, frame 4"``; of each camera."""
+        """Name file and frame of a sample, of all cameras, e.g. ``"front.mp4, frame 4; left.mp4, frame 4"``."""
         tracks, samples = self._tracks, np.array([self._checked(sample_index)])
         track = int(tracks.tracks(samples)[0])
         found = [tracks.frames(track, camera, samples) for camera in range(tracks.videos.shape[1])]
@@ -380,9 +380,9 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
 
     @property
     def sequence_lengths(self) -> Int64Array:
-        """Number of frames of each track, ``(S,)`` int64.
+        """Number of frames of each sequence, ``(S,)`` int64.
 
-        A track is a video, or its range; with ``cameras`` a recording, cut by ``missing="drop"`` at gaps.
+        A sequence is a video, or its range; with ``cameras``, a recording, which ``missing="drop"`` cuts at gaps.
         """
         return np.diff(self._tracks.edges)
 
@@ -395,7 +395,7 @@ class VideoFrameDataProvider(rigs.RigProviderBase):
         return self._tracks.all_times_s(self._tracks.reference)
 
     def frame_times_s(self, path: FieldPath = ()) -> npt.NDArray[np.float64] | None:
-        """Get `timestamps_s`; of a field of one of several cameras, the times of that camera."""
+        """Get `timestamps_s`; for a field of a camera, with ``cameras``, the times of its own frames."""
         if not path:
             return self.timestamps_s
         return self._tracks.all_times_s(self._camera_of(path)) if len(path) > 1 else None

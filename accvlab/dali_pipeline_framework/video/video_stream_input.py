@@ -405,7 +405,7 @@ class VideoStreamInput(NativeInput):
     In place of ``fn.experimental.inputs.video`` of DALI: a sample is a sequence of ``sequence_length`` frames, a
     batch holds the next sequences of one video. The last batch of a video can be smaller, and its last sequence
     shorter (or padded). Then the next video begins, with a new batch. 67 frames, 5 per sequence and 3 sequences
-    per batch are batches of 3, 3, 3, 3 and 2 sequences, the last one with 2 frames::
+    per batch, are batches of 3, 3, 3, 3 and 2 sequences; the last sequence has 2 frames, and is padded here::
 
         stream = VideoStreamInput(sequence_length=5, last_sequence_policy="pad")
         pipeline = PipelineDefinition(stream).get_dali_pipeline(batch_size=3)
@@ -415,9 +415,9 @@ class VideoStreamInput(NativeInput):
             for batch in iterator:
                 batch["frames"]                  # (n, F, H, W, C) uint8, n <= 3
 
-    A thread decodes ahead; there are no worker processes. A stream has no epochs:
-    the loop after a ``break`` continues where that one stopped, and after the end there is nothing more. It has no
-    state to save. Each rank has its own stream.
+    A thread decodes ahead; there are no worker processes. A stream has no epochs: the
+    loop after a ``break`` continues where the last one stopped, and after the end there is nothing more. A stream
+    has no state to save. Each rank has its own stream.
     """
 
     operator_name = "external_source"

@@ -113,8 +113,8 @@ class Videos(CameraRig):
     """Video files, and how they are decoded.
 
     They are named in one of three ways: ``filenames`` (and ``labels``, ``ranges``), ``file_root`` (each
-    subfolder is a label), or, for several cameras, ``cameras`` (and ``labels``). Each video, or range of one, or
-    one video of each camera, is a recording.
+    subfolder is a label), or, for several cameras, ``cameras`` (and ``labels``). A recording is
+    a video, a range of a video, or with ``cameras`` one video of each camera.
 
     With ``cameras``, the points in time are the frames of the reference camera. To each belongs the frame of each
     other camera that is nearest in time (and to which it is the nearest, too), if it is within the tolerance.
@@ -134,7 +134,7 @@ class Videos(CameraRig):
         file_root: Folder of label folders, as in `FileDataProvider`.
         cameras: Videos by name of the camera, given as ``filenames`` are, each with one video per recording.
         reference_camera: The camera whose frames are the points in time; None for the first.
-        tolerance_s: How far a frame may be from its point in time, at most, in seconds; None for half the usual
+        tolerance_s: How far a frame may be from its point in time, at most, in seconds; None for half the median
             interval of the reference camera. Times are compared exactly, in the units of the videos; this and
             ``time_offsets_s`` are taken as written in decimals.
         time_offsets_s: By camera, seconds to add to the times of its container; one number, or one per recording.

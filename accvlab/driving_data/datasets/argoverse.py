@@ -280,10 +280,10 @@ class ArgoverseProvider(DrivingProvider):
         <log>/sensors/lidar/315966265360032000.feather
 
     One sample per lidar record (or, without lidar, per time that has boxes), as `DrivingProvider` has them. The
-    reference frame is the vehicle's, also for the points, as they are published. To each frame belongs the image
-    of each camera that is nearest in time, within the tolerance; the motion of the vehicle between the two is in
-    ``camera_from_reference``. Velocities are not known; ``num_lidar_points`` is ``num_interior_pts``. Distortion
-    of the lenses is in no matrix.
+    reference frame is the vehicle's, also for the points, as they are published. A frame has the image
+    of each camera whose time is nearest, within the tolerance; the motion of the vehicle between the two times is
+    in ``camera_from_reference``. Velocities are not known; ``num_lidar_points`` is ``num_interior_pts``. No matrix
+    contains the distortion of a lens.
 
     Example::
 
@@ -301,8 +301,8 @@ class ArgoverseProvider(DrivingProvider):
         """Find the logs and open their index, which is made on first use.
 
         Args:
-            root: A log, a folder of logs, or one of splits.
-            tolerance_s: How far the image of a camera may be from its frame; None for half the usual interval of
+            root: A log, a folder of logs, or a folder of splits.
+            tolerance_s: How far the image of a camera may be from its frame; None for half the median interval of
                 that camera.
             **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see
                 `DrivingProvider`.

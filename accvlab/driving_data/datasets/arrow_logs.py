@@ -619,14 +619,15 @@ class ArrowLogProvider(DrivingProvider):
     ``<split>/<log>``, cameras as in py123d (``pcam_f0``), categories as their labels in lower case; tokens are the
     ``uuid`` of the frame. The files are read as version 0.7 of py123d writes them.
 
-    - The vehicle is the IMU, as py123d places it (mostly the rear axle). It is the reference frame, also of lidar
-      points, as py123d stores them. Its pose at a frame is interpolated between the two poses nearest in time.
-    - Images are stored as JPEG or PNG files in a cell (delivered as they are, from the mapped file), as paths (in
-      ``sensor_root``) or as an MP4 file of the log (delivered decoded). Cameras of a sample must be all encoded,
-      or all videos.
+    - The reference frame, also of lidar points, is the vehicle's: that of the IMU, as py123d places it (mostly at
+      the rear axle). The pose of the vehicle at a frame is interpolated between the two poses nearest in time.
+    - Images are stored as JPEG or PNG files in cells of the table (delivered as they are, from the mapped file),
+      as paths (in ``sensor_root``) or as an MP4 file of the log (delivered decoded). Cameras of a sample must be
+      all encoded, or all videos.
     - ``intrinsics`` of fisheye cameras are accurate around the optical axis, and no matrix has distortion;
       ``origin["camera_models"]`` has the models of the files.
-    - Boxes are in the world, at their own time; they are moved into the base at the frame's time.
+    - Boxes are stored in the world, at times of their own; they are moved into the frame of the vehicle at the
+      time of the sample.
     - Lidar points must be stored as Arrow streams (``lidar_codec="ipc"``, ``"ipc_lz4"``, ``"ipc_zstd"``). Their
       ``timestamps`` are left out.
 

@@ -294,10 +294,10 @@ class KittiOdometryProvider(DrivingProvider):
 
     Sequences without poses (11 to 21) are left out. Samples are as `DrivingProvider` has them; the reference frame
     (``base``) is the lidar's, and it is the vehicle's too: its axes point as the axes of a vehicle. The world is
-    the place of the lidar at the start of the sequence. (KITTI has the poses of camera 0.) If ``calib.txt`` has no
+    the frame of the lidar at the start of the sequence. (KITTI has the poses of camera 0.) If ``calib.txt`` has no
     ``Tr``, as in the downloads of images, there is no lidar: the base is the vehicle, which is at camera 0 then.
 
-    A sequence has as many frames as ``times.txt`` and the poses have lines. Each must have all requested files.
+    A sequence has as many frames as ``times.txt`` and the poses have lines; each frame needs all requested files.
 
     Example::
 
@@ -511,7 +511,8 @@ class KittiTrackingProvider(DrivingProvider):
         image_02/0000/000000.png, image_03/0000/..., velodyne/0000/000000.bin
 
     Samples are as `DrivingProvider` has them. A sequence has as many frames as ``oxts`` has lines; without poses,
-    up to the last file. Each frame needs the requested images; the published data have no points for some frames.
+    it ends at the last file of the requested sensors. Each frame needs the requested images; the published data
+    have no points for some frames.
     KITTI has no times here: frames are 0.1 s apart. The lidar is the base; the vehicle is the IMU, and the world
     has x to the east, y to the north, z up, with the IMU at the start of the sequence as its origin.
 

@@ -39,7 +39,7 @@ ALPAMAYO_CAMERAS: Mapping[str, int] = MappingProxyType(
 class AlpamayoSettings(parts.RecipeSettings):
     """The arguments of Alpamayo's ``PAIDataset``; the defaults are its own.
 
-    Batches, of B samples, C cameras in the order of their numbers, T images of each::
+    Batches, of B samples at times t0, C cameras in the order of their numbers, T images of each::
 
         image_frames          (B, C, T, 3, H, W) uint8    RGB, not resized unless by `output_hw`
         camera_indices        (B, C) int64

@@ -49,7 +49,7 @@ def batch_view(
         frame: Number of the frame of a queue. If the model learns the boxes of the last frame only, other frames
             are shown without boxes.
         camera_names: Names of the cameras.
-        ahead: Direction of the vehicle in x and y of the lidar; for nuScenes, it is along y.
+        ahead: Direction of the vehicle, as x and y of the lidar; the default, along y, is that of nuScenes.
 
     Raises:
         SettingError: The batch is from another recipe, or has no such sample.

@@ -230,7 +230,7 @@ class BEVFormerSettings(parts.DetectorSettings):
         size_divisor: Height and width are filled up with 0 to multiples of this.
         mean: Means of red, green and blue.
         std_dev: Standard deviations of red, green and blue.
-        point_cloud_range: Least and greatest x, y, z of centers of boxes, meters; z does not count.
+        point_cloud_range: Least and greatest x, y, z of centers of boxes, meters; z is not checked.
         classes: Names of the classes, in the order of ``gt_labels_3d``: ``class_names``.
         box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (mmdetection3d before 1.0) or "l,w,h,yaw".
         distorts_colors: Whether colors are distorted in training.
@@ -287,9 +287,9 @@ def _image_format(frames: DataProvider) -> LeafFormat:
 
 
 class BEVFormerQueues(FrameQueues):
-    """Sample ``frame * queue_length + left_out`` is the queue that leads to a frame.
+    """Sample ``frame * queue_length + left_out`` is the queue that ends at the frame ``frame``.
 
-    Of the ``queue_length`` frames before this frame, number ``left_out`` (0 is the oldest) is not in the queue.
+    Of the ``queue_length`` frames before it, number ``left_out`` (0 is the oldest) is not in the queue.
     Each frame of a queue is loaded once. Images of all frames are one array, the oldest frame first.
     """
 

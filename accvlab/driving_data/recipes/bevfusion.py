@@ -43,11 +43,11 @@ class BEVMasks:
     Attributes:
         x_range: Least and greatest x, meters: ``xbound``.
         y_range: Least and greatest y, meters: ``ybound``.
-        cell_size: Meters.
+        cell_size: Length of a side of a cell, meters.
         lines: Categories of map lines drawn as lines, a mask each.
         areas: Categories of map lines drawn as areas, a mask each.
         boxes: Labels of boxes, a mask each.
-        line_width: Meters.
+        line_width: Width of drawn lines, meters.
     """
 
     x_range: tuple[float, float] = (-50.0, 50.0)
@@ -100,8 +100,8 @@ class BEVFusionSettings(parts.AugmentedSettings):
         translation_std: ``augment3d.translate``: standard deviation of the shift along each axis, before
             the scaling, meters.
         flip_prob: Probability that the scene is mirrored in x, and in y.
-        point_cloud_range: Least and greatest x, y, z, meters; points, and boxes with their center in x and y, on
-            this limit or beyond are left out.
+        point_cloud_range: Least and greatest x, y, z, meters. Points on these limits or beyond are left out, and
+            boxes with such a center; z of centers is not checked.
         masks: Map lines, areas and boxes that are drawn as masks; None for no masks.
         classes: Names of the classes, in the order of ``gt_labels_3d``: ``object_classes``.
         box_layout: Columns 3 to 6 of boxes: "w,l,h,-yaw-pi/2" (as in the published code) or "l,w,h,yaw".

@@ -38,7 +38,7 @@ def class_balanced_weights(
         labels: One entry per sample: ``(N,)`` integers or texts, or a sequence of anything hashable. Or a
             sequence of lists, tuples, sets or arrays ``(num_labels,)`` of labels: a label that is in a list
             twice counts once.
-        power: From 0 on.
+        power: Exponent of the count, at least 0.
         weight_without_label: Weight of a sample without a label (an empty list, or None), relative to the mean
             weight of samples with labels: 0 to never draw it, 1 to draw it as often as others.
 

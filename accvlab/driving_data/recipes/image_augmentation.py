@@ -159,7 +159,7 @@ class ImageAugmentation:
         )
 
     def with_output(self, output_hw: Sequence[int]) -> ImageAugmentation:
-        """Get the same for another size of the output, in which as much of the images is seen.
+        """Get the same for another size of the output; at the same aspect ratio, as much of the images is seen.
 
         The factors of ``scale_range`` grow like the width or the height of the output, whichever grows more.
         """
@@ -271,9 +271,9 @@ class PlannedImageAugmenter(ArrayStep):
     uint8, RGB; black where nothing is shown. A rotated pixel is its nearest neighbor in the resized image.
 
     The published code resizes by Pillow's bicubic filter, which averages where images are made smaller. In a graph
-    the filter is the same: 57 dB for frames of cameras; 44 dB or more (median 54 dB) for rotated ones, since a
-    pixel half-way between two neighbors may take either. On arrays it is a faster one: means of 2 x 2 pixels, as
-    often as they fit, and OpenCV's cubic interpolation after a slight blur, 50 dB or more for frames of cameras.
+    the filter is the same (PSNR 57 dB for frames of cameras; 44 dB or more, median 54 dB, for rotated ones, since
+    a pixel half-way between two neighbors may take either). On arrays it is a faster one: means of 2 x 2 pixels,
+    as often as they fit, and OpenCV's cubic interpolation after a slight blur (50 dB or more for camera frames).
     """
 
     only_in_workers = False
@@ -534,8 +534,8 @@ class UnclippedPhotometricDistorter(PixelStep):
     Input: ``(height, width, 3)``, RGB, uint8 or float32. Output: the same as float32.
 
     In a graph, the step is twelve operators, five of them on one channel. It has no form for the graph with
-    factors below 0 or hues turned by more than 60 degrees. It is for GPUs: on a CPU, it takes eight times as long
-    as on arrays.
+    factors below 0 or hues turned by more than 60 degrees. The form for the graph is for GPUs: on a CPU, it
+    takes eight times as long as the form for arrays.
     """
 
     array_form_needs = ("cv2",)

@@ -27,7 +27,7 @@ def _columns(columns: slice | int | list[int], doc: str) -> property:
 
 
 class LidarBoxes:
-    """3D boxes with the methods of ``LiDARInstance3DBoxes`` that models use; the same numbers, in the same order.
+    """3D boxes with the columns of ``LiDARInstance3DBoxes``, and those of its methods that models use.
 
     Attributes:
         tensor: ``(n, 9)``: x, y, z of the bottom, length, width, height, yaw, velocity x, y.
@@ -45,8 +45,8 @@ class LidarBoxes:
     dims = _columns(slice(3, 6), "Length, width, height, ``(n, 3)``.")
     bev = _columns([0, 1, 3, 4, 6], "x, y, length, width, yaw, ``(n, 5)``.")
     bottom_height = _columns(2, "z of the bottom, ``(n,)``.")
-    height = _columns(5, "``(n,)``.")
-    yaw = _columns(6, "``(n,)``, radians.")
+    height = _columns(5, "Heights, ``(n,)``.")
+    yaw = _columns(6, "Yaws, ``(n,)``, radians.")
 
     @property
     def gravity_center(self) -> torch.Tensor:
@@ -57,7 +57,7 @@ class LidarBoxes:
 
     @property
     def volume(self) -> torch.Tensor:
-        """``(n,)``."""
+        """Volumes, ``(n,)``."""
         return self.tensor[:, 3] * self.tensor[:, 4] * self.tensor[:, 5]
 
     @property
@@ -67,7 +67,7 @@ class LidarBoxes:
 
     @property
     def corners(self) -> torch.Tensor:
-        """``(n, 8, 3)``; the first four have the lower x in the frame of the box."""
+        """Corners, ``(n, 8, 3)``; the first four have the lower x in the frame of the box."""
         import torch
 
         steps = torch.tensor(
@@ -92,7 +92,7 @@ class LidarBoxes:
         return LidarBoxes(self.tensor.clone(), self.box_dim)
 
     def new_box(self, data: npt.ArrayLike | torch.Tensor) -> LidarBoxes:
-        """Get other boxes, of numbers, on the same device."""
+        """Make boxes of ``data``, ``(n, 9)``, on the same device."""
         import torch
 
         return LidarBoxes(torch.as_tensor(data, dtype=self.tensor.dtype, device=self.device), self.box_dim)

@@ -120,7 +120,7 @@ def _frames(frames: DrivingProvider, settings: RecipeSettings, **of_samples: Any
 
 @attrs.frozen(kw_only=True)
 class Recipe:
-    """Parts of the loader of a model; one builder for all models. Change a recipe with ``attrs.evolve``.
+    """Parts of which `loader` makes the loader of a model. Change a recipe with ``attrs.evolve``.
 
     Attributes:
         settings: Class of the settings.
@@ -307,8 +307,8 @@ class Recipe:
         ``is_padding`` for samples that only fill a batch, so that all ranks have the same number of batches, and
         which are not to be counted; and ``sample_index``, by which the results of all ranks are gathered.
 
-        In evaluation each frame comes once, without chance: scene by scene, by time, where the model has a memory,
-        else in the order of the provider.
+        In evaluation each frame comes once, without randomness: scene by scene, by time, if the model remembers
+        earlier frames, else in the order of the provider.
 
         Args:
             provider: The provider of the frames, or of queues of them.

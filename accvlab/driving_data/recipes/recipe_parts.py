@@ -280,7 +280,13 @@ class Request:
 
 
 class Chain(NamedTuple):
-    """The steps of a recipe: on each frame; to decode and augment images; and after that."""
+    """The steps of a recipe, in this order.
+
+    Attributes:
+        frames: Steps on each frame.
+        images: Steps that decode and augment images.
+        last: Steps after those.
+    """
 
     frames: Sequence[PipelineStepBase]
     images: Sequence[PipelineStepBase]

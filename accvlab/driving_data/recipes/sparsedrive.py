@@ -110,7 +110,7 @@ class SparseDriveSettings(parts.StreamedSettings):
 
 
 class SparseDriveFormatter(parts.AugmentedFrameFormatter):
-    """Turns a frame of a `DrivingProvider` into the inputs of SparseDrive and Sparse4D but images and depth maps.
+    """Turns a frame of a `DrivingProvider` into inputs of SparseDrive and Sparse4D: all but images and depth maps.
 
     In training it draws the augmentation of the images, and the rotation of the scene. It runs after the steps
     that make trajectories and map lines, see `Recipe.steps`.

@@ -81,8 +81,8 @@ class TransFuserSettings(parts.RecipeSettings):
         range_m: Extent of the cells ahead, back, and to both sides, meters.
         cells_per_meter: Number of cells per meter along each axis.
         max_points: Largest number of points of a cell that count.
-        split_height: Points above it are counted, meters.
-        max_height: Points at or above it are not.
+        split_height: Height above which points are counted, meters.
+        max_height: Height from which on points are not counted, meters.
         uses_ground: Whether there is a channel, the first one, for points up to ``split_height``.
         num_agents: Largest number of agents; the nearest ones are kept.
         agent_category: Category of boxes that are agents.

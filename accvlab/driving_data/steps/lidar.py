@@ -42,9 +42,10 @@ _FloatArray = npt.NDArray[np.float32]
 class LidarSweepAggregator(ArrayStep):
     """Joins the points of earlier lidar sweeps to the points of the frame, with a column of their age.
 
-    Sweeps as `DrivingProvider` delivers them: a group for the frame and an array of groups, the newest first, each
-    with points ``(P, K)`` float32, a matrix ``(4, 4)`` float64 from the coordinates of its sensor to the reference
-    frame, and a time, float64, seconds. As ``LoadPointsFromMultiSweeps`` of MMDetection3D and BEVFusion:
+    Input, as `DrivingProvider` delivers it: a group for the frame and an array of groups for sweeps, the newest
+    first. Each has points ``(P, K)`` float32, a matrix ``(4, 4)`` float64 from the coordinates of its sensor to
+    the reference frame, and a time, float64, seconds. The rules are those of ``LoadPointsFromMultiSweeps`` of
+    MMDetection3D and BEVFusion:
 
     - Points of the frame come first, with an age of 0, then the points of the sweeps, in their order; their age is
       the time of the frame minus the time of the sweep. A sweep without points counts as missing.
@@ -92,7 +93,7 @@ class LidarSweepAggregator(ArrayStep):
             fills_up: Whether copies of the frame's points replace the sweeps if there are none.
             selection: ``"newest"``, or ``"drawn"``: at random among the existing sweeps, if there are more than
                 ``num_sweeps``.
-            num_candidates: How many sweeps of the sample, the newest, may be used; None for all.
+            num_candidates: Number of newest sweeps of the sample that may be used; None for all.
             frame: Coordinates of the joined points: ``"lidar"``, the coordinates of the sensor in the frame, or
                 ``"reference"``; the matrix of the frame is an identity then.
             point_name: Name of the points in each group.
@@ -218,8 +219,8 @@ def _in_frame(frame_from_points: Float64Array, points: _FloatArray) -> _FloatArr
 class LidarDepthMapAdder(ArrayStep):
     """Adds to each image the depths of lidar points, as maps of one or several cell sizes.
 
-    Points ``(P, K)`` float32 or float64, x, y, z in the first columns; for each image a projection matrix, ``(3,
-    4)`` or ``(4, 4)``, which maps to pixels times depth. As the depth maps of SparseDrive and Sparse4D:
+    Input: points ``(P, K)`` float32 or float64, x, y, z in the first columns; and for each image a projection
+    matrix, ``(3, 4)`` or ``(4, 4)``, to pixels times depth. The rules are those of SparseDrive and Sparse4D:
 
     - The pixel of a point is rounded to whole numbers, halves to even ones. It counts if it is in the image, and
       the depth is at least the first number of ``depth_range``.

@@ -48,7 +48,7 @@ def _lines_of(points: Float64Array, counts: _Array, count_name: Name = "num_poin
 class MapLineVectorizer(ArrayStep):
     """Adds the lines of a map with a fixed number of points, in all orders that mean the same line.
 
-    Lines as `DrivingProvider` delivers them: points ``(P, D)`` float32 or float64 of all lines, one after the
+    Input, as `DrivingProvider` delivers it: points ``(P, D)`` float32 or float64 of all lines, one after the
     other, and next to them ``(L,)`` numbers of points. Each line gets ``num_points`` points at equal distances
     along it, from its first to its last point. Next to them, the step adds a ``(L, orders, num_points, D)``
     float32 array, as SparseDrive and MapTR take it. With n points there are ``2 * (n - 1)`` orders:
@@ -169,7 +169,7 @@ Classes: TypeAlias = Sequence[int | Sequence[int]]
 class BEVMaskAdder(ArrayStep):
     """Adds masks of the ground, seen from above: one for each class of lines, areas, and boxes.
 
-    Lines and boxes as `DrivingProvider` delivers them, see there. The masks are added as one field ``(masks, cells
+    Lines and boxes must be as `DrivingProvider` delivers them. The masks are added as one field ``(masks, cells
     in x, cells in y)``, UINT8: 1 where a cell belongs to a class and 0 elsewhere, as in BEVFusion. Cell ``[i, j]``
     is the square whose corner with the least coordinates is ``(x_range[0] + i * cell_size, y_range[0] + j *
     cell_size)``. It belongs to

@@ -144,8 +144,8 @@ def show(
 
     Cameras are arranged by their viewing direction, where that is known: ahead in the first row, behind in the
     second. Boxes are projected by the matrices of the sample: where they miss the objects in the picture, boxes,
-    matrices or times are wrong. The front of a box is crossed. From above: boxes, their velocities (the way of one
-    second), lidar points, map lines; the vehicle is in the middle and looks up. In both: where the vehicle was
+    matrices or times are wrong. The front of a box is crossed. From above: boxes, their velocities (as the way in
+    one second), lidar points, map lines; the vehicle is in the middle and looks up. In both: where the vehicle was
     (blue) and will be (green), with a dot each second. Its speed and command are in the heading.
 
     For samples of LeRobot, states and actions are drawn over the times of their windows, in place of the scene.

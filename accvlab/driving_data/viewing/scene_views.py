@@ -124,8 +124,9 @@ class SceneView:
 class ViewFields:
     """Names of the fields that are shown; a field that a sample does not have is not shown.
 
-    In clips without ``cameras``, each group with an ``image`` or ``frames`` is a camera, or the sample is one. So
-    is each field ``observation.images.<name>`` of LeRobot; its states and actions are numbers.
+    In clips without ``cameras``, each group with an ``image`` or ``frames`` is a camera; without such groups, the
+    sample is one. In samples of LeRobot, each field ``observation.images.<name>`` is a camera, and states and
+    actions are numbers.
 
     The defaults fit `DrivingProvider`, and batches that recipes make of it.
 
@@ -197,7 +198,7 @@ def scene_view(
     image_std: Sequence[float] | float | None = None,
     windows: Windows | None = None,
 ) -> SceneView:
-    """Make a view of a sample, or of a sample of a batch; of clips, of one frame.
+    """Make a view of a sample, or of a sample of a batch. A view of a clip shows one frame.
 
     Args:
         data: A sample of a provider, or a batch of a loader.
@@ -207,8 +208,8 @@ def scene_view(
         fields: Names of the fields.
         class_names: Names of the categories of boxes.
         image_mean: Mean that was subtracted from the channels of a normalized image.
-        image_std: Standard deviation by which they were divided. Without mean and deviation, images are stretched
-            to their extremes.
+        image_std: Standard deviation by which the channels were divided. Without mean and deviation, images are
+            stretched to their extremes.
         windows: The `Windows` of the sample. Their offsets say which frame of a camera is at the moment of the
             boxes; without them, the field ``timestamp`` of the camera is compared, if it has a time for each
             frame.

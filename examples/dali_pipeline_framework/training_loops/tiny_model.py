@@ -28,7 +28,7 @@ class SteeringNet(nn.Module):
                 weights.copy_(torch.randint(-16, 17, weights.shape, generator=random) / 32)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Tell the steering (B,) from images (B, cameras, 32, 64, 3), uint8."""
+        """Predict the steering (B,) from images (B, cameras, 32, 64, 3), uint8."""
         pixels = images.flatten(0, 1).permute(0, 3, 1, 2).double() / 256
         seen = self.patches(pixels).relu().mean((2, 3))  # (B * cameras, 4)
         return self.steering(seen.unflatten(0, images.shape[:2]).mean(1))[:, 0]
@@ -43,7 +43,7 @@ class SignDescent(torch.optim.Optimizer):
     """Steps in the direction of the signs of the gradients, with a velocity of -4 to 4 units.
 
     Args:
-        parameters: What is trained.
+        parameters: Parameters of the model.
         lr: The unit, a power of two.
     """
 

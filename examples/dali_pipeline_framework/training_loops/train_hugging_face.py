@@ -27,7 +27,7 @@ from accvlab.dali_pipeline_framework import DataLoader
 
 
 class LoaderState(TrainerCallback, ExportableState):
-    """Saves the state of a loader with the Trainer's, and loads it where the Trainer continues."""
+    """Saves the state of a loader in the Trainer's checkpoints, and loads it when the Trainer resumes."""
 
     def __init__(self, loader: DataLoader) -> None:
         """Keep the loader."""
@@ -43,7 +43,7 @@ class LoaderState(TrainerCallback, ExportableState):
             self._loader.load_state_dict(state.stateful_callbacks["LoaderState"]["attributes"]["loader"])
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: Any, **others: Any) -> None:
-        """Tell the epoch, which the Trainer counts from where it was continued."""
+        """Correct the epoch: after a resume, the Trainer counts its batches from 0."""
         state.epoch = state.global_step / state.max_steps * state.num_train_epochs
 
 
@@ -54,7 +54,7 @@ class SteeringTrainer(Trainer):
         training: For training.
         validation: For evaluation.
         log: Where steps and evaluations are logged.
-        **arguments: Those of the Trainer.
+        **arguments: Arguments of `Trainer`.
     """
 
     def __init__(self, training: DataLoader, validation: DataLoader, log: StepLog, **arguments: Any) -> None:

@@ -27,7 +27,7 @@ from accvlab.dali_pipeline_framework import DataLoader
 
 
 class Drives(LightningDataModule):
-    """The loaders. They are made when the Trainer asks for them: then the ranks know each other.
+    """Creates the loaders when the Trainer requests them: the ranks are connected by then.
 
     Args:
         num_workers: Worker processes per loader.
@@ -59,7 +59,7 @@ class Drives(LightningDataModule):
 
 
 class Steering(LightningModule):
-    """What is trained.
+    """The model that is trained.
 
     Args:
         folder: Where steps and evaluations are logged.
@@ -101,7 +101,7 @@ class NextEpoch(Callback):
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let it begin the next epoch."""
+        """Have the Trainer begin the next epoch."""
         epochs = trainer.fit_loop.epoch_progress.current
         if trainer.fit_loop.restarted_mid_epoch and epochs.processed == epochs.ready:
             trainer.fit_loop.reset_restart_stage()

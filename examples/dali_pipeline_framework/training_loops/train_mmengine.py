@@ -39,7 +39,7 @@ def to_mmengine(batch: Any) -> dict[str, Any]:
 
 
 class Steering(BaseModel):
-    """What is trained."""
+    """The model that is trained."""
 
     def __init__(self) -> None:
         """Make the network."""
@@ -93,7 +93,7 @@ class LoaderState(Hook):
         checkpoint["meta"]["epoch"] = self._loader.epoch
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Have the loader go on."""
+        """Load the state, so that the loader continues there."""
         self._loader.load_state_dict(checkpoint["loader"])
 
 

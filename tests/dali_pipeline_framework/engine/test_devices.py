@@ -111,8 +111,8 @@ class TestWithoutGpu:
             assert {type(output) for output in outputs} == {TensorListCPU}
             pipeline.close()
         assert warnings_of(caplog) == [
-            "device_id=0 was given, but no GPU is usable. No step needs one, so everything runs on the CPU. "
-            "Pass device_id=None to choose the CPU."
+            "The pipeline has device_id=0, but no GPU is usable. No step needs one, so everything runs on the "
+            "CPU. Pass device_id=None to choose the CPU."
         ]
         assert caplog.records[0].name.startswith("accvlab.dali_pipeline_framework")
 
@@ -143,7 +143,7 @@ class TestWithoutGpu:
         error = assert_refused(lambda: defined(NumberProvider(8), steps).build(), "", DeviceError)
         message = str(error)
         assert isinstance(error, RuntimeError)
-        assert "device_id=0 was given, but no GPU is usable here" in message
+        assert "The pipeline has device_id=0, but no GPU is usable here" in message
         assert "\n  - step 1 (OnGpu)" in message
         assert message.count("\n  - ") == 1
         assert "device_id=None" in message

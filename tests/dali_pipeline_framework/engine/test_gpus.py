@@ -72,7 +72,9 @@ def test_wheels_are_for_some_gpus(
         lambda: PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(device_id=0),
     ):
         if why:
-            with pytest.raises(DeviceError, match=r"^device_id=0 was given, but this GPU cannot be used: nvidia-"):
+            with pytest.raises(
+                DeviceError, match=r"^The pipeline has device_id=0, but this GPU cannot be used: nvidia-"
+            ):
                 make()
         else:
             make()
@@ -97,7 +99,7 @@ def test_a_pytorch_that_cannot_use_the_gpu_is_named_at_once(monkeypatch: pytest.
         assert why_gpu_is_unusable(0, uses_torch=True) == expected
         with pytest.raises(DeviceError) as error:
             DataLoader(IndexProvider(8), 4, num_workers=0, device_id=0)
-        assert str(error.value) == f"device_id=0 was given, but this GPU cannot be used: {expected}."
+        assert str(error.value) == f"The pipeline has device_id=0, but this GPU cannot be used: {expected}."
         pipeline = PipelineDefinition(shuffled(IndexProvider(8))).get_dali_pipeline(device_id=0)
         with pytest.raises(DeviceError, match="PyTorch"):
             DALIStructuredOutputIterator(None, pipeline)

@@ -339,7 +339,7 @@ def test_a_budget_ends_the_run_with_a_summary(run: str) -> None:
     with make(provider, FaultPolicy(samples="replace", max_failed=4), run=run) as loader:
         delivered(loader)
     with make(provider, FaultPolicy(samples="replace", max_failed=3), run=run) as loader:
-        words = "4 samples have failed (2 x ..., 2 x ...there may be: max_failed=3"
+        words = "4 samples have failed (2 x ..., 2 x ...than allowed: max_failed=3"
         assert_refused(lambda: delivered(loader), words, TooManyFailedError)
         assert len(loader.failed_samples) == 4
         with pytest.raises(TooManyFailedError):
@@ -368,7 +368,7 @@ def test_a_budget_counts_on_after_a_resume() -> None:
         assert [each.sample_index for each in loader.failed_samples] == [9]
         assert str(caught.value).splitlines()[-2:] == [
             "2 had failed before the state was saved with which this run goes on.",
-            "More than there may be: max_failed=2.",
+            "More failed than allowed: max_failed=2.",
         ]
     with odd_loader(provider, max_failed=3) as loader:
         loader.load_state_dict(text)

@@ -18,6 +18,8 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from nvidia.dali import Pipeline, types
+from support.arrays import ArrayProvider, encoded_image, photograph
 from support.inputs import NumberIterable
 from support.laws import spread
 from support.loaders import by_sampler, make_loader
@@ -32,7 +34,12 @@ from accvlab.dali_pipeline_framework.faults import FaultPolicy
 from accvlab.dali_pipeline_framework.inputs import SamplerInputCallable
 from accvlab.dali_pipeline_framework.loader import DataLoader, loader_run
 from accvlab.dali_pipeline_framework.pipeline import DALIStructuredOutputIterator, PipelineDefinition
-from accvlab.dali_pipeline_framework.processing_steps import ArrayStep, DataGroupInPathAppliedStep
+from accvlab.dali_pipeline_framework.processing_steps import (
+    ArrayStep,
+    DataGroupInPathAppliedStep,
+    ImageDecoder,
+    ImageMeanStdDevNormalizer,
+)
 from accvlab.dali_pipeline_framework.sample_data import SampleDataGroup
 from accvlab.dali_pipeline_framework.sample_data.graph_mode import graph_context
 from accvlab.dali_pipeline_framework.sampling import ShuffledSampler
@@ -358,6 +365,25 @@ def test_whatever_call_a_handler_interrupts_nothing_of_it_stays(
                 batches += [*loop]
                 assert numbers(batches) + numbers(disturbed) == expected, (moment, name)
             assert state() == before, (moment, name)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_graph_whose_definition_is_interrupted_leaves_no_context(alarm: Callable[[float], None]) -> None:
+    provider = ArrayProvider({"image": (types.DALIDataType.UINT8, [encoded_image(photograph(16, 8))] * 4)})
+
+    def define() -> object:
+        steps = [ImageDecoder("image", False), ImageMeanStdDevNormalizer("image", 1.0, 2.0)]
+        return PipelineDefinition(shuffled(provider, 2), steps, run="graph").get_dali_pipeline()
+
+    def state() -> tuple[object, ...]:
+        return id(graph_context.get()), step_context.get(), Pipeline.current()
+
+    before = state()
+    names = calls_of(define, only={"__exit__"})
+    assert len(names) > 5
+    for moment in range(len(names)):
+        calls_of(define, moment + 1, {"__exit__"})
+        assert state() == before, moment
 
 
 class OnceBlocked(IndexProvider):

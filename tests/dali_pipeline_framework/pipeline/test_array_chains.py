@@ -244,7 +244,7 @@ class TestByDefault:
         plan = PipelineDefinition(source, encoded_first()).plan().splitlines()
         assert plan[:2] == [
             "in the workers: 6 of 6 steps (run='graph')",
-            "step 0 (ImageResizeCropFlipper): on arrays, in the workers, but for pixels",
+            "step 0 (ImageResizeCropFlipper): on arrays, in the workers, except for pixels",
         ]
 
     def test_steps_that_do_not_fit_are_refused_with_the_format_not_before(self) -> None:

@@ -163,8 +163,8 @@ def test_first_items_that_are_refused(first: Any, message: str) -> None:
     ("second", "message"),
     [
         ({"c": [{"x": 1}]}, r"c: must have 2 elements, as the format has, got 1"),
-        ({"c": [{"x": 1}, {"y": 1}]}, r"The item has no c\[1\].x; there it has 'y'"),
-        ({"d": 1}, "The item has no c; there it has 'd'"),
+        ({"c": [{"x": 1}, {"y": 1}]}, r"The item has no c\[1\].x; at that place it has 'y'"),
+        ({"d": 1}, "The item has no c; at that place it has 'd'"),
         ({"c": 3}, "c: must be a dict or a list of 2, got 3"),
         ({"c": [{"x": 1}, {"x": "text"}]}, r"c\[1\].x: cannot store 'text'"),
         ({"c": [{"x": 1}, {"x": 2.5}]}, r"c\[1\].x: a field of type int64 holds whole numbers, got 2.5"),
@@ -180,7 +180,7 @@ def test_first_items_that_are_refused(first: Any, message: str) -> None:
 )
 def test_items_of_another_form_are_named(second: Any, message: str) -> None:
     provider = TorchDatasetProvider([{"c": [{"x": 1}, {"x": 2}]}, second])
-    with pytest.raises(FieldValueError, match=f"^item 1 of list is not as item 0. .*{message}"):
+    with pytest.raises(FieldValueError, match=f"^item 1 of list differs in structure from item 0. .*{message}"):
         provider.get_data(1)
     with (
         DataLoader(provider, batch_size=2, num_workers=0) as loader,
@@ -213,7 +213,8 @@ def test_dataclasses_and_objects_of_attrs_are_groups() -> None:
     assert batch["boxes"][0]["corners"].shape == (2, 2, 4)
     assert batch["ego"]["position"].tolist() == [[2, 2, 2]] * 2
     with pytest.raises(
-        FieldValueError, match=r"item 1 of list is not as item 0. The item has no boxes\[0\].corners"
+        FieldValueError,
+        match=r"item 1 of list differs in structure from item 0. The item has no boxes\[0\].corners",
     ):
         TorchDatasetProvider([scene(1), {"boxes": [{}, {}], "ego": Pose([1.0], 2)}]).get_data(1)
 
@@ -224,9 +225,7 @@ def test_with_a_blueprint_what_it_does_not_name_may_come_and_go() -> None:
     provider = TorchDatasetProvider([{"a": 1, "b": None}, {"a": np.ones((2, 2))}, {"b": 3}], blueprint=blueprint)
     assert provider.get_data(0)["a"].dtype == np.float32
     assert provider.get_data(1)["a"].shape == (2, 2)
-    with pytest.raises(
-        FieldValueError, match=r"item 2 of list does not fit the blueprint. The item has no a; there"
-    ):
+    with pytest.raises(FieldValueError, match=r"item 2 of list does not fit the blueprint. The item has no a; at"):
         provider.get_data(2)
 
 
@@ -236,7 +235,9 @@ def test_a_batch_that_is_fetched_at_once_names_the_item() -> None:
             return [{**item(index), **({"more": 1} if index == 3 else {})} for index in indices]
 
     provider = TorchDatasetProvider(Changing())
-    with pytest.raises(FieldValueError, match=r"item 3 of Changing is not as item 0. The item has more as well"):
+    with pytest.raises(
+        FieldValueError, match=r"item 3 of Changing differs in structure from item 0. The item has more as well"
+    ):
         [*provider.load_batch([2, 3], [0, 1])]
 
 

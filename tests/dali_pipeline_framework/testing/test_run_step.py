@@ -240,7 +240,7 @@ class TestSampleDifferences:
         assert sample_differences(sample(1), flags[0])[0] == "  - value: missing"
         unset = sample(1)
         unset["value"] = None
-        assert sample_differences(sample(1), unset) == ["value: is set in one of them only"]
+        assert sample_differences(sample(1), unset) == ["value: is set in only one of the two"]
         assert sample_differences(unset, unset.get_copy()) == []
 
     def test_nan_is_no_number_within_a_tolerance(self) -> None:

@@ -424,7 +424,7 @@ def test_loaders_deliver_the_same_in_both_forms(data: Any) -> None:
         BEVFORMER.loader(provider_of(data), 2, run="graph", **arguments) as of_graph,
     ):
         assert "pixels" not in of_arrays.plan
-        assert of_graph.plan.count(", but for pixels") == 3
+        assert of_graph.plan.count(", except for pixels") == 3
         for one, other in zip(of_arrays, of_graph, strict=True):
             np.testing.assert_array_equal(one["lidar2img"], other["lidar2img"])
             np.testing.assert_allclose(one["img"], other["img"], atol=1e-4)

@@ -138,7 +138,7 @@ def require_usable_gpu(device_id: int | None, *, uses_torch: bool = False) -> No
         return
     why = why_gpu_is_unusable(device_id, uses_torch=uses_torch)
     if why:
-        raise DeviceError(f"device_id={device_id} was given, but this GPU cannot be used: {why}.")
+        raise DeviceError(f"The pipeline has device_id={device_id}, but this GPU cannot be used: {why}.")
 
 
 def _why_dali_cannot(facts: GpuFacts, gpu: Capability) -> str:
@@ -184,7 +184,7 @@ def _version(number: int) -> str:
 def log_cpu_fallback_once(device_id: int) -> None:
     """Say once per process that a pipeline asked for a GPU runs on the CPU."""
     _logger.warning(
-        "device_id=%d was given, but no GPU is usable. No step needs one, so everything runs on the CPU. "
+        "The pipeline has device_id=%d, but no GPU is usable. No step needs one, so everything runs on the CPU. "
         "Pass device_id=None to choose the CPU.",
         device_id,
     )

@@ -52,8 +52,12 @@ def define_graph(pipeline: Pipeline, define: Callable[[], tuple[DataNode, ...]],
     if has_conditionals:
         define = _converted(define)
         vars(pipeline).update(_conditionals_enabled=True, _condition_stack=_ConditionStack())
-    # DALI finds where the stack of calls of an operator begins by the name of this function.
-    dali_pipeline._generate_graph(pipeline, define, (), {})
+    try:
+        # DALI finds where the stack of calls of an operator begins by the name of this function.
+        dali_pipeline._generate_graph(pipeline, define, (), {})
+    finally:
+        if Pipeline.current() is pipeline:  # a signal handler has raised as DALI's `with` ended
+            Pipeline.pop_current()
 
 
 def with_conditionals(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published path of the language of conditions on annotations."""
+"""The parser of conditions on annotations, under its published path."""
 
 from ...public_names import public_names
 

@@ -85,7 +85,8 @@ def ensure_range(
 
     Values below the range get the least number of periods added that brings them to ``min_value`` or above; values
     above the range get the least number subtracted that brings them to ``max_value`` or below. Values within the
-    range stay, and so does NaN; infinite ones become NaN. Compared as float64: the float32 next to pi is above pi.
+    range stay, and so does NaN; infinite ones become NaN. Values are
+    compared as float64: the float32 next to pi is above pi.
 
     Args:
         data: Tensor of any shape.
@@ -145,7 +146,7 @@ def _checked_float_type(data_type: types.DALIDataType) -> np.dtype[Any]:
 def check_bbox_visibiity(
     bboxes: DataNode, depths: DataNode, image_hw: DataNode, shrink_bbox_to_obtain_int_coords: bool = False
 ) -> DataNode:
-    """Find the boxes of which a pixel is left when they are painted from the farthest to the nearest.
+    """Find the visible boxes: a pixel is left if all boxes are painted from the farthest to the nearest.
 
     Boxes are rounded to whole pixels and cut to the image. Among boxes of equal depth, the last one is the
     nearest. Boxes without a pixel are not visible.
@@ -186,7 +187,7 @@ def check_minimum_bbox_size(bboxes: DataNode, min_size: float, image_hw: DataNod
 
 @do_not_convert
 def check_points_in_box(points: DataNode, min_point: Sequence[float], max_point: Sequence[float]) -> DataNode:
-    """Find the points that lie in a box; its border belongs to it, NaN does not.
+    """Find the points that lie in a box or on its border; a point with NaN does not.
 
     Args:
         points: ``(N, D)`` float32.
@@ -272,12 +273,12 @@ def _as_floats(values: Array) -> Array:
 
 @do_not_convert
 def get_rot_mat_from_rot_vector(rot_vector: DataNode, as_homog: bool = False, eps: float = 1e-7) -> DataNode:
-    """Make the matrix of a rotation about a vector by its length, right-handed.
+    """Make the matrix of a right-handed rotation: the vector is the axis, its length the angle.
 
     Args:
         rot_vector: ``(3,)`` float32, its length in radians.
         as_homog: Whether to make a ``(4, 4)`` matrix.
-        eps: Vectors that are shorter make the identity.
+        eps: A vector shorter than this gives the identity.
 
     Returns:
         ``(3, 3)`` or ``(4, 4)`` float32.

@@ -103,7 +103,7 @@ def get_mapped(val: object, mapping: Mapping[Any, Any], encapsulate: bool = Fals
         The number, or a list of the same nesting as ``val`` (tuples become lists).
 
     Raises:
-        FieldValueError: Also a KeyError; a label is not listed and there is no default.
+        FieldValueError: A label is not listed and there is no default; the error is also a KeyError.
     """
     if isinstance(val, list | tuple):
         return [get_mapped(element, mapping) for element in val]
@@ -193,7 +193,7 @@ def add_post_transform_to_projection_matrix(proj_mat: Array, transform: Array) -
             coordinates.
 
     Returns:
-        ``(3, k)``, the product of the ``(3, 3)`` transformation and the matrix, of the more precise of both types.
+        ``(3, k)``, the product of the ``(3, 3)`` transformation and the matrix; its type is the more precise one.
 
     Raises:
         FieldValueError: The arrays have other shapes.

@@ -32,7 +32,7 @@ _NUMBERS = [dtype for dtype in NUMPY_TYPES if dtype not in (_DT.BOOL, _DT.FLOAT1
 
 
 class BoundingBoxToHeatmapConverter(FieldStep):
-    """Draws a Gaussian for each bounding box of an annotation, and adds the targets of a detector of centers.
+    """Draws a Gaussian for each bounding box of an annotation, and adds the targets of a center-based detector.
 
     Works on every group with the name of the annotation, anywhere in the sample. Input, in the group, for ``N``
     objects (any number, including none): boxes ``(N, 4)`` float32, ``x1, y1, x2, y2`` (or other two opposite
@@ -101,8 +101,8 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             heatmap_out_name: Name of the heatmap that is added.
             heatmap_hw: Height and width of the heatmap, pixels.
             image_field_name: Name of the image next to the group, ``(..., height, width, channels)``, or of
-                another layout that the format knows, as ``CHW``; or
-            image_hw_field_name: name of a field next to the group with height and width of the image.
+                another layout that the format knows, as ``CHW``.
+            image_hw_field_name: Instead, name of a field next to the group with height and width of the image.
             categories_in_name: Name of the categories.
             num_categories: How many categories there are.
             min_object_size: Least height and width of an active box, pixels of the heatmap.
@@ -111,11 +111,10 @@ class BoundingBoxToHeatmapConverter(FieldStep):
             is_valid_opt_in_name: Name of the validity; without one, all objects are valid.
             center_opt_in_name: Name of the centers; without one, they are in the middle of the boxes.
             is_active_opt_out_name: Name of the added field: whether an object is active; None for no such field.
-                Likewise:
-            center_opt_out_name: the pixel of the center,
-            center_offset_opt_out_name: the position relative to it,
-            height_width_bboxes_heatmap_opt_out_name: height and width of the box,
-            bboxes_heatmap_opt_out_name: the box.
+            center_opt_out_name: The same for the pixel of the center.
+            center_offset_opt_out_name: The same for the position of the center relative to this pixel.
+            height_width_bboxes_heatmap_opt_out_name: The same for height and width of the box.
+            bboxes_heatmap_opt_out_name: The same for the box.
             min_fraction_area_clipping: Least fraction of the area of a box inside of the image.
             min_radius: Least radius, above 0, pixels of the heatmap.
             max_radius: Greatest radius.

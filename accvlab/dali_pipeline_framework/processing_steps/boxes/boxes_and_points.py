@@ -41,9 +41,9 @@ _FORMATS = ("xyxy", "xywh", "cxcywh")
 class BoxAreaFilter(FieldStep):
     """Keeps the boxes whose area lies in a range, and the elements of other fields that belong to them.
 
-    Every field of boxes of the name, anywhere in the sample: ``(N, 4)`` of any number type, with any N in each
-    sample, also 0. The further fields, in the same group, have N elements along their first axis. Kept, in
-    order, is what fulfills::
+    The fields of boxes, anywhere in the sample, are ``(N, 4)`` of any number type, with any N in each sample,
+    also 0. The further fields, in the same group, have N elements along their first axis. Boxes are kept, in
+    order, if::
 
         area_range[0] <= width * height <= area_range[1]      in the unit of the boxes, squared; float32 or float64
 

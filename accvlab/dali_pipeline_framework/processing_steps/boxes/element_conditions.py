@@ -159,7 +159,7 @@ class AnnotationElementConditionEval(FieldStep):
       integers are compared with floating-point fields as float64. NaN is unequal to everything.
     - ``and``, ``or``, ``not``: numbers other than 0 (also NaN) are true. A field alone is a condition, too.
     - ``-`` for the negative of a number; values beyond int64 wrap or saturate.
-    - From the weakest to the tightest: ``or``, ``and``, ``not``, comparisons, ``-``, as in Python; but comparisons
+    - Precedence, the lowest first: ``or``, ``and``, ``not``, comparisons, ``-``, as in Python; but comparisons
       are evaluated from left to right, so ``a < b < c`` is ``(a < b) < c``.
 
     Variables of different lengths are an error, which names the sample.

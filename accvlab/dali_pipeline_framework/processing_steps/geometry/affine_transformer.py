@@ -255,7 +255,7 @@ class Translation(DrawnStep):
 
 @attrs.frozen
 class Rotation(DrawnStep):
-    """Rotates the content about the center of the viewport, in degrees, counter-clockwise as people see it."""
+    """Rotates the content about the center of the viewport, in degrees, counter-clockwise on the screen."""
 
     turns = True
     min_rot: float = attrs.field(converter=number)

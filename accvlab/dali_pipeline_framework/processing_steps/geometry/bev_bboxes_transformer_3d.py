@@ -187,8 +187,8 @@ class BEVBBoxesTransformer3D(EgoMotionStep):
             key: Scope in which the draws are constant, see `UniformDraw`.
 
         Raises:
-            SettingError: A name is given in two kinds, a range is not of this form, a rotation has no axis, or
-                orientations cannot be mirrored since they are not about the z axis.
+            SettingError: A name is given for two kinds of fields, a range is not of this form, a rotation has no
+                axis, or orientations cannot be mirrored since they are not about the z axis.
         """
         names = {
             "points": data_field_names_points,

@@ -469,7 +469,7 @@ class ImageResizeCropFlipper(ResamplingStep):
         self._draws = {name: UniformDraw(name, *limits, key=key) for name, limits in ranges.items()}
 
     def for_evaluation(self) -> ImageResizeCropFlipper:
-        """Get the same step without chance, as StreamPETR and BEVDet evaluate.
+        """Get the same step without randomness, as StreamPETR and BEVDet evaluate.
 
         ``scale`` fills the output, ``bottom`` is the mean of its range, ``crop_x`` the middle; not mirrored.
         """
@@ -598,9 +598,9 @@ class HorizontalFlipper(ImageTransformStep):
     So a point in space is projected to where its mirrored picture is. (It is the picture that is mirrored, not the
     scene: the focal length along x becomes negative.) Size fields stay as they are.
 
-    Fields, shapes, types and refusals are as for `AffineTransformer`; pixels are copied. If there are any such
-    fields, the images and size fields of a sample must have one size; for cameras of different sizes, apply the
-    step to each camera by a wrapper.
+    Fields, shapes, types and refusals are as for `AffineTransformer`; pixels are copied. If there are other
+    fields besides images, the images and size fields of a sample must have one size; for cameras of different
+    sizes, apply the step to each camera by a wrapper.
 
     Example:
         >>> step = HorizontalFlipper("image", point_names="keypoints", box_names="boxes", key="rig")

@@ -227,8 +227,8 @@ class MapStep(FunctionStep, ArrayStep):
     """Runs a function of NumPy arrays on fields, where the samples are loaded: NumPy, OpenCV, or anything else.
 
     It is for arrays what `LambdaStep` is for operators of DALI. The function is called for each sample, with one
-    argument per input, and returns one array per output: a single array, or a tuple or list of them. Numbers will
-    do where a field is a number. The arrays that it gets are read-only; text is a ``str``.
+    argument per input, and returns one array per output: a single array, or a tuple or list of them. A result
+    without axes may be a number. The arrays that it gets are read-only; text is a ``str``.
 
     Fields are named by their name in the group that the step is applied to, or by their path in it; to do the same
     in many groups, wrap the step, e.g. by `for_each`. As every `ArrayStep`, it cannot follow a step that has a

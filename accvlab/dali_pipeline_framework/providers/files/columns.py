@@ -102,7 +102,7 @@ class Columns:
         Args:
             folder: The folder.
             kind: The kind that they must have.
-            is_mapped: Whether arrays are mapped, each of which keeps a file open. If not, arrays are read, and
+            is_mapped: Whether arrays are memory-mapped; each keeps a file open then. If not, arrays are read, and
                 compared with their checksums.
 
         Raises:

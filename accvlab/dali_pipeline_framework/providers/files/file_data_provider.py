@@ -26,7 +26,7 @@ from .storage import Storage, StoragePath, as_utf8, checked_path, parent_of
 
 
 class FileDataProvider(BlueprintProvider):
-    """Sample ``i`` is file ``i``: found in the three ways, and in the order, of DALI's ``fn.readers.file``.
+    """Sample ``i`` is file ``i``. Files are given in three ways, and ordered, as for DALI's ``fn.readers.file``.
 
     **Label folders** (``file_root`` alone): each subfolder is a label, numbered in the order of the bytes of
     their names; files within follow in that order too. **A list file** (``file_list``): one file name and label
@@ -169,7 +169,7 @@ class FileDataProvider(BlueprintProvider):
         """Load one sample.
 
         Raises:
-            SettingError: Also an IndexError; there is no such sample.
+            SettingError: There is no such sample; the error is also an IndexError.
             FileError: The file cannot be read, or is empty. Also the builtin exception of the
                 cause, e.g. `FileNotFoundError`.
         """

@@ -32,8 +32,8 @@ class FileTable:
         offsets  | 0         5           11       |  (N + 1,) int64
         labels   |     0           1              |  (N,) int32, or empty
 
-    So a name costs its bytes and eight more, and a table is a few arrays instead of many Python objects. Names
-    are bytes as the file system has them (``os.fsencode``), so a table can hold all of them.
+    So a name costs its bytes and 8 more (12 with a label), and a table is a few arrays instead of many Python
+    objects. Names are bytes as the file system has them (``os.fsencode``), so a table can hold all of them.
 
     Attributes:
         notes: Further values by name.
@@ -98,7 +98,7 @@ class FileTable:
         return len(self._offsets) - 1
 
     def name(self, index: SupportsIndex) -> str:
-        """Get a name as text (``os.fsdecode``); an IndexError for other indices, also for negative ones."""
+        """Get a name as text (``os.fsdecode``); an IndexError where there is none, and for negative indices."""
         number = index_in(index, "index", len(self))
         return os.fsdecode(bytes(self._names[self._offsets[number] : self._offsets[number + 1]]))
 
@@ -248,8 +248,8 @@ def scan_folders(storage: Storage, file_filter: NameFilter, folder_filter: NameF
 def read_list_file(storage: Storage, list_name: str) -> FileTable:
     """Read a list with one name and its label per line, with white space in between.
 
-    As in DALI, a name is all that is before the label but for white space at its end: it may contain white
-    space and begin with it. Lines without text are skipped. There are no comments. Labels are digits.
+    As in DALI, the name is everything before the label except white space at the end of the name: it may contain
+    white space, and begin with it. Lines without text are skipped. There are no comments. Labels are digits.
 
     Unlike DALI: a byte order mark at the start is skipped (there it becomes a part of the first name), a label
     that does not fit into 32 bits is refused (there it becomes another one), and so is a line with a NUL (there

@@ -70,15 +70,16 @@ class FrameFolders(rigs.CameraRig):
         file_root: Folder of the recordings, a local path or a URL (see `FileDataProvider`).
         cameras: Name and folder of each camera, or the folders alone, in the order of the cameras in a sample.
             None: the frames lie directly in the folders of the recordings.
-        align: How frames of different cameras are matched. By time, frames are also in the order of their time
-            stamps.
+        align: Matching of frames of different cameras, ``"name"`` or ``"time"``. With ``"time"``, frames are also
+            in the order of their time stamps.
         timestamp: How to read a time stamp off a file name: a regular expression with one group, a function of the
             file name, or None where the name without its extension is the number.
         timestamp_unit_s: Seconds per unit of the time stamps, e.g. ``1e-6`` for microseconds.
-        tolerance_s: By time, how far a frame may be from the reference camera's, at most, in seconds; None for
-            half the usual interval of the reference camera. The comparison is exact: tolerance, unit and time
+        tolerance_s: With ``align="time"``, how far a frame may be from the reference camera's, in seconds; None
+            for half the median interval of the reference camera. The comparison is exact: tolerance, unit and time
             stamps count as the decimals that were written.
-        reference_camera: By time, name of the camera whose frames are the points in time; None for the first.
+        reference_camera: With ``align="time"``, name of the camera whose frames are the points in time; None for
+            the first.
         missing: At points in time at which a camera has no frame, ``"drop"`` ends a sequence, and the next one
             begins after it, so that neighbours in a sequence are neighbours in time; ``"bridge"`` continues;
             ``"raise"`` refuses the data set.
@@ -363,7 +364,7 @@ class FrameDataProvider(rigs.RigProviderBase):
         return int(self._index.edges[-1])
 
     def describe_sample(self, sample_index: int) -> str:
-        """Get the path of a frame; of a rig, of its first camera."""
+        """Get the path of a frame; for a rig, the path of the first camera's frame."""
         return without_secrets(self._path(sample_index, 0))
 
     def _path(self, frame: int, camera: int) -> str:
@@ -373,7 +374,7 @@ class FrameDataProvider(rigs.RigProviderBase):
         """Read a frame, of all cameras.
 
         Raises:
-            SettingError: Also an IndexError; there is no such frame.
+            SettingError: There is no such frame; the error is also an IndexError.
             FileError: A file cannot be read.
         """
         frame = self._checked(sample_index)
@@ -403,7 +404,10 @@ class FrameDataProvider(rigs.RigProviderBase):
 
     @property
     def sequence_lengths(self) -> Int64Array:
-        """Number of frames of each sequence, ``(S,)`` int64: recordings, cut by ``missing="drop"`` at gaps."""
+        """Number of frames of each sequence, ``(S,)`` int64.
+
+        A sequence is a recording; with ``missing="drop"``, recordings are cut at gaps.
+        """
         return np.diff(self._index.edges)
 
     @property

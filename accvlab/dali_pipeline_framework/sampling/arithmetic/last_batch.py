@@ -14,6 +14,25 @@ from ...checks import MOST_SAMPLES, setting_error
 from ...errors import SettingError
 
 LastBatch: TypeAlias = Literal["drop", "pad", "partial", "wrap"]
+"""Handling of the samples at the end of an epoch that do not fill a last batch.
+
+===============  =====================================  ============================================  =========
+value            single samples                         streams of sequences                          ranks
+===============  =====================================  ============================================  =========
+``"drop"``       they are dropped                       the epoch ends when the first slot has no     equal
+                                                        more frames; the frames left in other slots
+                                                        are dropped
+``"pad"``        the last sample is repeated, marked    slots without more frames repeat their last   equal
+                 as padding (``is_padding``)            one, marked, until all slots have ended
+``"partial"``    the last batch is smaller              batches become smaller: slots without more    may
+                                                        frames are left out                           differ
+``"wrap"``       the first samples of the epoch follow  slots without more frames start over with     equal
+                                                        their first sequence
+===============  =====================================  ============================================  =========
+
+*Ranks*: whether all have equal numbers of batches. If each shard has a range of the samples of its own
+(`ShuffledShardedInputCallable`), the column of single samples holds within each range.
+"""
 
 
 def check_last_batch(policy: object) -> LastBatch:

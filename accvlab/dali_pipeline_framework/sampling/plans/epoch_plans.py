@@ -24,11 +24,11 @@ class EpochPlan(ABC):
         track 0   |  0  1 |  2  3 |  4  -         batch 0 has the positions 0, 1, 5, 6
         track 1   |  5  6 |  7  8 |  -  -
 
-    Samples side by side are one track, sequences have a track per slot.
+    Single samples are one track; with sequences, each slot is a track.
 
     Attributes:
         num_batches: Number of batches.
-        num_begun_batches: Number of batches with a last one that is dropped, since it is not full.
+        num_begun_batches: Number of batches, counting a last one that is dropped since it is not full.
         sample_counts: Number of samples delivered, dropped, repeated and padded.
     """
 
@@ -51,7 +51,7 @@ class EpochPlan(ABC):
             num_slots: Total batch size; a multiple of the number of tracks.
             last_batch: Policy for tracks that have delivered all their positions.
             num_done: Number of positions of each track that were delivered before; ``"wrap"`` starts over at the
-                first of them.
+                first of these.
             num_left_out: Number of samples that no track has.
             num_cuts: Number of cuts through sequences.
         """

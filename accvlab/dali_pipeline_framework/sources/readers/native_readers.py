@@ -36,8 +36,8 @@ class FileReader(ReaderInput):
             **arguments: Arguments of ``fn.readers.file``.
 
         Raises:
-            SettingError: An argument is unknown, or files are not given in exactly one of the ways ``file_root``
-                alone, ``file_list`` and ``files``; a folder or list is missing; or a file is a pipe or the like.
+            SettingError: An argument is unknown; not exactly one of ``file_root`` alone, ``file_list`` and
+                ``files`` is given; a folder or list is missing; or a file is a pipe or the like.
             FileError: A folder or list cannot be read.
         """
         self.fields = (

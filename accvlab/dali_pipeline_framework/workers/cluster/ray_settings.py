@@ -36,7 +36,7 @@ class RayWorkers:
     saved with actors can be resumed with worker processes, and the reverse.
 
     Attributes:
-        num_actors: How many actors. Those for which the cluster has no room yet join when it has.
+        num_actors: Number of actors. If the cluster has no room for some of them, they join as soon as it has.
         num_cpus: CPUs of the cluster that each of them takes.
         address: Address of the cluster, ``HOST:PORT``. None: the cluster to which this process is connected, else
             the address in ``RAY_ADDRESS``, else the cluster on this machine.

@@ -119,7 +119,7 @@ class DrivingProvider(DataProvider):
         boxes
             centers                  FLOAT (N, 3)
             sizes                    FLOAT (N, 3)      length, width, height
-            yaws                     FLOAT (N,)        in (-pi, pi], of the length against x
+            yaws                     FLOAT (N,)        in (-pi, pi], angle from x to the length
             velocities               FLOAT (N, 3)      over ground, m/s; NaN where unknown
             categories               INT32 (N,)        index into `class_names`; -1 for none
             attributes               INT32 (N,)        index into `attribute_names`; -1 for none
@@ -485,7 +485,7 @@ class DrivingProvider(DataProvider):
         """Load a frame, see the class.
 
         Raises:
-            SettingError: Also an IndexError; there is no such frame.
+            SettingError: There is no such frame; the error is also an IndexError.
             FileError: A file is missing or cannot be read.
         """
         flat = [value for load in self._parts(sample_index).values() for value in load()]
@@ -621,15 +621,16 @@ class DrivingProvider(DataProvider):
         *   Cameras are within 30 m of the vehicle's origin, and keep their place on the vehicle while it moves;
             unless they look down, their y axis is within 60 degrees of down; cameras named left, right, front or
             back do not look to the opposite (``left`` may look ahead, as one of a pair).
-        *   Principal points are in the middle of images, or, for parts of images, inside. Of the boxes in the
+        *   Principal points are near the middle of images; inside, if images are cropped. Of the boxes in the
             direction of a camera, 8 to 60 m away, the camera sees at least a fifth.
         *   Boxes are less than 400 m away (median). Vehicles (a class with a word such as ``car``, ``truck``,
             ``bus``, ``trailer``, ``van``, ``vehicle``) are longer than wide, at least half of them, and 1 to 40 m
             long.
-        *   The vehicle drives along its heading, within 45 degrees, when faster than 3 m/s; backward only slower.
-        *   Objects that stand stay where they are in the world. It is a problem if they jump, and would stay with
-            another pose of the vehicle (its inverse, or the pose of another frame) or with other axes of the
-            boxes; or if objects with a velocity of zero jump.
+        *   The vehicle drives along its heading, within 45 degrees, when faster than 3 m/s; it drives backward
+            only slower than that.
+        *   Objects that stand stay where they are in the world. If objects jump, this is a problem if they would
+            not with another pose of the vehicle (its inverse, or the pose of another frame) or with other axes of
+            the boxes, or if their velocity is zero.
         *   Velocities agree with the motion of tracked objects over ground, and vehicles move along their heading.
         """
         from ...contract.driving_contract import contract_findings

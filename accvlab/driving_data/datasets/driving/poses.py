@@ -42,7 +42,7 @@ def rotation_of_quaternion(quaternion: npt.ArrayLike) -> Float64:
 def quaternion_of_rotation(rotation: npt.ArrayLike) -> Float64:
     """Quaternions ``(..., 4)``, w first and not negative, of rotation matrices ``(..., 3, 3)``.
 
-    By the largest of the four components, so that no small number divides (Shepperd, 1978).
+    They are computed from the largest of the four components, to divide by no small number (Shepperd, 1978).
     """
     r = np.asarray(rotation, np.float64)
     xx, yy, zz = r[..., 0, 0], r[..., 1, 1], r[..., 2, 2]
@@ -182,7 +182,7 @@ _MOST_GAP_S, _MOST_BEYOND_S = 0.5, 0.1  # the places of vehicles are recorded at
 
 
 def require_known(known: Int64, wanted: Int64, per_second: float, where: str) -> None:
-    """Refuse times of frames with no known place of the vehicle near them: it would stand still, or be guessed.
+    """Refuse times of frames far from all known places of the vehicle, where its place would be guessed.
 
     Args:
         known: Times of the known places, ascending.
@@ -211,7 +211,7 @@ def require_ascending(times: Array, where: str, *, strictly: bool = False) -> No
     """Refuse times that go back; ``where`` names the file and the column.
 
     Raises:
-        FileError: They do.
+        FileError: Times go back.
     """
     steps = np.diff(times)
     is_wrong = ~(steps > 0 if strictly else steps >= 0)  # also NaN

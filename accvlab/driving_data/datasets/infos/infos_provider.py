@@ -41,7 +41,7 @@ class InfosProvider(DrivingProvider):
     more when lidar, 2D boxes or map lines are first requested; its index is kept and mapped by all processes.
 
     - **Boxes.** Pickles do not say what columns 3 to 6 of boxes are: state it as ``boxes_convention``. It may be
-      left out if only ``"l,w,h,yaw"`` is possible: for a ``data_list``, and if vehicles are longer in column 3
+      left out if only ``"l,w,h,yaw"`` is possible: for a ``data_list``, or if vehicles are longer in column 3
       than in column 4. A convention that contradicts sizes, directions of moving objects, or the ground is an
       error.
     - **Order.** ``infos`` are sorted by time, ``data_list`` stays as it is stored, as in the reference data
@@ -51,7 +51,7 @@ class InfosProvider(DrivingProvider):
       token, a scene has the token of its first frame as its name.
     - **Files.** A path is looked for below ``data_root``, then without its first parts, one after the other; then
       as a name in ``samples/SENSOR``, ``sweeps/SENSOR`` and ``SENSOR``; then as it is, if it is absolute. Only
-      folders of requested files are searched, each by some of its files.
+      folders of requested files are searched, by looking for some files of each.
     - **Times** are microseconds in ``infos`` and seconds in ``data_list``.
     - **Velocities** are known along x and y; along z they count as 0.
     - **2D boxes** carry the converters' own labels (car, truck, trailer, ...), which are mapped by name, and
@@ -86,7 +86,7 @@ class InfosProvider(DrivingProvider):
                 ``"w,l,h,yaw"``; None: ``"l,w,h,yaw"``, if no other one is possible (see the class).
             z: Point of a box to which its z refers, ``"center"`` or ``"bottom"``; None: the center.
             order: ``"time"``: all frames by time; ``"stored"``: as they are stored; ``"scene"``: scenes by the
-                time of their first frame, each by time, for scenes that were recorded at the same time. None:
+                time of their first frame, their frames by time, for scenes recorded at the same time. None:
                 ``"time"`` for ``infos``, ``"stored"`` for ``data_list``.
             storage_options: Arguments of the remote file system of ``data_root``.
             **settings: Fields of the samples, see `DrivingFields`; ``scenes`` and ``index_cache``, see

@@ -84,8 +84,8 @@ class LeRobotProvider(BlueprintProvider):
         index, task_index            INT64 ()            number of the row in the whole data set; of the task
         task                         STRING              text of the task
 
-    Windows in seconds (``delta_timestamps``) are `Windows`, for which numbers are read without pictures, and
-    the frames of a camera in one pass. Each episode is a sequence for samplers.
+    For windows in seconds (``delta_timestamps``), wrap the provider in `Windows`: numbers are then read without
+    pictures, and the frames of a camera in one pass. Each episode is a sequence for samplers.
 
     **Index.** Tables are read once, and the wanted fields kept in ``index_cache``: all processes
     map them. They are rebuilt if the tables have changed. A frame of a video is found by its exact time: the start
@@ -131,9 +131,9 @@ class LeRobotProvider(BlueprintProvider):
                 `VideoDecoder`. Depth maps are decoded in both.
             colors: How videos that state no color matrix are converted: by BT.601, as LeRobot writes and reads
                 them; or with ``"stream"`` as players do. See `FrameConverter`.
-            tolerance_s: How far the frame of a row may be from its time, in seconds. For data sets whose rows and
-                videos are known to drift apart: with half the time between rows or more, the nearest frame is
-                taken, even if the video has fewer frames than rows.
+            tolerance_s: How far the frame of a row may be from its time, in seconds. With half the time between
+                rows or more, the nearest frame is taken, even if the video has fewer frames than rows: for data
+                sets whose rows and videos are known to drift apart.
             index_cache: Folder where indices are kept, also of videos; None for ``$ACCVLAB_INDEX_CACHE``, or
                 else ``accvlab/driving`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
             storage_options: Arguments of the remote file system, see `FileDataProvider`.
@@ -366,7 +366,7 @@ class LeRobotProvider(BlueprintProvider):
         """Load a row.
 
         Raises:
-            SettingError: Also an IndexError; there is no such row.
+            SettingError: There is no such row; the error is also an IndexError.
             FileError: A file is missing or cannot be read.
             VideoError: A frame cannot be decoded, or its video was changed.
         """

@@ -36,8 +36,8 @@ class SceneFilter:
     """Chooses scenes of logs, with the names, defaults and meaning of NAVSIM's ``SceneFilter``.
 
     A scene has ``num_history_frames + num_future_frames`` consecutive frames of one log. It begins at every
-    ``frame_interval``-th frame of the log; one that the log ends in is left out. The last frame of the history is
-    its *current* frame, whose token names it.
+    ``frame_interval``-th frame of the log; a scene that would go beyond the end of the log is left out. The last
+    frame of the history is its *current* frame, whose token names it.
 
     Attributes:
         num_history_frames: Frames up to the current one, which counts.

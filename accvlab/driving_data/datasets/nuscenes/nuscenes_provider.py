@@ -253,9 +253,9 @@ class NuScenesProvider(DrivingProvider):
                 ``"train_track"``: the scenes of it that the tables have (a warning is logged where some are
                 missing). Or a file with names of scenes: a list in JSON, or text. None for all scenes.
             frames: ``"keyframes"``, or a sensor, such as ``"LIDAR_TOP"`` or ``"CAM_FRONT"``, each record of which
-                is a frame. Between keyframes, images and points are the nearest in time, and boxes are
-                interpolated as by the devkit, with other values from the following keyframe. The pose of the
-                vehicle is that of the sensor's record.
+                is a frame. Between keyframes, images and points are the nearest in time; positions and
+                angles of boxes are interpolated as by the devkit, and their other values are those of the next
+                keyframe. The pose of the vehicle is that of the sensor's record.
             data_root: Folder or URL to which the names of images and points are relative; None: ``root``.
             can_bus_root: Folder of the CAN bus expansion; None for ``can_bus`` in ``root``, where that exists.
             storage_options: Arguments of the remote file system of ``data_root``.

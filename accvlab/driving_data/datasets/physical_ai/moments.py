@@ -30,8 +30,8 @@ class Moments:
             for which the clip has no data fails when it is loaded.
         every_s: In place of ``at``: all multiples of so many seconds that have data from ``history_s`` before to
             ``future_s`` after.
-        history_s: How long after the start of a clip an event must be at least.
-        future_s: How long before its end (``end_timestamp``) an event must be at least.
+        history_s: Least time from the start of a clip to an event, seconds.
+        future_s: Least time from an event to the end of its clip (``end_timestamp``), seconds.
     """
 
     at: str | Sequence[float] | Mapping[str, Sequence[float]] = "first event"

@@ -66,7 +66,7 @@ class PhysicalAiProvider(DrivingProvider):
     - With `Moments`: samples at these times. From each camera, the last frame at or before the time is taken.
     - ``image_times``: several images of each camera; for each time, the last image at or before it.
     - The vehicle is on a cubic spline through the poses of ``egomotion``, and turns evenly between them
-      (`SmoothTrajectory`); so are ``ego_history`` and ``ego_future``.
+      (`SmoothTrajectory`). ``ego_history`` and ``ego_future`` are computed from this motion.
     - The cameras are fisheye cameras: ``intrinsics`` are those around the optical axis. With ``lenses=True``,
       ``lens`` is the whole model.
     - Boxes (``obstacle.offline``) have times of their own: of each track, the box that is nearest in time, at most
@@ -103,7 +103,7 @@ class PhysicalAiProvider(DrivingProvider):
 
         Args:
             root: The folder of the data set, or its URL.
-            chunks: Numbers of the chunks to use, or text such as ``"0-7"``, which is 0 to 6. None: those for
+            chunks: Numbers of the chunks to use, or text such as ``"0-7"`` (without 7). None: those for
                 which the motion of the vehicle exists.
             split: Wanted split, by the column ``split`` of the list of clips, if it has one; None for all splits.
             valid_only: Whether invalid clips of the list (``clip_is_valid``) are left out.
