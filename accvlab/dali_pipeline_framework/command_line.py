@@ -59,7 +59,7 @@ def _say(text: str) -> None:
 def add_command(commands: Commands, name: str, help_text: str, more: str = "") -> argparse.ArgumentParser:
     """Add a command on a ``module:function``; ``more`` says what else its subject may be."""
     added: argparse.ArgumentParser = commands.add_parser(name, help=help_text, description=help_text)
-    forms = "module:function or file.py:function; it returns a provider, a definition or a loader"
+    forms = "module:name or file.py:name of a provider, definition or loader, or of a function that returns one"
     added.add_argument("subject", metavar="module:function", help=f"{forms}{more}")
     return added
 

@@ -27,28 +27,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m accvlab.driving_data",
-        description="Look at a data provider, a pipeline definition, or a loader.",
+        description="Describe, draw, measure or check a data provider, a pipeline definition or a loader.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     more = "; or the folder of a data set"
-    add_command(
-        commands, "describe", "Print the fields of the input, what each step changes, and what comes out.", more
-    )
+    add_command(commands, "describe", "Print the input fields, the changes by steps, and the output fields.", more)
     showing = add_command(commands, "show", "Draw a sample of a provider, or of a batch of a loader.", more)
     showing.add_argument(
         "--sample", type=int, default=0, help="number of the sample: in the data set, or in a batch"
     )
-    showing.add_argument("--frame", type=int, help="number of the frame of a clip; all of them if not given")
-    showing.add_argument("--batch", type=int, default=0, help="number of the batch, of a loader")
-    showing.add_argument("--frames", type=int, default=1, help="how many samples or batches, for a recording")
+    showing.add_argument("--frame", type=int, help="number of the frame to draw of a clip; all if not given")
+    showing.add_argument("--batch", type=int, default=0, help="number of the batch to draw, of a loader")
+    showing.add_argument("--frames", type=int, default=1, help="samples or batches to save in a recording")
     showing.add_argument(
-        "--output", type=Path, default=Path("sample.png"), help=".png; .rrd for a recording of rerun"
+        "--output", type=Path, default=Path("sample.png"), help="file: .png, or .rrd for a recording of rerun"
     )
-    benching = add_command(commands, "bench", "Measure how fast it delivers.", more)
-    benching.add_argument("--batches", type=int, default=50, help="how many to measure, or samples of a provider")
-    add_command(commands, "check", "Check the rules of providers and formats, and deliver once.", more)
+    benching = add_command(commands, "bench", "Measure how fast a provider or loader delivers.", more)
+    benching.add_argument("--batches", type=int, default=50, help="batches to measure, or samples of a provider")
+    add_command(commands, "check", "Check a provider and the steps, and that a loader delivers.", more)
     for command in commands.choices.values():
-        command.add_argument("--recipe", metavar="NAME", help="look at the loader of a recipe, e.g. streampetr")
+        command.add_argument("--recipe", metavar="NAME", help="take the loader of this recipe, e.g. streampetr")
         command.set_defaults(run=_look_at_object)
     add_lint_command(commands)
     return run_command(parser.parse_args(arguments))

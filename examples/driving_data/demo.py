@@ -2,15 +2,16 @@
 
     python examples/driving_data/demo.py                     six cameras, boxes; scenes are generated first, and
                                                              written in the format of nuScenes
-    python examples/driving_data/demo.py --data FOLDER       your own data: nuScenes, or a folder of sequences as
-                                                             folders with images, of drives with a folder of
-                                                             images per camera, of videos, or of recordings with
-                                                             a video per camera (times beside it: CAMERA.csv)
-    python examples/driving_data/demo.py --data INFOS.pkl    an info pickle of a detector; `--images FOLDER` where
-                                                             its images are not near it
+    python examples/driving_data/demo.py --data FOLDER       your own data: nuScenes, or a folder that contains
+                                                             - images or videos, or
+                                                             - sequences: folders with images, or
+                                                             - drives: folders with a folder of images per camera,
+                                                               or a video per camera (and CAMERA.csv: its times)
+    python examples/driving_data/demo.py --data INFOS.pkl    an info pickle of a detector; name the folder of its
+                                                             images by `--images FOLDER` if they are not found
 
 Two worker processes load images, which DALI decodes and resizes, on the GPU where there is one. Videos are decoded
-in one worker process, which goes on in the open files, so that no frame is decoded twice. The batches come out as
+in one worker process, which keeps them open, so that no frame is decoded twice. The batches come out as
 nested dicts of PyTorch tensors. Sequences are played in the slots of the batch, each frame once per epoch, and a
 small network learns to predict each camera's next frame from the one before. Then another loader continues from
 the middle of the first epoch, and must deliver what the first one did. One of the batches is drawn:
@@ -120,14 +121,14 @@ def _run(options: argparse.Namespace) -> None:
         print(
             f"Continued after {_counted(report.bookmark.state['batch'], 'batch')} of the first epoch, with "
             f"{_counted(num_workers, 'worker')}: the next {_counted(len(report.bookmark.following), 'batch')} are "
-            f"the same"
+            f"the same as without a break"
         )
     picture = options.output / "batch.png"
     save_batch_picture(picture, report.kept_batch, _category_names(provider))
     print(f"Throughput: {report.samples_per_s:.1f} samples/s, {report.images_per_s:.1f} images/s")
     print(
         f"Loss: {report.first_loss:.4f} at first, {report.final_loss:.4f} in the end "
-        f"(repeating the frame before: {report.repeating_loss:.4f})"
+        f"(if the frame before is the prediction: {report.repeating_loss:.4f})"
     )
     print(f"Picture of a batch: {picture}")
 
@@ -359,7 +360,7 @@ def _describe_epoch(loader: DataLoader) -> None:
     if counts is not None:
         batches, cuts = _counted(counts.num_batches, "batch"), _counted(counts.num_cuts, "cut")
         frames = f"{counts.num_delivered} of {_counted(counts.num_samples, 'frame')}"
-        print(f"First epoch: {batches}, {frames} once each, {cuts} through sequences", flush=True)
+        print(f"First epoch: {batches}, {frames} once each, {cuts} through sequences, for equal slots", flush=True)
 
 
 def _counted(number: int, noun: str) -> str:
@@ -393,8 +394,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--data",
         type=lambda text: Path(text) if text else None,
-        help="folder of sequence folders with images, of drives with a folder per camera, of images, of videos, "
-        "or of recordings with a video per camera, data set of nuScenes, or info pickle "
+        help="data set of nuScenes, info pickle, or folder of images, videos, sequences or drives, see above "
         "(default: scenes are generated)",
     )
     parser.add_argument(
@@ -402,10 +402,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=lambda text: Path(text) if text else None,
         help="folder that the names in an info pickle are relative to (default: looked for around it)",
     )
-    parser.add_argument("--boxes-convention", help="of an info pickle that does not say it, see InfosProvider")
-    parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder of what is written")
-    parser.add_argument("--epochs", type=_positive, default=2)
-    parser.add_argument("--batch-size", type=_positive, default=4, help="at most the number of sequences")
+    parser.add_argument("--boxes-convention", help="box columns of an info pickle, see InfosProvider")
+    parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder to write to")
+    parser.add_argument("--epochs", type=_positive, default=2, help="number of epochs")
+    parser.add_argument("--batch-size", type=_positive, default=4, help="at most as many as there are sequences")
     parser.add_argument(
         "--num-workers", type=_positive, help="processes that load samples (default: 2, for videos 1)"
     )
