@@ -325,18 +325,9 @@ class TestErrors:
 
     def test_of_a_column_of_another_type(self, tmp_path):
         log = ArrowLog()
-        log.images["pcam_l0"] = [1.5] * NUM_FRAMES
         import pyarrow as pa
 
-        write = log._write
-
-        def with_float(folder, modality, metadata, columns, **settings):
-            if modality == "box_detections_se3":
-                columns["bounding_box_se3"] = ([1.0] * NUM_FRAMES, pa.float64())
-            write(folder, modality, metadata, columns, **settings)
-
-        log.images["pcam_l0"] = [jpeg(1)] * NUM_FRAMES
-        log._write = with_float
+        log.columns["box_detections_se3.bounding_box_se3"] = ([1.0] * NUM_FRAMES, pa.float64())
         assert "'box_detections_se3.bounding_box_se3' of" in self.error_of(log, tmp_path)
 
     def test_of_times_that_go_back(self, tmp_path):
@@ -436,18 +427,10 @@ class TestErrors:
 
     def test_of_points_in_another_form(self, tmp_path):
         log = ArrowLog()
-        folder = log.write(tmp_path)
         import pyarrow as pa
 
-        log._write(
-            folder,
-            "lidar.lidar_merged",
-            {},
-            {
-                "timestamp_us": (log.times.tolist(), pa.int64()),
-                "data": (["points/1.bin"] * NUM_FRAMES, pa.string()),
-            },
-        )
+        log.columns["lidar.lidar_merged.data"] = (["points/1.bin"] * NUM_FRAMES, pa.string())
+        log.write(tmp_path)
         with pytest.raises(FileError, match="stored as paths of files of the data set"):
             ArrowLogProvider(tmp_path, lidar=True).get_data(0)
 
