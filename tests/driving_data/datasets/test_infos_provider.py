@@ -428,6 +428,17 @@ class TestScenes:
         assert rule in provider.origin["scenes"]
         assert provider.sequence_lengths == (4, 3)
 
+    @pytest.mark.parametrize("keys", [(), ("frame_idx",)])
+    def test_that_lack_frames_are_named(self, opened, keys):
+        infos = pickle_content(driving_scenes(lengths=(6, 4)), "streampetr")["infos"]
+        for info in infos:
+            for key in keys:
+                del info[key]
+        del infos[3]
+        message = r"lacks frames of 1 of 2 scenes.* 'scene-0' between its frames 'token-002' and 'token-004'"
+        with pytest.warns(UserWarning, match=message):
+            opened({"infos": infos, "metadata": {}}, cameras=[])
+
     def test_begin_where_the_frame_before_was_left_out(self, opened):
         def remove(infos):
             for info in infos:
@@ -556,6 +567,11 @@ class TestRefused:
             ("ego2global_rotation", [0, 0, 0, 0], r"the pose of the vehicle must be a rotation"),
             ("ego2global_rotation", [1, 0], r"the pose of the vehicle must be a quaternion"),
             ("lidar2ego_translation", [1, 0], r"the pose of the lidar must be a quaternion"),
+            (
+                "ego2global_translation",
+                [0, np.nan, 0],
+                r"must be a rotation and a finite translation, got \(\[.*nan",
+            ),
             ("cams", {"CAM_FRONT": 3}, r"\['cams'\]\['CAM_FRONT'\] must be a dict, got 3"),
             ("frame_idx", "first", r" is not as the converters write it: ValueError"),
             ("frame_idx", np.inf, r" is not as the converters write it: OverflowError"),
@@ -781,6 +797,29 @@ class TestLessUsual:
         number_of = {}
         expected = [number_of.setdefault(one, len(number_of)) for one in SCENES.boxes.instance.tolist()]
         np.testing.assert_array_equal(index_of(provider).boxes.instance, expected)
+
+    @pytest.mark.parametrize(("family", "cameras"), [("uniad", "cams"), ("mmdet3d_v2", "images")])
+    def test_calibrations_that_frames_share(self, opened, family, cameras):
+        """Objects that are in a pickle once, as converters share them, and copies of them."""
+        names = ["sensor2ego_rotation", "sensor2ego_translation", "cam_intrinsic", "cam2ego", "cam2img"]
+
+        def share(infos):
+            known = [copy.copy(image) for image in infos[0][cameras].values()]
+            for place, info in enumerate(infos):
+                for image, first in zip(info[cameras].values(), known[:: 1 if place < 4 else -1], strict=True):
+                    image.update({key: first[key] for key in names if key in first})
+
+        content, layout = edited(family, share), LAYOUT_OF.get(family)
+        shared = index_of(opened(content, boxes_convention=layout)).cameras
+        form = "infos" if family == "uniad" else "data_list"
+        copies = {**content, form: [copy.deepcopy(info) for info in content[form]]}
+        copied = index_of(opened(copies, boxes_convention=layout)).cameras
+        assert not np.array_equal(shared.ego_from_camera[0], shared.ego_from_camera[4])
+        for name in ("intrinsics", "ego_from_camera", "camera_from_base"):
+            np.testing.assert_array_equal(getattr(shared, name), getattr(copied, name))
+        content[form][2][cameras]["CAM_BACK"][names[0] if family == "uniad" else "cam2ego"][0] = np.nan
+        with pytest.raises(FileError, match=rf"{form}\[4\] .*CAM_FRONT'\]: the pose of the camera must be"):
+            opened(content, boxes_convention=layout)
 
     def test_boxes_of_nine_columns(self, opened):
         def join(infos):

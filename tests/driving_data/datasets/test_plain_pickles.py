@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
 import resource
@@ -20,8 +21,8 @@ from support.laws import spread
 
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.dali_pipeline_framework.limits import file_limits
-from accvlab.driving_data.datasets.infos.info_files import load_plain_pickle
-from accvlab.driving_data.datasets.infos.pickled_values import unpickled
+from accvlab.driving_data.datasets.infos.info_files import plain_pickle
+from accvlab.driving_data.datasets.infos.pickled_values import StoredArray, joined_arrays, unpickled
 
 VALUES: dict[str, Any] = {
     "infos": [
@@ -49,10 +50,24 @@ VALUES: dict[str, Any] = {
 }
 
 
+def loaded(path: Path) -> Any:
+    """The content of a pickle, with arrays in place of `StoredArray`."""
+    with plain_pickle(path) as content:
+        return with_arrays(content)
+
+
+def with_arrays(value: Any) -> Any:
+    if isinstance(value, StoredArray):
+        return np.asarray(value)
+    if isinstance(value, dict):
+        return {key: with_arrays(one) for key, one in value.items()}
+    return type(value)(map(with_arrays, value)) if type(value) in (list, tuple) else value
+
+
 def same(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray):
+    if isinstance(other, np.ndarray):
         return (
-            isinstance(one, np.ndarray)
+            type(one) is np.ndarray
             and (one.dtype.newbyteorder("="), one.shape) == (other.dtype.newbyteorder("="), other.shape)
             and one.flags.f_contiguous == other.flags.f_contiguous
             and all(map(same, one.ravel().tolist(), other.ravel().tolist()))
@@ -68,13 +83,13 @@ def same(one: Any, other: Any) -> bool:
 def test_plain_values_of_all_protocols(tmp_path: Path, protocol: int) -> None:
     path = tmp_path / "infos.pkl"
     path.write_bytes(pickle.dumps(VALUES, protocol))
-    assert same(load_plain_pickle(path), VALUES)
+    assert same(loaded(path), VALUES)
 
 
 def refusal(path: Path, content: bytes) -> str:
     path.write_bytes(content)
     with pytest.raises(FileError) as refused:
-        load_plain_pickle(path)
+        loaded(path)
     return str(refused.value)
 
 
@@ -93,7 +108,8 @@ def test_arrays_that_are_named_twice_stay_one_array(tmp_path: Path) -> None:
     path = tmp_path / "infos.pkl"
     for protocol in range(6):
         path.write_bytes(pickle.dumps([array, {"a": (array, array)}], protocol))
-        one, other = load_plain_pickle(path)
+        with plain_pickle(path) as (one, other):
+            pass
         assert repr(one) == "array([0., 1., 2.])"
         assert one is other["a"][0] is other["a"][1]
 
@@ -157,13 +173,71 @@ def test_states_of_dtypes_and_arrays_do_not_reach_numpy(tmp_path: Path, name: st
     path = tmp_path / "infos.pkl"
     path.write_bytes(b"\x80\x04" + OBJECTS_OF_BYTES[name] + b".")
     script = (
-        "import sys; from accvlab.driving_data.datasets.infos.info_files import load_plain_pickle\n"
+        "import sys; from accvlab.driving_data.datasets.infos.info_files import plain_pickle\n"
         "from accvlab.dali_pipeline_framework.errors import FileError\n"
-        "try: print(repr(load_plain_pickle(sys.argv[1])), flush=True)\n"
+        "try:\n"
+        "    with plain_pickle(sys.argv[1]) as content: print(repr(content), flush=True)\n"
         "except FileError: print('refused')"
     )
     done = run_process([sys.executable, "-c", script, path], timeout=100)
     assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
+
+
+def test_an_array_that_is_damaged_is_an_error_where_it_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "infos.pkl"
+    damaged = OBJECTS_OF_BYTES["shape beyond the content"]
+    path.write_bytes(b"\x80\x04]" + damaged + b"aK\x07a.")
+    with plain_pickle(path) as content:
+        assert content[1] == 7
+    with pytest.raises(FileError, match=r"infos\.pkl' is cut short, damaged, .* shape \(2,\) and dtype float64"):  # noqa: SIM117
+        with plain_pickle(path) as content:
+            len(content[0])
+
+
+COLUMNS: dict[str, tuple[list[Any], bool]] = {
+    "same shape": ([np.arange(6.0).reshape(2, 3) * k for k in range(4)], True),
+    "other lengths": ([np.zeros((0, 2)), np.ones((3, 2)), np.zeros((1, 2))], True),
+    "other shapes": ([np.zeros(3), np.ones((2, 2)), np.array(4.0)], True),
+    "big endian": ([np.arange(3, dtype=">i4"), np.arange(2, dtype=">i4")], True),
+    "flags": ([np.array([True, False]), np.array([False])], True),
+    "other dtypes": ([np.arange(3), np.arange(3.0)], False),
+    "other byte orders": ([np.arange(3), np.arange(3, dtype=">i8")], False),
+    "order of Fortran": ([np.asfortranarray(np.arange(6.0).reshape(2, 3)), np.zeros((2, 3))], False),
+    "texts": ([np.array(["a", "b"]), np.array(["c"])], False),
+    "complex": ([np.array([1j])], False),
+    "objects": ([np.array([1, None], object)], False),
+    "a list": ([np.arange(3), [1, 2]], False),
+    "none": ([], False),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_arrays_of_a_column_are_joined_at_once(name: str, protocol: int) -> None:
+    arrays, is_joined = COLUMNS[name]
+    stored = unpickled(io.BytesIO(pickle.dumps(arrays, protocol)))
+    found = joined_arrays(stored)
+    assert (found is not None) == is_joined
+    assert all(map(same, map(with_arrays, stored), arrays))
+    if found is not None:
+        shapes, flat = found
+        assert [*shapes] == [array.shape for array in arrays]
+        assert flat.dtype == arrays[0].dtype
+        np.testing.assert_array_equal(flat, np.concatenate([array.ravel() for array in arrays]))
+
+
+@pytest.mark.parametrize(
+    ("shape", "content"),
+    [((2,), bytes(8)), ((-1, -1), bytes(8)), ((1,), "12345678"), ([1], bytes(8)), ((1,), bytes(7))],
+)
+def test_columns_with_a_damaged_array_are_not_joined(shape: Any, content: Any) -> None:
+    first, second = unpickled(io.BytesIO(pickle.dumps([np.zeros(1), np.ones(1)])))
+    _, _, dtype, _, _ = list.pop(second)
+    second.append((1, shape, dtype, False, content))
+    assert joined_arrays([first, second]) is None
+    assert joined_arrays([first, first]) is not None
+    list.append(first, list.__getitem__(first, 0))
+    assert joined_arrays([first, first]) is None  # set twice
 
 
 def test_values_that_are_shared_as_in_real_pickles_are_loaded(tmp_path: Path) -> None:
@@ -172,7 +246,7 @@ def test_values_that_are_shared_as_in_real_pickles_are_loaded(tmp_path: Path) ->
     value = [{"sweeps": [shared] * 10, "size": shared["size"], ("a", 1): shared} for _ in range(300)]
     for protocol in range(6):
         path.write_bytes(pickle.dumps(value, protocol))
-        assert same(load_plain_pickle(path), value)
+        assert same(loaded(path), value)
 
 
 def test_pickles_that_are_no_regular_or_a_large_file_are_refused(
@@ -181,7 +255,7 @@ def test_pickles_that_are_no_regular_or_a_large_file_are_refused(
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/zero", tmp_path / "pipe"):
         with pytest.raises(FileError, match="cannot be read: it is no regular file"):
-            load_plain_pickle(path)
+            loaded(path)
     monkeypatch.setattr(file_limits.FILE_BYTES, "most", 100)
     assert "more than the limit of 100" in refusal(tmp_path / "infos.pkl", bytes(200))
 
@@ -203,6 +277,15 @@ def little_memory() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
+def used(value: Any) -> None:
+    """Make all arrays of what was loaded, one by one and in columns."""
+    joined_arrays([value, value])
+    for info in value.get("infos", ()) if isinstance(value, dict) else ():
+        for one in info.values():
+            joined_arrays([one])
+    repr(value)
+
+
 @pytest.mark.usefixtures("little_memory")
 @given(st.data())
 def test_damaged_pickles_are_loaded_or_raise(data: st.DataObject) -> None:
@@ -212,7 +295,7 @@ def test_damaged_pickles_are_loaded_or_raise(data: st.DataObject) -> None:
         end = data.draw(st.integers(begin, min(begin + 12, len(content))))
         content[begin:end] = data.draw(st.binary(max_size=12) | st.lists(st.sampled_from(OPCODES)).map(bytes))
     with contextlib.suppress(Exception):
-        unpickled(bytes(content))
+        used(unpickled(io.BytesIO(content)))
 
 
 PIECES = [
@@ -229,4 +312,4 @@ PIECES = [
 @given(st.lists(st.sampled_from(PIECES), max_size=40))
 def test_any_program_is_run_or_raises(pieces: list[bytes]) -> None:
     with contextlib.suppress(Exception):
-        unpickled(b"\x80\x04" + b"".join(pieces) + b".")
+        used(unpickled(io.BytesIO(b"\x80\x04" + b"".join(pieces) + b".")))

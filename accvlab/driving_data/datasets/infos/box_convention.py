@@ -18,7 +18,6 @@ import numpy as np
 from accvlab.dali_pipeline_framework.checks import bullets
 from accvlab.dali_pipeline_framework.errors import SettingError
 
-from ..driving import poses
 from ..driving.array_types import Bool, Float64, Int64
 
 # By layout: whether the length comes before the width, and the sign of yaw.
@@ -105,7 +104,7 @@ def checked_layout(boxes: RawBoxColumns, layout: str | None, z: str, path: str, 
 
 def _longer_column(boxes: RawBoxColumns) -> tuple[bool | None, str]:
     """Whether column 3 is the length; None where that is not known."""
-    first, second = boxes.values[boxes.is_vehicle, 3], boxes.values[boxes.is_vehicle, 4]
+    first, second = (boxes.values[:, column][boxes.is_vehicle] for column in (3, 4))
     ratio = float(np.median(first / np.where(second > 0, second, np.nan))) if len(first) else np.nan
     line = f"sizes: column 3 is {ratio:.2f} times column 4 (median of {len(first)} boxes of vehicles)"
     is_known = len(first) >= _FEWEST and abs(np.log(ratio)) > np.log(1.2)
@@ -115,10 +114,11 @@ def _longer_column(boxes: RawBoxColumns) -> tuple[bool | None, str]:
 def _sign_of_yaw(boxes: RawBoxColumns) -> tuple[int | None, str]:
     """1 if moving objects go along yaw = column 6, -1 if along -(column 6) - pi/2; None if that is not known."""
     with np.errstate(invalid="ignore"):
-        is_moving = np.linalg.norm(boxes.velocity, axis=-1) > _SLOWEST_M_PER_S
+        is_moving = np.hypot(*boxes.velocity.T) > _SLOWEST_M_PER_S
     if (is_moving & boxes.is_vehicle).sum() >= _FEWEST:
         is_moving &= boxes.is_vehicle
-    heading, column = np.arctan2(*boxes.velocity[is_moving, ::-1].T), boxes.values[is_moving, 6]
+    x, y, column = (each[is_moving] for each in (*boxes.velocity.T, boxes.values[:, 6]))
+    heading = np.arctan2(y, x)
     # Angles between lines without direction: a car may back up.
     off = np.abs((heading - np.stack([column, -column - np.pi / 2]) + np.pi / 2) % np.pi - np.pi / 2)
     plus, minus = (int(each) for each in (off < _LARGEST_ANGLE).sum(axis=1))
@@ -132,13 +132,13 @@ def _sign_of_yaw(boxes: RawBoxColumns) -> tuple[int | None, str]:
 
 def _contradiction_of_z(boxes: RawBoxColumns, z: str) -> tuple[bool, str]:
     """Whether objects stand on the ground, at 0 in coordinates of the vehicle, only with another ``z``."""
-    is_near = np.linalg.norm(boxes.values[:, :2], axis=-1) < _FARTHEST_M
-    ego_from_base = boxes.ego_from_base[boxes.frame[is_near]]
-    height = poses.moved(ego_from_base, boxes.values[is_near, :3])[:, 2]
-    if len(height) < _FEWEST or np.median(ego_from_base[:, 2, 3]) < 0.5:
+    is_near = np.hypot(*boxes.values[:, :2].T) < _FARTHEST_M
+    near, up = boxes.values[is_near], np.ascontiguousarray(boxes.ego_from_base[:, 2])[boxes.frame[is_near]]
+    height = np.einsum("ij,ij->i", up[:, :3], near[:, :3]) + up[:, 3]
+    if len(height) < _FEWEST or np.median(up[:, 3]) < 0.5:
         return False, "ground: too few boxes, or the lidar has no height"
     bottoms = {
-        "center": float(np.median(height - boxes.values[is_near, 5] / 2)),
+        "center": float(np.median(height - near[:, 5] / 2)),
         "bottom": float(np.median(height)),
     }
     other = abs(bottoms["bottom" if z == "center" else "center"])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -16,7 +17,8 @@ from accvlab.dali_pipeline_framework.errors import FileError
 from ..driving import driving_index as tables
 from ..driving import poses
 from ..driving.array_types import Float64, Int32, Int64
-from .info_rows import Rows
+from .info_rows import UNFIT, Rows
+from .pickled_values import StoredArray
 
 ATTRIBUTES = (
     *("cycle.with_rider", "cycle.without_rider"),
@@ -25,7 +27,7 @@ ATTRIBUTES = (
 )
 _LINE_CATEGORIES = ("ped_crossing", "divider", "boundary")
 _INSTANCES = ("instance_inds", "gt_inds", "instance_ids", "track_ids", "instance_tokens", "gt_ins_tokens")
-_LEVELS = {"1": 1, "2": 2, "3": 3, "4": 4}
+_LEVELS = {"1": 1, "2": 2, "3": 3, "4": 4, 1: 1, 2: 2, 3: 3, 4: 4}
 # Centers of the same object as 2D and as 3D box; float32 at 100 m is exact to 0.01 mm.
 _SAME_PLACE_M = 0.01
 _FARTHEST_M = 1e5
@@ -93,7 +95,7 @@ def _levels(values: Sequence[Any] | None) -> list[int] | None:
     """Visibilities from 1 to 4, of numbers or text, 0 for all else; None where there are none at all."""
     if values is None or (len(values) and all(value is None for value in values)):
         return None
-    return [_LEVELS.get(str(value), 0) for value in values]
+    return [_LEVELS.get(value, 0) for value in values]
 
 
 def _points(counts: Int32 | None, is_valid: Int32 | None) -> Int32 | None:
@@ -127,9 +129,8 @@ def boxes_of_infos(frames: Rows, known: Sequence[str]) -> RawBoxes | None:
     given = frames.all_or_none(frames.find("gt_boxes"), "boxes")
     if given is None:
         return None
-    width = 9 if all(np.shape(boxes)[1:] == (9,) for boxes in given) else 7
-    values = frames.joined("gt_boxes", given, None, width)
-    counts = np.array([len(boxes) for boxes in given], np.int64)
+    width = 9 if _width(given) == 9 else 7
+    values, counts = frames.lists("gt_boxes", given, width)
     names = frames.each(frames.need("gt_names"), _texts)
     for row, (of_frame, count) in enumerate(zip(names, counts, strict=True)):
         if len(of_frame) != count:
@@ -161,15 +162,17 @@ def boxes_of_infos(frames: Rows, known: Sequence[str]) -> RawBoxes | None:
 
 
 def _texts(names: Any) -> list[str]:
-    is_array = isinstance(names, np.ndarray) and names.dtype.kind == "U"
-    return names.tolist() if is_array else [str(name) for name in names]
+    if isinstance(names, StoredArray) and (texts := np.asarray(names)).dtype.kind == "U":
+        found: list[str] = texts.tolist()
+        return found
+    return [str(name) for name in names]
 
 
 def _instances(frames: Rows, counts: Int64) -> Int64 | None:
     given = frames.find(*_INSTANCES)
     if any(one is None for one, count in zip(given, counts, strict=True) if count):
         return None
-    lists = frames.each(given, lambda own: [] if own is None else np.asarray(own).reshape(len(own)).tolist())
+    lists = frames.each(given, lambda own: [] if own is None else np.asarray(own).reshape(-1).tolist())
     for row, (own, count) in enumerate(zip(lists, counts, strict=True)):
         if len(own) != count:
             name = next(name for name in _INSTANCES if frames.values[row].get(name) is not None)
@@ -184,15 +187,14 @@ def boxes_2d_of_infos(
     """Read the 2D boxes of ``infos``, or only what they say of the objects; None where there are none."""
     if frames.all_or_none(frames.find("bboxes2d"), "2D boxes") is None:
         return None
-    own = [[*map(str, given or ())] for given in frames.find("cams")]
+    own = [tuple(map(str, given or ())) for given in frames.find("cams")]
     needed = ("labels2d",) if only_objects else ("bboxes2d", "labels2d", "centers2d", "depths")
     lists = {name: frames.need(name) for name in needed}
     lists |= {name: frames.find(name) for name in ("bboxes3d_cams", "visibilities")}
-    # Of each image, its frame and its number in the lists of the frame, -1 where the frame has no such camera.
-    images = [
-        (row, names.index(name) if name in names else -1) for row, names in enumerate(own) for name in cameras
-    ]
-    by_image = Rows([{}] * len(images), lambda image: frames.place(images[image][0]))
+    # Place of each camera in the lists of a frame, -1 where the frame has no such camera.
+    places_in = {names: [names.index(name) if name in names else -1 for name in cameras] for names in {*own}}
+    num = len(cameras)
+    by_image = Rows([{}] * (len(own) * num), lambda image: frames.place(image // num))
     found: dict[str, list[Any]] = {}
     for name, values in lists.items():
         if name in ("bboxes3d_cams", "visibilities") and any(value is None for value in values):
@@ -201,17 +203,20 @@ def boxes_2d_of_infos(
             if count != len(own[row]):
                 what = f"{frames.place(row)}[{name!r}] is of {count} cameras"
                 raise FileError(f"{what}, but 'cams' has {len(own[row])}.")
-        found[name] = [() if number < 0 else values[row][number] for row, number in images]
-    counts = np.array(by_image.each(found["labels2d"], len), np.int64)
-    of_box = np.repeat(np.arange(len(images)), counts)
+        found[name] = [
+            () if place < 0 else of_frame[place]
+            for of_frame, names in zip(values, own, strict=True)
+            for place in places_in[names]
+        ]
+    labels, counts = by_image.lists("labels2d", found["labels2d"])
+    of_box = np.repeat(np.arange(len(own) * num), counts)
     places = np.full((len(of_box), 3), np.nan)
     if "bboxes3d_cams" in found:
-        centers = by_image.each(found["bboxes3d_cams"], lambda each: _columns_of(each, 3))
-        places = by_image.joined("bboxes3d_cams", centers, counts, 3)
-    levels = by_image.each(found["visibilities"], _levels) if "visibilities" in found else [None] * len(images)
+        width = max(_width(found["bboxes3d_cams"]), 3)
+        places = by_image.joined("bboxes3d_cams", found["bboxes3d_cams"], counts, width)[:, :3]
+    levels = by_image.each(found["visibilities"], _levels) if "visibilities" in found else [None] * len(by_image)
     visibility, columns = _filled(by_image, "visibilities", levels, counts, 0), None
     if not only_objects:
-        labels = by_image.joined("labels2d", found["labels2d"], counts)
         columns = {
             "box": by_image.joined("bboxes2d", found["bboxes2d"], counts, 4),
             "center": by_image.joined("centers2d", found["centers2d"], counts, 2),
@@ -219,6 +224,13 @@ def boxes_2d_of_infos(
             "category": _labels(labels, known, lambda box: f"{by_image.place(of_box[box])}['labels2d']"),
         }
     return RawBoxes2d(counts=counts, columns=columns, place=places, visibility=visibility)
+
+
+def _width(arrays: Sequence[Any]) -> int:
+    """Number of columns of the first array that has rows; 0 where none has, or another shape."""
+    with contextlib.suppress(*UNFIT):
+        return next((np.shape(array)[1] for array in arrays if len(array)), 0)
+    return 0
 
 
 def _columns_of(value: Any, count: int) -> Float64:

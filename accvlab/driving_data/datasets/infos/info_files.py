@@ -17,10 +17,12 @@ from accvlab.dali_pipeline_framework.errors import FileError, file_error
 from accvlab.dali_pipeline_framework.extension import open_table
 from accvlab.dali_pipeline_framework.providers import Storage
 
-from .pickled_values import NotPlainError, unpickled
+from .pickled_values import DamagedError, NotPlainError, unpickled
 
 # Per folder that appears in a pickle, about so many files are looked for before it counts as not there.
 _MOST_LOOKED_FOR = 12
+# Bytes by which text is recognised.
+_MOST_LOOKED_AT = 512
 
 
 class FileResolver:
@@ -42,7 +44,7 @@ class FileResolver:
         """Get, by each folder in the names of files of a sensor, the folder that is meant, where there is one."""
         files: dict[str, list[str]] = {}
         for name in names:
-            folder, file = posixpath.split(name)
+            folder, _, file = name.rpartition("/")
             files.setdefault(folder, []).append(file)
         found = {folder: self._located(folder, own, sensor) for folder, own in files.items()}
         return {folder: target for folder, target in found.items() if target is not None}
@@ -78,24 +80,19 @@ def _candidates(folder: str, sensor: str) -> list[str]:
     return list(dict.fromkeys([*below, *named, *([folder] if is_absolute else [])]))
 
 
-def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
+@contextlib.contextmanager
+def plain_pickle(path: str | os.PathLike[str]) -> Iterator[Any]:
     """Load a pickle of lists, tuples, dicts, numbers, texts, bytes, None, and arrays and scalars of NumPy 1 or 2.
 
-    Arrays are of numbers, texts, bytes or objects. No code that the pickle names is imported or run; the time and
-    memory that it takes are not limited.
+    Arrays are of numbers, texts, bytes or objects; each is a `StoredArray`, and checked when it is used, in the
+    block. No code that the pickle names is imported or run; the time and memory that it takes are not limited.
 
     Raises:
-        FileError: It cannot be read, is damaged, or holds anything else.
+        FileError: It cannot be read, is damaged, or holds anything else; so is an array that the block uses.
     """
     text = os.fspath(path)
     try:
-        with open_table(path) as file:
-            data = file.read()
-    except OSError as error:
-        raise file_error(f"The pickle {text!r} cannot be read", error) from error
-    try:
-        with no_garbage_collected():
-            return unpickled(data)
+        yield _loaded(text)
     except NotPlainError as error:
         raise FileError(
             f"The pickle {text!r} holds {error}: only plain values are loaded (list, tuple, dict, numbers, str, "
@@ -103,19 +100,20 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
             f"trust the file, load it with `pickle.load` where that class is installed, put plain values in its "
             f"place, and write it again."
         ) from error
-    except Exception as error:
-        # What damaged bytes make the unpickler raise can be nearly anything.
-        reason = f"{type(error).__name__}: {error}"
-        if _is_text(data):
-            raise FileError(f"{text!r} is no pickle, but text ({reason}). Give the pickle.") from error
+    except DamagedError as error:
+        if _is_text(text):
+            raise FileError(f"{text!r} is no pickle, but text ({error}). Give the pickle.") from error
         raise FileError(
-            f"The pickle {text!r} is cut short, damaged, or no pickle ({reason}). Copy or make it again."
+            f"The pickle {text!r} is cut short, damaged, or no pickle ({error}). Copy or make it again."
         ) from error
 
 
 @contextlib.contextmanager
 def no_garbage_collected() -> Iterator[None]:
-    """Let Python not look for reference cycles: among a million new objects that takes most of the time."""
+    """Let Python not look for reference cycles: among a million new objects that takes most of the time.
+
+    For a whole function: where they are still there at the end, the search is only late.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -125,11 +123,21 @@ def no_garbage_collected() -> Iterator[None]:
             gc.enable()
 
 
-def _is_text(data: bytes) -> bool:
+def _loaded(path: str) -> Any:
+    try:
+        with open_table(path) as file:
+            return unpickled(file)
+    except OSError as error:
+        raise file_error(f"The pickle {path!r} cannot be read", error) from error
+
+
+def _is_text(path: str) -> bool:
     """Whether a file begins with what no pickle has: printable text alone."""
+    with open_table(path) as file:
+        start = file.read(_MOST_LOOKED_AT)
     try:
         # A character may be cut at the end.
-        start = data[:512].decode("utf-8", "strict" if len(data) < 512 else "ignore")
+        text = start.decode("utf-8", "strict" if len(start) < _MOST_LOOKED_AT else "ignore")
     except UnicodeDecodeError:
         return False
-    return bool(start.strip()) and all(one.isprintable() or one in "\r\n\t" for one in start)
+    return bool(text.strip()) and all(one.isprintable() or one in "\r\n\t" for one in text)

@@ -91,7 +91,7 @@ def _refuse_other_kinds(content: Any, path: str) -> None:
     if "kitti" in stated or "waymo" in stated:
         kind = "kitti" if "kitti" in stated else "waymo"
     elif isinstance(first, dict):
-        kind = _kind_of_frame(first, path.rpartition("/")[2].lower())
+        kind = _kind_of_frame(first)
     elif isinstance(content, dict) and frames is None:
         lists = [value for value in content.values() if isinstance(value, list) and value]
         if lists and all(isinstance(one[0], dict) and "box3d_lidar" in one[0] for one in lists):
@@ -103,17 +103,15 @@ def _refuse_other_kinds(content: Any, path: str) -> None:
         )
 
 
-def _kind_of_frame(frame: Mapping[Any, Any], name: str) -> str | None:
-    """Recognise a frame of KITTI or Waymo by what only theirs have; the name is that of the pickle."""
-    points, images = (frame.get(key) for key in ("point_cloud", "images"))
-    if isinstance(points, dict) and "image" in frame and not frame.keys() & {"cams", "pts_path"}:
-        is_waymo = points.get("num_features") == 6 or "lidar_sequence" in points or "waymo" in name
-        return "waymo" if is_waymo or ("pose" in frame and "timestamp" in frame) else "kitti"
-    keys = {*frame, *images} if isinstance(images, dict) else {*frame}
-    if keys & {"cam_sync_instances", "CAM_SIDE_LEFT"}:
+def _kind_of_frame(frame: Mapping[Any, Any]) -> str | None:
+    """Recognise a frame of KITTI or Waymo by what only theirs have."""
+    parts = [frame, *(frame[key] for key in ("point_cloud", "images") if isinstance(frame.get(key), dict))]
+    keys = {key for part in parts for key in part}
+    is_old = {"image", "point_cloud"} <= keys and not keys & {"cams", "pts_path"}
+    if keys & {"cam_sync_instances", "CAM_SIDE_LEFT"} or (is_old and keys & {"lidar_sequence", "pose"}):
         return "waymo"
-    is_kitti = "R0_rect" in keys or ("CAM2" in keys and "ego2global" not in frame)  # KITTI has no poses
-    return "kitti" if is_kitti else None
+    # KITTI has no poses of the vehicle.
+    return "kitti" if is_old or "R0_rect" in keys or ("CAM2" in keys and "ego2global" not in keys) else None
 
 
 def _category_names(metainfo: Any, path: str) -> Sequence[str]:

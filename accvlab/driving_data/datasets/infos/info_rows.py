@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from operator import is_not, itemgetter
 from typing import Any, TypeVar
 
 import attrs
@@ -15,10 +18,11 @@ from accvlab.dali_pipeline_framework.errors import FileError
 from ..driving import poses
 from ..driving.array_types import Bool, Float64, Int64
 from ..driving.driving_index import first_column
+from .pickled_values import joined_arrays
 
 _T = TypeVar("_T")
-_UNFIT = (ValueError, TypeError, OverflowError)
-_UNEXPECTED = (*_UNFIT, AttributeError, LookupError)
+UNFIT = (ValueError, TypeError, OverflowError, LookupError)
+_UNEXPECTED = (*UNFIT, AttributeError)
 
 
 @attrs.frozen(eq=False)
@@ -32,6 +36,8 @@ class Rows:
 
     values: Sequence[dict[str, Any]]
     place: Callable[[int], str]
+    _columns: dict[str, Sequence[Any]] = attrs.field(factory=dict, init=False, repr=False)
+    _keys: set[str] = attrs.field(factory=set, init=False, repr=False)
 
     @classmethod
     def of(cls, values: Sequence[Any], place: Callable[[int], str]) -> Rows:
@@ -50,28 +56,46 @@ class Rows:
 
     def taken(self, rows: Sequence[int]) -> Rows:
         """Some of the rows, in this order."""
+        if [*rows] == [*range(len(self))]:
+            return self
         return Rows([self.values[row] for row in rows], lambda row: self.place(rows[row]))
 
     def find(self, *names: str) -> list[Any]:
         """Get of each row the value of the first of some keys that it has; None where it has none of them."""
-        try:
-            found = [row[names[0]] for row in self.values]
-        except KeyError:
-            found = [row.get(names[0]) for row in self.values]
+        found = [*self._column(names[0])]
         for name in names[1:]:
-            if type(None) not in map(type, found):
+            if type(None) not in {*map(type, found)}:
                 break
-            found = [
-                row.get(name) if value is None else value for row, value in zip(self.values, found, strict=True)
-            ]
+            if name not in self._known_keys():
+                continue
+            others = self._column(name)
+            found = [other if value is None else value for value, other in zip(found, others, strict=True)]
         return found
+
+    def _column(self, name: str) -> Sequence[Any]:
+        if name not in self._columns:
+            try:
+                self._columns[name] = [*map(itemgetter(name), self.values)]
+            except KeyError:
+                has_some = name in self._known_keys()
+                self._columns[name] = [row.get(name) if has_some else None for row in self.values]
+        return self._columns[name]
+
+    def _known_keys(self) -> set[str]:
+        if not self._keys:
+            self._keys.update(*self.values)
+        return self._keys
+
+    def fetch(self, *names: str) -> None:
+        """Read columns at once, which is faster than one after the other."""
+        with contextlib.suppress(KeyError):
+            self._columns.update(zip(names, zip(*map(itemgetter(*names), self.values), strict=True), strict=False))
 
     def need(self, *names: str) -> list[Any]:
         """As `find`, where each row must have one of the keys."""
         found = self.find(*names)
-        kinds = [*map(type, found)]
-        if type(None) in kinds:
-            row = kinds.index(type(None))
+        if type(None) in {*map(type, found)}:
+            row = [*map(type, found)].index(type(None))
             wanted, there = " or ".join(map(repr, names)), listed(sorted(map(str, self.values[row])))
             raise FileError(f"{self.place(row)} has no key {wanted}; it has {there}.")
         return found
@@ -137,40 +161,37 @@ class Rows:
 
     def times(self, values: list[Any] | None = None) -> Float64:
         """Get ``timestamp``, ``(n,)``."""
-        values = self.need("timestamp") if values is None else values
-        try:
-            times = np.array(values)
-        except _UNFIT:
-            times = np.zeros(0, object)
-        if times.shape == (len(values),) and times.dtype.kind in "iuf" and np.isfinite(times).all():
-            return times.astype(np.float64)
-        for row, value in enumerate(values):
-            if not isinstance(value, int | float | np.number) or isinstance(value, bool) or not np.isfinite(value):
-                raise FileError(f"{self.place(row)}['timestamp'] must be a number, got {shown(value)}.")
-        return np.array(values, np.float64)
+        times = self.array("timestamp", values=values)
+        self.refuse(~np.isfinite(times), "['timestamp'] must be a number", times.tolist())
+        return times
 
     def array(self, name: str, *shape: int, values: list[Any] | None = None) -> Float64:
         """Get an array of numbers, ``(n, *shape)``, of a key that each row has, or of values of it."""
         values = self.need(name) if values is None else values
-        try:
+        with contextlib.suppress(*UNFIT):
             array = stacked(values, shape)
-        except _UNFIT:
-            array = np.zeros(0)
-        if array.shape != (len(values), *shape):
-            for row, value in enumerate(values):
-                self._numbers(row, name, value, shape)
-        return array
+            if array.shape == (len(values), *shape):
+                return array
+        return np.stack([self._numbers(row, name, value, shape) for row, value in enumerate(values)])
 
-    def joined(self, name: str, values: Sequence[Any], counts: Int64 | None, *shape: int) -> Float64:
+    def joined(self, name: str, values: Sequence[Any], counts: Int64, *shape: int) -> Float64:
         """Join arrays of all rows, ``(count, *shape)`` each, where empty ones are of any shape."""
-        numbers = [-1] * len(values) if counts is None else counts.tolist()
+        return self.lists(name, values, *shape, counts=counts)[0]
+
+    def lists(
+        self, name: str, values: Sequence[Any], *shape: int, counts: Int64 | None = None
+    ) -> tuple[Float64, Int64]:
+        """As `joined`, of any lengths if there are no counts; and the length of each."""
+        with contextlib.suppress(*UNFIT):
+            array, lengths = _joined(values, shape)
+            if array.shape == (sum(lengths), *shape) and (counts is None or lengths == counts.tolist()):
+                return array, np.array(lengths, np.int64)
+        wanted = [-1] * len(values) if counts is None else counts.tolist()
         parts = [
-            value
-            if isinstance(value, np.ndarray) and value.shape == (count, *shape) and value.dtype.kind in "fiub"
-            else self._numbers(row, name, value, (count, *shape), counts)
-            for row, (value, count) in enumerate(zip(values, numbers, strict=True))
+            self._numbers(row, name, value, (count, *shape), counts)
+            for row, (value, count) in enumerate(zip(values, wanted, strict=True))
         ]
-        return np.concatenate([np.zeros((0, *shape)), *parts])
+        return np.concatenate([np.zeros((0, *shape)), *parts]), np.array([*map(len, parts)], np.int64)
 
     def _numbers(
         self, row: int, name: str, value: Any, shape: tuple[int, ...], counts: Int64 | None = None
@@ -178,8 +199,9 @@ class Rows:
         """An array of a shape; -1 is any length, and no elements are of any shape."""
         try:
             array = np.asarray(value, np.float64)
-        except _UNFIT as error:
-            raise FileError(f"{self.place(row)}[{name!r}] must hold numbers, got {shown(value)}.") from error
+        except UNFIT as error:
+            rule = "hold numbers" if shape else "be a number"
+            raise FileError(f"{self.place(row)}[{name!r}] must {rule}, got {shown(value)}.") from error
         if not array.size and (-1 in shape or 0 in shape):
             return np.zeros((0, *shape[1:]))
         fits = [wanted in (-1, length) for wanted, length in zip(shape, array.shape, strict=False)]
@@ -193,54 +215,102 @@ class Rows:
 
     def poses(self, name: str, what: str, *, are_matrices: bool = False) -> Float64:
         """Poses ``(n, 3, 4)`` of ``<name>``, or of ``<name>_rotation`` and ``<name>_translation``."""
-        if are_matrices:
-            return poses_of(self.need(name), None, self.place, what)
-        return poses_of(self.need(f"{name}_rotation"), self.need(f"{name}_translation"), self.place, what)
+        keys = [name] if are_matrices else [f"{name}_rotation", f"{name}_translation"]
+        return poses_of([self.need(key) for key in keys], self.place, what)
 
 
 def stacked(values: Sequence[Any], shape: tuple[int, ...]) -> Float64:
-    """Stack values of one shape: as ``numpy.array``, which takes several times as long for arrays.
+    """Stack values of one shape: as ``numpy.array``, which takes several times as long for arrays and lists.
 
     Raises:
         ValueError, TypeError, OverflowError: They are not numbers, or not of one shape.
     """
-    if values and all(isinstance(value, np.ndarray) and value.shape == shape for value in values):
-        return np.concatenate(values, axis=None).reshape(len(values), *shape).astype(np.float64)
-    return np.array(values, np.float64) if values else np.zeros((0, *shape))
+    if shape and (shared := shared_rows(values)) is not None:
+        return stacked([values[row] for row in shared[0]], shape)[shared[1]]
+    found = joined_arrays(values)
+    if found is not None and {*found[0]} == {shape}:
+        return found[1].astype(np.float64, copy=False).reshape(len(values), *shape)
+    flat = values
+    for length in shape:
+        if not {*map(type, flat)} <= {list, tuple}:
+            return np.array(values, np.float64)
+        if not {*map(len, flat)} <= {length}:
+            raise ValueError("not of one shape")
+        flat = [*chain.from_iterable(flat)]
+    return np.fromiter(flat, np.float64, len(flat)).reshape(len(values), *shape)
 
 
-def poses_of(
-    rotations: Sequence[Any], translations: Sequence[Any] | None, place: Callable[[int], str], what: str
-) -> Float64:
-    """Make poses ``(n, 3, 4)`` of quaternions, w first, or matrices, with translations; or of matrices ``(4, 4)``.
+def shared_rows(*columns: Sequence[Any]) -> tuple[list[int], Int64] | None:
+    """First row of each run of rows with the same objects, and the run of each row; None where most rows differ.
+
+    Converters share what is the same in many frames, such as the calibration of a camera.
+    """
+    num = len(columns[0])
+    is_first = np.ones(num, bool)
+    if num:
+        changes = [np.fromiter(map(is_not, column[1:], column), bool, num - 1) for column in columns]
+        is_first[1:] = np.logical_or.reduce(changes)
+    rows = np.flatnonzero(is_first)
+    return (rows.tolist(), np.cumsum(is_first) - 1) if 2 * len(rows) <= num > 0 else None
+
+
+def _joined(values: Sequence[Any], shape: tuple[int, ...]) -> tuple[Float64, list[int]]:
+    """Join arrays, or lists, of elements of one shape, and get the length of each.
+
+    Raises:
+        ValueError, TypeError, OverflowError, LookupError: They are not such arrays or lists.
+    """
+    found = joined_arrays(values)
+    if found is None:
+        if not {*map(type, values)} <= {list, tuple}:
+            raise TypeError("neither arrays of one type nor lists")
+        return stacked([*chain.from_iterable(values)], shape), [*map(len, values)]
+    # Empty arrays are of any shape.
+    length_of = {
+        size: 0 if 0 in size else size[0] for size in {*found[0]} if 0 in size or size[1:] == shape != size
+    }
+    return found[1].astype(np.float64, copy=False).reshape(-1, *shape), [*map(length_of.__getitem__, found[0])]
+
+
+def poses_of(columns: Sequence[Sequence[Any]], place: Callable[[int], str], what: str) -> Float64:
+    """Make poses ``(n, 3, 4)`` of matrices; or of two columns, quaternions (w first) or matrices and translations.
 
     Raises:
         FileError: One is not a rigid motion.
     """
-    given = rotations if translations is None else [*zip(rotations, translations, strict=True)]
-    if not given:
+    num = len(columns[0])
+    if not num:
         return np.zeros((0, 3, 4))
+    if (shared := shared_rows(*columns)) is not None:
+        rows, row_of = shared
+        few = [[column[row] for row in rows] for column in columns]
+        return poses_of(few, lambda row: place(rows[row]), what)[row_of]
     try:
-        column = _poses_of_form(rotations, translations)
-    except _UNFIT:
-        if len(given) == 1:
+        pose = _poses_of_form(*columns)
+    except UNFIT:
+        if num == 1:
             raise FileError(
                 f"{place(0)}: {what} must be a quaternion (w first) or a matrix (3, 3) with a translation, or a "
-                f"matrix (4, 4), got {shown(given[0])}."
+                f"matrix (4, 4), got {shown(_given(columns)[0])}."
             ) from None
         parts = []  # they differ in form, or one is wrong
-        for row in range(len(given)):
-            one, of_row = slice(row, row + 1), lambda _, row=row: place(row)
-            parts.append(poses_of(rotations[one], translations and translations[one], of_row, what))
+        for row in range(num):
+            one, of_row = [column[row : row + 1] for column in columns], lambda _, row=row: place(row)
+            parts.append(poses_of(one, of_row, what))
         return np.concatenate(parts)
-    gram = column[..., :3] @ np.swapaxes(column[..., :3], -1, -2)
-    is_off = ~(np.abs(gram - np.eye(3)).max(axis=(-1, -2), initial=0) < 1e-3)
-    is_off |= ~np.isfinite(column[..., 3]).all(axis=-1)
-    Rows((), place).refuse(is_off, f": {what} must be a rotation and a finite translation", given)
-    return column
+    is_right = np.abs(pose[..., :3] @ np.swapaxes(pose[..., :3], -1, -2) - np.eye(3)) < 1e-3
+    if not is_right.all() or not np.isfinite(pose[..., 3]).all():
+        is_right &= np.isfinite(pose[..., 3:])
+        is_off = np.asarray(~is_right.all(axis=(-1, -2)))
+        Rows((), place).refuse(is_off, f": {what} must be a rotation and a finite translation", _given(columns))
+    return pose
 
 
-def _poses_of_form(rotations: Sequence[Any], translations: Sequence[Any] | None) -> Float64:
+def _given(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    return columns[0] if len(columns) == 1 else [*zip(*columns, strict=True)]
+
+
+def _poses_of_form(rotations: Sequence[Any], translations: Sequence[Any] | None = None) -> Float64:
     turns = stacked(rotations, np.shape(rotations[0]))
     if turns.shape[1:] == (4, 4):
         return turns[:, :3]

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 import numpy as np
 
 from accvlab.dali_pipeline_framework.errors import FileError
 
-from ..driving.array_types import Bool, Float64
+from ..driving.array_types import Bool, Float64, Int64
 
 # A pause of more than this many usual intervals ends a scene, where nothing else says where scenes end.
 _PAUSE = 5.0
@@ -32,7 +31,7 @@ class StoredFrames:
         time: ``(n,)``, seconds.
         position: Of the vehicle in the world, ``(n, 3)``.
         scene: Name of the scene of each; None where it is not known.
-        number: Place of each in its scene, or None.
+        number: Place of each in its scene, ``(n,)``; NaN where it is not known.
         previous: Token of the frame before each, empty for none; or None.
         has_sweeps: Whether lidar records before each are known, ``(n,)``.
     """
@@ -42,7 +41,7 @@ class StoredFrames:
     time: Float64
     position: Float64
     scene: Sequence[str | None]
-    number: Sequence[int | None]
+    number: Float64
     previous: Sequence[str | None]
     has_sweeps: Bool
 
@@ -103,7 +102,8 @@ def sequences_of(frames: StoredFrames, order: str) -> Sequences:
     numbers = list(range(len(seen)))
     if order != "stored":
         numbers.sort(key=frames.time.tolist().__getitem__)
-    rule, keys = _scene_keys(frames, numbers, seen)
+    previous = np.array([seen.get(token or "", -1) for token in frames.previous])
+    rule, keys = _scene_keys(frames, numbers, previous)
     pairs = list(zip(keys, numbers, strict=True))
     if order == "scene":
         rank = {key: place for place, key in enumerate(dict.fromkeys(keys))}
@@ -111,54 +111,46 @@ def sequences_of(frames: StoredFrames, order: str) -> Sequences:
     groups = itertools.groupby(pairs, key=lambda pair: pair[0])
     scenes = [(key, [number for _, number in group]) for key, group in groups]
     _check_interleaved(frames, scenes)
-    _check_times(frames, [of_scene for _, of_scene in scenes], checks_speed=rule.startswith("a scene begins"))
+    pairs_in_scenes = [pair for _, of_scene in scenes for pair in itertools.pairwise(of_scene)]
+    _check_times(frames, previous, pairs_in_scenes, checks_speed=rule.startswith("a scene begins"))
     lengths = [len(of_scene) for _, of_scene in scenes]
-    usual_step = _usual_step([step for _, numbers in scenes for step in _steps(frames, numbers)])
-    gaps = {key: gap for key, numbers in scenes if (gap := _gap(frames, numbers, usual_step))}
+    gaps = _gaps(frames, previous, dict(scenes))
     return Sequences(order, [number for _, number in pairs], [key for key, _ in scenes], lengths, rule, gaps)
 
 
-def _steps(frames: StoredFrames, numbers: Sequence[int]) -> list[int]:
-    """By how much the places in the scene grow from frame to frame, where they are known."""
-    pairs = itertools.pairwise(frames.number[number] for number in numbers)
-    return [after - before for before, after in pairs if before is not None and after is not None]
+def _usual_step(steps: Float64) -> float:
+    """The most frequent step by which places in a scene grow, of several the least; 1 where none is known."""
+    values, counts = np.unique(steps[np.isfinite(steps)], return_counts=True)
+    return float(values[np.argmax(counts)]) if len(values) else 1.0
 
 
-def _usual_step(steps: Sequence[int]) -> int:
-    """The most frequent one, of several the least."""
-    counts = Counter(steps)
-    return min(counts, key=lambda step: (-counts[step], step), default=1)
+def _gaps(frames: StoredFrames, previous: Int64, scenes: Mapping[str, Sequence[int]]) -> dict[str, str]:
+    """Describe, by scene, the first place at which its frames say that others are missing.
 
-
-def _gap(frames: StoredFrames, numbers: Sequence[int], usual_step: int) -> str:
-    """Describe the first place of a scene at which its frames say that others are missing; empty for none.
-
-    Args:
-        frames: All frames.
-        numbers: Those of the scene.
-        usual_step: By how much places in scenes grow; a scene of three frames or more has its own.
+    The usual step is that of all scenes; a scene of three frames or more has its own.
     """
-    knows_previous = None not in frames.previous
-    steps = _steps(frames, numbers)
-    usual_step = _usual_step(steps) if len(steps) > 1 else usual_step
-    for one, two in itertools.pairwise(numbers):
-        before, after = frames.number[one], frames.number[two]
-        if before is not None and after is not None:
-            is_gap = after != before + usual_step
-        else:
-            is_gap = knows_previous and frames.previous[two] != frames.token[one]
-        if is_gap:
-            return f"between its frames {frames.token[one]!r} and {frames.token[two]!r}"
-    return ""
+    knows_previous, gaps = None not in frames.previous, dict[str, str]()
+    steps = [np.diff(frames.number[numbers]) for numbers in scenes.values()]
+    usual_of_all = _usual_step(np.concatenate(steps))
+    for (name, numbers), own in zip(scenes.items(), steps, strict=True):
+        is_known = np.isfinite(own)
+        usual = _usual_step(own) if is_known.sum() > 1 else usual_of_all
+        is_apart = previous[numbers[1:]] != numbers[:-1]
+        is_gap = np.where(is_known, own != usual, knows_previous & is_apart)
+        if is_gap.any():
+            place = int(np.argmax(is_gap))
+            one, two = (frames.token[number] for number in numbers[place : place + 2])
+            gaps[name] = f"between its frames {one!r} and {two!r}"
+    return gaps
 
 
-def _scene_keys(frames: StoredFrames, numbers: Sequence[int], place_of: dict[str, int]) -> tuple[str, list[str]]:
+def _scene_keys(frames: StoredFrames, numbers: Sequence[int], previous: Int64) -> tuple[str, list[str]]:
     """By what scenes are found, and the scene of each frame in order."""
     scenes = [scene for number in numbers if (scene := frames.scene[number]) is not None]
     if len(scenes) == len(numbers):
         return "the scene token of each frame", scenes
     if None not in frames.previous:
-        return "the token of the frame before each", _of_links(frames, numbers, place_of)
+        return "the token of the frame before each", _of_links(frames, numbers, previous)
     rule, is_first = _scene_starts(frames, numbers)
     keys: list[str] = []
     for number, starts in zip(numbers, is_first, strict=True):
@@ -168,9 +160,9 @@ def _scene_keys(frames: StoredFrames, numbers: Sequence[int], place_of: dict[str
 
 def _scene_starts(frames: StoredFrames, numbers: Sequence[int]) -> tuple[str, list[bool]]:
     """By what scenes are found, and whether one begins with each frame."""
-    known = [place for number in numbers if (place := frames.number[number]) is not None]
-    if len(known) == len(numbers):
-        is_first = [True, *(after <= before for before, after in itertools.pairwise(known))]
+    known = frames.number[numbers]
+    if np.isfinite(known).all():
+        is_first = np.append(True, np.diff(known) <= 0).tolist()
         return "a scene begins where the number of the frame in its scene does not grow", is_first
     steps = np.diff(frames.time[numbers])
     usual = float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
@@ -182,21 +174,12 @@ def _scene_starts(frames: StoredFrames, numbers: Sequence[int]) -> tuple[str, li
     return f"a scene begins {pause}", is_pause.tolist()
 
 
-def _of_links(frames: StoredFrames, numbers: Sequence[int], place_of: dict[str, int]) -> list[str]:
+def _of_links(frames: StoredFrames, numbers: Sequence[int], previous: Int64) -> list[str]:
     """Token of the first frame that leads to each."""
-    first_of: dict[int, int] = {}
-    for number in numbers:
-        chain: dict[int, None] = {}
-        one = number
-        while one not in first_of:
-            chain[one] = None
-            before = place_of.get(frames.previous[one] or "")
-            if before is None or before in chain:
-                first_of[one] = one
-                break
-            one = before
-        first_of |= dict.fromkeys(chain, first_of[one])
-    return [frames.token[first_of[number]] for number in numbers]
+    first = np.where(previous < 0, np.arange(len(previous)), previous)
+    for _ in range(len(first).bit_length()):  # each time, twice as far back
+        first = first[first]
+    return [frames.token[number] for number in first[numbers]]
 
 
 def _check_interleaved(frames: StoredFrames, scenes: Sequence[tuple[str, list[int]]]) -> None:
@@ -214,35 +197,40 @@ def _check_interleaved(frames: StoredFrames, scenes: Sequence[tuple[str, list[in
             )
 
 
-def _check_times(frames: StoredFrames, scenes: Sequence[list[int]], *, checks_speed: bool) -> None:
-    pairs = [pair for numbers in scenes for pair in itertools.pairwise(numbers)]
+def _check_times(
+    frames: StoredFrames, previous: Int64, pairs: Sequence[tuple[int, int]], *, checks_speed: bool
+) -> None:
+    """Refuse neighbours in scenes whose times, numbers, links or places contradict their order."""
     before, after = np.array(pairs, np.int64).reshape(-1, 2).T
     step_s = frames.time[after] - frames.time[before]
     distance_m = np.linalg.norm(frames.position[after] - frames.position[before], axis=-1)
     is_far = checks_speed & (distance_m > _FASTEST_M_PER_S * np.maximum(step_s, 0.1))
-    for place, (one, two) in enumerate(pairs):
-        pair, number, later = frames.pair, frames.number[one], frames.number[two]
-        if step_s[place] < 0:
-            raise FileError(
-                f"{frames.path!r}: times go backwards between the frames {pair(one, two)} of one scene. "
-                f'`order="time"` puts them in order of time.'
-            )
-        if step_s[place] == 0:
-            rule = f"the frames {pair(one, two)} of one scene have the same time"
-            raise FileError(f"{frames.path!r}: {rule}. Correct or remove one.")
-        is_back = number is not None and later is not None and later <= number
-        if is_back or frames.previous[one] == frames.token[two]:
-            what = "are linked the other way round (`prev`)"
-            if is_back:
-                what = f"are the numbers {number} and {later} of their scene"
-            raise FileError(
-                f"{frames.path!r}: times go backwards: the frames {pair(one, two)} {what}. Either is wrong: "
-                f"correct the times, or the numbers and links."
-            )
-        if is_far[place]:
-            raise FileError(
-                f"{frames.path!r}: the vehicle is at places {distance_m[place]:.0f} m apart in the frames "
-                f"{pair(one, two)}, which follow each other: scenes are interleaved, or one begins there "
-                f"unnoticed. The pickle does not say to which scene frames belong: add 'scene_token' to each, or "
-                f'store scenes one after the other and open it with `order="stored"`.'
-            )
+    is_back = frames.number[after] <= frames.number[before]
+    is_wrong = (step_s <= 0) | is_back | (previous[before] == after) | is_far
+    if not is_wrong.any():
+        return
+    place = int(np.argmax(is_wrong))
+    one, two = int(before[place]), int(after[place])
+    pair = frames.pair(one, two)
+    if step_s[place] < 0:
+        raise FileError(
+            f"{frames.path!r}: times go backwards between the frames {pair} of one scene. "
+            f'`order="time"` puts them in order of time.'
+        )
+    if step_s[place] == 0:
+        rule = f"the frames {pair} of one scene have the same time"
+        raise FileError(f"{frames.path!r}: {rule}. Correct or remove one.")
+    if is_back[place] or previous[one] == two:
+        what = "are linked the other way round (`prev`)"
+        if is_back[place]:
+            what = f"are the numbers {frames.number[one]:.0f} and {frames.number[two]:.0f} of their scene"
+        raise FileError(
+            f"{frames.path!r}: times go backwards: the frames {pair} {what}. Either is wrong: correct the times, "
+            f"or the numbers and links."
+        )
+    raise FileError(
+        f"{frames.path!r}: the vehicle is at places {distance_m[place]:.0f} m apart in the frames {pair}, which "
+        f"follow each other: scenes are interleaved, or one begins there unnoticed. The pickle does not say to "
+        f"which scene frames belong: add 'scene_token' to each, or store scenes one after the other and open it "
+        f'with `order="stored"`.'
+    )

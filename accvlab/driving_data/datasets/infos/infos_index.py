@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import attrs
@@ -21,9 +22,9 @@ from ..driving.scene_parts import Scene, SceneImages, camera_columns
 from . import info_boxes
 from .box_convention import RawBoxColumns, checked_layout, decoded, is_name_of_vehicle
 from .info_boxes import RawBoxes, RawBoxes2d
-from .info_files import load_plain_pickle, no_garbage_collected
+from .info_files import no_garbage_collected, plain_pickle
 from .info_forms import InfoPickle, info_pickle
-from .info_rows import Rows
+from .info_rows import UNFIT, Rows, stacked
 from .info_sequences import GAPS, StoredFrames, sequences_of
 
 _POINT_COLUMNS = ("x", "y", "z", "intensity", "ring")
@@ -87,6 +88,7 @@ class _Form:
         per_second: Unit of times.
         has_matrices: Whether poses are matrices (4, 4); else a rotation and a translation.
         image: Key of the file of an image.
+        intrinsics: Usual key of the intrinsics of a camera.
         mounted: Key of the pose of a camera on the vehicle.
         mounted_lidar: Key of the pose of the lidar on the vehicle, of records before the frame.
         pose: Key of the pose between the lidar and the camera.
@@ -100,6 +102,7 @@ class _Form:
     per_second: float
     has_matrices: bool
     image: str
+    intrinsics: str
     mounted: str
     mounted_lidar: str
     pose: str
@@ -115,6 +118,7 @@ _FORMS = {
         per_second=1e6,
         has_matrices=False,
         image="data_path",
+        intrinsics="cam_intrinsic",
         mounted="sensor2ego",
         mounted_lidar="sensor2ego",
         pose="sensor2lidar",
@@ -128,6 +132,7 @@ _FORMS = {
         per_second=1.0,
         has_matrices=True,
         image="img_path",
+        intrinsics="cam2img",
         mounted="cam2ego",
         mounted_lidar="lidar2ego",
         pose="lidar2cam",
@@ -146,7 +151,8 @@ def index_of_pickle(path: str, settings: IndexSettings, parts: RequestedParts) -
         FileError: It cannot be read, or something in it is missing or wrong.
         SettingError: The boxes contradict what was stated of them, or nothing says what their columns are.
     """
-    return _Maker(info_pickle(load_plain_pickle(path), path), settings, parts).index()
+    with plain_pickle(path) as content:
+        return _Maker(info_pickle(content, path), settings, parts).index()
 
 
 @attrs.define(slots=False, eq=False)
@@ -171,7 +177,7 @@ class _Maker:
                 time=time,
                 position=world_from_ego[..., 3],
                 scene=[None if one is None else str(one) for one in stored.find(*_SCENE)],
-                number=stored.each(numbers, lambda one: None if one is None else int(one)),
+                number=np.array(stored.each(numbers, lambda one: np.nan if one is None else float(int(one)))),
                 previous=[one if isinstance(one, str) else None for one in stored.find("prev_token", "prev")],
                 has_sweeps=np.array([bool(one) for one in stored.find(self._form.sweeps)]),
             ),
@@ -192,12 +198,14 @@ class _Maker:
         self._ego_from_base = self._poses(frames, "lidar2ego", "the pose of the lidar")
         self._world_from_base = poses.joined(self._world_from_ego, self._ego_from_base)
         self._cams = self._frames.dicts(self._form.cameras, may_lack=True)
-        self._cameras = [str(name) for name in dict.fromkeys(name for cams in self._cams.values for name in cams)]
+        self._cameras = [str(name) for name in dict.fromkeys(chain.from_iterable(self._cams.values))]
 
     def _of_scenes(self, pickle: InfoPickle) -> InfoPickle:
         """The frames of the only scenes to read, where each frame says its scene; else all frames."""
+        if self._parts.scenes is None:
+            return pickle
         names = [None if one is None else str(one) for one in pickle.frames.find(*_SCENE)]
-        if self._parts.scenes is None or None in names:
+        if None in names:
             return pickle
         kept = self._parts.of_scenes([str(name) for name in names])
         return attrs.evolve(pickle, frames=pickle.frames.taken(kept), tokens=[pickle.tokens[row] for row in kept])
@@ -257,13 +265,19 @@ class _Maker:
         return camera_columns([frames], self._time, self._cameras)
 
     def _images(self, name: str) -> SceneImages:
-        form, has = self._form, np.array([row for row, cams in enumerate(self._cams.values) if name in cams])
+        form, has = self._form, np.arange(len(self._cams))
+        if type(None) in {*map(type, self._cams.find(name))}:
+            has = np.array([row for row, cams in enumerate(self._cams.values) if name in cams])
         images = self._cams.taken(has.tolist()).dicts(name)
+        kinds = ("",) if form.has_matrices else ("_rotation", "_translation")
+        images.fetch(
+            form.image, "timestamp", *(pose + kind for pose in (form.mounted, form.pose) for kind in kinds)
+        )
         stamps = images.find("timestamp")
         if form.has_matrices:  # where an image has no time, it is that of the frame
             frames = self._frames.taken(has.tolist()).need("timestamp")
             stamps = [frame if own is None else own for own, frame in zip(stamps, frames, strict=True)]
-        intrinsics = _matrices(images, "cam_intrinsic", "camera_intrinsics", "cam2img")
+        intrinsics = _matrices(images, form.intrinsics, "cam_intrinsic", "camera_intrinsics", "cam2img")
         mounted = self._poses(images, form.mounted, "the pose of the camera")
         between = self._poses(images, form.pose, "the pose between lidar and camera")
         # Frames without an image have the calibration of the next that has one.
@@ -271,7 +285,7 @@ class _Maker:
         prefix = self._pickle.prefixes.get(name, "")
         return SceneImages(
             frames=has,
-            file=[_name_of_file(prefix + file) for file in images.texts(form.image)],
+            file=_names_of_files(prefix, images.texts(form.image)),
             time=images.times(stamps if form.has_matrices else None) / form.per_second,
             intrinsics=intrinsics[near],
             camera_from_base=(poses.inverse(between) if form.is_base_from_camera else between)[near],
@@ -313,7 +327,7 @@ class _Maker:
             self._poses(points, form.mounted_lidar, "the pose of the lidar of a sweep"),
         )
         columns = tables.LidarColumns(
-            file=tables.names_column([*map(_name_of_file, record_of)]),
+            file=tables.names_column(_names_of_files("", [*record_of])),
             time=np.concatenate([self._time, sweeps.times() / form.per_second]),
             world_from_lidar=np.concatenate([self._world_from_base, world_from_lidar]),
             of_frame=np.arange(len(files)),
@@ -366,8 +380,10 @@ class _Maker:
         }
 
     def _check_boxes(self, raw: RawBoxes) -> None:
-        is_off = ~np.isfinite(raw.values).all(axis=-1) | (raw.values[:, 3:6] < 0).any(axis=-1)
-        if is_off.any():
+        is_right = np.isfinite(raw.values)
+        is_right[:, 3:6] &= raw.values[:, 3:6] >= 0
+        if not is_right.all():
+            is_off = ~is_right.all(axis=-1)
             row = int(np.argmax(is_off))
             first = tables.first_column(raw.counts)
             frame = int(np.searchsorted(first, row, side="right")) - 1
@@ -405,21 +421,28 @@ _INTRINSICS = ": intrinsics must be a matrix (3, 3) of finite numbers"
 _SCENE = ("scene_token", "scene_name", "scene_id")
 
 
-def _name_of_file(path: str) -> str:
-    """A path with slashes; empty where it names a folder, which is no file."""
-    name = path.replace("\\", "/")
-    return "" if name.endswith("/") else name
+def _names_of_files(prefix: str, files: list[str]) -> list[str]:
+    """Paths with slashes; empty where one names a folder, which is no file."""
+    names = [prefix + file for file in files] if prefix else files
+    if "\\" in "".join(names):
+        names = [name.replace("\\", "/") for name in names]
+    if "/\0" in "\0".join([*names, ""]):
+        names = ["" if name.endswith("/") else name for name in names]
+    return names
 
 
 def _matrices(images: Rows, *names: str) -> Float64:
     """Intrinsics ``(n, 3, 3)``; those of 4 x 4 are cut."""
     values = images.need(*names)
-    given = images.each(values, np.shape)
-    for row, (value, shape) in enumerate(zip(values, given, strict=True)):
-        if shape not in ((3, 3), (4, 4), (3, 4)):
-            raise FileError(f"{images.place(row)}{_INTRINSICS}, got {shown(value)}.")
-    if len({*given}) > 1:
-        values = [np.asarray(value)[:3, :3] for value in values]
-    matrices = images.array(names[0], *np.shape(values[0]), values=values)[:, :3, :3]
+    try:
+        matrices = stacked(values, (3, 3))
+    except UNFIT:
+        matrices = np.zeros(0)
+    if matrices.shape != (len(values), 3, 3):
+        given = images.each(values, np.shape)
+        for row, (value, shape) in enumerate(zip(values, given, strict=True)):
+            if shape not in ((3, 3), (4, 4), (3, 4)):
+                raise FileError(f"{images.place(row)}{_INTRINSICS}, got {shown(value)}.")
+        matrices = images.array(names[0], 3, 3, values=[np.asarray(value)[:3, :3] for value in values])
     images.refuse(np.asarray(~np.isfinite(matrices).all(axis=(1, 2))), _INTRINSICS, values)
     return matrices

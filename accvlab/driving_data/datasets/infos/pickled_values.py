@@ -4,18 +4,23 @@
 NumPy trusts the states of dtypes and arrays: a state can turn the bytes of a file into pointers to objects. So
 the names of NumPy that a pickle may use stand for classes of this module, which check a state before NumPy gets
 it. They are classes since a pickle can set attributes of a function, but not of a class with ``__setstate__``.
+
+Most of an info pickle is small arrays. Loading one runs no Python: `StoredArray` keeps the state, and the arrays
+of a whole column are checked and joined at once, by `joined_arrays`.
 """
 
 from __future__ import annotations
 
-import io
+import functools
 import math
 import pickle
 import re
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, BinaryIO, Final
 
 import numpy as np
+import numpy.typing as npt
 
 _CODES: Final = re.compile(r"[biufc][0-9]{1,2}|[SU][0-9]{1,9}|O8?")
 
@@ -24,19 +29,28 @@ class NotPlainError(Exception):
     """A pickle holds something other than plain values; the message names it."""
 
 
+class DamagedError(Exception):
+    """A pickle, or an array in it, is damaged; the message has the reason."""
+
+
 def _sealed(function: Callable[..., Any]) -> type:
     """Make a class that if called calls a function, and whose attributes no pickle can set."""
     members = {"__new__": lambda _, *arguments: function(*arguments), "__setstate__": None, "__slots__": ()}
     return type(function.__name__, (), members)
 
 
+@functools.lru_cache(256)
+def _plain_dtype(code: str, order: Any) -> np.dtype[Any]:
+    return np.dtype(code).newbyteorder(order)
+
+
 class _Dtype:
-    __slots__ = ("dtype", "itemsize")
+    __slots__ = ("_code", "dtype", "itemsize")
 
     def __init__(self, code: object, _align: object = False, _copy: object = False) -> None:
         if type(code) is not str or not _CODES.fullmatch(code):
             raise NotPlainError(f"an array of the dtype {code!r}")
-        self.dtype: np.dtype[Any] = np.dtype(code)
+        self._code, self.dtype = code, _plain_dtype(code, "=")
         # Of what an array is made, bytes or a list, so much is one element.
         self.itemsize = 1 if self.dtype.hasobject else self.dtype.itemsize
 
@@ -46,40 +60,101 @@ class _Dtype:
             raise NotPlainError("an array of a dtype with several parts")
         if order not in ("<", ">", "|", "=") or itemsize not in (-1, self.itemsize):
             raise ValueError(f"an array of the byte order {order!r} and item size {itemsize!r}")
-        self.dtype = self.dtype.newbyteorder(order)
+        self.dtype = _plain_dtype(self._code, order)
 
 
-class _Array(np.ndarray[Any, Any]):
-    """An array, made of its shape and content."""
+class StoredArray(list[Any]):
+    """An array of a pickle: a list of its state alone, which is checked when `numpy.asarray` makes the array.
+
+    ``list.append`` in place of ``__setstate__`` is a function of C, as is the constructor, which takes and ignores
+    what a pickle gives it.
+    """
 
     __slots__ = ()
+    __init__ = object.__init__
+    __setstate__ = list.append
 
-    def __new__(cls, *_: object) -> Any:
-        """Refuse what would reserve as much memory as a pickle says, or share that of another array."""
-        raise NotPlainError("an array that is not made of its content")
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Make the array; NumPy casts it where another dtype is wanted.
 
-    def __setstate__(self, state: Any) -> None:
-        _, shape, dtype, is_fortran, content = state
-        if type(dtype) is not _Dtype or type(shape) is not tuple:
-            raise ValueError("an array without a shape or dtype")
-        # NumPy trusts the lengths; that the content is of the right kind, it checks itself.
-        if dtype.itemsize * math.prod(shape) != len(content) or (shape and min(shape) < 0):
-            raise ValueError(f"an array of the shape {shape} and dtype {dtype.dtype} with other content")
-        _set_state(self, (1, shape, dtype.dtype, is_fortran, content))
+        Raises:
+            DamagedError: The state is not that of an array of plain values.
+        """
+        try:
+            (state,) = list.__iter__(self)
+            _, shape, kind, is_fortran, content = state
+            if type(kind) is not _Dtype or type(shape) is not tuple:
+                raise ValueError("an array without a shape or dtype")
+            # NumPy trusts the lengths; that the content is of the right kind, it checks itself.
+            if kind.itemsize * math.prod(shape) != len(content) or min(shape, default=0) < 0:
+                raise ValueError(f"an array of the shape {shape} and dtype {kind.dtype} with other content")
+            if kind.dtype.hasobject and type(content) is list:
+                content = [np.asarray(one) if type(one) is StoredArray else one for one in content]
+            array: npt.NDArray[Any] = np.empty(0)
+            array.__setstate__((1, shape, kind.dtype, is_fortran, content))
+        except DamagedError:
+            raise
+        except Exception as error:
+            raise DamagedError(f"{type(error).__name__}: {error}") from error
+        return array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return np.asarray(self).shape
+
+    def __len__(self) -> int:
+        """Get the number of rows."""
+        return len(np.asarray(self))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Get the rows."""
+        return iter(np.asarray(self))
+
+    def __getitem__(self, rows: Any) -> Any:
+        """Get rows."""
+        return np.asarray(self)[rows]
+
+    def __repr__(self) -> str:
+        """Write the array as NumPy does."""
+        return repr(np.asarray(self))
 
 
-_set_state: Final = np.ndarray.__setstate__
-# A function of C: it has no attributes that could be set, and refuses what is no class of arrays.
-_reconstruct: Final = np.empty(0).__reduce__()[0]
-_Array.__name__ = "array"  # as in the representation of arrays of NumPy
+def joined_arrays(arrays: Sequence[Any]) -> tuple[Sequence[tuple[int, ...]], npt.NDArray[Any]] | None:
+    """The shapes of stored arrays of one dtype of numbers, and their elements one after the other.
+
+    None where not all values are such arrays in C order, or one is damaged: `numpy.asarray` says what is wrong.
+    """
+    if {*map(type, arrays)} != {StoredArray} or {*map(list.__len__, arrays)} != {1}:
+        return None
+    try:
+        _, shapes, kinds, is_fortran, contents = zip(*map(list.__getitem__, arrays, repeat(0)), strict=True)
+        unique = {*kinds}
+        if {*map(type, unique)} != {_Dtype}:
+            return None
+        (dtype,) = {kind.dtype for kind in unique}
+        size_of = {shape: dtype.itemsize * math.prod(shape) for shape in {*shapes} if min(shape, default=0) >= 0}
+        is_whole = [*map(len, contents)] == [*map(size_of.get, shapes)]
+        if not is_whole or any(is_fortran) or dtype.kind not in "fiub":
+            return None
+        return shapes, np.frombuffer(b"".join(contents), dtype)
+    except (ValueError, TypeError):
+        return None
+
+
+@_sealed
+def _ndarray(*_: object) -> Any:
+    """Refuse what would reserve as much memory as a pickle says, or share that of another array."""
+    raise NotPlainError("an array that is not made of its content")
 
 
 @_sealed
 def _from_buffer(buffer: Any, dtype: Any, shape: Any, order: Any) -> Any:
-    # Of another array, the memory could be freed while this one uses it.
-    if type(buffer) not in (bytes, bytearray) or type(dtype) is not _Dtype or dtype.dtype.hasobject:
+    if type(buffer) not in (bytes, bytearray):
         raise NotPlainError("an array that is not made of its content")
-    return np.frombuffer(buffer, dtype.dtype).reshape(shape, order=order)
+    array = StoredArray()
+    array.append((1, shape, dtype, order == "F", bytes(buffer)))
+    return array
 
 
 @_sealed
@@ -102,23 +177,29 @@ def _bytes(text: object = "", encoding: object = "latin1") -> Any:
 
 
 _NAMES: Final[dict[tuple[str, str], Any]] = {
-    ("numpy", "ndarray"): _Array,
+    ("numpy", "ndarray"): _ndarray,
     ("numpy", "dtype"): _Dtype,
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): _reconstruct for core in ("core", "_core")},
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): StoredArray for core in ("core", "_core")},
     **{(f"numpy.{core}.multiarray", "scalar"): _scalar for core in ("core", "_core")},
     **{(f"numpy.{core}.numeric", "_frombuffer"): _from_buffer for core in ("core", "_core")},
     **dict.fromkeys((("_codecs", "encode"), ("__builtin__", "bytes"), ("builtins", "bytes")), _bytes),
 }
 
 
-def unpickled(data: bytes) -> Any:
-    """Load a pickle of plain values. Arrays are of a subclass of `numpy.ndarray`; `numpy.asarray` makes it that.
+def unpickled(file: BinaryIO) -> Any:
+    """Load a pickle of plain values; its arrays are `StoredArray`.
 
     Raises:
+        OSError: It cannot be read.
         NotPlainError: It holds something else.
-        Exception: Whatever damaged bytes make the unpickler raise.
+        DamagedError: It cannot be loaded.
     """
-    return _Unpickler(io.BytesIO(data)).load()
+    try:
+        return _Unpickler(file).load()
+    except (OSError, NotPlainError):
+        raise
+    except Exception as error:  # what damaged bytes make the unpickler raise can be nearly anything
+        raise DamagedError(f"{type(error).__name__}: {error}") from error
 
 
 class _Unpickler(pickle.Unpickler):

@@ -20,7 +20,7 @@ from ..driving.driving_index import DrivingIndex
 from ..driving.poses import require_ascending
 from ..driving.requested_parts import RequestedParts
 from ..driving.scene_parts import Scene, SceneImages, SceneRecords, index_of_scenes
-from ..infos.info_files import load_plain_pickle
+from ..infos.info_files import no_garbage_collected, plain_pickle
 from ..infos.info_rows import Rows
 
 CAMERAS = ("CAM_F0", "CAM_L0", "CAM_L1", "CAM_L2", "CAM_R0", "CAM_R1", "CAM_R2", "CAM_B0")
@@ -116,20 +116,21 @@ def make_index(paths: Sequence[Path], parts: RequestedParts) -> DrivingIndex:
     return attrs.evolve(index, frames=frames, cameras=cameras)
 
 
+@no_garbage_collected()
 def _read(path: Path, parts: RequestedParts) -> Log:
-    stored = load_plain_pickle(path)
-    if not isinstance(stored, list) or not stored:
-        kind = "an empty list" if stored == [] else f"a {type(stored).__name__}"
-        raise FileError(f"The log {str(path)!r} must be a list of frames, got {kind}. {_ADVICE}.")
+    with plain_pickle(path) as stored:
+        if not isinstance(stored, list) or not stored:
+            kind = "an empty list" if stored == [] else f"a {type(stored).__name__}"
+            raise FileError(f"The log {str(path)!r} must be a list of frames, got {kind}. {_ADVICE}.")
 
-    def place(number: int) -> str:
-        token = stored[number].get("token") if isinstance(stored[number], dict) else None
-        return f"The frame {number} (token {token!r}) of {str(path)!r}"
+        def place(number: int) -> str:
+            token = stored[number].get("token") if isinstance(stored[number], dict) else None
+            return f"The frame {number} (token {token!r}) of {str(path)!r}"
 
-    try:
-        return _log(path, Rows.of(stored, place), parts)
-    except FileError as error:
-        raise FileError(f"{error} {_ADVICE}.") from error
+        try:
+            return _log(path, Rows.of(stored, place), parts)
+        except FileError as error:
+            raise FileError(f"{error} {_ADVICE}.") from error
 
 
 def _log(path: Path, frames: Rows, parts: RequestedParts) -> Log:
@@ -207,9 +208,7 @@ def _images(
 
 def _boxes(frames: Rows) -> dict[str, Array]:
     annotations = frames.dicts("anns")
-    given = annotations.need("gt_boxes")
-    box = annotations.joined("gt_boxes", given, None, 7)
-    counts = np.array([len(boxes) for boxes in given], np.int64)
+    box, counts = annotations.lists("gt_boxes", annotations.need("gt_boxes"), 7)
     names = {}
     for key in ("gt_names", "track_tokens"):
         values = _lists(annotations, key)
