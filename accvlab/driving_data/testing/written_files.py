@@ -70,7 +70,7 @@ def _point_cloud(points: Any) -> bytes:
 def _table(write: Callable[[Any, io.BytesIO], None]) -> Callable[[Mapping[str, Any]], bytes]:
     def written(columns: Mapping[str, Any]) -> bytes:
         stream, is_single = io.BytesIO(), {name: np.isscalar(column) for name, column in columns.items()}
-        length = max(len(column) for name, column in columns.items() if not is_single[name])
+        length = max((len(each) for name, each in columns.items() if not is_single[name]), default=1)
         full = {name: [column] * length if is_single[name] else column for name, column in columns.items()}
         write(needed_package("pyarrow").table(full), stream)
         return stream.getvalue()

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from accvlab.dali_pipeline_framework.checks import bullets, shown
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
-from accvlab.dali_pipeline_framework.extension import is_url
+from accvlab.dali_pipeline_framework.extension import StoredFile, is_url
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from .array_types import Int64, Names
@@ -108,3 +108,28 @@ def _names_in(folder: str) -> frozenset[bytes] | None:
         return frozenset()
     except OSError:
         return None
+
+
+class ListedFiles:
+    """Whether files exist, by lists of their folders and archives, each of which is read once."""
+
+    def __init__(self) -> None:
+        """Begin without lists."""
+        self._names: dict[str, set[str]] = {}
+
+    def has(self, file: StoredFile) -> bool:
+        """Whether there is a file."""
+        storage, (folder, _, name) = file.storage, file.name.rpartition("/")
+        if storage.is_remote and not os.fspath(file).startswith("zip://"):
+            return storage.exists(file.name)
+        if folder not in self._names:
+            try:
+                entries = storage.list_folder(f"{folder}/" if folder else "")
+                self._names[folder] = {entry.name for entry in entries if not entry.is_folder}
+            except (FileNotFoundError, NotADirectoryError):
+                self._names[folder] = set()
+        return name in self._names[folder]
+
+    def has_any(self, file: StoredFile) -> bool:
+        """Whether there is any file next to one that was looked for."""
+        return bool(self._names.get(file.name.rpartition("/")[0]))

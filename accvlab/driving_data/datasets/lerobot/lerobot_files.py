@@ -21,7 +21,7 @@ from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from ..driving.array_types import Array, Float64, Int64
 from ..driving.arrow_files import Kind, Tensors, read_columns, reading, refuse_repeated
-from ..driving.listed_files import ListedFiles
+from ..driving.requested_files import ListedFiles
 
 INFO = "meta/info.json"
 _STATS, _TASKS, _EPISODES = "meta/stats.json", "meta/tasks.parquet", "meta/episodes"

@@ -28,8 +28,8 @@ from ..driving.driving_index import DrivingIndex, cached_index
 from ..driving.driving_provider import DrivingProvider, ProviderSettings, Unpack, with_provider_settings
 from ..driving.ego_motion import SmoothTrajectory
 from ..driving.index_checks import require_usable
-from ..driving.listed_files import ListedFiles
 from ..driving.poses import half_period, last_before, require_known
+from ..driving.requested_files import ListedFiles
 from ..driving.requested_parts import RequestedParts
 from ..driving.scene_parts import Scene, SceneImages, image_columns, index_of_scenes
 from .clip_files import ClipCalibration, ClipFiles, listed_clips
