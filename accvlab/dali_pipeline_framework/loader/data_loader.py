@@ -224,7 +224,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe of ``accvlab.driving_data`` that made the loader, for `batch_view`; else None."""
+    """Settings of the recipe that made the loader, for pictures of its batches; None without a recipe."""
 
     _was_prepared = False  # by Accelerate
 
