@@ -147,6 +147,8 @@ def _check_place(subject: str) -> str:
     """Return the module or file that a text names, if there is one. Nothing is imported."""
     place = subject.partition(":")[0]
     is_file = place.endswith(".py")
+    if os.path.isfile(place) and not is_file:
+        raise SettingError(f"{place!r} is no file of Python. Write a function that opens it, and name {_FORMS}.")
     if is_file and not os.path.isfile(place):
         raise SettingError(f"There is no file {place!r}. Name {_FORMS}.")
     if os.sep in place and not is_file:
@@ -161,7 +163,8 @@ def _check_place(subject: str) -> str:
         if not all(part.isidentifier() for part in place.split(".")):
             raise _import_error(subject, f"{place!r} is no name of a module")
         if first not in sys.modules and importlib.util.find_spec(first) is None:
-            raise _import_error(subject, f"No module named {first!r}")
+            nor = "" if ":" in subject else ", nor is there such a folder"
+            raise _import_error(subject, f"No module named {first!r}{nor}")
     return place
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from accvlab.dali_pipeline_framework import DataLoader, DataProvider, PipelineDefinition, Windows
-from accvlab.dali_pipeline_framework.checks import did_you_mean
+from accvlab.dali_pipeline_framework.checks import did_you_mean, whole_number
 from accvlab.dali_pipeline_framework.command_line import found
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.loader import LoaderReport
@@ -85,31 +85,24 @@ def _with_samples(subject: Subject) -> DataProvider | DataLoader:
     return subject
 
 
-def _require_some(option: str, count: int) -> None:
-    if count < 1:
-        raise SettingError(f"`{option}` must be at least 1, got {count}.")
-
-
 def _show(subject: Subject, options: argparse.Namespace, say: Say) -> None:
     from .viewing.pictures import save_recording, show
 
     subject = _with_samples(subject)
-    _require_some("--frames", options.frames)
+    whole_number(options.frames, "--frames", at_least=1)
     provider = subject if isinstance(subject, DataProvider) else subject.dataset
     class_names = getattr(provider, "class_names", None) or getattr(provider, "category_names", ())
-    windows = provider if isinstance(provider, Windows) else None
-    settings: dict[str, Any] = {"class_names": class_names, "windows": windows}
-    if isinstance(subject, DataLoader):
-        settings["sample"] = options.sample
-    shown_data = _delivered(subject, options)
-    if options.output.suffix == ".rrd":
-        if options.frame is not None:
-            raise SettingError("`--frame` is for pictures.")
+    settings: dict[str, Any] = {"class_names": class_names, "sample": options.sample}
+    settings |= {"windows": provider if isinstance(provider, Windows) else None}
+    shown_data, is_recording = _delivered(subject, options), options.output.suffix == ".rrd"
+    if is_recording and options.frame is not None:
+        raise SettingError("`--frame` is for pictures.")
+    if not is_recording and options.frames > 1:
+        rule = "`--frames` is for recordings: `--output` must end with .rrd"
+        raise SettingError(f"{rule}, got {str(options.output)!r}.")
+    if is_recording:
         save_recording(shown_data, options.output, **settings)
     else:
-        if options.frames > 1:
-            rule = "`--frames` is for recordings: `--output` must end with .rrd"
-            raise SettingError(f"{rule}, got {str(options.output)!r}.")
         show(next(shown_data), frame=options.frame, **settings).save(options.output)
     say(f"{options.output}")
 
@@ -139,7 +132,7 @@ def _views_of_recipe(loader: DataLoader, batch: Any, options: argparse.Namespace
 
 def _bench(subject: Subject, options: argparse.Namespace, say: Say) -> None:
     subject = _with_samples(subject)
-    _require_some("--batches", options.batches)
+    whole_number(options.batches, "--batches", at_least=1)
     reports: list[LoaderReport] = []
     delivered = _endless(subject, reports)
     start_s = time.perf_counter()
@@ -206,20 +199,20 @@ def _measured_geometry(loader: DataLoader) -> str:
         return f"{not_measured}: the loader is that of a recipe."
     if not isinstance(provider, DataProvider) or not isinstance(inner, DrivingProvider):
         return f"{not_measured}: the data set is a {type(inner).__name__}, no DrivingProvider or Windows of one."
-    if not inner.fields.boxes or not inner.camera_names:
-        return f"{not_measured}: samples have no {'images' if inner.fields.boxes else 'boxes'}."
-    if not loader.steps:
-        return f"{not_measured}: there are no steps."
+    lacks = {"boxes": not inner.fields.boxes, "images": not inner.camera_names}
+    missing = [f"samples have no {name}" for name, is_missing in lacks.items() if is_missing]
+    missing += ["there are no steps"] * (not loader.steps)
+    if missing:
+        return f"{not_measured}: {missing[0]}."
     last = provider.get_number_of_samples() - 1
     numbers = np.unique(np.linspace(0, last, _SAMPLES_OF_GEOMETRY).astype(int)).tolist()
     measured = where_boxes_part(map(provider.get_data, numbers), loader.steps)
     if measured.problem:
         raise SettingError(f"The steps part boxes and images, {measured.problem}")
     failures = f" of {len(measured.failures)} of {len(numbers)} samples" * bool(measured.count)
-    why = measured.failures[0] if measured.failures else "no box is seen whole in an image before and after them."
+    why = [*measured.failures, "no box is seen whole in an image before and after them."][0]
     told = [f"The steps keep boxes on their objects: {measured.count} images."] * bool(measured.count)
-    if measured.failures or not measured.count:
-        told.append(f"{not_measured}{failures}: {why}")
+    told += [f"{not_measured}{failures}: {why}"] * bool(measured.failures or not measured.count)
     return "\n".join(told)
 
 

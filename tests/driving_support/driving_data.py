@@ -1,7 +1,10 @@
 """A small driving data set with all columns, in a folder of real files."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import attrs
 import numpy as np
 
 from accvlab.driving_data.datasets import DrivingProvider
@@ -122,6 +125,17 @@ def _put_boxes_ahead(index: DrivingIndex) -> None:
         camera = index.cameras.camera_from_base[divmod(image, len(CAMERAS))]
         depths = poses.moved(camera, index.boxes.center[rows[rows >= 0]])[:, 2]
         camera[2, 3] += max(0, 1 - depths.min(initial=1))
+
+
+def with_column(table: str, name: str, value: Any) -> Callable[[DrivingIndex], DrivingIndex]:
+    """Change a column of an index; the value may be a function of what it was."""
+
+    def changed(index: DrivingIndex) -> DrivingIndex:
+        columns = getattr(index, table)
+        new = value(np.array(getattr(columns, name))) if callable(value) else value
+        return attrs.evolve(index, **{table: attrs.evolve(columns, **{name: new})})
+
+    return changed
 
 
 def index_of(provider: DrivingProvider) -> DrivingIndex:

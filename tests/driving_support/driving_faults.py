@@ -24,16 +24,32 @@ def _with(table: str, **columns: Any) -> Callable[[DrivingIndex], DrivingIndex]:
     return changed
 
 
-def _cameras(change: Callable[[np.ndarray, DrivingIndex], np.ndarray]) -> Change:
+def _of(table: str, name: str, change: Callable[[np.ndarray], np.ndarray]) -> Change:
+    """A column is a function of what it was."""
+    return _with(table, **{name: lambda index: change(np.array(getattr(getattr(index, table), name)))})
+
+
+def _vehicle(change: Callable[[np.ndarray], np.ndarray]) -> Change:
+    return _of("frames", "world_from_ego", change)
+
+
+def _cameras(change: Callable[[np.ndarray], np.ndarray]) -> Change:
     """Change where cameras are, in both of their poses."""
 
-    def mounted(index):
-        return change(np.array(index.cameras.ego_from_camera), index)
-
     def from_base(index):
-        return poses.joined(poses.inverse(mounted(index)), np.asarray(index.frames.ego_from_base)[:, np.newaxis])
+        mounted = change(np.array(index.cameras.ego_from_camera))
+        return poses.joined(poses.inverse(mounted), np.asarray(index.frames.ego_from_base)[:, np.newaxis])
 
-    return _with("cameras", ego_from_camera=mounted, camera_from_base=from_base)
+    return _with(
+        "cameras",
+        ego_from_camera=lambda index: change(np.array(index.cameras.ego_from_camera)),
+        camera_from_base=from_base,
+    )
+
+
+def _in_world(index: DrivingIndex) -> DrivingIndex:
+    world_from_ego = np.asarray(index.frames.world_from_ego)[:, np.newaxis]
+    return _cameras(lambda pose: poses.joined(world_from_ego, pose))(index)
 
 
 def _transposed(pose: np.ndarray) -> np.ndarray:
@@ -65,10 +81,7 @@ def _world_from_base(index: DrivingIndex) -> np.ndarray:
 
 
 def _yaws(change: Callable[[np.ndarray], np.ndarray]) -> Change:
-    return _with(
-        "boxes",
-        rotation=lambda index: poses.quaternion_of_yaw(change(poses.yaw_of_quaternion(index.boxes.rotation))),
-    )
+    return _of("boxes", "rotation", lambda turn: poses.quaternion_of_yaw(change(poses.yaw_of_quaternion(turn))))
 
 
 def _own_velocity(index: DrivingIndex) -> np.ndarray:
@@ -77,10 +90,6 @@ def _own_velocity(index: DrivingIndex) -> np.ndarray:
     for first, end in np.stack([index.frames.first_of_scene[:-1], index.frames.first_of_scene[1:]], axis=-1):
         velocity[first:end] = np.gradient(place[first:end], time[first:end], axis=0)
     return poses.turned(poses.inverse(_world_from_base(index)), velocity[_frame(index)])
-
-
-def _intrinsics(change: Callable[[np.ndarray], np.ndarray]) -> Change:
-    return _with("cameras", intrinsics=lambda index: change(np.array(index.cameras.intrinsics)))
 
 
 def _centers_exchanged(matrix: np.ndarray) -> np.ndarray:
@@ -97,8 +106,8 @@ def _sides_exchanged(index: DrivingIndex) -> DrivingIndex:
 
 def _times(factor: float) -> Change:
     def changed(index):
-        index = _with("frames", time=lambda index: np.asarray(index.frames.time) * factor)(index)
-        return _with("cameras", time=lambda index: np.asarray(index.cameras.time) * factor)(index)
+        index = _of("frames", "time", lambda time: time * factor)(index)
+        return _of("cameras", "time", lambda time: time * factor)(index)
 
     return changed
 
@@ -116,12 +125,13 @@ def _late(index: DrivingIndex) -> DrivingIndex:
 
 def _boxes(change: Callable[[np.ndarray], np.ndarray], yaw: Callable[[np.ndarray], np.ndarray]) -> Change:
     """Change the axes of all that boxes have."""
-    return _with(
-        "boxes",
-        center=lambda index: change(index.boxes.center),
-        velocity=lambda index: change(index.boxes.velocity),
-        rotation=lambda index: poses.quaternion_of_yaw(yaw(poses.yaw_of_quaternion(index.boxes.rotation))),
-    )
+
+    def changed(index):
+        for name in ("center", "velocity"):
+            index = _of("boxes", name, change)(index)
+        return _yaws(yaw)(index)
+
+    return changed
 
 
 UPRIGHT, SIDES = (
@@ -136,41 +146,35 @@ DRIVING = r"the vehicle must drive ahead: sample \d+, ego.world_from_ego: "
 # What is wrong, and what is said of it.
 FAULTS: dict[str, tuple[Change, str]] = {
     "cameras in the world": (
-        _cameras(lambda pose, index: poses.joined(np.asarray(index.frames.world_from_ego)[:, np.newaxis], pose)),
+        _in_world,
         r"camera 0 '\w+': moves as the vehicle does(.*\n)*.*Give ego_from_camera, not world_from_camera",
     ),
     "cameras in mm": (
-        _cameras(lambda pose, index: pose * [1, 1, 1, 1000]),
+        _cameras(lambda pose: pose * [1, 1, 1, 1000]),
         r"camera 0 '\w+': is \d+ m from the vehicle's origin(.*\n)*.*Give meters",
     ),
-    "camera rotation transposed": (
-        _cameras(lambda pose, index: _transposed(pose)),
-        f"{UPRIGHT}(.*\n)*.*transposed",
-    ),
-    "camera pose inverted": (
-        _cameras(lambda pose, index: poses.inverse(pose)),
-        f"{UPRIGHT}(.*\n)*.*not its inverse",
-    ),
+    "camera rotation transposed": (_cameras(_transposed), f"{UPRIGHT}(.*\n)*.*transposed"),
+    "camera pose inverted": (_cameras(poses.inverse), f"{UPRIGHT}(.*\n)*.*not its inverse"),
     "camera axes of OpenGL": (
-        _cameras(lambda pose, index: pose * [1, -1, -1, 1]),
+        _cameras(lambda pose: pose * [1, -1, -1, 1]),
         f"{UPRIGHT}(.*\n)*.*x right, y up, z back",
     ),
     "camera quaternions": (
-        _cameras(lambda pose, index: _quaternion_read_wrongly(pose)),
+        _cameras(_quaternion_read_wrongly),
         "images must be upright: (.*\n)*.*order of quaternions",
     ),
-    "cameras mirrored": (_cameras(lambda pose, index: _mirrored(pose)), SIDES),
+    "cameras mirrored": (_cameras(_mirrored), SIDES),
     "names of cameras exchanged": (_sides_exchanged, SIDES),
     "cx and cy exchanged": (
-        _intrinsics(_centers_exchanged),
+        _of("cameras", "intrinsics", _centers_exchanged),
         "the principal point is .*: cx and cy seem to be exch",
     ),
     "intrinsics of twice the size": (
-        _intrinsics(lambda matrix: matrix * [[2.0], [2], [1]]),
+        _of("cameras", "intrinsics", lambda matrix: matrix * [[2.0], [2], [1]]),
         r"the principal point is .*: seems to be of images of about \d+ x \d+",
     ),
     "focal length in mm": (
-        _intrinsics(lambda matrix: np.where(np.eye(3) > [[0.0], [0], [1]], 2.0, matrix)),
+        _of("cameras", "intrinsics", lambda matrix: np.where(np.eye(3) > [[0.0], [0], [1]], 2.0, matrix)),
         "focal lengths are 2 and 2, which sees 17. deg",
     ),
     "yaw with the wrong sign": (_yaws(np.negative), f"{HEADING}Yaws seem to be mirrored"),
@@ -186,49 +190,40 @@ FAULTS: dict[str, tuple[Change, str]] = {
         ),
         f"{HEADING}Yaws seem to be in the world",
     ),
-    "box quaternions": (_with("boxes", rotation=lambda index: _w_last(index.boxes.rotation)), HEADING),
-    "vehicle pose inverted": (
-        _with("frames", world_from_ego=lambda index: poses.inverse(np.asarray(index.frames.world_from_ego))),
-        "The pose seems to be ego_from_world: give world_from_ego",
-    ),
+    "box quaternions": (_of("boxes", "rotation", _w_last), HEADING),
+    "vehicle pose inverted": (_vehicle(poses.inverse), "The pose seems to be ego_from_world: give world_from_ego"),
     "vehicle rotation transposed": (
-        _with("frames", world_from_ego=lambda index: _transposed(np.asarray(index.frames.world_from_ego))),
+        _vehicle(_transposed),
         "The rotation seems to be transposed: give world_from_ego",
     ),
-    "vehicle quaternion": (
-        _with("frames", world_from_ego=lambda index: _quaternion_read_wrongly(index.frames.world_from_ego)),
-        f"{DRIVING}the vehicle moves|objects .* jump",
-    ),
+    "vehicle quaternion": (_vehicle(_quaternion_read_wrongly), f"{DRIVING}the vehicle moves|objects .* jump"),
     "vehicle place in mm": (
-        _with("frames", world_from_ego=lambda index: np.asarray(index.frames.world_from_ego) * [1, 1, 1, 1000]),
+        _vehicle(lambda pose: pose * [1, 1, 1, 1000]),
         f"{DRIVING}the vehicle drives at .* m/s",
     ),
     "length and width exchanged": (
-        _with("boxes", size=lambda index: index.boxes.size[:, [1, 0, 2]]),
+        _of("boxes", "size", lambda size: size[:, [1, 0, 2]]),
         "vehicles must be longer than wide: .*Exchange the first two columns",
     ),
     "sizes in cm": (
-        _with("boxes", size=lambda index: index.boxes.size * 100),
+        _of("boxes", "size", lambda size: size * 100),
         "vehicles must have the size of vehicles: .*Give meters",
     ),
     "sizes from height on": (
-        _with("boxes", size=lambda index: index.boxes.size[:, [2, 1, 0]]),
+        _of("boxes", "size", lambda size: size[:, [2, 1, 0]]),
         "vehicles must have the size of vehicles: .*in this order",
     ),
     "velocities in the world": (
         _with("boxes", velocity=lambda index: poses.turned(_world_from_base(index), index.boxes.velocity)),
         f"{VELOCITY}in the world: turn them into the reference frame",
     ),
-    "velocities with the wrong sign": (
-        _with("boxes", velocity=lambda index: -index.boxes.velocity),
-        f"{VELOCITY}turned by 180 deg",
-    ),
+    "velocities with the wrong sign": (_of("boxes", "velocity", np.negative), f"{VELOCITY}turned by 180 deg"),
     "velocities relative": (
         _with("boxes", velocity=lambda index: index.boxes.velocity - _own_velocity(index)),
         f"{VELOCITY}relative to the vehicle",
     ),
     "velocities in km/h": (
-        _with("boxes", velocity=lambda index: 3.6 * index.boxes.velocity),
+        _of("boxes", "velocity", lambda velocity: 3.6 * velocity),
         rf"{VELOCITY}3\.[5-7]\d? times too fast: give m/s",
     ),
     "times in ms": (_times(1e3), "times must be seconds: .*Give seconds .of milliseconds"),
@@ -238,7 +233,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
         "Boxes seem to be in the world: give them|Give their centers in the reference frame, not in the world",
     ),
     "boxes in cm": (
-        _with("boxes", center=lambda index: index.boxes.center * 100),
+        _of("boxes", "center", lambda center: center * 100),
         "boxes must be around the vehicle: .*in meters",
     ),
     "boxes mirrored": (_boxes(lambda of: of * [1, -1, 1], np.negative), f"{STANDING}Boxes seem to be mirrored"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
+from nvidia.dali.types import DALIDataType
 from support.gpu_cases import NORMALIZED, GpuCase
 
-from accvlab.dali_pipeline_framework import DataLoader
+from accvlab.dali_pipeline_framework import DataLoader, SampleDataGroup
 from accvlab.driving_data.datasets import NuScenesProvider
 from accvlab.driving_data.recipes import (
     BEVFORMER,
@@ -33,6 +35,49 @@ RECIPES: dict[str, tuple[Recipe, Any]] = {
     "bevfusion": (BEVFUSION, BEVFusionSettings(images=IMAGES, num_sweeps=2, num_loaded_sweeps=3)),
     "detection_2d": (DETECTION_2D, Detection2DSettings()),
 }
+
+
+class WithField:
+    """Makes a class of providers, the next base, have one more field: int32 numbers."""
+
+    name = "weather"
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        blueprint: SampleDataGroup = super().sample_data_structure  # type: ignore[misc]
+        blueprint.add_data_field(self.name, DALIDataType.INT32, ndim=0)
+        return blueprint
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        sample: SampleDataGroup = super().get_data(sample_index)  # type: ignore[misc]
+        sample.add_data_field(self.name, DALIDataType.INT32, ndim=0)
+        sample[self.name] = self.number_of(sample_index)
+        return sample
+
+    def number_of(self, sample_index: int) -> int:
+        return 10 + sample_index
+
+
+def photometric_draws(recorded: list[dict[str, Any]], group: str) -> dict[str, Any]:
+    """Draws of `UnclippedPhotometricDistorter` as the published code made them, for each image of a group."""
+    parts = {"brightness_delta": 0.0, "contrast_alpha": 1.0, "saturation": 1.0, "hue_delta": 0.0}
+    draws: dict[str, Any] = {}
+    for number, image in enumerate(recorded):
+        happens = [image[name] is not None for name in (*parts, "channel_permutation")]
+        happens.insert(1, image["contrast_first"])
+        prefix = f"UnclippedPhotometricDistorter[0]/{group}[{number}]"
+        draws |= {f"{prefix}/{name.split('_')[0]}": image[name] or still for name, still in parts.items()}
+        draws[f"{prefix}/decisions"] = [0.0 if each else 1.0 for each in happens]
+        order = tuple(image["channel_permutation"] or (0, 1, 2))
+        draws[f"{prefix}/permutation"] = [*itertools.permutations(range(3))].index(order)
+    return draws
+
+
+def batches_of(recipe: Recipe, provider: Any, settings: Any = None, batch_size: int = 1, **options: Any) -> Any:
+    """Batches of an epoch, of NumPy arrays, loaded in this process unless the options say otherwise."""
+    options = {"num_workers": 0, "output_type": "numpy", **options}
+    with recipe.loader(provider, batch_size, settings, **options) as loader:
+        return list(loader)
 
 
 def provider_of(root: Path, settings: Any, is_training: bool) -> NuScenesProvider:

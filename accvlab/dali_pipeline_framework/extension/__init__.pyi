@@ -58,6 +58,9 @@ from ..sample_data.names import format_paths as format_paths
 from ..sample_data.names import normalized_path as normalized_path
 from ..sampling.arithmetic.last_batch import checked_lengths as checked_lengths
 from ..sampling.arithmetic.times import nearest as nearest
+from ..sampling.planned_sampler import PlannedSampler as PlannedSampler
+from ..sampling.plans.orders import Order as Order
+from ..sampling.plans.orders import ShuffledOrder as ShuffledOrder
 from ..sampling.random_access_sampler import Description as Description
 from ..testing.rule_check import in_samples as in_samples
 from ..video.decoded_clips import FileOfClip as FileOfClip

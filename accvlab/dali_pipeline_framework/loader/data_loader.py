@@ -224,7 +224,7 @@ class DataLoader(TorchInterface):
     """
 
     recipe_settings: Any = None
-    """Settings of the recipe that made the loader, for pictures of its batches; None without a recipe."""
+    """Settings of the recipe that made the loader, for views of its batches; else None."""
 
     _was_prepared = False  # by Accelerate
 

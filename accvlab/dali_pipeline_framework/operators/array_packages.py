@@ -14,6 +14,7 @@ from ..threads import opencv_was_imported
 # What a package is called, and by what name it is installed; for others, both as the package.
 _INSTALLED_AS = {
     "cv2": ("OpenCV", "opencv-python-headless"),
+    **dict.fromkeys(("PIL", "PIL.Image"), ("Pillow", "pillow")),
     "torchvision.tv_tensors": ("torchvision", "torchvision"),
 }
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,47 +35,32 @@ def contract_findings(
     provider: DrivingProvider, samples: Mapping[int, SampleDataGroup], seed: int
 ) -> Iterable[Finding]:
     """See `DrivingProvider.contract_findings`."""
-    yield Finding("times must ascend in each scene", problems=scene_problems(provider))
-    yield Finding("times must be seconds", problems=unit_problems(provider))
+    yield from time_findings(provider)
     found = {index: driving_problems(provider, sample) for index, sample in samples.items()}
     yield Finding("samples of driving data must be as DrivingProvider says", problems=in_samples(found))
     yield from plausibility(provider, seed)
 
 
-def scene_problems(provider: DrivingProvider) -> list[str]:
-    """Scenes whose times do not ascend."""
-    return [
-        f"{where}, timestamp: must be after the one before, got {time} after {before}"
-        for where, before, time in _steps_where(provider, lambda steps: ~(steps > 0))
-    ]
-
-
-def unit_problems(provider: DrivingProvider) -> list[str]:
-    """Scenes whose frames are so far apart that times cannot be seconds."""
-
-    def is_wrong(steps: Array) -> Bools:
-        return steps > (_LONGEST_STEP_S if np.median([*steps, 0]) < _LONGEST_USUAL_STEP_S else 0)
-
-    return [
-        f"{where}, timestamp: is {time - before:g} s after the one before, got {time} after {before}. Give "
-        f"seconds (of milliseconds: times 1e-3; of microseconds: times 1e-6), and what was recorded at another "
-        f"time as a scene of its own."
-        for where, before, time in _steps_where(provider, is_wrong)
-    ]
-
-
-def _steps_where(
-    provider: DrivingProvider, is_wrong: Callable[[Array], Bools]
-) -> Iterator[tuple[str, float, float]]:
-    """Of each scene, the first wrong step from frame to frame: where, and the times before and after it."""
-    first = 0
+def time_findings(provider: DrivingProvider) -> list[Finding]:
+    """Find scenes whose times do not ascend, or whose frames are so far apart that times cannot be seconds."""
+    late, far, first = list[str](), list[str](), 0
     for name, length in zip(provider.scene_names, provider.sequence_lengths, strict=True):
         times = provider.timestamps[first : first + length]
-        wrong = np.flatnonzero(is_wrong(np.diff(times)))
-        if len(wrong):
-            frame = int(wrong[0]) + 1
-            yield f"scene {name!r}, sample {first + frame}", times[frame - 1], times[frame]
+        steps = np.diff(times)
+        longest_s = _LONGEST_STEP_S if np.median([*steps, 0]) < _LONGEST_USUAL_STEP_S else 0
+        for is_wrong, problems in ((~(steps > 0), late), (steps > longest_s, far)):
+            for step in np.flatnonzero(is_wrong)[:1].tolist():
+                before, after = times[step : step + 2]
+                where, got = f"scene {name!r}, sample {first + step + 1}, timestamp", f"got {after} after {before}"
+                problems.append(
+                    f"{where}: must be after the one before, {got}"
+                    if problems is late
+                    else f"{where}: is {after - before:g} s after the one before, {got}. Give seconds (of "
+                    f"milliseconds: times 1e-3; of microseconds: times 1e-6), and what was recorded at another "
+                    f"time as a scene of its own."
+                )
         first += length
+    return [Finding("times must ascend in each scene", "", late), Finding("times must be seconds", "", far)]
 
 
 def plausibility(provider: DrivingProvider, seed: int) -> list[Finding]:
@@ -228,24 +213,23 @@ def _of_mounting(
         return
     from_reference, mounted = camera["camera_from_reference"], camera["ego_from_camera"]
 
-    def difference(camera_from_reference: Array, ego_from_camera: Array) -> tuple[float, float]:
+    def difference(camera_from_reference: Array, ego_from_camera: Array) -> Array:
         """Angle in degrees, and meters, between two places of the camera."""
         moved = np.linalg.inv(ego_from_camera) @ ego_from_reference @ np.linalg.inv(camera_from_reference)
         cosine = np.clip((np.trace(moved[:3, :3]) - 1) / 2, -1, 1)
-        return float(np.rad2deg(np.arccos(cosine))), float(np.linalg.norm(moved[:3, 3]))
+        return np.array([np.rad2deg(np.arccos(cosine)), np.linalg.norm(moved[:3, 3])])
 
     most = (_MOST_TURN_DEG + _MOST_TURN_DEG_PER_S * delay, _FARTHEST_M + _FASTEST_M_PER_S * delay)
-
     found = difference(from_reference, mounted)
-    if (np.array(found) <= most).all():
+    if (found <= most).all():
         return
     inverse_pose, inverse_mounted = np.linalg.inv(from_reference), np.linalg.inv(mounted)
     others = {
-        "With the inverse of ego_from_camera they agree: give that.": (from_reference, inverse_mounted),
-        "With the inverse of camera_from_reference they agree: give that.": (inverse_pose, mounted),
-        "With the inverse of both they agree: give those.": (inverse_pose, inverse_mounted),
+        "ego_from_camera they agree: give that.": (from_reference, inverse_mounted),
+        "camera_from_reference they agree: give that.": (inverse_pose, mounted),
+        "both they agree: give those.": (inverse_pose, inverse_mounted),
     }
-    hints = [hint for hint, both in others.items() if (np.array(difference(*both)) <= most).all()]
+    hints = [f"With the inverse of {hint}" for hint, both in others.items() if (difference(*both) <= most).all()]
     general = (
         "Check which of them is the inverse of what it should be, the order of quaternions (w first), and the "
         "axes (cameras: x to the right, y down, z ahead)."
@@ -297,13 +281,13 @@ def _of_boxes_2d(
 ) -> Iterator[str]:
     fields = {str(name): boxes_2d[name] for name in boxes_2d}
     wrong = [*_of_lengths(path, fields), *_of_range(f"{path}.box_rows", fields["box_rows"], -1, len(centers) - 1)]
-    yield from wrong
     corners = fields["boxes"]
     if corners.shape[1:] != (4,):
-        yield f"{path}.boxes: must be (M, 4), got {corners.shape}"
+        wrong.append(f"{path}.boxes: must be (M, 4), got {corners.shape}")
     else:
         is_wrong = ~(corners[:, :2] <= corners[:, 2:])
-        yield from _of_rows(f"{path}.boxes: must be x1 <= x2 and y1 <= y2", is_wrong, corners)
+        wrong += _of_rows(f"{path}.boxes: must be x1 <= x2 and y1 <= y2", is_wrong, corners)
+    yield from wrong
     yield from _of_range(f"{path}.categories", fields["categories"], -1, len(provider.class_names) - 1)
     if wrong or not camera_from_reference:
         return

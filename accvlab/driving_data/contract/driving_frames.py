@@ -127,17 +127,14 @@ def drive_of(runs: Sequence[Mapping[int, Mapping[str, Any]]], class_names: Seque
         sample=np.array([number for each in runs for number in each], np.int64),
         run=run,
         time=time,
-        world_from_ego=of_frames("world_from_ego", 4, 4),
-        ego_from_reference=of_frames("ego_from_reference", 4, 4),
+        **{name: of_frames(name, 4, 4) for name in ("world_from_ego", "ego_from_reference")},
         camera_names=samples[0]["names"],
         image_hw=of_frames("image_hw", -1, 2),
         intrinsics=of_frames("intrinsics", -1, 3, 3),
         ego_from_camera=of_frames("ego_from_camera", -1, 4, 4),
         frame=frame,
-        centers=of_boxes("centers", 3),
-        sizes=of_boxes("sizes", 3),
+        **{name: of_boxes(name, 3) for name in ("centers", "sizes", "velocities")},
         headings=np.stack([np.cos(yaws), np.sin(yaws), 0 * yaws], axis=-1),
-        velocities=of_boxes("velocities", 3),
         is_vehicle=is_vehicle[of_boxes("categories").astype(np.int64)],
         steps=steps,
         pairs=pairs,
@@ -194,15 +191,13 @@ def with_axes_changed(vectors: Floats) -> dict[str, Floats]:
     """Vectors ``(n, 3)`` with mistakes in the axes undone, by what the mistake is."""
     changed = {}
     for quarters, is_mirrored in itertools.product(range(4), (False, True)):
-        if not quarters and not is_mirrored:
-            continue
-        cos, sin = [(1, 0), (0, 1), (-1, 0), (0, -1)][quarters]
-        x, y, z = (vectors * [1, -1, 1] if is_mirrored else vectors).T
-        # What is mirrored and then turned undoes itself.
-        turn_deg = (0, 90, 180, -90)[quarters] if is_mirrored else (0, -90, 180, 90)[quarters]
-        what = ["mirrored (left and right, or the sign of angles)"] * is_mirrored
-        what += [f"turned by {turn_deg} deg about z"] * bool(quarters)
-        changed[" and ".join(what)] = np.stack([cos * x - sin * y, sin * x + cos * y, z], axis=-1)
+        if quarters or is_mirrored:
+            turn = np.linalg.matrix_power(np.array([[0, -1, 0], [1, 0, 0], [0, 0, 1]]), quarters or 4)
+            # What is mirrored and then turned undoes itself.
+            turn_deg = (0, 90, 180, -90)[quarters] if is_mirrored else (0, -90, 180, 90)[quarters]
+            what = ["mirrored (left and right, or the sign of angles)"] * is_mirrored
+            what += [f"turned by {turn_deg} deg about z"] * bool(quarters)
+            changed[" and ".join(what)] = vectors * [1, -1 if is_mirrored else 1, 1] @ turn.T
     return changed
 
 

@@ -10,6 +10,7 @@ A recipe has the loader of one model, and its steps; the settings are what the m
     bevfusion              BEVFusion: lidar sweeps and cameras
     detection_2d           objects in images, as heatmaps
     alpamayo               Alpamayo: several images of each camera, motion of the vehicle
+    navsim_models          NAVSIM's TransFuser, and the baseline of states
     scene_sampler          scene by scene, for the evaluation
     image_augmentation     images resized, cropped, mirrored, rotated as in the published code
     mmdet_batches          batches as arguments of ``forward``

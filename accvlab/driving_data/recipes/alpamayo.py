@@ -13,11 +13,13 @@ import numpy as np
 from accvlab.dali_pipeline_framework import ImageResizer, PipelineStepBase, SampleDataGroup, checks, for_each
 from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
+from accvlab.dali_pipeline_framework.extension import decoded
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..datasets.driving.driving_fields import DrivingFieldSettings
 from . import recipe_parts as parts
+from .image_augmentation import output_size
 from .recipe import Recipe
 from .recipe_parts import DT
 
@@ -67,6 +69,7 @@ class AlpamayoSettings(parts.RecipeSettings):
     """
 
     model = "Alpamayo"
+    images_key = "image_frames"
     num_history_steps: int = parts.setting(16, checks.whole_number, at_least=1)
     num_future_steps: int = parts.setting(64, checks.whole_number, at_least=1)
     time_step: float = parts.setting(0.1, checks.number, above=0)
@@ -74,7 +77,7 @@ class AlpamayoSettings(parts.RecipeSettings):
         (-0.3, -0.2, -0.1, 0.0), checks.number_list, what="a list of seconds, ascending, at least one"
     )
     camera_numbers: Mapping[str, int] = parts.mapping_setting(ALPAMAYO_CAMERAS)
-    output_hw: Sequence[int] | None = None
+    output_hw: Sequence[int] | None = parts.setting(None, output_size)
     calibration: bool = parts.setting(False, checks.flag)
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
@@ -111,15 +114,9 @@ class AlpamayoFormatter(parts.FrameFormatter):
         self._order = sorted(range(len(names)), key=lambda place: numbers[names[place]])
 
     def _fields(self, given: GroupFormat) -> tuple[parts.Fields, parts.Fields]:
-        fields: dict[str, Any] = {"camera_indices": (DT.INT64, 1), "absolute_timestamps": (DT.INT64, 2)}
-        fields["relative_timestamps"] = (DT.FLOAT, 2)
-        for name in ("ego_history", "ego_future"):
-            fields |= {f"{name}_xyz": (DT.FLOAT, 3), f"{name}_rot": (DT.FLOAT, 4)}
-        fields["t0_us"] = (DT.INT64, 0)
         if self._settings.calibration:
-            fields |= {"ego_lwh": (DT.FLOAT, 1), "ego_length_offset": (DT.FLOAT, 0)}
-            return fields, {"extr": (DT.FLOAT, 2), "intr": (DT.FLOAT, 1)}
-        return fields, {}
+            return {**_FIELDS, **_FIELDS_OF_CALIBRATION}, {"extr": (DT.FLOAT, 2), "intr": (DT.FLOAT, 1)}
+        return _FIELDS, {}
 
     def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup], draws: Draws) -> parts.Values:
         settings, t0_us = self._settings, round(float(data["timestamp"]) * 1e6)
@@ -127,26 +124,42 @@ class AlpamayoFormatter(parts.FrameFormatter):
         if t0_us <= history_us:
             raise FieldValueError(
                 f"t0 of Alpamayo must be after num_history_steps * time_step, {history_us / 1e6:g} s, as there; "
-                f"got {t0_us / 1e6:g} s of {parts.text_of(data['scene'])!r}. Ask for a later moment."
+                f"got {t0_us / 1e6:g} s of {decoded(data['scene'])!r}. Ask for a later moment."
             )
         absolute = np.stack([np.rint(camera["timestamp"] * 1e6).astype(np.int64) for camera in cameras])
-        values: dict[str, Any] = {"camera_indices": self._numbers, "absolute_timestamps": absolute}
-        values["relative_timestamps"] = (absolute - absolute.min()).astype(np.float32) * np.float32(1e-6)
+        values: dict[str, Any] = {
+            "camera_indices": self._numbers,
+            "absolute_timestamps": absolute,
+            "relative_timestamps": (absolute - absolute.min()).astype(np.float32) * np.float32(1e-6),
+            "t0_us": t0_us,
+        }
         for name in ("ego_history", "ego_future"):
             places = data[name]
             values |= {f"{name}_xyz": places["positions"][None], f"{name}_rot": places["rotations"][None]}
-        values["t0_us"] = t0_us
-        of_cameras: list[dict[str, Any]] = [{} for _ in cameras]
-        if self._settings.calibration:
-            size = data["ego"]["vehicle_size"]
-            values |= {"ego_lwh": size[:3], "ego_length_offset": size[3] / size[0]}
-            for camera, of_camera in zip(cameras, of_cameras, strict=True):
-                of_camera["extr"] = camera["ego_from_camera"]
-                of_camera["intr"] = np.concatenate([*camera["lens"].values()])
-        return values, of_cameras
+        if not settings.calibration:
+            return values, [{} for _ in cameras]
+        size = data["ego"]["vehicle_size"]
+        values |= {"ego_lwh": size[:3], "ego_length_offset": size[3] / size[0]}
+        return values, [
+            {"extr": camera["ego_from_camera"], "intr": np.concatenate([*camera["lens"].values()])}
+            for camera in cameras
+        ]
 
     def _in_order(self, cameras: Sequence[SampleDataGroup]) -> list[SampleDataGroup]:
         return [cameras[place] for place in self._order]
+
+
+_FIELDS: parts.Fields = {
+    "camera_indices": (DT.INT64, 1),
+    "absolute_timestamps": (DT.INT64, 2),
+    "relative_timestamps": (DT.FLOAT, 2),
+    "ego_history_xyz": (DT.FLOAT, 3),
+    "ego_history_rot": (DT.FLOAT, 4),
+    "ego_future_xyz": (DT.FLOAT, 3),
+    "ego_future_rot": (DT.FLOAT, 4),
+    "t0_us": (DT.INT64, 0),
+}
+_FIELDS_OF_CALIBRATION: parts.Fields = {"ego_lwh": (DT.FLOAT, 1), "ego_length_offset": (DT.FLOAT, 0)}
 
 
 def _chain(request: parts.Request) -> parts.Chain:
@@ -158,31 +171,23 @@ def _chain(request: parts.Request) -> parts.Chain:
 
 def _batch(batch: parts.Batch) -> parts.Batch:
     """Bring a batch into the form that `AlpamayoSettings` describes."""
-    cameras = batch["cameras"]
-    image = cameras["image"]  # (B, C, T, H, W, 3)
-    result = {
-        "image_frames": image.transpose(0, 1, 2, 5, 3, 4) if isinstance(image, np.ndarray) else image.movedim(5, 3)
-    }
-    result |= {name: cameras[name] for name in ("extr", "intr") if name in cameras}
-    result |= {name: value for name, value in batch.items() if name != "cameras"}
+    result = parts.flattened(batch, "image_frames")
+    images = result["image_frames"]  # (B, C, T, H, W, 3)
+    axes = (0, 1, 2, 5, 3, 4)
+    result["image_frames"] = images.permute(axes) if hasattr(images, "permute") else images.transpose(axes)
     return {**result, "clip_id": batch["scene"]}
 
 
 def _rl_batch(batch: parts.Batch) -> parts.Batch:
     """As `_batch`, with one axis of images, camera after camera, each with an axis of one time."""
     result = _batch(batch)
-    images = result["image_frames"]
-    shape = images.shape
-    result["image_frames"] = images.reshape(shape[0], shape[1] * shape[2], 1, *shape[3:])
-    indices = result["camera_indices"]
-    repeated = (
-        np.repeat(indices, shape[2], 1)
-        if isinstance(indices, np.ndarray)
-        else indices.repeat_interleave(shape[2], 1)
-    )
-    result["camera_indices"] = repeated
+    num_samples, num_cameras, num_times, *image = result["image_frames"].shape
+    result["image_frames"] = result["image_frames"].reshape(num_samples, num_cameras * num_times, 1, *image)
+    # The number of a camera for each of its times.
+    times, numbers = result["absolute_timestamps"], result["camera_indices"][:, :, None]
+    result["camera_indices"] = (numbers + times * 0).reshape(num_samples, -1)
     for name in ("absolute_timestamps", "relative_timestamps"):
-        result[name] = result[name].reshape(shape[0], -1)
+        result[name] = result[name].reshape(num_samples, -1)
     return result
 
 

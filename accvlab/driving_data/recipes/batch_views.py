@@ -56,8 +56,7 @@ def batch_view(
     """
     if not isinstance(settings, Settings):
         raise SettingError(f"`settings` must be those of a recipe, got {type(settings).__name__}.")
-    keys = {Detection2DSettings: "input", AlpamayoSettings: "image_frames"}
-    images_key = keys.get(type(settings), "img")
+    images_key = settings.images_key
     if images_key not in batch or "token" not in batch:
         raise SettingError(
             f"The batch must be one of the recipe of {type(settings).__name__}: it has no {images_key!r}. There "
@@ -67,30 +66,32 @@ def batch_view(
     if isinstance(settings, AlpamayoSettings):
         return _of_alpamayo(batch, settings, sample, frame)
     title = f"{_of_frame(batch['scene'][sample], frame)}   token {_of_frame(batch['token'][sample], frame)}"
-    if isinstance(settings, Detection2DSettings):
-        return SceneView(title=title, cameras=_with_heatmaps(batch, settings, sample, camera_names))
-    images = _array(_of_frame(batch["img"][sample], frame, num_axes=4))  # (C, 3, H, W)
-    projections = _projections(batch, settings, sample, frame)
-    ahead_xy = np.array(number_list(ahead, "ahead", "two numbers", count=2))
+    images, heatmaps = batch[images_key], batch.get("hm")
+    if isinstance(settings, Detection2DSettings):  # (B * C, ...)
+        shape = (len(batch["token"]), -1)
+        images, heatmaps = (x if x is None else x.reshape(*shape, *x.shape[1:]) for x in (images, heatmaps))
+    images = _array(_of_frame(images[sample], frame, num_axes=4))  # (C, 3, H, W)
     names = camera_names or [f"camera {number}" for number in range(len(images))]
     cameras = [
-        CameraView(
-            name=name,
-            image=_picture(image, settings),
-            image_from_reference=projection[:3],
-            bearing=bearing_of(projection, ahead_xy),
-        )
-        for name, image, projection in zip(names, images, projections, strict=True)
+        CameraView(name=name, image=_picture(image, settings)) for name, image in zip(names, images, strict=True)
+    ]
+    if isinstance(settings, Detection2DSettings):
+        seen = [None] * len(cameras) if heatmaps is None else _array(heatmaps[sample]).max(axis=1)
+        cameras = [attrs.evolve(each, heatmap=heatmap) for each, heatmap in zip(cameras, seen, strict=True)]
+        return SceneView(title=title, cameras=cameras)
+    ahead_xy = np.array(number_list(ahead, "ahead", "two numbers", count=2))
+    cameras = [
+        attrs.evolve(camera, image_from_reference=matrix[:3], bearing=bearing_of(matrix, ahead_xy))
+        for camera, matrix in zip(cameras, _projections(batch, settings, sample, frame), strict=True)
     ]
     points = _array(batch["points"][sample])[:, :3] if "points" in batch else np.zeros((0, 3))
-    view: dict[str, Any] = {"title": title, "cameras": cameras, "points": points}
-    view["ahead"] = ahead_xy / float(np.hypot(*ahead_xy))
     num_frames = count_frames(batch, sample)
     is_last = frame in (-1, num_frames - 1) or not num_frames
     # Lists have the boxes of each frame.
-    if "gt_bboxes_3d" in batch and (is_last or isinstance(batch["gt_bboxes_3d"][sample], list)):
-        view |= _boxes(batch, settings, sample, -1 if is_last else frame)
-    return SceneView(**view)
+    has_boxes = "gt_bboxes_3d" in batch and (is_last or isinstance(batch["gt_bboxes_3d"][sample], list))
+    boxes = _boxes(batch, settings, sample, -1 if is_last else frame) if has_boxes else {}
+    direction = ahead_xy / float(np.hypot(*ahead_xy))
+    return SceneView(title=title, cameras=cameras, points=points, ahead=direction, **boxes)
 
 
 def _of_alpamayo(batch: Batch, settings: AlpamayoSettings, sample: int, frame: int) -> SceneView:
@@ -125,10 +126,7 @@ def _boxes(batch: Batch, settings: OfDetectors, sample: int, frame: int) -> dict
     centers, sizes, yaws = boxes[:, :3].copy(), boxes[:, 3:6], boxes[:, 6]
     if getattr(settings, "box_layout", LAYOUTS[0]) == LAYOUTS[1]:
         sizes, yaws = sizes[:, [1, 0, 2]], -yaws - np.pi / 2
-    is_of_center = isinstance(settings, SparseDriveSettings) or (
-        isinstance(settings, BEVFusionSettings) and settings.emulates_reference
-    )
-    if not is_of_center:
+    if settings.boxes_z == "bottom":
         centers[:, 2] += sizes[:, 2] / 2
     return {
         "centers": centers,
@@ -151,24 +149,7 @@ def _projections(batch: Batch, settings: OfDetectors, sample: int, frame: int) -
         change = np.tile(np.eye(4), (len(image), 1, 1))
         change[:, :2, :2], change[:, :2, 2] = image[:, :2, :2], image[:, :2, 3]
         return np.asarray(change @ lidar @ np.linalg.inv(scene))
-    name = "projection_mat" if isinstance(settings, SparseDriveSettings) else "lidar2img"
-    return _array(_of_frame(batch[name][sample], frame, num_axes=3)).astype(np.float64)
-
-
-def _with_heatmaps(
-    batch: Batch, settings: Detection2DSettings, sample: int, camera_names: Sequence[str]
-) -> list[CameraView]:
-    num_cameras = len(batch["input"]) // len(batch["token"])
-    rows = range(sample * num_cameras, (sample + 1) * num_cameras)
-    names = camera_names or [f"camera {number}" for number in range(num_cameras)]
-    return [
-        CameraView(
-            name=name,
-            image=_picture(_array(batch["input"][row]), settings),
-            heatmap=_array(batch["hm"][row]).max(axis=0) if "hm" in batch else None,
-        )
-        for name, row in zip(names, rows, strict=True)
-    ]
+    return _array(_of_frame(batch[settings.projections_key][sample], frame, num_axes=3)).astype(np.float64)
 
 
 def count_frames(batch: Batch, sample: int = 0) -> int:

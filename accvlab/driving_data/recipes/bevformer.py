@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -17,19 +16,20 @@ from accvlab.dali_pipeline_framework import (
     ImageContent,
     ImageDecoder,
     PipelineStepBase,
-    PlannedBatch,
     RandomAccessSampler,
     SampleDataGroup,
-    ShuffledSampler,
     checks,
     for_each,
 )
 from accvlab.dali_pipeline_framework.draws import Draws
-from accvlab.dali_pipeline_framework.errors import SettingError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.extension import (
     Description,
     Name,
+    Order,
     PixelStep,
+    PlannedSampler,
+    ShuffledOrder,
     derive_key,
     image_size,
     leaf_at,
@@ -38,16 +38,16 @@ from accvlab.dali_pipeline_framework.extension import (
     zero_where_channels_fit,
 )
 from accvlab.dali_pipeline_framework.sample_data import LeafFormat
-from accvlab.dali_pipeline_framework.sampling import LastBatch, SampleCounts
+from accvlab.dali_pipeline_framework.sampling import LastBatch
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..datasets.driving import poses
-from ..datasets.driving.array_types import Bool, Float64
+from ..datasets.driving.array_types import Bool, Float64, Int64
 from ..datasets.driving.driving_fields import DrivingFieldSettings
 from . import recipe_parts as parts
 from .image_augmentation import UnclippedPhotometricDistorter, on_gpu_if_any
 from .recipe import FrameQueues, Recipe, scene_order
-from .recipe_parts import DT, NAMES, PLACE
+from .recipe_parts import DT, PLACE
 
 
 def queue_frames(frame: int, left_out: int, queue_length: int, first_frame: int) -> list[int]:
@@ -91,32 +91,45 @@ def queue_states(
         ``can_bus`` with the differences, ``(Q, 18)``, and whether the memory of the frame before goes with each
         frame, ``(Q,)``.
     """
-    has_memory = np.array(
-        [
-            place > 0
-            and scenes[place] == scenes[place - 1]
-            and (emulates_reference or frames[place] != frames[place - 1])
-            for place in range(len(frames))
-        ]
-    )
+    has_memory = np.zeros(len(frames), bool)
     rows = can_bus.copy()
     # Entries that share memory have the number of the first one of the same frame.
     entry = [frames.index(frame) if emulates_reference else place for place, frame in enumerate(frames)]
-    before_xyz, before_deg = np.zeros(3), 0.0
+    moves = [0, 1, 2, -1]  # the place, and the heading
+    before = np.zeros(4)
     for place, row in enumerate(entry):
-        xyz, heading_deg = rows[row, :3].copy(), float(rows[row, -1])
-        if has_memory[place]:
-            turned = heading_deg - before_deg
-            rows[row, :3] = xyz - before_xyz
-            rows[row, -1] = turned if emulates_reference else (turned + 180) % 360 - 180
-        else:
-            rows[row, :3] = 0
-            rows[row, -1] = 0
-        before_xyz, before_deg = xyz, heading_deg
+        is_repeated = place > 0 and frames[place] == frames[place - 1] and not emulates_reference
+        has_memory[place] = place > 0 and scenes[place] == scenes[place - 1] and not is_repeated
+        state = rows[row, moves]
+        change = (state - before) * has_memory[place]
+        if not emulates_reference:
+            change[-1] = (change[-1] + 180) % 360 - 180
+        rows[row, moves], before = change, state
     return rows[entry], has_memory
 
 
-class QueueSampler(RandomAccessSampler):
+@attrs.frozen
+class _QueueOrder(Order):
+    """Each frame once per epoch, shuffled, with the number of the frame before it that its queue leaves out."""
+
+    num_positions: int
+    seed: int
+    queue_length: int
+
+    def of_epoch(self, epoch: int) -> Callable[[Int64], tuple[Int64, Int64]]:
+        """The order of an epoch."""
+        frames_at = ShuffledOrder(self.num_positions, self.seed, shuffle=True).of_epoch(epoch)
+        key = derive_key("queue", self.seed, epoch)
+
+        def samples_at(positions: Int64) -> tuple[Int64, Int64]:
+            frames, visits = frames_at(positions)
+            left_out = random_bits(key, frames) % np.uint64(self.queue_length)
+            return frames * self.queue_length + left_out.astype(np.int64), visits
+
+        return samples_at
+
+
+class QueueSampler(PlannedSampler):
     """Each frame once per epoch, shuffled, with a queue that is drawn: sample ``frame * queue_length + left_out``.
 
     Which of the frames before is left out is a function of the seed, the epoch and the frame.
@@ -126,8 +139,6 @@ class QueueSampler(RandomAccessSampler):
         >>> sorted(index // 3 for batch in (0, 1) for index in sampler.get_batch_indices(0, batch).tolist())
         [0, 1, 2, 3]
     """
-
-    supports_last_batch = True
 
     def __init__(
         self,
@@ -150,50 +161,13 @@ class QueueSampler(RandomAccessSampler):
         Raises:
             SettingError: An argument is out of its range.
         """
-        super().__init__(total_batch_size, last_batch=last_batch)
-        self._queue_length = checks.whole_number(queue_length, "queue_length", at_least=1)
-        self._frames = ShuffledSampler(num_frames, total_batch_size, seed=seed, last_batch=last_batch)
-
-    @property
-    def num_samples(self) -> int:
-        """Number of samples: of frames, times the ways to leave one out."""
-        return int(self._frames.num_samples or 0) * self._queue_length
-
-    def with_settings(self, **settings: Any) -> QueueSampler:
-        """Get a copy with other settings, see `RandomAccessSampler.with_settings`."""
-        changed = super().with_settings(**settings)
-        changed._frames = self._frames.with_settings(**settings)
-        return changed
-
-    def continued(self, epoch: int, segments: Any) -> QueueSampler:
-        """Get a copy that goes on, see `RandomAccessSampler.continued`."""
-        changed = super().continued(epoch, segments)
-        changed._frames = self._frames.continued(epoch, segments)
-        return changed
-
-    @property
-    def _can_change_batch_size(self) -> bool:  # type: ignore[override]
-        return self._frames._can_change_batch_size
-
-    def num_batches(self, epoch: int) -> int:
-        """Number of batches of an epoch."""
-        return int(self._frames.num_batches(epoch) or 0)
-
-    def sample_counts(self, epoch: int) -> SampleCounts | None:
-        """What is delivered, dropped and repeated in an epoch, in frames."""
-        return self._frames.sample_counts(epoch)
-
-    def plan_batch(self, epoch: int, batch: int) -> PlannedBatch:
-        """Get the samples of a batch."""
-        planned = self._frames.plan_batch(epoch, batch)
-        key = derive_key("queue", self._frames.seed, epoch)
-        left_out = random_bits(key, planned.indices) % np.uint64(self._queue_length)
-        return attrs.evolve(planned, indices=planned.indices * self._queue_length + left_out.astype(np.int64))
-
-    def describe(self) -> Description:
-        """Settings on which the order depends."""
-        own: Description = {"sampler": type(self).__name__, "queue_length": self._queue_length}
-        return {**self._frames.describe(), **own, "queue_seed": self._frames.seed, "num_samples": self.num_samples}
+        num_frames = checks.whole_number(num_frames, "num_frames", at_least=1)
+        queue_length = checks.whole_number(queue_length, "queue_length", at_least=1)
+        self.seed = checks.whole_number(seed, "seed", at_least=0)
+        self.order = _QueueOrder(num_frames, self.seed, queue_length)
+        num_samples = num_frames * queue_length
+        settings: Description = {"num_samples": num_samples, "seed": self.seed, "queue_length": queue_length}
+        super().__init__(total_batch_size, last_batch, num_samples, settings)
 
 
 _OF_IMAGES = ("lidar2img", "lidar2cam")
@@ -254,8 +228,6 @@ class BEVFormerSettings(parts.DetectorSettings):
     queue_length: int = parts.setting(3, checks.whole_number, at_least=1)
     scale: float = parts.setting(0.5, checks.number, above=0)
     size_divisor: int = parts.setting(32, checks.whole_number, at_least=1)
-    mean: Sequence[float] = parts.setting(parts.MEAN, checks.number_list, what="3 numbers", count=3)
-    std_dev: Sequence[float] = parts.setting(parts.STD_DEV, checks.number_list, what="3 numbers", count=3)
     point_cloud_range: Sequence[float] = parts.setting(
         (-51.2, -51.2, -5.0, 51.2, 51.2, 3.0), parts.point_cloud_range
     )
@@ -307,14 +279,14 @@ class BEVFormerQueues(FrameQueues):
             SettingError: The provider lacks required fields.
         """
         settings = BEVFORMER.checked_settings(settings)
-        super().__init__(BEVFORMER.checked_frames(provider, settings, is_training))
+        super().__init__(BEVFORMER.checked_frames(provider, settings, is_training), extra_fields)
         if leaf_at(provider.sample_data_structure, ("ego", "world_from_ego")).ndim != 2:
             raise SettingError(
                 "BEVFormer takes `ego.world_from_ego` as it is at each frame: leave its window out."
             )
         self.settings = settings if is_training else attrs.evolve(settings, queue_length=1)
         self._is_training = is_training
-        self._extra_fields = parts.extra_names(extra_fields)
+        self._label_of = parts.labels_of(self._provider.class_names if is_training else (), settings.classes)
         lengths = self._provider.sequence_lengths
         self._first_frame = np.repeat(np.cumsum([0, *lengths[:-1]]), lengths)
 
@@ -340,7 +312,7 @@ class BEVFormerQueues(FrameQueues):
 
     def get_number_of_samples(self) -> int:
         """Get the number of frames, times the ways to leave one out."""
-        return self._provider.get_number_of_samples() * self.settings.queue_length
+        return self.num_frames * self.settings.queue_length
 
     @property
     def sample_data_structure(self) -> SampleDataGroup:
@@ -348,14 +320,9 @@ class BEVFormerQueues(FrameQueues):
         given, camera, sample = self._provider.sample_data_structure.format, SampleDataGroup(), SampleDataGroup()
         image = given.at(("cameras", 0, "image"))
         parts.add_fields(camera, {"image": image, **dict.fromkeys(_OF_IMAGES, (DT.FLOAT64, 2))})
-        parts.add_fields(sample, {name: given.at((name,)) for name in NAMES})
-        parts.add_fields(
-            sample, {"timestamp": (DT.FLOAT64, 1), "can_bus": (DT.FLOAT64, 2), "prev_bev_exists": (DT.BOOL, 1)}
-        )
         sample.add_data_group_field_array("images", camera, self.settings.queue_length * self.num_cameras)
-        if self._is_training:
-            parts.add_fields(sample, {"gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)})
-        parts.add_fields(sample, {name: given.at((name,)) for name in self._extra_fields})
+        parts.add_fields(sample, {**_FIELDS, **(_FIELDS_OF_TRAINING if self._is_training else {})})
+        parts.add_fields(sample, {name: given.at((name,)) for name in self._kept})
         return sample
 
     def frames_of(self, sample_index: int) -> list[int]:
@@ -367,48 +334,42 @@ class BEVFormerQueues(FrameQueues):
         first = 0 if self.settings.emulates_reference else int(self._first_frame[frame])
         return queue_frames(frame, left_out, length, first)
 
-    def describe_sample(self, sample_index: int) -> str:
-        """Describe the last frame."""
-        frames = self.frames_of(sample_index)
-        return f"queue of the frames {frames}; the last one: {self._provider.describe_sample(frames[-1])}"
-
     def get_data(self, sample_index: int) -> SampleDataGroup:
         """Load a queue."""
         frames = self.frames_of(sample_index)
         loaded = self._loaded(frames)
         if not self.has_decoded_images:
-            sizes: dict[tuple[int, int], str] = {}
-            for frame, sample in loaded.items():
-                for camera, name in enumerate(self._provider.camera_names):
-                    size = image_size(sample["cameras"][camera]["image"])
-                    sizes.setdefault(size, f"{name} of frame {frame}:")
-            place_sizes = {place: size for size, place in sizes.items()}
-            parts.one_of_sizes(place_sizes, "cameras and frames", "they are one array")
-        can_bus, has_memory = self._states(frames, loaded)
-        last = loaded[frames[-1]]
-        flat: list[Any] = [
-            *(np.frombuffer(os.fsencode(str(last[name])), np.uint8) for name in NAMES),
-            np.array([loaded[frame]["timestamp"] for frame in frames], np.float64),
-            can_bus,
-            has_memory,
-        ]
-        for frame in frames:
-            for camera in range(self.num_cameras):
-                flat += self._image(loaded[frame]["cameras"][camera])
+            self._require_one_size(loaded)
+        last, (can_bus, has_memory) = loaded[frames[-1]], self._states(frames, loaded)
+        timestamps = np.array([loaded[frame]["timestamp"] for frame in frames], np.float64)
+        values = {"timestamp": timestamps, "can_bus": can_bus, "prev_bev_exists": has_memory}
         if self._is_training:
-            flat += parts.mmdet_boxes(
+            values["gt_bboxes_3d"], values["gt_labels_3d"] = parts.mmdet_boxes(
                 last["boxes"],
-                parts.labels_of(self._provider.class_names, self.settings.classes),
+                self._label_of,
                 layout=self.settings.box_layout,
                 z="bottom",
                 point_cloud_range=self.settings.point_cloud_range,
             )
-        for name in self._extra_fields:
-            value = last[name]
-            flat += value.get_data() if isinstance(value, SampleDataGroup) else [value]
         sample = self.new_sample()
-        sample.set_data(flat)
+        for name, value in {**values, **{name: last[name] for name in self._kept}}.items():
+            sample[name] = value
+        cameras = [camera for frame in frames for camera in loaded[frame]["cameras"].values()]
+        for image, camera in zip(sample["images"].values(), cameras, strict=True):
+            image.set_data(self._image(camera))
         return sample
+
+    def _require_one_size(self, loaded: Mapping[int, SampleDataGroup]) -> None:
+        places: dict[tuple[int, int], str] = {}
+        for frame, sample in loaded.items():
+            for name, camera in zip(self._provider.camera_names, sample["cameras"].values(), strict=True):
+                places.setdefault(image_size(camera["image"]), f"{name} of frame {frame}")
+        if len(places) > 1:
+            written = ", ".join(f"{place}: {height} x {width}" for (height, width), place in places.items())
+            raise FieldValueError(
+                "The images of all cameras and frames must have one size, since they are one array. Height and "
+                f"width: {written}. Leave cameras out (`cameras` of the provider), or bring the files to one size."
+            )
 
     def states_of(self, sample_index: int) -> tuple[Float64, Bool]:
         """``can_bus`` and ``prev_bev_exists`` of a queue."""
@@ -441,6 +402,10 @@ class BEVFormerQueues(FrameQueues):
         return [camera["image"], scaling @ parts.four_by_four(camera["intrinsics"]) @ lidar2cam, lidar2cam]
 
 
+_FIELDS = {"timestamp": (DT.FLOAT64, 1), "can_bus": (DT.FLOAT64, 2), "prev_bev_exists": (DT.BOOL, 1)}
+_FIELDS_OF_TRAINING = {"gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)}
+
+
 class ScaledImagePreparer(PixelStep):
     """Scales images by one factor (bilinear), normalizes them, and fills them up with 0 on the right and below.
 
@@ -463,8 +428,7 @@ class ScaledImagePreparer(PixelStep):
         """Create the step; see `BEVFormerSettings`."""
         self._scale = scale
         self._size_divisor = size_divisor
-        self._mean = tuple(mean)
-        self._std_dev = tuple(std_dev)
+        self._mean, self._std_dev = (np.broadcast_to(each, 3).tolist() for each in (mean, std_dev))
 
     def _content_after(self, leaf: LeafFormat) -> ImageContent:
         return ImageContent(is_encoded=False, layout="CHW")
@@ -495,8 +459,8 @@ class ScaledImagePreparer(PixelStep):
             crop_pos_x=0.0,
             crop_pos_y=0.0,
             out_of_bounds_policy="pad",
-            mean=[*self._mean],
-            std=[*self._std_dev],
+            mean=self._mean,
+            std=self._std_dev,
             mirror=zero_where_channels_fit(image, 3),
             output_layout="CHW",
         )
@@ -508,9 +472,8 @@ class ScaledImagePreparer(PixelStep):
         scaled = cv2.resize(np.asarray(image, np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
         padded = np.zeros(shape, np.float32)
         factors = 1 / np.array(self._std_dev)
-        for channel in range(3):
-            offset = -self._mean[channel] * factors[channel]
-            part = scaled[..., channel] * np.float32(factors[channel])
+        for channel, (factor, offset) in enumerate(zip(factors, -np.array(self._mean) * factors, strict=True)):
+            part = scaled[..., channel] * np.float32(factor)
             part += np.float32(offset)
             padded[channel, :height, :width] = part
         return padded
@@ -518,17 +481,15 @@ class ScaledImagePreparer(PixelStep):
 
 def _batch(batch: parts.Batch) -> parts.Batch:
     """Bring a batch into the form that `BEVFormerSettings` describes, of training or of evaluation."""
-    images = batch["images"]
-    result = {"img": images["image"]}
-    result |= {name: batch[name] for name in ("can_bus", "prev_bev_exists", "timestamp")}
-    result |= {name: images[name] for name in _OF_IMAGES}
+    result = parts.flattened({**batch, "cameras": batch["images"]})
+    del result["images"]
     if "gt_bboxes_3d" not in batch:
         result |= {name: result[name][:, 0] for name in ("can_bus", "timestamp")}
         result["prev_bev_exists"] = ~batch[PLACE]["is_first"]
     else:  # (B, Q * C, ...) as (B, Q, C, ...)
         for name in ("img", *_OF_IMAGES):
             result[name] = result[name].reshape(*batch["timestamp"].shape, -1, *result[name].shape[2:])
-    return {**result, **{name: value for name, value in batch.items() if name not in (*result, "images")}}
+    return result
 
 
 def _queues(

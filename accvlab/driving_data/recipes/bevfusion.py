@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import numpy as np
+from attrs.validators import optional
 
 from accvlab.dali_pipeline_framework import (
     SampleDataGroup,
@@ -15,25 +16,22 @@ from accvlab.dali_pipeline_framework import (
     UnneededFieldRemover,
     checks,
 )
+from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, IntegerDraw, NormalDraw, RandomDraw
 from accvlab.dali_pipeline_framework.extension import moved
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat
 
-from ..datasets.driving.array_types import Array, Float32, Float64
+from ..datasets.driving.array_types import Float32, Float64
 from ..datasets.driving.driving_fields import DrivingFieldSettings
 from ..steps.lidar import LidarSweepAggregator
 from ..steps.vectors import BEVMaskAdder, Classes
 from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation
 from .recipe import Recipe
-from .recipe_parts import DT, PLACE
+from .recipe_parts import DT
 
 _IMAGES = ImageAugmentation(scale_range=(0.38, 0.55), rotation_range_deg=(-5.4, 5.4))
 _OF_CAMERAS = ("camera_intrinsics", "camera2ego", "lidar2camera", "camera2lidar", "lidar2image", "img_aug_matrix")
-
-
-def _column_or_none(value: object, name: str) -> int | None:
-    return None if value is None else checks.whole_number(value, name, at_least=3)
 
 
 @attrs.frozen(kw_only=True)
@@ -113,10 +111,10 @@ class BEVFusionSettings(parts.AugmentedSettings):
     """
 
     model = "BEVFusion"
-    images: ImageAugmentation = _IMAGES
+    images: ImageAugmentation = attrs.field(default=_IMAGES, validator=parts.IS_AUGMENTATION)
     num_sweeps: int = parts.setting(9, checks.whole_number, at_least=0)
     num_loaded_sweeps: int = parts.setting(10, checks.whole_number, at_least=0)
-    age_column: int | None = parts.setting(4, _column_or_none)
+    age_column: int | None = parts.setting(4, checks.whole_number, may_be_none=True, at_least=3)
     close_distance: float = parts.setting(1.0, checks.number, at_least=0)
     fills_up: bool = parts.setting(True, checks.flag)
     shuffles_points: bool = parts.setting(True, checks.flag)
@@ -127,10 +125,15 @@ class BEVFusionSettings(parts.AugmentedSettings):
     point_cloud_range: Sequence[float] = parts.setting(
         (-54.0, -54.0, -5.0, 54.0, 54.0, 3.0), parts.point_cloud_range
     )
-    masks: BEVMasks | None = None
+    masks: BEVMasks | None = attrs.field(default=None, validator=optional(valid(checks.instance, cls=BEVMasks)))
     box_layout: str = parts.setting(parts.LAYOUTS[1], checks.choice, allowed=parts.LAYOUTS)
     emulates_reference: bool = parts.setting(False, checks.flag)
-    key: DrawKey = "sample"
+    key: DrawKey = attrs.field(default="sample", validator=parts.IS_KEY)
+
+    @property
+    def boxes_z(self) -> str:  # type: ignore[override]
+        """What z of boxes in a batch is: ``"bottom"`` or ``"center"``."""
+        return "center" if self.emulates_reference else "bottom"
 
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
         """Settings of a `DrivingProvider` with the fields that the model needs, without ``cameras``."""
@@ -172,7 +175,7 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
             IntegerDraw("point_order", 0, 2**31 - 1, key=key),
         ]
 
-    def _scene(self, draws: Draws) -> Float64:
+    def _scene_change(self, draws: Draws) -> Float64:
         """``lidar_aug_matrix``, ``(4, 4)``."""
         scene = np.eye(4)
         if self._is_training:
@@ -185,29 +188,29 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
                     scene[axis] *= -1
         return scene
 
-    def _fields(self, given: GroupFormat) -> tuple[parts.Fields, parts.Fields]:
+    def _scene_fields(self, given: GroupFormat) -> tuple[parts.Fields, parts.Fields]:
         fields: dict[str, Any] = dict.fromkeys(("points", "lidar2ego", "lidar_aug_matrix"), (DT.FLOAT, 2))
         if "boxes" in given.index:
             fields |= {"gt_bboxes_3d": (DT.FLOAT, 2), "gt_labels_3d": (DT.INT64, 1)}
         fields |= {name: given.at((name,)) for name in self._masked(given)}
-        return fields, {**parts.IMAGE_PLAN, **dict.fromkeys(_OF_CAMERAS, (DT.FLOAT, 2))}
+        return fields, dict.fromkeys(_OF_CAMERAS, (DT.FLOAT, 2))
 
     def _masked(self, given: GroupFormat) -> list[str]:
         """Names of the groups that masks are made of."""
         has_masks = self._settings.masks is not None
         return [name for name in ("boxes", "map_lines") if has_masks and name in given.index]
 
-    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup], draws: Draws) -> parts.Values:
+    def _scene(self, data: SampleDataGroup, cameras: parts.Augmented, draws: Draws) -> parts.Values:
         of_cameras = []
-        for camera, plan in zip(cameras, self._plans(cameras, draws), strict=True):
+        for camera, plan in cameras:
             matrix = np.eye(4)
             matrix[:2, :2], matrix[:2, 3] = plan.matrix[:2, :2], plan.matrix[:2, 2]
             intrinsics = parts.four_by_four(camera["intrinsics"])
             lidar2camera = camera["camera_from_reference"]
             inverse, image = np.linalg.inv(lidar2camera), intrinsics @ lidar2camera
             matrices = (intrinsics, camera["ego_from_camera"], lidar2camera, inverse, image, matrix)
-            of_cameras.append({"image_plan": plan.values, **dict(zip(_OF_CAMERAS, matrices, strict=True))})
-        scene = self._scene(draws)
+            of_cameras.append(dict(zip(_OF_CAMERAS, matrices, strict=True)))
+        scene = self._scene_change(draws)
         values: dict[str, Any] = {
             "points": self._points(data["lidar"]["points"], scene, draws),
             "lidar2ego": data["ego"]["ego_from_reference"],
@@ -220,22 +223,15 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
                 boxes,
                 self._label_of,
                 layout=self._settings.box_layout,
-                z="center" if self._settings.emulates_reference else "bottom",
+                z=self._settings.boxes_z,
                 point_cloud_range=self._settings.point_cloud_range,
             )
             if "boxes" in masked:
-                values["boxes"] = self._with_labels(data["boxes"], boxes)
+                boxes["categories"] = np.append(self._label_of, -1)[boxes["categories"]].astype(np.int32)
+                values["boxes"] = boxes
         if "map_lines" in masked:
             values["map_lines"] = _moved_lines(data["map_lines"], scene)
         return values, of_cameras
-
-    def _with_labels(self, group: SampleDataGroup, boxes: Mapping[str, Array]) -> SampleDataGroup:
-        """A group of boxes where they are moved to, with labels as categories."""
-        changed = group.get_copy()
-        for name in ("centers", "sizes", "yaws", "velocities"):
-            changed[name] = boxes[name].astype(np.float32)
-        changed["categories"] = np.append(self._label_of, -1)[boxes["categories"]].astype(np.int32)
-        return changed
 
     def _points(self, points: Float32, scene: Float64, draws: Draws) -> Float32:
         """Move points, keep those in range, and shuffle them; without sweeps, all have an age of 0."""
@@ -254,18 +250,19 @@ class BEVFusionFormatter(parts.AugmentedFrameFormatter):
         return joined
 
 
-def _moved_boxes(boxes: SampleDataGroup, scene: Float64) -> dict[str, Array]:
+def _moved_boxes(boxes: SampleDataGroup, scene: Float64) -> SampleDataGroup:
     """Boxes in the scene as it is turned, shifted, scaled and mirrored."""
-    scale = np.cbrt(abs(np.linalg.det(scene[:3, :3])))
-    yaws = np.asarray(boxes["yaws"], np.float64)
+    changed, yaws = boxes.get_copy(), np.asarray(boxes["yaws"], np.float64)
     ahead = np.stack([np.cos(yaws), np.sin(yaws)], axis=-1) @ scene[:2, :2].T
-    return {
+    values = {
         "centers": moved(scene, np.asarray(boxes["centers"], np.float64)),
-        "sizes": np.asarray(boxes["sizes"], np.float64) * scale,
+        "sizes": boxes["sizes"] * np.cbrt(abs(np.linalg.det(scene[:3, :3]))),
         "yaws": np.arctan2(ahead[:, 1], ahead[:, 0]),
-        "velocities": np.asarray(boxes["velocities"], np.float64) @ scene[:3, :3].T,
-        "categories": boxes["categories"],
+        "velocities": boxes["velocities"] @ scene[:3, :3].T,
     }
+    for name, value in values.items():
+        changed[name] = value.astype(np.float32)
+    return changed
 
 
 def _moved_lines(lines: SampleDataGroup, scene: Float64) -> SampleDataGroup:
@@ -297,13 +294,10 @@ def _chain(request: parts.Request) -> parts.Chain:
 
 def _batch(batch: parts.Batch) -> parts.Batch:
     """Bring a batch into the form that `BEVFusionSettings` describes."""
-    cameras = batch["cameras"]
-    result = {"img": cameras["image"], **{name: cameras[name] for name in _OF_CAMERAS}}
-    result |= {name: value for name, value in batch.items() if name != "cameras"}
+    result = parts.flattened(batch)
     if "gt_masks_bev" in result:
-        masks = result["gt_masks_bev"]
-        result["gt_masks_bev"] = masks.astype(np.int64) if isinstance(masks, np.ndarray) else masks.long()
-    return {**result, PLACE: batch[PLACE]}
+        result["gt_masks_bev"] = parts.with_type(result["gt_masks_bev"], "int64")
+    return result
 
 
 BEVFUSION = Recipe(

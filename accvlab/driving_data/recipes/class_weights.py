@@ -63,7 +63,20 @@ def class_balanced_weights(
     labels_of_samples = _as_list(labels)
     if not labels_of_samples:
         raise SettingError("`labels` must have one entry per sample, got none.")
-    return _weights_of_counts(_counts_of_labels(labels_of_samples), power, weight_without_label)
+    counts = _counts_of_labels(labels_of_samples)  # NaN for samples without a label
+    unlabelled = np.isnan(counts)
+    if unlabelled.all():
+        raise SettingError(f"No sample has a label: nothing can be balanced among {len(counts)} sample(s).")
+    weights = (np.nanmin(counts) / counts) ** power  # of the rarest class 1, so that no power underflows for all
+    if unlabelled.any():
+        if weight_without_label is None:
+            raise SettingError(
+                f"Sample {int(np.argmax(unlabelled))} has no label, as {int(unlabelled.sum())} of {len(counts)} "
+                f"sample(s). Give `weight_without_label`: 0 to never draw them, 1 to draw them as often as an "
+                f"average sample with a label."
+            )
+        weights[unlabelled] = weight_without_label * weights[~unlabelled].mean()
+    return np.asarray(weights / weights.sum())
 
 
 def _as_list(labels: Labels) -> list[Any]:
@@ -111,21 +124,3 @@ def _distinct(sample: int, labels: Iterable[Any]) -> set[Hashable]:
         advice = "For a sample without a label pass None in a list (with `weight_without_label`)."
         raise SettingError(f"A label must not be NaN, but that of sample {sample} is. {advice}")
     return distinct
-
-
-def _weights_of_counts(counts: Float64Array, power: float, weight_without_label: float | None) -> Float64Array:
-    """Normalised weights; ``counts`` is NaN for samples without a label."""
-    unlabelled = np.isnan(counts)
-    if unlabelled.all():
-        raise SettingError(f"No sample has a label: nothing can be balanced among {len(counts)} sample(s).")
-    weights = (np.nanmin(counts) / counts) ** power  # of the rarest class 1, so that no power underflows for all
-    if unlabelled.any():
-        if weight_without_label is None:
-            raise SettingError(
-                f"Sample {int(np.argmax(unlabelled))} has no label, as {int(unlabelled.sum())} of {len(counts)} "
-                f"sample(s). Give `weight_without_label`: 0 to never draw them, 1 to draw them as often as an "
-                f"average sample with a label."
-            )
-        weights[unlabelled] = weight_without_label * weights[~unlabelled].mean()
-    normalised: Float64Array = weights / weights.sum()
-    return normalised

@@ -73,13 +73,14 @@ class Detection2DSettings(parts.AugmentedSettings):
     """
 
     model = "2D detection"
-    images: ImageAugmentation = attrs.field(factory=ImageAugmentation)
+    images_key = "input"
+    images: ImageAugmentation = attrs.field(factory=ImageAugmentation, validator=parts.IS_AUGMENTATION)
     stride: int = parts.setting(4, checks.whole_number, at_least=1)
     max_objects: int = parts.setting(128, checks.whole_number, at_least=1)
     min_box_size_px: float = parts.setting(4.0, checks.number, at_least=0)
     leaves_out_hidden: bool = parts.setting(True, checks.flag)
     distorts_colors: bool = parts.setting(True, checks.flag)
-    key: DrawKey = "sample"
+    key: DrawKey = attrs.field(default="sample", validator=parts.IS_KEY)
 
     def __attrs_post_init__(self) -> None:
         """Refuse sizes that the heatmap does not divide, and augmentations that there are none of."""
@@ -139,7 +140,6 @@ def _chain(request: parts.Request) -> parts.Chain:
     images: list[PipelineStepBase]
     labels: list[PipelineStepBase] = []
     if is_training:
-        parts.require_filled_output(request.frames, images_of)
         images = [
             ImageResizeCropFlipper(
                 "image",
@@ -197,22 +197,19 @@ def _label_steps(settings: Detection2DSettings) -> list[PipelineStepBase]:
 
 def _batch(batch: parts.Batch) -> parts.Batch:
     """Bring a batch into the form that `Detection2DSettings` describes."""
-    cameras = batch["cameras"]
-    result = {"input": _flat(cameras["image"]), "output_from_image": _flat(cameras["output_from_image"])}
-    if _OBJECTS in cameras:
-        objects = {name: _flat(value) for name, value in cameras[_OBJECTS].items()}
-        center = objects["center"]
-        is_numpy = isinstance(center, np.ndarray)
-        index = center[..., 1] * objects["heatmap"].shape[-1] + center[..., 0]
-        is_active = objects["is_active"]
+    result = parts.flattened(batch, "input")
+    objects = {name: _flat(value) for name, value in result.pop(_OBJECTS, {}).items()}
+    result |= {name: _flat(result[name]) for name in ("input", "output_from_image")}
+    if objects:
+        heatmaps, (x, y) = objects["heatmap"], (objects["center"][..., axis] for axis in (0, 1))
         result |= {
-            "hm": objects["heatmap"],
+            "hm": heatmaps,
             "wh": objects["height_width"][..., [1, 0]],
             "reg": objects["offset"],
-            "ind": index.astype(np.int64) if is_numpy else index.long(),
-            "reg_mask": is_active.astype(np.uint8) if is_numpy else is_active.byte(),
+            "ind": parts.with_type(y * heatmaps.shape[-1] + x, "int64"),
+            "reg_mask": parts.with_type(objects["is_active"], "uint8"),
         }
-    return {**result, **{name: value for name, value in batch.items() if name != "cameras"}}
+    return result
 
 
 def _flat(values: Any) -> Any:

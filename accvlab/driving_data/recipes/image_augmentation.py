@@ -18,10 +18,11 @@ import attrs
 import numpy as np
 import nvidia.dali.fn as fn
 import nvidia.dali.math as dali_math
+from attrs.validators import optional
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
 
-from accvlab.dali_pipeline_framework import SampleDataGroup, UniformDraw, checks
+from accvlab.dali_pipeline_framework import ImageContent, SampleDataGroup, UniformDraw, checks
 from accvlab.dali_pipeline_framework.checks import valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, IntegerDraw, RandomDraw
 from accvlab.dali_pipeline_framework.errors import FieldValueError
@@ -32,19 +33,18 @@ from accvlab.dali_pipeline_framework.extension import (
     FieldSearch,
     FieldUse,
     Name,
-    PixelChanges,
     PixelStep,
     Resampler,
     Resampling,
     functions,
     image_arrays,
+    leaf_at,
     naming_field,
     needed_package,
     pipeline_has_gpu,
     resampled_in_graph,
 )
-from accvlab.dali_pipeline_framework.processing_steps import ArrayStep, ImageUse
-from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE, LeafFormat
+from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE, FieldPath, LeafFormat
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..datasets.driving.array_types import Array, Float32, Float64, UInt8
@@ -61,11 +61,21 @@ _SCALES = 21  # of which the average is taken
 _PUBLISHED_HW = (900, 1600)
 
 
-def _hw(value: object) -> tuple[int, int]:
-    height, width = checks.whole_number_list(
-        value, "output_hw", "[height, width] of at least 1", count=2, at_least=1
-    )
+def output_size(value: object, name: str = "output_hw") -> tuple[int, int]:
+    """Check the height and the width of an output.
+
+    Raises:
+        SettingError: It is none.
+    """
+    height, width = checks.whole_number_list(value, name, "[height, width] of at least 1", count=2, at_least=1)
     return height, width
+
+
+def setting(default: Any, check: Callable[..., object], *, may_be_none: bool = False, **limits: Any) -> Any:
+    """A field of settings, with its default and the check of its values; the default may be None."""
+    validator = valid(check, **limits)
+    is_optional = may_be_none or default is None
+    return attrs.field(default=default, validator=optional(validator) if is_optional else validator)
 
 
 @attrs.frozen
@@ -101,14 +111,11 @@ class ImagePlan:
         matrix = np.array([[self.scale, 0, -left], [0, self.scale, -top], [0, 0, 1.0]])
         if self.is_flipped:
             matrix = np.array([[-1, 0, width], [0, 1, 0], [0, 0, 1.0]]) @ matrix
-        if self.rotation_deg:
-            angle_rad = self.rotation_deg / 180 * np.pi
-            turn = np.array([[np.cos(angle_rad), np.sin(angle_rad)], [-np.sin(angle_rad), np.cos(angle_rad)]])
-            middle = np.array([width, height]) / 2
-            rotation = np.eye(3)
-            rotation[:2, :2], rotation[:2, 2] = turn, middle - turn @ middle
-            matrix = rotation @ matrix
-        return matrix
+        angle_rad, middle = self.rotation_deg / 180 * np.pi, np.array([width, height]) / 2
+        rotation = np.eye(3)
+        rotation[:2, :2] = [[np.cos(angle_rad), np.sin(angle_rad)], [-np.sin(angle_rad), np.cos(angle_rad)]]
+        rotation[:2, 2] = middle - rotation[:2, :2] @ middle
+        return np.asarray(rotation @ matrix)
 
 
 @attrs.frozen(kw_only=True)
@@ -128,19 +135,13 @@ class ImageAugmentation:
         allows_black: Whether images may leave any part of the output black.
     """
 
-    output_hw: Sequence[int] = attrs.field(default=(256, 704), converter=_hw)
-    scale_range: Sequence[float] | None = attrs.field(
-        default=None, validator=attrs.validators.optional(valid(checks.number_range, above=0))
-    )
-    bottom_crop_range: Sequence[float] = attrs.field(
-        default=(0.0, 0.0), validator=valid(checks.number_range, at_least=0, at_most=1)
-    )
-    crop_x_range: Sequence[float] = attrs.field(
-        default=(0.0, 1.0), validator=valid(checks.number_range, at_least=0, at_most=1)
-    )
-    flip_prob: float = attrs.field(default=0.5, validator=valid(checks.probability))
-    rotation_range_deg: Sequence[float] = attrs.field(default=(0.0, 0.0), validator=valid(checks.number_range))
-    allows_black: bool = attrs.field(default=False, validator=valid(checks.flag))
+    output_hw: Sequence[int] = attrs.field(default=(256, 704), converter=output_size)
+    scale_range: Sequence[float] | None = setting(None, checks.number_range, above=0)
+    bottom_crop_range: Sequence[float] = setting((0.0, 0.0), checks.number_range, at_least=0, at_most=1)
+    crop_x_range: Sequence[float] = setting((0.0, 1.0), checks.number_range, at_least=0, at_most=1)
+    flip_prob: float = setting(0.5, checks.probability)
+    rotation_range_deg: Sequence[float] = setting((0.0, 0.0), checks.number_range)
+    allows_black: bool = setting(False, checks.flag)
 
     @property
     def rotates(self) -> bool:
@@ -163,7 +164,7 @@ class ImageAugmentation:
 
         The factors of ``scale_range`` grow like the width or the height of the output, whichever grows more.
         """
-        height, width = _hw(output_hw)
+        height, width = output_size(output_hw)
         factor = max(height / self.output_hw[0], width / self.output_hw[1])
         scales = None if self.scale_range is None else tuple(scale * factor for scale in self.scale_range)
         return attrs.evolve(self, output_hw=(height, width), scale_range=scales)
@@ -173,15 +174,13 @@ class ImageAugmentation:
         share = self._black_share(hw)
         if self.allows_black or share <= _MOST_BLACK:
             return None
-        (height, width), (output_height, output_width) = hw, self.output_hw
-        least, most = self._scales(hw)
+        (height, width), (output_height, output_width), (least, most) = hw, self.output_hw, self._scales(hw)
         fits = "`bottom_crop_range=(0.0, 0.0)` fits"
         if self.scale_range is not None:
             kept = max(1 - sum(self.bottom_crop_range) / 2, 1e-3)
-            factors = [max(output_height / (kept * height), output_width / width) / least]
+            factor = max(output_height / (kept * height), output_width / width) / least
             if self._black_share(_PUBLISHED_HW) <= _MOST_BLACK:
-                factors.append(max(published / given for published, given in zip(_PUBLISHED_HW, hw, strict=True)))
-            factor = min(factors)
+                factor = min(factor, max(_PUBLISHED_HW[0] / height, _PUBLISHED_HW[1] / width))
             fits = f"`scale_range=({least * factor:.4g}, {most * factor:.4g})` fits, {factor:.4g} times as much"
         sizes = dict.fromkeys(f"{int(width * scale)} x {int(height * scale)}" for scale in (least, most))
         return (
@@ -209,27 +208,20 @@ class ImageAugmentation:
 
     def _black_share(self, hw: tuple[int, int]) -> float:
         """Share of the output that is black on average, but for rotations."""
-        (height, width), (least, most) = self.output_hw, self._scales(hw)
-        kept = 1 - sum(self.bottom_crop_range) / 2
-        shares = []
-        for step in range(_SCALES):
-            scale = least + (most - least) * step / (_SCALES - 1)
-            shown = min(1.0, int(kept * int(hw[0] * scale)) / height) * min(1.0, int(hw[1] * scale) / width)
-            shares.append(1 - shown)
-        return sum(shares) / _SCALES
+        sizes = np.floor(np.outer(np.linspace(*self._scales(hw), _SCALES), hw))
+        sizes[:, 0] = np.floor(sizes[:, 0] * (1 - sum(self.bottom_crop_range) / 2))
+        return float(1 - np.minimum(1, sizes / self.output_hw).prod(axis=1).mean())
 
     def draws(self, key: DrawKey) -> list[RandomDraw]:
         """Draws that `plan` needs."""
-        is_open = 0 < self.flip_prob < 1
-        draws: list[RandomDraw] = [
-            UniformDraw("bottom", *self.bottom_crop_range, key=key),
-            UniformDraw("share", *self.crop_x_range, key=key),
-            UniformDraw("is_flipped", 0.0, 1.0 if is_open else 0.0, key=key),
-            UniformDraw("rotation_deg", *self.rotation_range_deg, key=key),
-        ]
-        if self.scale_range is not None:
-            draws.insert(0, UniformDraw("scale", *self.scale_range, key=key))
-        return draws
+        ranges = {
+            "scale": self.scale_range,
+            "bottom": self.bottom_crop_range,
+            "share": self.crop_x_range,
+            "is_flipped": (0.0, 1.0 if 0 < self.flip_prob < 1 else 0.0),
+            "rotation_deg": self.rotation_range_deg,
+        }
+        return [UniformDraw(name, *limits, key=key) for name, limits in ranges.items() if limits is not None]
 
     def plan(
         self, hw: tuple[int, int], draw: Callable[[str], Any], scaled_hw: tuple[int, int] | None = None
@@ -264,7 +256,7 @@ class ImageAugmentation:
         return ImagePlan(scaled, (top, left), is_flipped, rotation_deg, scale, (height, width))
 
 
-class PlannedImageAugmenter(ArrayStep):
+class PlannedImageAugmenter(PixelStep):
     """Decodes, resizes, crops, mirrors and rotates image files by the `ImagePlan` in a field next to each.
 
     Input: the bytes of an image file, and ``(6,)`` float32, which is removed. Output: ``(height, width, 3)``
@@ -276,8 +268,7 @@ class PlannedImageAugmenter(ArrayStep):
     as often as they fit, and OpenCV's cubic interpolation after a slight blur (50 dB or more for camera frames).
     """
 
-    only_in_workers = False
-    treats_elements_alike = True
+    _what, _dtypes, _needs = "the bytes of an image file", (_DT.UINT8,), ENCODED_IMAGE
 
     @explains_unknown_arguments
     def __init__(
@@ -304,11 +295,14 @@ class PlannedImageAugmenter(ArrayStep):
         """
         self._image_name = checks.field_name(image_name, "image_name")
         self._plan_name = checks.field_name(plan_name, "plan_name")
-        self._output_hw = _hw(output_hw)
+        self._output_hw = output_size(output_hw)
         self._rotates = checks.flag(rotates, "rotates")
         self._reduced_decoding = checks.flag(reduced_decoding, "reduced_decoding")
 
-    array_form_needs = image_arrays.DECODING_NEEDS
+    @property
+    def array_form_needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        """A decoder and OpenCV; Pillow, to rotate."""
+        return (*image_arrays.DECODING_NEEDS, *["PIL"] * self._rotates)
 
     @property
     def has_graph_form(self) -> bool:
@@ -320,59 +314,34 @@ class PlannedImageAugmenter(ArrayStep):
         """The two forms have different filters; of rotated images, a pixel may be that of the neighbor."""
         return 1.0 if self._rotates else _FILTERS_DIFFER_BY
 
-    def declare_images(self, data_empty: SampleDataGroup) -> Sequence[ImageUse]:
-        """Declare that images must be encoded, and are decoded."""
-        return [ImageUse(self._image_name, ENCODED_IMAGE, DECODED_IMAGE)]
+    def _content_after(self, leaf: LeafFormat) -> ImageContent:
+        return DECODED_IMAGE
 
-    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        """See `ArrayStep.format_after`."""
-        search = FieldSearch(data_empty, self)
-        for path in search.find(self._image_name, "the bytes of an image file", (_DT.UINT8,), group_of="images"):
-            search.find_at((*path[:-1], self._plan_name), "what is done to the image", (_DT.FLOAT,))
-        search.raise_problems()
-        self._declare(data_empty)
-        return data_empty
+    def _check_field(self, search: FieldSearch, path: FieldPath) -> None:
+        search.find_at((*path[:-1], self._plan_name), "what is done to the image", (_DT.FLOAT,))
 
-    def _declare(self, data: SampleDataGroup) -> None:
-        for path in data.find_all_occurrences(self._image_name):
-            data.change_type_of_data_and_remove_data(path, _DT.UINT8, new_ndim=3)
-            data.get_parent_of_path(path).remove_field(self._plan_name)
+    def _adjust_format(self, data: SampleDataGroup, path: FieldPath) -> None:
+        data.change_type_of_data_and_remove_data(path, _DT.UINT8, new_ndim=3)
+        data.get_parent_of_path(path).remove_field(self._plan_name)
 
-    def _of_images(self, data: SampleDataGroup) -> list[tuple[Any, Any, Any]]:
-        """Path, file and plan of each image."""
-        paths = data.find_all_occurrences(self._image_name)
-        return [
-            (path, data.get_item_in_path(path), data.get_item_in_path((*path[:-1], self._plan_name)))
-            for path in paths
-        ]
+    @property
+    def _parameter_types(self) -> Mapping[str, types.DALIDataType]:
+        rotation = {"rotation": _DT.FLOAT} if self._rotates else {}
+        return {**Resampler.parameter_types(Resampling.PASTED_REGION, is_encoded=True), **rotation}
 
-    def _scaling(self, plan: Any, hw: Any) -> AxisScaling:
-        size, corner = plan[0:2], plan[2:4]
-        factor = size / hw
-        sign = plan[4] * np.float32(-2) + np.float32(1)
-        signs, output_hw = np.array([1, sign], np.float32), np.array(self._output_hw, np.float32)
-        mirrored = np.array([0, plan[4]], np.float32) * output_hw
-        scale = factor * signs
-        offset = mirrored - corner * signs
-        end = (output_hw - offset) / scale
-        return AxisScaling(scale, offset, -offset / scale, end, self._output_hw)
-
-    def _parameters(self, plan: Any, hw: Any) -> list[Any]:
+    def _numbers(self, plan: Any, hw: Any) -> list[Any]:
         """The parameters of the change of an image, in the order in which they are declared."""
-        resampler = Resampler.resizing(Resampling.PASTED_REGION, self._scaling(plan, hw), hw)
+        (top, left), (scale_y, scale_x), is_flipped = plan[2:4], plan[0:2] / hw, plan[4]
+        sign = is_flipped * np.float32(-2) + np.float32(1)
+        offset_x = is_flipped * np.float32(self._output_hw[1]) - left * sign
+        matrix = np.array([[scale_x * sign, 0, offset_x], [0, scale_y, -top]], np.float32)
+        scaling = AxisScaling.of_matrix(matrix, self._output_hw)
+        resampler = Resampler.resizing(Resampling.PASTED_REGION, scaling, hw)
         parameters = [*resampler.parameters(hw, is_encoded=True, is_antialiased=True).values()]
         if self._rotates:
             center = np.array(self._output_hw[::-1], np.float32) / np.float32(2)
             parameters.append(functions.rotation(-plan[5], center))
         return parameters
-
-    def declare_pixel_changes(self, data_empty: SampleDataGroup) -> PixelChanges | None:
-        """Declare the parameters of the change of each image."""
-        if not self.has_graph_form:
-            return None
-        rotation = {"rotation": _DT.FLOAT} if self._rotates else {}
-        parameters = {**Resampler.parameter_types(Resampling.PASTED_REGION, is_encoded=True), **rotation}
-        return dict.fromkeys(data_empty.find_all_occurrences(self._image_name), parameters)
 
     def graph(self, image: DataNode, leaf: LeafFormat, name: Name, **parameters: DataNode) -> DataNode:
         """See `PipelineStepBase.graph`."""
@@ -383,37 +352,43 @@ class PlannedImageAugmenter(ArrayStep):
         )
         if rotation is None:
             return changed
+        nearest = types.DALIInterpType.INTERP_NN
         rotated: DataNode = fn.warp_affine(
-            changed,
-            matrix=rotation,
-            interp_type=types.DALIInterpType.INTERP_NN,
-            fill_value=0,
-            inverse_map=False,
+            changed, matrix=rotation, interp_type=nearest, fill_value=0, inverse_map=False
         )
         return rotated
 
     def fields_used(self, data_empty: SampleDataGroup) -> FieldUse:
         """The files, and what is done to their images."""
-        paths = data_empty.find_all_occurrences(self._image_name)
+        paths = self._image_paths(data_empty)
         return FieldUse(read=[*paths, *((*path[:-1], self._plan_name) for path in paths)])
 
     def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
         """See `ArrayStep.arrays`."""
-        images = self._of_images(data)
-        self._declare(data)
-        for path, encoded, plan in images:
-            with naming_field(path):
-                changed = self._changed_array(encoded, plan)
-            data.set_item_in_path(path, changed)
+        paths = self._image_paths(data)
+        changed = [self._from_file(data, path) for path in paths]
+        for path in paths:  # together: a format is made anew for the first value after a change
+            self._adjust_format(data, path)
+        for path, image in zip(paths, changed, strict=True):
+            data.set_item_in_path(path, image)
         return data
 
-    def _changed_array(self, encoded: Any, plan: Float32) -> Any:
-        if isinstance(encoded, DeferredImage):
-            return encoded.changed(*self._parameters(plan, encoded.hw_of_file), shape=(*self._output_hw, 3))
-        changed = self._changed(image_arrays.ImageFile.opened(encoded), plan)
-        return rotated(changed, float(plan[5])) if self._rotates and plan[5] else changed
+    def _from_file(self, data: SampleDataGroup, path: FieldPath) -> Any:
+        parent = data.get_parent_of_path(path)
+        image, plan = parent[path[-1]], parent[self._plan_name]
+        with naming_field(path):
+            if not isinstance(image, DeferredImage):
+                return self._on_array(image, leaf_at(data, path), plan)
+            return image.changed(*self._numbers(plan, image.hw_of_file), shape=(*self._output_hw, 3))
 
-    def _changed(self, file: image_arrays.ImageFile, plan: Float32) -> UInt8:
+    def _on_array(self, image: Any, leaf: LeafFormat, *args: Any, **_: Any) -> Any:
+        (plan,) = args
+        changed = self._resized(image_arrays.ImageFile.opened(image), plan)
+        if not self._rotates or not plan[5]:
+            return changed
+        return np.asarray(needed_package("PIL.Image").fromarray(changed).rotate(float(plan[5])))
+
+    def _resized(self, file: image_arrays.ImageFile, plan: Float32) -> UInt8:
         """Decode what is shown of a file, resize, crop and mirror it.
 
         Pillow's cubic filter as OpenCV's, which has another shape and does not widen where an image is made
@@ -451,15 +426,13 @@ def _halved(image: UInt8) -> UInt8:
 def _pasted(crop: UInt8, corner: tuple[int, int], is_flipped: bool, output_hw: tuple[int, int]) -> UInt8:
     """Put the visible part of a resized image where it belongs in the output, which is mirrored then."""
     cv2 = needed_package("cv2")
-    (height, width), (top, left) = output_hw, corner
     if crop.shape[2] == 4 and crop.size:
         crop = cv2.cvtColor(crop, cv2.COLOR_RGBA2RGB)
-    if crop.shape[:2] == output_hw:
-        return np.asarray(cv2.flip(crop, 1) if is_flipped else np.ascontiguousarray(crop))
-    result = np.zeros((height, width, 3), np.uint8)
-    first_row, first_column = max(-top, 0), max(-left, 0)
-    result[first_row : first_row + crop.shape[0], first_column : first_column + crop.shape[1]] = crop[..., :3]
-    return np.asarray(cv2.flip(result, 1) if is_flipped else result)
+    result, (row, column) = crop, (max(-each, 0) for each in corner)
+    if crop.shape[:2] != output_hw:
+        result = np.zeros((*output_hw, 3), np.uint8)
+        result[row : row + crop.shape[0], column : column + crop.shape[1]] = crop[..., :3]
+    return np.asarray(cv2.flip(result, 1) if is_flipped else np.ascontiguousarray(result))
 
 
 class _Window(NamedTuple):
@@ -486,32 +459,6 @@ def _blur(factor: float) -> Float64:
     """The weights of three pixels, fitted to photographs."""
     share = 0.0 if factor == 1 else 0.022 + 0.55 * max(1 - factor, 0) ** 1.5
     return np.array([share, 1 - 2 * share, share])
-
-
-def rotated(image: Array, angle_deg: float) -> Array:
-    """Rotate an image, ``(H, W, 3)``, about its middle, counter-clockwise: the nearest neighbor, black outside.
-
-    Places are computed with 16 fractional bits, as by ``PIL.Image.rotate``, so the pixels are the same.
-    """
-    height, width = image.shape[:2]
-    angle_rad = -math.radians(angle_deg % 360.0)
-    cos, sin = round(math.cos(angle_rad), 15), round(math.sin(angle_rad), 15)
-    middle_x, middle_y = width / 2, height / 2
-    offset_x = -cos * middle_x - sin * middle_y + middle_x
-    offset_y = sin * middle_x - cos * middle_y + middle_y
-    fixed = [_fixed(value) for value in (cos, sin, offset_x + (cos + sin) / 2)]
-    columns, rows = np.arange(width), np.arange(height)[:, np.newaxis]
-    places_x = (fixed[0] * columns + fixed[1] * rows + fixed[2]) >> 16
-    fixed = [_fixed(value) for value in (-sin, cos, offset_y + (cos - sin) / 2)]
-    places_y = (fixed[0] * columns + fixed[1] * rows + fixed[2]) >> 16
-    places = np.stack([places_x, places_y], axis=-1).astype(np.int16)
-    cv2 = needed_package("cv2")
-    result = cv2.remap(image, places, None, cv2.INTER_NEAREST, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
-    return np.asarray(result)
-
-
-def _fixed(value: float) -> int:
-    return math.floor(value * 65536 + 0.5)
 
 
 _DISTORTION_PARAMETERS = ("greatest", "one", "other", "range")
@@ -578,10 +525,8 @@ class UnclippedPhotometricDistorter(PixelStep):
             "saturation": checks.number_range(saturation_range, "saturation_range"),
             "hue": checks.number_range(hue_range_deg, "hue_range_deg"),
         }
-        self._has_graph_form = (
-            min(*ranges["contrast"], *ranges["saturation"]) >= 0
-            and max(map(abs, ranges["hue"])) <= _DEGREES_PER_SEXTANT
-        )
+        is_positive = min(*ranges["contrast"], *ranges["saturation"]) >= 0
+        self._has_graph_form = is_positive and max(map(abs, ranges["hue"])) <= _DEGREES_PER_SEXTANT
         self.draws: list[RandomDraw] = [
             UniformDraw("decisions", 0.0, 1.0, shape=(len(_PARTS),), key=key),
             *(UniformDraw(name, *limits, key=key) for name, limits in ranges.items()),

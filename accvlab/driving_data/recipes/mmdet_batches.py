@@ -165,13 +165,15 @@ def _moved(value: Any, device: torch.device | str | None) -> Any:
     return value if device is None else value.to(device, non_blocking=True)
 
 
-def _meta(scene: str, token: str, is_padding: object, images: torch.Tensor) -> Batch:
-    """What models of mmdetection3d look up of a sample; ``images``: ``(cameras, 3, H, W)``."""
+def _meta(batch: Batch, sample: int, images: torch.Tensor, frame: int | None = None) -> Batch:
+    """What models of mmdetection3d look up of a sample, or a frame of it; ``images``: ``(cameras, 3, H, W)``."""
+    names = [batch[name][sample] for name in ("scene", "token")]
+    scene, token = (name if frame is None or isinstance(name, str) else str(name[frame]) for name in names)
     shapes = [(*images.shape[-2:], images.shape[-3])] * len(images)
     return {
         "scene_token": scene,
         "sample_token": token,
-        "is_padding": bool(is_padding),
+        "is_padding": bool(batch[PLACE]["is_padding"][sample]),
         "img_shape": shapes,
         "pad_shape": shapes,
         "scale_factor": 1.0,
@@ -181,48 +183,39 @@ def _meta(scene: str, token: str, is_padding: object, images: torch.Tensor) -> B
 
 
 def _of_streampetr(batch: Batch, moved: Batch) -> Batch:
-    metas, boxes_3d = [], []
-    for sample, images in enumerate(moved["img"]):
-        boxes = [LidarBoxes(tensor) for tensor in moved["gt_bboxes_3d"][sample]]
-        of_frames = []
-        for frame, image in enumerate(images):
-            scene, token = (_of_frame(batch[name][sample], frame) for name in ("scene", "token"))
-            meta = _meta(scene, token, batch[PLACE]["is_padding"][sample], image)
-            meta["gt_bboxes_3d"] = _Held(boxes[frame])
-            meta["gt_labels_3d"] = _Held(moved["gt_labels_3d"][sample][frame])
-            of_frames.append(meta)
-        metas.append(of_frames)
-        boxes_3d.append(boxes)
-    return {**moved, "gt_bboxes_3d": boxes_3d, "img_metas": metas}
-
-
-def _of_frame(names: str | Sequence[str], frame: int) -> str:
-    """Name of a frame: of the sample, or of each frame of a window."""
-    return names if isinstance(names, str) else str(names[frame])
+    boxes = [[LidarBoxes(tensor) for tensor in frames] for frames in moved["gt_bboxes_3d"]]
+    metas = [
+        [
+            {
+                **_meta(batch, sample, image, frame),
+                "gt_bboxes_3d": _Held(boxes[sample][frame]),
+                "gt_labels_3d": _Held(moved["gt_labels_3d"][sample][frame]),
+            }
+            for frame, image in enumerate(images)
+        ]
+        for sample, images in enumerate(moved["img"])
+    ]
+    return {**moved, "gt_bboxes_3d": boxes, "img_metas": metas}
 
 
 def _of_evaluation(batch: Batch, moved: Batch) -> Batch:
-    metas = [
-        _meta(batch["scene"][sample], batch["token"][sample], batch[PLACE]["is_padding"][sample], images)
-        for sample, images in enumerate(moved["img"])
-    ]
+    metas = [_meta(batch, sample, images) for sample, images in enumerate(moved["img"])]
     others = {name: [list(value)] for name, value in moved.items() if name != "img"}
     return {"img": [moved["img"]], "img_metas": [metas], **others}
 
 
 def _of_sparsedrive(batch: Batch, moved: Batch) -> Batch:
     metas = []
-    for sample, (scene, token) in enumerate(zip(batch["scene"], batch["token"], strict=True)):
-        meta: Batch = {"scene_token": scene, "sample_token": token}
-        meta["is_padding"] = bool(batch[PLACE]["is_padding"][sample])
+    for sample, images in enumerate(moved["img"]):
+        meta = _meta(batch, sample, images)
+        meta = {name: meta[name] for name in ("scene_token", "sample_token", "is_padding")}
         for name in _METAS_OF_SPARSEDRIVE:
             if name in batch:
                 value = batch[name][sample].cpu().numpy()
                 meta[name] = value if value.ndim else float(value)
         metas.append(meta)
-    given = {name: value for name, value in moved.items() if name not in _METAS_OF_SPARSEDRIVE[:2]}
-    given.pop("instance_id", None)
-    return {**given, "img_metas": metas}
+    only_in_metas = ("T_global", "T_global_inv", "instance_id")
+    return {**{name: moved[name] for name in moved if name not in only_in_metas}, "img_metas": metas}
 
 
 _METAS_OF_BEVFORMER = ("can_bus", "prev_bev_exists", "lidar2img", "lidar2cam")
@@ -230,21 +223,19 @@ _METAS_OF_BEVFORMER = ("can_bus", "prev_bev_exists", "lidar2img", "lidar2cam")
 
 def _of_bevformer(batch: Batch, moved: Batch) -> Batch:
     """Training: a dict of the frames of the queue for each sample; evaluation: a list of one list."""
-    is_training = "gt_bboxes_3d" in batch
     arrays = {name: batch[name].cpu().numpy() for name in _METAS_OF_BEVFORMER}
-    metas: list[Any] = []
-    for sample, images in enumerate(moved["img"]):
-        names = batch["scene"][sample], batch["token"][sample], batch[PLACE]["is_padding"][sample]
-        of_sample = {name: value[sample] for name, value in arrays.items()}
-        if is_training:
-            frames = [
-                {**_meta(*names, image), **{name: value[frame] for name, value in of_sample.items()}}
-                for frame, image in enumerate(images)
-            ]
-            metas.append(dict(enumerate(frames)))
-        else:
-            metas.append({**_meta(*names, images), **of_sample})
-    if not is_training:
+    if "gt_bboxes_3d" not in batch:
+        metas = [
+            {**_meta(batch, sample, images), **{name: value[sample] for name, value in arrays.items()}}
+            for sample, images in enumerate(moved["img"])
+        ]
         return {"img": [moved["img"]], "img_metas": [metas]}
+    queues = [
+        {
+            frame: {**_meta(batch, sample, image), **{name: each[sample][frame] for name, each in arrays.items()}}
+            for frame, image in enumerate(images)
+        }
+        for sample, images in enumerate(moved["img"])
+    ]
     boxes = [LidarBoxes(tensor) for tensor in moved["gt_bboxes_3d"]]
-    return {"img": moved["img"], "gt_bboxes_3d": boxes, "gt_labels_3d": moved["gt_labels_3d"], "img_metas": metas}
+    return {"img": moved["img"], "gt_bboxes_3d": boxes, "gt_labels_3d": moved["gt_labels_3d"], "img_metas": queues}

@@ -24,10 +24,11 @@ from accvlab.dali_pipeline_framework import (
 )
 from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown
 from accvlab.dali_pipeline_framework.errors import SettingError
-from accvlab.dali_pipeline_framework.extension import format_paths, fractions_problem, per_channel
+from accvlab.dali_pipeline_framework.extension import format_paths
 
 from ..datasets import DrivingProvider
 from .recipe_parts import (
+    NAMES,
     PLACE,
     Batch,
     Chain,
@@ -60,9 +61,10 @@ def driving_provider(provider: DataProvider) -> DrivingProvider:
 class FrameQueues(DataProvider):
     """Base of providers whose samples are made of several frames."""
 
-    def __init__(self, provider: DrivingProvider) -> None:
-        """Wrap the provider of the frames."""
+    def __init__(self, provider: DrivingProvider, extra_fields: Sequence[str] = ()) -> None:
+        """Wrap the provider of the frames; samples have these fields of their last frame as well."""
         self._provider = provider
+        self._kept = (*NAMES, *extra_names(extra_fields))
 
     @property
     def provider(self) -> DrivingProvider:
@@ -72,6 +74,14 @@ class FrameQueues(DataProvider):
     @abstractmethod
     def frames_of(self, sample_index: int) -> list[int]:
         """Numbers of the frames of a sample, the oldest first."""
+
+    def get_number_of_samples(self) -> int:
+        """Get the number of frames, each of which is the last one of a sample."""
+        return self._provider.get_number_of_samples()
+
+    def describe_sample(self, sample_index: int) -> str:
+        """Say where the frames of a sample come from."""
+        return ", ".join(map(self._provider.describe_sample, dict.fromkeys(self.frames_of(sample_index))))
 
     def _loaded(self, frames: Sequence[int]) -> dict[int, SampleDataGroup]:
         """Load frames, each once, also where it is repeated."""
@@ -154,19 +164,11 @@ class Recipe:
         """The settings, or their defaults.
 
         Raises:
-            SettingError: They are those of another recipe, or mean and deviation are not for images in [0, 255].
+            SettingError: They are those of another recipe.
         """
-        if settings is None:
-            return self.settings()
-        name = self.settings.__name__
-        if not isinstance(settings, self.settings):
-            raise SettingError(f"`settings` must be {name}, got {type(settings).__name__}.")
-        if isinstance(settings, DetectorSettings):
-            mean, std_dev = (per_channel(getattr(settings, name), name) for name in ("mean", "std_dev"))
-            unfit = fractions_problem(mean, std_dev)
-            if unfit:
-                raise SettingError(f"{name}: {unfit}.")
-        return settings
+        if settings is not None and not isinstance(settings, self.settings):
+            raise SettingError(f"`settings` must be {self.settings.__name__}, got {type(settings).__name__}.")
+        return settings or self.settings()
 
     def _has_labels(self, frames: DrivingProvider, is_training: bool) -> bool:
         is_detector = issubclass(self.settings, DetectorSettings)

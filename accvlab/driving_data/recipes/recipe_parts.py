@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -18,21 +18,31 @@ from accvlab.dali_pipeline_framework import (
     ImageMeanStdDevNormalizer,
     PipelineStepBase,
     SampleDataGroup,
+    UniformDraw,
     checks,
 )
 from accvlab.dali_pipeline_framework.checks import instance, number_list, setting_error, shown, valid
 from accvlab.dali_pipeline_framework.draws import DrawKey, Draws, RandomDraw
-from accvlab.dali_pipeline_framework.errors import FieldValueError, FrameworkError, SettingError
-from accvlab.dali_pipeline_framework.extension import get_numpy_type_for_dali_type, image_size
+from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
+from accvlab.dali_pipeline_framework.extension import (
+    decoded,
+    fractions_problem,
+    get_numpy_type_for_dali_type,
+    image_size,
+    needed_package,
+    per_channel,
+)
 from accvlab.dali_pipeline_framework.sample_data import GroupFormat, LeafFormat
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..datasets import DrivingProvider
-from ..datasets.driving.array_types import Array, Bool, Float32, Float64, Int64, UInt8
+from ..datasets.driving.array_types import Array, Bool, Float32, Float64, Int64
 from ..datasets.driving.driving_fields import DrivingFieldSettings, checked_classes, checked_names
 from ..datasets.infos.info_forms import CATEGORIES
 from ..datasets.nuscenes.splits import DETECTION_CLASSES
-from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter
+from .image_augmentation import ImageAugmentation, ImagePlan, PlannedImageAugmenter, output_size
+from .image_augmentation import setting as setting
+from .scene_sampler import check_split
 
 DT = types.DALIDataType
 
@@ -52,9 +62,15 @@ PLACE = "place"
 NAMES = ("token", "scene")
 
 
-def setting(default: Any, check: Callable[..., object], **limits: Any) -> Any:
-    """A field of settings, with its default and the check of its values."""
-    return attrs.field(default=default, validator=valid(check, **limits))
+def _draw_key(value: Any, name: str) -> None:
+    UniformDraw(name, key=value)
+
+
+IS_KEY = valid(_draw_key)
+"""Validator of a setting that is a scope of draws."""
+
+IS_AUGMENTATION = valid(instance, cls=ImageAugmentation)
+"""Validator of a setting that says how images are augmented."""
 
 
 def angle_range(least: float, greatest: float) -> Any:
@@ -88,12 +104,28 @@ def point_cloud_range(value: object, name: str) -> None:
     number_list(value, name, "least and greatest x, y, z: 6 numbers", count=6)
 
 
+def _channels(settings: DetectorSettings, field: attrs.Attribute[Any], value: Any) -> None:
+    if len(per_channel(value, field.name)) not in (1, 3):
+        raise setting_error(field.name, "3 numbers, or one for all channels", value)
+
+
+def _deviations(settings: DetectorSettings, field: attrs.Attribute[Any], value: Any) -> None:
+    """Refuse deviations, which come after the means, of other images than those in [0, 255]."""
+    _channels(settings, field, value)
+    unfit = fractions_problem(per_channel(settings.mean, "mean"), per_channel(value, field.name))
+    if unfit:
+        raise SettingError(f"{type(settings).__name__}: {unfit}.")
+
+
 @attrs.frozen(kw_only=True)
 class RecipeSettings(ABC):
     """Base of the settings of all recipes."""
 
     model: ClassVar[str]
     """Name of the model, for messages."""
+
+    images_key: ClassVar[str] = "img"
+    """Name of the images in a batch."""
 
     @abstractmethod
     def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
@@ -111,8 +143,14 @@ class DetectorSettings(RecipeSettings):
     """
 
     classes: Sequence[str] = attrs.field(default=CLASSES, converter=class_list)
-    mean: Sequence[float] = MEAN
-    std_dev: Sequence[float] = STD_DEV
+    mean: Sequence[float] = attrs.field(default=MEAN, validator=_channels)
+    std_dev: Sequence[float] = attrs.field(default=STD_DEV, validator=_deviations)
+
+    projections_key: ClassVar[str] = "lidar2img"
+    """Name of the matrices in a batch that lead from the scene to pixels."""
+
+    boxes_z: ClassVar[str] = "bottom"
+    """What z of boxes in a batch is: ``"bottom"`` or ``"center"``."""
 
     def normalizer(self) -> ImageMeanStdDevNormalizer:
         """The step that normalizes images."""
@@ -129,8 +167,8 @@ class AugmentedSettings(DetectorSettings):
             `ImageAugmentation.with_output`.
     """
 
-    images: ImageAugmentation
-    output_hw: Sequence[int] | None = None
+    images: ImageAugmentation = attrs.field(validator=IS_AUGMENTATION)
+    output_hw: Sequence[int] | None = setting(None, output_size)
 
     @property
     def augmentation(self) -> ImageAugmentation:
@@ -146,7 +184,7 @@ class StreamedSettings(AugmentedSettings):
         split: In training, into how many pieces each scene is cut, or ``"all"``: each frame is one.
     """
 
-    split: int | str = 2
+    split: int | str = setting(2, check_split)
 
 
 def size_of_camera(camera: SampleDataGroup) -> tuple[int, int]:
@@ -158,43 +196,10 @@ def size_of_camera(camera: SampleDataGroup) -> tuple[int, int]:
     try:
         return image_size(camera["image"])
     except FieldValueError as error:
-        raise FieldValueError(f"The image of the camera {text_of(camera['name'])!r}: {error}") from error
+        raise FieldValueError(f"The image of the camera {decoded(camera['name'])!r}: {error}") from error
 
 
-def one_of_sizes(sizes: Mapping[str, tuple[int, int]], of: str, reason: str) -> tuple[int, int]:
-    """Height and width that all images have.
-
-    Raises:
-        FieldValueError: They differ.
-    """
-    first, *others = {*sizes.values()}
-    if others:
-        written = ", ".join(f"{name} {height} x {width}" for name, (height, width) in sizes.items())
-        raise FieldValueError(
-            f"The images of all {of} must have one size, since {reason}. Height and width: {written}. Leave "
-            "cameras out (`cameras` of the provider), or bring the files to one size."
-        )
-    return first
-
-
-def require_filled_output(provider: DrivingProvider, images: ImageAugmentation) -> None:
-    """Refuse, before anything runs, images that leave much of the output black, by the first image.
-
-    Others are checked when they are loaded, and so is a first one that cannot be read.
-
-    Raises:
-        SettingError: The first image is of such a size.
-    """
-    try:
-        file = provider.first_image_file()
-        misfit = None if file is None else images.misfit(image_size(file))
-    except (FrameworkError, OSError):
-        return
-    if misfit:
-        raise SettingError(f"With these settings, {misfit}.")
-
-
-def four_by_four(matrix: Array) -> Float64:
+def four_by_four(matrix: npt.ArrayLike) -> Float64:
     """A matrix ``(3, 3)`` in the upper left corner of ``(4, 4)``."""
     result = np.eye(4)
     result[:3, :3] = matrix
@@ -204,9 +209,7 @@ def four_by_four(matrix: Array) -> Float64:
 def turn_about_z(angle_rad: float) -> Float64:
     """``(4, 4)``, counter-clockwise."""
     cos, sin = np.cos(angle_rad), np.sin(angle_rad)
-    turn = np.eye(4)
-    turn[:2, :2] = [[cos, -sin], [sin, cos]]
-    return turn
+    return four_by_four([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
 
 
 Fields: TypeAlias = Mapping[str, tuple[types.DALIDataType, int] | LeafFormat | GroupFormat]
@@ -241,11 +244,6 @@ def _put(group: SampleDataGroup, values: Mapping[str, Any]) -> None:
             group[name] = value if dtype == DT.STRING else np.asarray(value, get_numpy_type_for_dali_type(dtype))
 
 
-def text_of(value: str | UInt8) -> str:
-    """Text, of a sample or of an array step."""
-    return value if isinstance(value, str) else bytes(value).decode(errors="replace")
-
-
 def extra_names(extra_fields: Sequence[str]) -> tuple[str, ...]:
     """Names of the fields of the frames that batches have as well.
 
@@ -256,6 +254,20 @@ def extra_names(extra_fields: Sequence[str]) -> tuple[str, ...]:
     if names is None:
         raise setting_error("extra_fields", "a list of names", names, "Leave it out for none.")
     return names
+
+
+def with_type(values: Any, name: str) -> Any:
+    """Arrays, of any library, in a type."""
+    if hasattr(values, "astype"):
+        return values.astype(name)
+    return values.to(getattr(needed_package("torch"), name))
+
+
+def flattened(batch: Batch, images: str = "img") -> Batch:
+    """A batch with the fields of the cameras beside the others, their image as ``images``."""
+    cameras = dict(batch["cameras"])
+    own = {images: cameras.pop("image"), **cameras}
+    return own | {name: value for name, value in batch.items() if name != "cameras"}
 
 
 @attrs.frozen
@@ -314,8 +326,8 @@ class FrameFormatter(ArrayStep):
         self._extra_fields = tuple(request.extra_fields)
 
     @abstractmethod
-    def _fields(self, given: GroupFormat) -> tuple[Fields, Fields]:
-        """Fields that are made of a frame, and of each of its cameras."""
+    def _fields(self, given: GroupFormat) -> tuple[Fields, Fields | None]:
+        """Fields that are made of a frame, and of each of its cameras; None if there are no cameras any more."""
 
     @abstractmethod
     def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup], draws: Draws) -> Values:
@@ -327,12 +339,13 @@ class FrameFormatter(ArrayStep):
 
     def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
         """See `ArrayStep.format_after`."""
-        given = data_empty.format
+        given, sample = data_empty.format, SampleDataGroup()
         fields, of_camera = self._fields(given)
-        sample, camera = SampleDataGroup(), SampleDataGroup()
-        add_fields(camera, {"image": given.at(("cameras", 0, "image")), **of_camera})
         add_fields(sample, fields)
-        sample.add_data_group_field_array("cameras", camera, len(data_empty["cameras"]))
+        if of_camera is not None:
+            camera = SampleDataGroup()
+            add_fields(camera, {"image": given.at(("cameras", 0, "image")), **of_camera})
+            sample.add_data_group_field_array("cameras", camera, len(data_empty["cameras"]))
         add_fields(sample, {name: given.at((name,)) for name in kept_names(data_empty, self._extra_fields)})
         return sample
 
@@ -342,12 +355,13 @@ class FrameFormatter(ArrayStep):
         values, of_cameras = self._values(data, cameras, draws)
         sample = self.new_output(data)
         _put(sample, {**values, **{name: data[name] for name in kept_names(data, self._extra_fields)}})
-        for number, (camera, of_camera) in enumerate(zip(cameras, of_cameras, strict=True)):
-            _put(sample["cameras"][number], {"image": camera["image"], **of_camera})
+        for number, of_camera in enumerate(of_cameras):
+            _put(sample["cameras"][number], {"image": cameras[number]["image"], **of_camera})
         return sample
 
 
-IMAGE_PLAN: Fields = {"image_plan": (DT.FLOAT, 1)}
+Augmented: TypeAlias = Sequence[tuple[SampleDataGroup, ImagePlan]]
+"""The cameras of a frame, and what is done to the images of each."""
 
 
 class AugmentedFrameFormatter(FrameFormatter):
@@ -373,17 +387,35 @@ class AugmentedFrameFormatter(FrameFormatter):
     def _draws_of_scene(self, key: DrawKey) -> list[RandomDraw]:
         """Draws of the change of the scene, in training."""
 
+    @abstractmethod
+    def _scene_fields(self, given: GroupFormat) -> tuple[Fields, Fields]:
+        """Fields that are made of a frame, and of each of its cameras."""
+
+    @abstractmethod
+    def _scene(self, data: SampleDataGroup, cameras: Augmented, draws: Draws) -> Values:
+        """Values of these fields, of the frame and of each camera."""
+
+    def _fields(self, given: GroupFormat) -> tuple[Fields, Fields | None]:
+        fields, of_camera = self._scene_fields(given)
+        return fields, {"image_plan": (DT.FLOAT, 1), **of_camera}
+
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup], draws: Draws) -> Values:
+        augmented = [*zip(cameras, self._plans(cameras, draws), strict=True)]
+        values, of_cameras = self._scene(data, augmented, draws)
+        plans = [{"image_plan": plan.values} for _, plan in augmented]
+        return values, [
+            {**own, **other} for own, other in zip(plans, of_cameras or [{}] * len(plans), strict=True)
+        ]
+
     def _plans(self, cameras: Sequence[SampleDataGroup], draws: Draws) -> list[ImagePlan]:
         """What is done to the images of each camera; factors are for images of the size of the first one."""
         sizes = [size_of_camera(camera) for camera in cameras]
         if not self.draws_for_each_camera:
             of_size = {hw: self.images.plan(hw, draws.__getitem__, sizes[0]) for hw in dict.fromkeys(sizes)}
             return [of_size[hw] for hw in sizes]
-        names = [draw.name for draw in self.images.draws(self._settings.key)]
-        drawn = [{name: draws[name][number] for name in names} for number in range(len(cameras))]
         return [
-            self.images.plan(hw, of_camera.__getitem__, sizes[0])
-            for hw, of_camera in zip(sizes, drawn, strict=True)
+            self.images.plan(hw, lambda name, own=number: draws[name][own], sizes[0])  # type: ignore[misc]
+            for number, hw in enumerate(sizes)
         ]
 
     @classmethod
@@ -395,14 +427,9 @@ class AugmentedFrameFormatter(FrameFormatter):
         after: Sequence[PipelineStepBase] = (),
         changes: Sequence[PipelineStepBase] = (),
     ) -> Chain:
-        """Create the step, and those before and after it; images get further changes before they are normalized.
-
-        Raises:
-            SettingError: Images leave much of the output black, by the first one.
-        """
+        """Create the step, and those before and after it; images get the changes before they are normalized."""
         formatter = cls(request)
         images = formatter.images
-        require_filled_output(request.frames, images)
         options = {"rotates": images.rotates, "reduced_decoding": request.reduced_decoding}
         augmenter = PlannedImageAugmenter("image", "image_plan", images.output_hw, **options)
         return Chain([*before, formatter, *after], [augmenter, *changes], [request.settings.normalizer()])

@@ -19,6 +19,14 @@ Lengths: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
 """Numbers of samples."""
 
 
+def check_split(split: object, name: str = "split") -> None:
+    """Refuse what is neither a number of pieces nor ``"all"``."""
+    if isinstance(split, str):
+        checks.choice(split, name, ("all",))
+    elif not (isinstance(split, int | np.integer) and split == -1):
+        checks.whole_number(split, name, at_least=1)
+
+
 def split_lengths(sequence_lengths: Lengths, split: int | str) -> list[int]:
     """Lengths of the pieces of sequences that are cut, as by ``seq_split_num``.
 
@@ -32,13 +40,9 @@ def split_lengths(sequence_lengths: Lengths, split: int | str) -> list[int]:
     Raises:
         SettingError: ``split`` is not one of these.
     """
+    check_split(split)
     lengths = checked_lengths(sequence_lengths).tolist()
-    if split in ("all", -1):
-        return [1] * sum(lengths)
-    if isinstance(split, str):
-        checks.choice(split, "split", ("all",))
-    num_pieces = checks.whole_number(split, "split", at_least=1)
-    sizes = [math.ceil(length / num_pieces) for length in lengths]
+    sizes = [1 if split in ("all", -1) else math.ceil(length / int(split)) for length in lengths]
     return [min(size, n - first) for n, size in zip(lengths, sizes, strict=True) for first in range(0, n, size)]
 
 

@@ -28,7 +28,7 @@ from ..steps.vectors import FutureTrajectoryAdder, MapLineVectorizer
 from . import recipe_parts as parts
 from .image_augmentation import ImageAugmentation, UnclippedPhotometricDistorter
 from .recipe import Recipe, scene_order, streaming_order
-from .recipe_parts import DT, PLACE
+from .recipe_parts import DT
 
 _IMAGES = ImageAugmentation(scale_range=(0.40, 0.47), rotation_range_deg=(-5.4, 5.4))
 
@@ -66,7 +66,9 @@ class SparseDriveSettings(parts.StreamedSettings):
             ``sequences_split_num``.
     """
 
-    images: ImageAugmentation = _IMAGES
+    projections_key = "projection_mat"
+    boxes_z = "center"
+    images: ImageAugmentation = attrs.field(default=_IMAGES, validator=parts.IS_AUGMENTATION)
     rotation_3d_range: Sequence[float] = parts.angle_range(0.0, 0.0)
     has_planning: bool = parts.setting(True, checks.flag)
     has_map: bool = parts.setting(True, checks.flag)
@@ -82,7 +84,7 @@ class SparseDriveSettings(parts.StreamedSettings):
     num_future_frames: int = parts.setting(12, checks.whole_number, at_least=1)
     num_ego_future_frames: int = parts.setting(6, checks.whole_number, at_least=1)
     distorts: bool = parts.setting(True, checks.flag)
-    key: DrawKey = "sequence"
+    key: DrawKey = attrs.field(default="sequence", validator=parts.IS_KEY)
 
     @classmethod
     def sparse4d(cls, **changes: Any) -> SparseDriveSettings:
@@ -125,26 +127,24 @@ class SparseDriveFormatter(parts.AugmentedFrameFormatter):
     def _draws_of_scene(self, key: DrawKey) -> list[RandomDraw]:
         return [UniformDraw("rotation_3d", *self._settings.rotation_3d_range, key=key)]
 
-    def _fields(self, given: GroupFormat) -> tuple[parts.Fields, parts.Fields]:
+    def _scene_fields(self, given: GroupFormat) -> tuple[parts.Fields, parts.Fields]:
         fields: dict[str, Any] = {**_FIELDS, **(_FIELDS_OF_EGO if self._settings.has_planning else {})}
         if self._is_training:
             fields |= {**_FIELDS_OF_TRAINING, **(_FIELDS_OF_PLANNING if self._settings.has_planning else {})}
         if not self._has_depth:
-            return fields, parts.IMAGE_PLAN
-        fields["lidar"] = given.at(("lidar",))
-        return fields, {**parts.IMAGE_PLAN, "depth_projection": (DT.FLOAT64, 2)}
+            return fields, {}
+        return {**fields, "lidar": given.at(("lidar",))}, {"depth_projection": (DT.FLOAT64, 2)}
 
-    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup], draws: Draws) -> parts.Values:
-        plans = self._plans(cameras, draws)
-        pairs = list(zip(cameras, plans, strict=True))
+    def _scene(self, data: SampleDataGroup, cameras: parts.Augmented, draws: Draws) -> parts.Values:
+        settings, ego = self._settings, data["ego"]
         angle = float(draws["rotation_3d"]) if self._is_training else 0.0
         scene = parts.turn_about_z(angle)
         reference_from_scene = np.linalg.inv(scene)
         projections = [
             parts.four_by_four(plan.matrix @ camera["intrinsics"]) @ camera["camera_from_reference"]
-            for camera, plan in pairs
+            for camera, plan in cameras
         ]
-        world_from_scene = data["ego"]["world_from_reference"] @ reference_from_scene
+        world_from_scene = ego["world_from_reference"] @ reference_from_scene
         height, width = self.images.output_hw
         values: dict[str, Any] = {
             "timestamp": data["timestamp"],
@@ -153,24 +153,18 @@ class SparseDriveFormatter(parts.AugmentedFrameFormatter):
             "T_global": world_from_scene,
             "T_global_inv": np.linalg.inv(world_from_scene),
         }
-        if self._settings.has_planning:
-            is_zero = self._settings.zero_ego_status
-            values["ego_status"] = np.zeros(10, np.float32) if is_zero else data["ego"]["status"]
-            values["gt_ego_fut_cmd"] = data["ego"]["command"]
+        if settings.has_planning:
+            values["ego_status"] = np.zeros(10, np.float32) if settings.zero_ego_status else ego["status"]
+            values["gt_ego_fut_cmd"] = ego["command"]
         if self._is_training:
-            values["focal"] = [camera["intrinsics"][0, 0] * plan.scale for camera, plan in pairs]
+            values["focal"] = [camera["intrinsics"][0, 0] * plan.scale for camera, plan in cameras]
             values |= self._boxes(data["boxes"], scene, angle)
-            if self._settings.has_planning:
-                values["gt_ego_fut_trajs"] = data["ego"]["offsets"]
-                values["gt_ego_fut_masks"] = data["ego"]["mask"]
+            if settings.has_planning:
+                values |= {"gt_ego_fut_trajs": ego["offsets"], "gt_ego_fut_masks": ego["mask"]}
                 values |= self._lines(data)
         if not self._has_depth:
-            return values, [{"image_plan": plan.values} for plan in plans]
-        values["lidar"] = data["lidar"]
-        return values, [
-            {"image_plan": plan.values, "depth_projection": matrix}
-            for plan, matrix in zip(plans, projections, strict=True)
-        ]
+            return values, ()
+        return {**values, "lidar": data["lidar"]}, [{"depth_projection": matrix} for matrix in projections]
 
     def _lines(self, data: SampleDataGroup) -> dict[str, Any]:
         if self._settings.has_map:
@@ -184,7 +178,7 @@ class SparseDriveFormatter(parts.AugmentedFrameFormatter):
         """Boxes in range: z of the center, yaw in [-pi, pi); and what belongs to them. Futures are not turned."""
         distances = np.linalg.norm(np.asarray(boxes["centers"], np.float64)[:, :2], axis=1)
         kept = (distances <= self._settings.circle_range) & (boxes["categories"] >= 0)
-        columns = parts.scene_boxes(boxes, kept, scene, angle, z="center")
+        columns = parts.scene_boxes(boxes, kept, scene, angle, z=self._settings.boxes_z)
         columns[:, 6] -= np.floor(columns[:, 6] / (2 * np.pi) + 0.5) * 2 * np.pi
         values = {
             "gt_bboxes_3d": columns,
@@ -252,11 +246,9 @@ def _chain(request: parts.Request) -> parts.Chain:
 
 def _as_published(batch: parts.Batch) -> parts.Batch:
     """Give a batch the names of the published code."""
-    cameras, place = batch.pop("cameras"), batch.pop(PLACE)
-    result = {"img": cameras["image"], **batch}
-    if "depth_0" in cameras:
-        result["gt_depth"] = [depth for name, depth in cameras.items() if name.startswith("depth_")]
-    return {**result, PLACE: place}
+    result = parts.flattened(batch)
+    depths = [result.pop(name) for name in batch["cameras"] if name.startswith("depth_")]
+    return {**result, **({"gt_depth": depths} if depths else {})}
 
 
 SPARSEDRIVE = Recipe(

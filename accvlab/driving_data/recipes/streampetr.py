@@ -127,10 +127,6 @@ class QueueProvider(FrameQueues):
         blueprint.add_data_group_field_array(FRAMES, self._provider.sample_data_structure, self._length)
         return blueprint
 
-    def get_number_of_samples(self) -> int:
-        """Get the number of frames: a window ends at each of them."""
-        return self._provider.get_number_of_samples()
-
     def frames_of(self, sample_index: int) -> list[int]:
         """Numbers of the frames of a window, ``length`` of them."""
         last = checks.index_in(sample_index, "sample_index", self.get_number_of_samples())
@@ -142,18 +138,12 @@ class QueueProvider(FrameQueues):
         """Load a window; each frame once, also where it is repeated."""
         window, frames = self.new_sample(), self.frames_of(sample_index)
         loaded = self._loaded(frames)
-        scene_before: str | None = None
+        scenes = [str(loaded[frame]["scene"]) for frame in frames]
         for position, frame in enumerate(frames):
             sample = loaded[frame].get_copy()
-            scene = str(sample["scene"])
-            sample["is_first"] = scene != scene_before
-            scene_before = scene
+            sample["is_first"] = position == 0 or scenes[position] != scenes[position - 1]
             window[FRAMES][position] = sample
         return window
-
-    def describe_sample(self, sample_index: int) -> str:
-        """Say where the frames of a window come from."""
-        return ", ".join(self._provider.describe_sample(frame) for frame in self.frames_of(sample_index))
 
     def for_frames(self, step: PipelineStepBase) -> PipelineStepBase:
         """Apply a step to each frame."""
@@ -196,7 +186,7 @@ class StreamPETRSettings(parts.StreamedSettings):
     """
 
     model = "StreamPETR"
-    images: ImageAugmentation = _IMAGES
+    images: ImageAugmentation = attrs.field(default=_IMAGES, validator=parts.IS_AUGMENTATION)
     bev_rotation_range: Sequence[float] = parts.angle_range(-0.3925, 0.3925)
     bev_scale_range: Sequence[float] = parts.setting((0.95, 1.05), checks.number_range, above=0)
     bev_translation_std: Sequence[float] = parts.setting(
@@ -207,9 +197,9 @@ class StreamPETRSettings(parts.StreamedSettings):
     )
     image_classes: Sequence[str] = attrs.field(default=parts.CLASSES_OF_CONVERTERS, converter=_image_classes)
     min_box_size_px: float = parts.setting(2.0, checks.number, at_least=0)
-    key: DrawKey = "sample"
-    queue_length: int | None = None
-    num_random_frames: int = 0
+    key: DrawKey = attrs.field(default="sample", validator=parts.IS_KEY)
+    queue_length: int | None = parts.setting(None, checks.whole_number, at_least=1)
+    num_random_frames: int = parts.setting(0, checks.whole_number, at_least=0)
 
     def __attrs_post_init__(self) -> None:
         """Refuse classes that one of the two orders lacks, and settings of windows that do not go together."""
@@ -248,13 +238,10 @@ class StreamPETRFormatter(parts.AugmentedFrameFormatter):
             *(NormalDraw(f"bev_translation_{axis}", 0.0, std_dev, key=key) for axis, std_dev in shifts),
         ]
 
-    def _fields(self, given: GroupFormat) -> tuple[parts.Fields, parts.Fields]:
-        if self._is_training:
-            return {**_FIELDS, **_FIELDS_OF_TRAINING}, {**parts.IMAGE_PLAN, **_FIELDS_OF_CAMERAS}
-        return _FIELDS, parts.IMAGE_PLAN
+    def _scene_fields(self, given: GroupFormat) -> tuple[parts.Fields, parts.Fields]:
+        return ({**_FIELDS, **_FIELDS_OF_TRAINING}, _FIELDS_OF_CAMERAS) if self._is_training else (_FIELDS, {})
 
-    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup], draws: Draws) -> parts.Values:
-        plans = self._plans(cameras, draws)
+    def _scene(self, data: SampleDataGroup, cameras: parts.Augmented, draws: Draws) -> parts.Values:
         scene, angle, scale = np.eye(4), 0.0, 1.0
         if self._is_training:
             # The published code turns by the negative angle (``reverse_angle=True``).
@@ -263,37 +250,33 @@ class StreamPETRFormatter(parts.AugmentedFrameFormatter):
             scene[:3] *= scale
             scene[:3, 3] = [float(draws[f"bev_translation_{axis}"]) for axis in "xyz"]
         reference_from_scene = np.linalg.inv(scene)
-        pairs = list(zip(cameras, plans, strict=True))
-        intrinsics = np.stack([parts.four_by_four(plan.matrix @ camera["intrinsics"]) for camera, plan in pairs])
-        extrinsics = np.stack([camera["camera_from_reference"] for camera in cameras])
+        intrinsics = np.stack([parts.four_by_four(plan.matrix @ camera["intrinsics"]) for camera, plan in cameras])
+        extrinsics = np.stack([camera["camera_from_reference"] for camera, _ in cameras])
         ego_pose = data["ego"]["world_from_reference"] @ reference_from_scene
         values: dict[str, Any] = {
             "lidar2img": intrinsics @ extrinsics @ reference_from_scene,
             "intrinsics": intrinsics,
             "extrinsics": extrinsics,
             "timestamp": data["timestamp"],
-            "img_timestamp": np.stack([camera["timestamp"] for camera in cameras]),
+            "img_timestamp": np.stack([camera["timestamp"] for camera, _ in cameras]),
             "ego_pose": ego_pose,
             "ego_pose_inv": np.linalg.inv(ego_pose),
         }
-        if self._is_training:
-            is_first = (data[PLACE] if PLACE in data.contained_top_level_field_names else data)["is_first"]
-            values["prev_exists"] = 1.0 - np.float32(is_first)
-            boxes, limits = data["boxes"], self._settings.point_cloud_range
-            kept = parts.is_in_range(boxes["centers"], limits) & (boxes["categories"] >= 0)
-            values["gt_bboxes_3d"] = parts.scene_boxes(boxes, kept, scene, angle, scale=scale, z="bottom")
-            values["gt_labels_3d"] = self._label_of[boxes["categories"][kept]]
-        labels = [self._labels(camera, plan) if self._is_training else {} for camera, plan in pairs]
-        return values, [
-            {"image_plan": plan.values, **of_camera} for plan, of_camera in zip(plans, labels, strict=True)
-        ]
+        if not self._is_training:
+            return values, ()
+        is_first = (data[PLACE] if PLACE in data.contained_top_level_field_names else data)["is_first"]
+        values["prev_exists"] = 1.0 - np.float32(is_first)
+        boxes, limits = data["boxes"], self._settings.point_cloud_range
+        kept = parts.is_in_range(boxes["centers"], limits) & (boxes["categories"] >= 0)
+        values["gt_bboxes_3d"] = parts.scene_boxes(boxes, kept, scene, angle, scale=scale, z="bottom")
+        values["gt_labels_3d"] = self._label_of[boxes["categories"][kept]]
+        return values, [self._labels(camera["boxes_2d"], plan) for camera, plan in cameras]
 
     @functools.cached_property
     def _image_label_of(self) -> Int64:
         return parts.labels_of(self._settings.classes, self._settings.image_classes)[self._label_of]
 
-    def _labels(self, camera: SampleDataGroup, plan: ImagePlan) -> dict[str, Any]:
-        given = camera["boxes_2d"]
+    def _labels(self, given: SampleDataGroup, plan: ImagePlan) -> dict[str, Any]:
         known = np.flatnonzero(given["categories"] >= 0)
         boxes, centers, depths = (given[name][known] for name in ("boxes", "centers", "depths"))
         boxes, centers, rows = visible_boxes(boxes, centers, depths, plan, self._settings.min_box_size_px)
@@ -337,12 +320,12 @@ def _training_order(
 
 def _as_published(batch: parts.Batch) -> parts.Batch:
     """Give a batch the names and axes of the published code: in training, an axis of frames."""
-    frames = batch.get(FRAMES, batch)
-    values = {name: value for name, value in frames.items() if name not in (*NAMES, "cameras", PLACE)}
-    result = {"img": frames["cameras"].pop("image"), **values, **frames["cameras"]}
+    frames = parts.flattened(batch.get(FRAMES, batch))
+    names = {name: frames.pop(name) for name in NAMES}
+    frames.pop(PLACE, None)
     if "prev_exists" in frames and FRAMES not in batch:
-        result = {name: _with_frames(value) for name, value in result.items()}
-    return {**result, **{name: frames[name] for name in NAMES}, PLACE: batch[PLACE]}
+        frames = {name: _with_frames(value) for name, value in frames.items()}
+    return {**frames, **names, PLACE: batch[PLACE]}
 
 
 def _with_frames(value: Any) -> Any:

@@ -39,6 +39,10 @@ _REAL = (_DT.FLOAT, _DT.FLOAT64)
 _FloatArray = npt.NDArray[np.float32]
 
 
+def _whole_or_none(value: int | None, name: str, at_least: int) -> int | None:
+    return None if value is None else checks.whole_number(value, name, at_least=at_least)
+
+
 class LidarSweepAggregator(ArrayStep):
     """Joins the points of earlier lidar sweeps to the points of the frame, with a column of their age.
 
@@ -106,13 +110,9 @@ class LidarSweepAggregator(ArrayStep):
         """
         self._lidar_path = normalized_path(lidar_path)
         self._sweep_path = path_in_group(sweep_path, "sweep_path")
-        self._num_sweeps, self._num_candidates, self._age_column = num_sweeps, num_candidates, age_column
-        if num_sweeps is not None:
-            self._num_sweeps = checks.whole_number(num_sweeps, "num_sweeps", at_least=1)
-        if num_candidates is not None:
-            self._num_candidates = checks.whole_number(num_candidates, "num_candidates", at_least=1)
-        if age_column is not None:
-            self._age_column = checks.whole_number(age_column, "age_column", at_least=3)
+        self._num_sweeps = _whole_or_none(num_sweeps, "num_sweeps", 1)
+        self._num_candidates = _whole_or_none(num_candidates, "num_candidates", 1)
+        self._age_column = _whole_or_none(age_column, "age_column", 3)
         self._close_distance = checks.number(close_distance, "close_distance", at_least=0)
         self._fills_up = checks.flag(fills_up, "fills_up")
         self._selection = checks.choice(selection, "selection", ("newest", "drawn"))
@@ -138,27 +138,24 @@ class LidarSweepAggregator(ArrayStep):
         with naming_field((*self._lidar_path, point_name)):
             own_points = self._with_age(lidar[point_name], 0.0)
         with naming_field((*self._lidar_path, matrix_name)):
-            rotation, offset = affine(lidar[matrix_name])
+            rotation, _ = affine(lidar[matrix_name])
             if not np.isfinite(rotation).all() or abs(np.linalg.det(rotation)) < 1e-9:
                 raise FieldValueError(f"The matrix must have an inverse, got {rotation.tolist()}.")
         filling, frame_from_reference = self._far_ones(own_points), np.eye(4)
         if self._frame == "reference":
             filling, own_points = (_in_frame(lidar[matrix_name], points) for points in (filling, own_points))
         else:
-            is_rotation = np.abs(rotation @ rotation.T - np.eye(3)).max() < 1e-5
-            inverse = rotation.T if is_rotation else np.linalg.inv(rotation)  # the scene may have been scaled
-            frame_from_reference[:3, :3], frame_from_reference[:3, 3] = inverse, -inverse @ offset
+            frame_from_reference = np.linalg.inv(np.vstack([lidar[matrix_name][:3], frame_from_reference[3]]))
         parts = [own_points]
         chosen = self._chosen([len(sweep[point_name]) > 0 for sweep in sweeps], draws)
         for number_of_sweep in chosen:
             sweep, path = sweeps[number_of_sweep], (*self._sweep_path, number_of_sweep)
-            age = lidar[timestamp_name] - sweep[timestamp_name]
             with naming_field((*path, point_name)):
-                points = self._far_ones(self._with_age(sweep[point_name], age))
+                aged = self._with_age(sweep[point_name], lidar[timestamp_name] - sweep[timestamp_name])
             with naming_field((*path, matrix_name)):
                 affine(sweep[matrix_name])
                 frame_from_sweep = frame_from_reference @ sweep[matrix_name]
-            parts.append(_in_frame(frame_from_sweep, points))
+            parts.append(_in_frame(frame_from_sweep, self._far_ones(aged)))
         if not chosen and self._fills_up:
             parts += [filling] * (len(sweeps) if self._num_sweeps is None else self._num_sweeps)
         lidar[point_name] = np.concatenate(parts)
@@ -267,10 +264,10 @@ class LidarDepthMapAdder(ArrayStep):
         """
         self._projection_names = required_names(projection_names, "projection_names")
         self._point_path = normalized_path(point_path)
-        self._image_hw = checks.number_list(image_hw, "image_hw", "the height and the width of an image", count=2)
+        rule = "the height and the width of an image, at least 1 pixel each"
+        self._image_hw = checks.number_list(image_hw, "image_hw", rule, count=2)
         if min(self._image_hw) < 1:
-            rule = "`image_hw` must be at least 1 pixel in height and width"
-            raise SettingError(f"{rule}, got {checks.shown(image_hw)}.")
+            raise checks.setting_error("image_hw", rule, image_hw)
         if not isinstance(strides, Mapping) or not strides:
             rule = "`strides` must be a dict of each map's name and stride"
             raise SettingError(f"{rule}, got {checks.shown(strides)}.")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -136,18 +136,9 @@ class MapLineVectorizer(ArrayStep):
 
 def resampled(line: Float64Array, count: int) -> Float64Array:
     """Points at equal distances along a line ``(P, D)``, from its first to its last point: ``(count, D)``."""
-    lengths = np.linalg.norm(np.diff(line, axis=0), axis=1)
-    at = np.concatenate([[0.0], np.cumsum(lengths)])
+    at = np.append(0.0, np.cumsum(np.linalg.norm(np.diff(line, axis=0), axis=1)))
     wanted = np.linspace(0, at[-1], count)
-    segment = np.clip(np.searchsorted(at, wanted, side="right") - 1, 0, max(len(lengths) - 1, 0))
-    if not at[-1] > 0:
-        return line[np.zeros(count, int)]
-    length = lengths[segment]
-    share = np.divide(wanted - at[segment], length, out=np.zeros(count), where=length > 0)
-    share = np.clip(share, 0, 1)[:, np.newaxis]
-    points: Float64Array = line[segment] + share * (line[segment + 1] - line[segment])
-    points[-1] = line[-1]
-    return points
+    return np.stack([np.interp(wanted, at, axis) for axis in line.T], axis=-1)
 
 
 def _orders_of_ring(ring: Float64Array) -> Float64Array:
@@ -352,15 +343,11 @@ def _num_cells(extent: tuple[float, float], cell_size: float, name: str) -> int:
 
 def _checked_classes(classes: object, name: str) -> tuple[tuple[int, ...], ...]:
     rule = "numbers of categories, or sequences of such numbers for one mask each"
-    if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
-        raise SettingError(f"`{name}` must be {rule}, got {checks.shown(classes)}.")
-    checked = []
-    for one in classes:
-        several = list(one) if isinstance(one, Iterable) and not isinstance(one, str | bytes) else [one]
-        if not several:
-            raise SettingError(f"`{name}` must be {rule}, got {checks.shown(classes)}.")
-        checked.append(tuple(checks.whole_number(each, name, at_least=0) for each in several))
-    return tuple(checked)
+    given = checks.elements(classes)
+    masks = [checks.elements(one) if checks.elements(one) is not None else [one] for one in given or ()]
+    if given is None or not all(masks):
+        raise checks.setting_error(name, rule, classes)
+    return tuple(checks.whole_number_list(mask, name, rule, at_least=0) for mask in masks)
 
 
 _RIGHT = {"x": (1.0, 0.0), "-x": (-1.0, 0.0), "y": (0.0, 1.0), "-y": (0.0, -1.0)}

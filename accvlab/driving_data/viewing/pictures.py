@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import io
-import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +13,17 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework import Windows
 from accvlab.dali_pipeline_framework.checks import file_path, number
 from accvlab.dali_pipeline_framework.errors import FileError, SettingError, error_that_is_also
+from accvlab.dali_pipeline_framework.unknown_arguments import has_settings
 
 from .lenses import Array
-from .scene_views import CameraView, SceneView, Shown, ViewFields, frames_of, scene_view
+from .scene_views import CameraView, SceneView, Shown, ViewSettings, frames_of, scene_view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from typing_extensions import Unpack
 
 
 # Corners in units of half the length, width and height; the first four are the front.
@@ -35,6 +35,7 @@ _CORNERS = np.array(
 _STARTS = [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 0, 1]
 _ENDS = [1, 2, 3, 0, 5, 6, 7, 4, 4, 5, 6, 7, 2, 3]
 _NEAREST_DEPTH_M = 0.1
+_POINTS_OF_LINE = 33
 
 
 def box_corners(centers: npt.ArrayLike, sizes: npt.ArrayLike, yaws: npt.ArrayLike) -> Array:
@@ -44,30 +45,6 @@ def box_corners(centers: npt.ArrayLike, sizes: npt.ArrayLike, yaws: npt.ArrayLik
     cos, sin = np.cos(yaws).reshape(-1, 1), np.sin(yaws).reshape(-1, 1)
     x, y = cos * local[..., 0] - sin * local[..., 1], sin * local[..., 0] + cos * local[..., 1]
     return np.stack([x, y, local[..., 2]], axis=-1) + centers.reshape(-1, 1, 3)
-
-
-def projected_edges(corners: Array, image_from_reference: npt.ArrayLike) -> Array:
-    """Lines of boxes in an image, ``(N, 14, 2, 2)`` pixels; NaN for lines behind the camera.
-
-    Args:
-        corners: As `box_corners` gives them, ``(N, 8, 3)``.
-        image_from_reference: ``(3 or 4, 4)``, to pixels times depth.
-    """
-    matrix = np.asarray(image_from_reference, np.float64)[:3]
-    points = corners @ matrix[:, :3].T + matrix[:, 3]  # (N, 8, 3)
-    start, end = points[:, _STARTS], points[:, _ENDS]
-    start, end = _cut_off(start, end), _cut_off(end, start)
-    lines = np.stack([start, end], axis=2)
-    lines[(lines[..., 2] < _NEAREST_DEPTH_M * (1 - 1e-9)).any(axis=2)] = np.nan
-    return np.asarray(lines[..., :2] / lines[..., 2:])
-
-
-def _cut_off(start: Array, end: Array) -> Array:
-    """Move the start along the line to the nearest depth, where it is nearer than that and the end is not."""
-    depth = end[..., 2] - start[..., 2]
-    is_cut = (start[..., 2] < _NEAREST_DEPTH_M) & (end[..., 2] > _NEAREST_DEPTH_M)
-    share = np.where(is_cut, (_NEAREST_DEPTH_M - start[..., 2]) / np.where(is_cut, depth, 1), 0)
-    return np.asarray(start + share[..., np.newaxis] * (end - start))
 
 
 _BACKGROUND, _BRIGHT, _DIM = "#16181d", "#eceef2", "#969ca8"
@@ -128,17 +105,14 @@ class Picture:
         return f"Picture({int(width)} x {int(height)} pixels)"
 
 
+@has_settings(ViewSettings, scene_view)
 def show(
     data: Shown | SceneView | Sequence[SceneView],
     sample: int = 0,
     *,
     frame: int | None = None,
-    fields: ViewFields | None = None,
-    class_names: Sequence[str] = (),
-    image_mean: Sequence[float] | float | None = None,
-    image_std: Sequence[float] | float | None = None,
-    windows: Windows | None = None,
     range_m: float | None = None,
+    **settings: Unpack[ViewSettings],
 ) -> Picture:
     """Draw a sample of a provider, or one of a batch of a loader: cameras with boxes, and the scene from above.
 
@@ -148,8 +122,6 @@ def show(
     one second), lidar points, map lines; the vehicle is in the middle and looks up. In both: where the vehicle was
     (blue) and will be (green), with a dot each second. Its speed and command are in the heading.
 
-    For samples of LeRobot, states and actions are drawn over the times of their windows, in place of the scene.
-
     All frames of a clip are shown one below the other, or 16 of them if there are more, with the scene of the last
     frame.
 
@@ -157,14 +129,8 @@ def show(
         data: A sample of a provider, a batch of a loader, or what `scene_view` makes of one or several frames.
         sample: Number of the sample in a batch.
         frame: Number of the only frame to show of a clip; negative ones count from the end.
-        fields: Names of the fields.
-        class_names: Names of the categories of boxes.
-        image_mean: Mean that was subtracted from the channels of a normalized image.
-        image_std: Standard deviation by which the channels were divided. Without mean and deviation, images are
-            stretched to their extremes.
-        windows: The `Windows` of the sample, if it has some: boxes are drawn only in the frame that is at their
-            time, by the offsets or by the times of the frames.
         range_m: Range of the view from above, meters; None to show all boxes.
+        **settings: ``fields``, ``class_names``, ``image_mean``, ``image_std`` and ``windows``, see `scene_view`.
 
     Raises:
         SettingError: There is nothing that can be shown, a field cannot be shown, or Matplotlib is missing.
@@ -177,14 +143,7 @@ def show(
         views = [data] if isinstance(data, SceneView) else [*data]
         frames = [*range(len(views))]
     else:
-        frames = frames_of(data, sample, fields) if frame is None else [frame]
-        settings: dict[str, Any] = {
-            "fields": fields,
-            "class_names": class_names,
-            "image_mean": image_mean,
-            "image_std": image_std,
-            "windows": windows,
-        }
+        frames = frames_of(data, sample, settings.get("fields")) if frame is None else [frame]
         views = [scene_view(data, sample, frame=number, **settings) for number in frames]
     if not views or not all(isinstance(view, SceneView) for view in views):
         raise SettingError("There must be at least one `SceneView` to show, and nothing else.")
@@ -211,7 +170,7 @@ def _drawn(figure_class: type[Figure], views: Sequence[SceneView], range_m: floa
     heights_in = [_VIEW_WIDTH_IN * max(height / width for height, width, _ in row) for row in shapes]
     num_columns = max([len(row) for row in rows], default=0)
     cameras_width_in, height_in = num_columns * _VIEW_WIDTH_IN, max(sum(heights_in), 3.0)
-    scene_width_in = height_in if has_scene or view.numbers or not rows else 0.0
+    scene_width_in = height_in if has_scene or not rows else 0.0
     size_in = (cameras_width_in + scene_width_in, height_in + 0.35)
     figure = figure_class(figsize=size_in, dpi=_DPI, facecolor=_BACKGROUND)
     top_in = height_in
@@ -223,11 +182,7 @@ def _drawn(figure_class: type[Figure], views: Sequence[SceneView], range_m: floa
             left_in += _VIEW_WIDTH_IN
         top_in -= row_height_in
     if scene_width_in:
-        place = (cameras_width_in, 0.0, scene_width_in, height_in)
-        if view.numbers and not has_scene:
-            _draw_numbers(figure, place, view.numbers)
-        else:
-            _draw_from_above(_axes(figure, place), view, range_m)
+        _draw_from_above(_axes(figure, (cameras_width_in, 0.0, scene_width_in, height_in)), view, range_m)
     _draw_heading(figure, views)
     return figure
 
@@ -242,15 +197,16 @@ def camera_rows(cameras: Sequence[CameraView]) -> list[list[CameraView]]:
 
     Up to three are in one row, from left to right.
     """
-    pairs = [(camera.bearing, camera) for camera in cameras if camera.bearing is not None]
-    if 1 < len(cameras) < 4 and len(pairs) == len(cameras):
-        return [[camera for _, camera in sorted(pairs, key=lambda pair: -pair[0])]]
-    if len(cameras) < 4 or len(pairs) < len(cameras):
+    bearing_of = {id(camera): camera.bearing for camera in cameras if camera.bearing is not None}
+    if len(cameras) < 2 or len(bearing_of) < len(cameras):
         return _in_rows(cameras, 3 if len(cameras) > 4 else max(len(cameras), 1))
-    ahead = sorted((pair for pair in pairs if abs(pair[0]) < np.deg2rad(80)), key=lambda pair: -pair[0])
-    behind = [pair for pair in pairs if abs(pair[0]) >= np.deg2rad(80)]
-    behind.sort(key=lambda pair: pair[0] % (2 * np.pi))
-    return [[camera for _, camera in row] for row in (ahead, behind) if row]
+    from_left = sorted(cameras, key=lambda camera: -bearing_of[id(camera)])
+    if len(cameras) < 4:
+        return [from_left]
+    ahead = [camera for camera in from_left if abs(bearing_of[id(camera)]) < np.deg2rad(80)]
+    behind = [camera for camera in from_left if abs(bearing_of[id(camera)]) >= np.deg2rad(80)]
+    behind.sort(key=lambda camera: bearing_of[id(camera)] % (2 * np.pi))
+    return [row for row in (ahead, behind) if row]
 
 
 def _in_rows(cameras: Sequence[CameraView], num_columns: int) -> list[list[CameraView]]:
@@ -272,16 +228,18 @@ def _colors(view: SceneView) -> list[str]:
     return [_COLORS[category % len(_COLORS)] if category >= 0 else _DIM for category in _categories(view)]
 
 
-def _edges_in(camera: CameraView, corners: Array) -> list[list[Array]]:
-    """The visible lines of each box in an image; none where the projection is not known."""
-    if camera.lens is not None:  # straight lines are bent
-        start, end = corners[:, _STARTS, np.newaxis], corners[:, _ENDS, np.newaxis]
-        edges = _seen_by(camera, start + np.linspace(0, 1, 9)[:, np.newaxis] * (end - start))
-    elif camera.image_from_reference is not None:
-        edges = projected_edges(corners, camera.image_from_reference)
-    else:
-        return []
-    return [list(lines[~np.isnan(lines).any(axis=(1, 2))]) for lines in edges]
+def box_edges(camera: CameraView, corners: Array) -> list[list[Array]]:
+    """The visible parts of the lines of each box in an image, ``(n, 2)`` pixels each.
+
+    A line is bent by a lens, and may begin or end behind the camera: it is drawn through some of its points.
+    """
+    start, end = corners[:, _STARTS, np.newaxis], corners[:, _ENDS, np.newaxis]
+    lines = _seen_by(camera, start + np.linspace(0, 1, _POINTS_OF_LINE)[:, np.newaxis] * (end - start))
+    is_seen = np.asarray(~np.isnan(lines).any(axis=-1))  # (N, 14, points)
+    return [
+        [line[seen] for line, seen in zip(*of_box, strict=True) if seen.sum() > 1]
+        for of_box in zip(lines, is_seen, strict=True)
+    ]
 
 
 def _seen_by(camera: CameraView, points: Array) -> Array:
@@ -321,7 +279,7 @@ def _draw_camera(axes: Axes, camera: CameraView, view: SceneView) -> None:
     if camera.heatmap is not None:
         axes.imshow(camera.heatmap, extent=extent, alpha=0.5, cmap="magma", vmin=0, vmax=1)
     corners = box_corners(view.centers, view.sizes, view.yaws)
-    for lines, color in zip(_edges_in(camera, corners), _colors(view), strict=False):
+    for lines, color in zip(box_edges(camera, corners), _colors(view), strict=False):
         axes.add_collection(LineCollection(lines, colors=color, lw=0.9))
     for way, marks, color in _paths(view):
         axes.plot(*_seen_by(camera, way).T, color=color, lw=2.0, alpha=0.9)
@@ -385,31 +343,6 @@ def _draw_from_above(axes: Axes, view: SceneView, range_m: float | None) -> None
         spine.set_color("#2c313c")
 
 
-def _draw_numbers(
-    figure: Figure, place_in: tuple[float, float, float, float], numbers: Mapping[str, Array]
-) -> None:
-    """Draw each value of a field over the times of its window, from its least to its greatest; or write them."""
-    left, bottom, width, height = place_in
-    each_in = height / len(numbers)
-    for row, (name, values) in enumerate(numbers.items(), 1):
-        axes = _axes(figure, (left, bottom + height - row * each_in, width, each_in))
-        axes.set(facecolor=_BACKGROUND, xticks=[], yticks=[], ylim=(-0.1, 1.25))
-        for spine in axes.spines.values():
-            spine.set_color("#2c313c")
-        known = values[~np.isnan(values).any(axis=1)]
-        known = known if len(known) else np.zeros_like(values)
-        least, most = known.min(axis=0), known.max(axis=0)
-        what = [f"{name}: {values.shape[1]} values, {len(values)} times, each from least to most"]
-        if len(values) == 1:
-            what = [name, *(f"  {value:.4g}" for value in values[0])]
-        else:
-            shares = (values - least) / np.where(most > least, most - least, 1)
-            for column, color in zip(shares.T, itertools.cycle(_COLORS)):
-                axes.plot(column, color=color, lw=1.2)
-            axes.set(xlim=(0, len(values) - 1))
-        axes.text(0.02, 0.97, "\n".join(what), color=_BRIGHT, fontsize=7, va="top", transform=axes.transAxes)
-
-
 def _rings(farthest_m: float) -> list[float]:
     step = next((step for step in (5.0, 10.0, 20.0, 50.0) if farthest_m / step <= 6), 100.0)
     return [step * ring for ring in range(1, int(farthest_m * 1.4 // step) + 1)]
@@ -443,17 +376,14 @@ def _without_boxes(view: SceneView) -> str:
     return f"none of {len(view.centers)} boxes has its center in an image"
 
 
+@has_settings(ViewSettings, scene_view)
 def save_recording(
     data: Iterable[Shown | SceneView],
     path: str | os.PathLike[str],
     *,
     name: str = "accvlab",
     sample: int = 0,
-    fields: ViewFields | None = None,
-    class_names: Sequence[str] = (),
-    image_mean: Sequence[float] | float | None = None,
-    image_std: Sequence[float] | float | None = None,
-    windows: Windows | None = None,
+    **settings: Unpack[ViewSettings],
 ) -> Path:
     """Write samples, in the order of time, to an ``.rrd`` file: open it with ``rerun file.rrd``.
 
@@ -461,12 +391,12 @@ def save_recording(
     the reference frame; ``cameras/<name>`` with the
     image, the projected boxes as lines, and 2D boxes. Timelines: ``frame``, and ``time`` where times are known.
 
-    Arguments that are not named here are as for `show`.
-
     Args:
         data: Samples of a provider, batches of a loader, or views of them.
         path: The file.
         name: Name of the recording.
+        sample: Number of the sample in a batch.
+        **settings: ``fields``, ``class_names``, ``image_mean``, ``image_std`` and ``windows``, see `scene_view`.
 
     Returns:
         The path.
@@ -481,13 +411,6 @@ def save_recording(
     target = Path(file_path(path, "path"))
     recording = rr.RecordingStream(name)
     recording.save(str(target))
-    settings: dict[str, Any] = {
-        "fields": fields,
-        "class_names": class_names,
-        "image_mean": image_mean,
-        "image_std": image_std,
-        "windows": windows,
-    }
     for moment, one in enumerate(data):
         view = one if isinstance(one, SceneView) else scene_view(one, sample, **settings)
         recording.set_time("frame", sequence=moment)
@@ -519,7 +442,7 @@ def _log(rr: Any, recording: Any, view: SceneView) -> None:
     for camera in view.cameras:
         entity = f"cameras/{camera.name}"
         recording.log(entity, rr.Image(camera.image))
-        edges = _edges_in(camera, corners)
+        edges = box_edges(camera, corners)
         recording.log(f"{entity}/boxes", rr.LineStrips2D([line for of_box in edges for line in of_box]))
         if camera.boxes_2d is not None:
             boxes_2d = rr.Boxes2D(array=camera.boxes_2d, array_format=rr.Box2DFormat.XYXY)

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import functools
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypedDict, cast
 
 import attrs
 import numpy as np
@@ -25,7 +24,7 @@ Shown: TypeAlias = SampleDataGroup | Mapping[Any, Any]
 
 _MOST_FRAMES = 16  # in one picture
 _SAME_S = 1e-3
-_OBSERVED, _IMAGES, _ACTION, _MASK = "observation.", "observation.image", "action", "_is_pad"  # of LeRobot
+_IMAGES, _MASK = "observation.image", "_is_pad"  # of LeRobot
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -99,7 +98,6 @@ class SceneView:
         history: Where the vehicle was.
         future: Where the vehicle will be.
         motion: Its speed and command, as a text.
-        numbers: By the name of a field, ``(T, D)`` values at T times; NaN where there is none.
     """
 
     title: str = ""
@@ -117,24 +115,21 @@ class SceneView:
     history: EgoPath | None = None
     future: EgoPath | None = None
     motion: str = ""
-    numbers: Mapping[str, Array] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
 class ViewFields:
     """Names of the fields that are shown; a field that a sample does not have is not shown.
 
-    In clips without ``cameras``, each group with an ``image`` or ``frames`` is a camera; without such groups, the
-    sample is one. In samples of LeRobot, each field ``observation.images.<name>`` is a camera, and states and
-    actions are numbers.
+    Without ``cameras``, each group with an ``image`` is a camera; without such groups, the sample is one. In
+    samples of LeRobot, each field ``observation.images.<name>`` is a camera.
 
     The defaults fit `DrivingProvider`, and batches that recipes make of it.
 
     Attributes:
         cameras: Array of groups, one for each camera.
         image: Image of a camera: the bytes of a file, or ``HWC`` or ``CHW``; of a clip, frames are stacked.
-        frames: Frames of clips: array of groups, one for each frame, of the sample or of a camera; or stacked
-            frames.
+        frames: Array of groups, one for each frame of a clip.
         name: Name of a camera.
         intrinsics: ``(3, 3)`` or ``(4, 4)`` of a camera.
         camera_from_reference: ``(4, 4)`` of a camera.
@@ -187,6 +182,16 @@ class ViewFields:
             text(getattr(self, field.name), field.name)
 
 
+class ViewSettings(TypedDict, total=False):
+    """The settings of `scene_view` that say how samples are shown, for functions that pass them on."""
+
+    fields: ViewFields | None
+    class_names: Sequence[str]
+    image_mean: Sequence[float] | float | None
+    image_std: Sequence[float] | float | None
+    windows: Windows | None
+
+
 def scene_view(
     data: Shown,
     sample: int = 0,
@@ -220,47 +225,29 @@ def scene_view(
     fields = fields or ViewFields()
     if windows is not None:
         instance(windows, "windows", Windows)
-    offsets = _offsets(windows)
-    is_of_moment = functools.partial(_is_of_moment, offsets)
-    whole = _plain(data, sample)
+    offsets, whole = _offsets(windows), _plain(data, sample)
     num_frames = _count_frames(whole, fields)
     if num_frames or frame != -1:
         index_in(frame + num_frames if frame < 0 else frame, "frame", max(num_frames, 1))
     frames = _groups(whole, fields.frames)
     tree = frames[frame] if frames else whole
     mean, std = _channels(image_mean, "image_mean"), _channels(image_std, "image_std")
-    picture_of = functools.partial(_picture, mean=mean, std=std)
     ego_from_reference = _array(tree, fields.ego, "ego_from_reference")
-    ahead = np.array([1.0, 0.0])
-    if ego_from_reference is not None:
-        ahead = ego_from_reference[0, :2] / np.linalg.norm(ego_from_reference[0, :2])
-    cameras = [
-        _camera(
-            label,
-            camera,
-            frame % count if count else frame,
-            fields,
-            picture_of,
-            ahead,
-            _scalar(tree, "timestamp"),
-            is_of_moment,
-        )
-        for label, camera in _cameras(tree, fields).items()
-        if -(count := _frames_of_camera(camera, fields)) <= frame < count or not count
-    ]
-    (boxes, why_none), points = _boxes(tree, fields, offsets), _array(tree, fields.lidar, fields.points)
-    if why_none:
-        cameras = [attrs.evolve(camera, note=why_none) for camera in cameras]
-    if len(boxes.get("centers", ())):
-        cameras = [
-            camera
-            if camera.image_from_reference is not None or camera.lens is not None
-            else attrs.evolve(camera, note=_WITHOUT_BOXES[camera.is_of_other_time])
-            for camera in cameras
-        ]
-    history = _path(tree, fields.ego_history, ego_from_reference)
-    future = _path(tree, fields.ego_future, ego_from_reference)
-    if not cameras and not boxes and not why_none and points is None and history is None and future is None:
+    ahead = np.array([1.0, 0.0]) if ego_from_reference is None else ego_from_reference[0, :2]
+    ahead = ahead / np.linalg.norm(ahead)
+    boxes, why_none = _boxes(tree, fields, offsets)
+    reader = _CameraReader(fields, mean, std, ahead, _scalar(tree, "timestamp"), offsets)
+    cameras = []
+    for label, camera in _cameras(tree, fields).items():
+        count = _frames_of_camera(camera, fields)
+        if not count or -count <= frame < count:
+            view = reader.view(label, camera, frame % count if count else frame)
+            is_without = len(boxes.get("centers", ())) and view.image_from_reference is None and view.lens is None
+            note = why_none or (_WITHOUT_BOXES[view.is_of_other_time] if is_without else "")
+            cameras.append(attrs.evolve(view, note=note))
+    points = _array(tree, fields.lidar, fields.points)
+    ways = [_path(tree, name, ego_from_reference) for name in (fields.ego_history, fields.ego_future)]
+    if not cameras and not boxes and not why_none and points is None and ways == [None, None]:
         raise _nothing_to_show(tree, fields)
     return SceneView(
         title=_title(tree) or _title(whole),
@@ -269,11 +256,10 @@ def scene_view(
         points=np.zeros((0, 3)) if points is None else points[:, :3],
         lines=_lines(tree, fields),
         ahead=ahead,
-        timestamp=_scalar(tree, "timestamp"),
+        timestamp=reader.moment,
         motion=_motion(tree, fields),
-        history=history,
-        future=future,
-        numbers=_numbers(tree),
+        history=ways[0],
+        future=ways[1],
         **boxes,
     )
 
@@ -292,20 +278,6 @@ def _nothing_to_show(tree: _Tree, fields: ViewFields) -> SettingError:
     )
 
 
-def _numbers(tree: _Tree) -> dict[str, Array]:
-    """States and actions of LeRobot, ``(T, D)``; those of a window that are padded are NaN."""
-    found = {}
-    for name in map(str, tree):
-        if (name == _ACTION or name.startswith(_OBSERVED)) and not name.startswith(_IMAGES):
-            values, is_pad = _array(tree, name), _array(tree, name + _MASK)
-            if values is not None and values.dtype.kind in "fiu" and values.ndim in (1, 2):
-                is_window_of_scalars = is_pad is not None and is_pad.shape == values.shape
-                rows = values[:, None] if is_window_of_scalars else np.atleast_2d(values)
-                found[name] = np.array(rows, np.float64)
-                found[name][False if is_pad is None else is_pad] = np.nan
-    return found
-
-
 def _path(tree: _Tree, name: str, ego_from_reference: Array | None) -> EgoPath | None:
     """Places of the vehicle that are known, in the reference frame; None where there are none."""
     positions, times, is_known = (_array(tree, name, field) for field in ("positions", "times", "is_known"))
@@ -321,15 +293,14 @@ def _path(tree: _Tree, name: str, ego_from_reference: Array | None) -> EgoPath |
 
 def _motion(tree: _Tree, fields: ViewFields) -> str:
     """Speed and command, as far as they are known; of a history, the last ones."""
-    velocity, command = _array(tree, fields.ego, "velocity"), _array(tree, fields.ego, "command")
-    if velocity is None:
-        velocities = _array(tree, fields.ego_history, "velocities")
-        velocity = None if velocities is None else velocities[-1]
-    if command is None:
-        commands = _array(tree, fields.ego_history, "commands")
-        command = None if commands is None else commands[-1]
-    speed = "" if velocity is None else f"{np.linalg.norm(velocity):.1f} m/s"
-    return "   ".join(part for part in (speed, "" if command is None else _command(command)) if part)
+
+    def known(name: str, names: str) -> Array | None:
+        value, values = _array(tree, fields.ego, name), _array(tree, fields.ego_history, names)
+        return values[-1] if value is None and values is not None else value
+
+    velocity, command = known("velocity", "velocities"), known("command", "commands")
+    speed = [] if velocity is None else [f"{np.linalg.norm(velocity):.1f} m/s"]
+    return "   ".join([*speed, *([] if command is None else [_command(command)])])
 
 
 def _command(command: Array) -> str:
@@ -505,9 +476,7 @@ def _cameras(tree: _Tree, fields: ViewFields) -> dict[str, _Tree]:
         return {f"{fields.cameras}[{number}]": camera for number, camera in enumerate(cameras)}
     found = {}
     for name, camera in [*((str(name), one) for name, one in tree.items()), ("", tree)]:
-        images = [_array(camera, field) for field in (fields.image, fields.frames)]
-        is_group = isinstance(camera, dict)
-        if any(image is not None for image in images) or (name and is_group and _groups(camera, fields.frames)):
+        if _array(camera, fields.image) is not None:
             found[name] = camera
         elif name.startswith(_IMAGES) and not name.endswith(_MASK):
             image = {fields.image: camera, fields.image + _MASK: tree.get(name + _MASK)}
@@ -524,10 +493,7 @@ def _count_frames(tree: _Tree, fields: ViewFields) -> int:
 def _frames_of_camera(camera: _Tree, fields: ViewFields) -> int:
     """Number of frames of a camera of a clip; 0 of a single image."""
     image = _array(camera, fields.image)
-    image = _array(camera, fields.frames) if image is None else image
-    if image is None:
-        return len(_groups(camera, fields.frames))
-    return len(image) if image.ndim == 4 else 0
+    return len(image) if image is not None and image.ndim == 4 else 0
 
 
 def bearing_of(projection: Array, ahead: Array) -> float:
@@ -536,62 +502,75 @@ def bearing_of(projection: Array, ahead: Array) -> float:
     return float(np.arctan2(ahead[0] * axis[1] - ahead[1] * axis[0], ahead @ axis))
 
 
-def _camera(
-    label: str,
-    camera: _Tree,
-    frame: int,
-    fields: ViewFields,
-    picture_of: Callable[[Array, str], Array],
-    ahead: Array,
-    sample_time: float | None,
-    is_of_moment: Callable[..., bool | None],
-) -> CameraView:
-    frames = _groups(camera, fields.frames)
+@attrs.frozen(eq=False)
+class _CameraReader:
+    """Makes views of the cameras of a sample.
 
-    def array(*path: str) -> Array | None:
-        of_frame = _array(frames[frame], *path) if frames else None
-        return _array(camera, *path) if of_frame is None else of_frame
+    Attributes:
+        fields: Names of the fields.
+        mean: Mean of the channels of normalized images, or None.
+        std: Their standard deviation, or None.
+        ahead: Where the vehicle looks.
+        moment: Time of the sample, or None.
+        offsets: Offsets of windows, by the fields as messages write them.
+    """
 
-    def matrix(name: str) -> Array | None:
-        value = array(name)
-        return value[frame] if value is not None and value.ndim == 3 else value
+    fields: ViewFields
+    mean: Array | None
+    std: Array | None
+    ahead: Array
+    moment: float | None
+    offsets: Mapping[str, Sequence[float]]
 
-    image = array(fields.image)
-    image = array(fields.frames) if image is None else image
-    if image is None:
-        what = f"{label} has no image {shown(fields.image)}"
-        raise SettingError(f"{what}. Give its name: `fields=ViewFields(image=...)`.")
-    path = f"{label}.{fields.image}".lstrip(".")
-    is_now: bool | None = True
-    if image.ndim == 4:
-        is_now = bool(frames) or is_of_moment(path, frame, len(image), sample_time, _array(camera, "timestamp"))
-        image = image[frame]
-    names = (fields.projection, fields.intrinsics, fields.camera_from_reference)
-    projection, intrinsics, extrinsics = map(matrix, names)
-    if projection is None and intrinsics is not None and extrinsics is not None:
-        projection = intrinsics[:3, :3].astype(np.float64) @ extrinsics[:3].astype(np.float64)
-    # Matrices are those of all frames of a window, or of the moment of the sample alone, as boxes are.
-    matrices = (_array(camera, fields.projection), _array(camera, fields.camera_from_reference))
-    if any(each is not None and each.ndim == 3 for each in matrices):
-        is_now = True
-    if not is_now:
-        projection = extrinsics = None
-    lens = {name: array(fields.lens, name) for name in ("image_wh", "center", "forward", "backward")}
-    boxes_2d, heatmap = array(fields.boxes_2d, "boxes"), array(fields.heatmap)
-    picture = picture_of(image, path)
-    is_pad = _array(camera, fields.image + _MASK)
-    padded = "  padded" * bool(is_pad is not None and is_pad[frame])
-    return CameraView(
-        name=(_text(camera, fields.name) or label) + padded,
-        image=picture,
-        lens=_lens(lens, picture) if extrinsics is not None else None,
-        camera_from_reference=None if extrinsics is None else extrinsics[:3].astype(np.float64),
-        image_from_reference=None if projection is None else projection[:3],
-        boxes_2d=boxes_2d if boxes_2d is None else boxes_2d.reshape(-1, 4),
-        heatmap=None if heatmap is None else heatmap.max(axis=0) if heatmap.ndim == 3 else heatmap,
-        bearing=None if projection is None else bearing_of(projection, ahead),
-        is_of_other_time=None if is_now is None else not is_now,
-    )
+    def view(self, label: str, camera: _Tree, frame: int) -> CameraView:
+        """Get the view of a camera, of one frame of a clip."""
+        fields = self.fields
+        image = _array(camera, fields.image)
+        if image is None:
+            what = f"{label} has no image {shown(fields.image)}"
+            raise SettingError(f"{what}. Give its name: `fields=ViewFields(image=...)`.")
+        path = f"{label}.{fields.image}".lstrip(".")
+        names = (fields.projection, fields.intrinsics, fields.camera_from_reference)
+        matrices = [_array(camera, name) for name in names]
+        # Matrices are those of all frames of a window, or of the moment of the sample alone, as boxes are.
+        is_now: bool | None = image.ndim < 4 or any(each is not None and each.ndim == 3 for each in matrices[::2])
+        if not is_now:
+            is_now = self._is_of_moment(path, frame, len(image), _array(camera, "timestamp"))
+        picture = _picture(image[frame] if image.ndim == 4 else image, path, self.mean, self.std)
+        projection, intrinsics, extrinsics = (
+            each[frame] if each is not None and each.ndim == 3 else each for each in matrices
+        )
+        if projection is None and intrinsics is not None and extrinsics is not None:
+            projection = intrinsics[:3, :3].astype(np.float64) @ extrinsics[:3].astype(np.float64)
+        if not is_now:
+            projection = extrinsics = None
+        lens = {name: _array(camera, fields.lens, name) for name in ("image_wh", "center", "forward", "backward")}
+        boxes_2d = _array(camera, fields.boxes_2d, "boxes")
+        boxes_2d = _array(camera, fields.boxes_2d) if boxes_2d is None else boxes_2d
+        heatmap, is_pad = _array(camera, fields.heatmap), _array(camera, fields.image + _MASK)
+        padded = "  padded" * bool(is_pad is not None and is_pad[frame])
+        return CameraView(
+            name=(_text(camera, fields.name) or label) + padded,
+            image=picture,
+            lens=_lens(lens, picture) if extrinsics is not None else None,
+            camera_from_reference=None if extrinsics is None else extrinsics[:3].astype(np.float64),
+            image_from_reference=None if projection is None else projection[:3],
+            boxes_2d=boxes_2d if boxes_2d is None else boxes_2d.reshape(-1, 4),
+            heatmap=None if heatmap is None else heatmap.max(axis=0) if heatmap.ndim == 3 else heatmap,
+            bearing=None if projection is None else bearing_of(projection, self.ahead),
+            is_of_other_time=None if is_now is None else not is_now,
+        )
+
+    def _is_of_moment(self, path: str, frame: int, count: int, times: Array | None) -> bool | None:
+        """Whether a frame of a window is of the time of its sample; None where neither offsets nor times say."""
+        known = self.offsets.get(path, ())
+        if len(known) == count:
+            return known[frame] == 0
+        if self.moment is None or times is None or times.shape != (count,):
+            return None
+        off, intervals = np.abs(times - self.moment), np.diff(np.unique(times))
+        # The nearest of frames that are all of other times is farther off than frames are apart.
+        return bool(off[frame] <= min(off.min(), (intervals.min() if len(intervals) else 0) / 2) + _SAME_S)
 
 
 def _offsets(windows: DataProvider | None) -> dict[str, Sequence[float]]:
@@ -600,24 +579,6 @@ def _offsets(windows: DataProvider | None) -> dict[str, Sequence[float]]:
         return {}
     own = {format_paths([path]): offsets for path, offsets in windows.windows.items()}
     return _offsets(windows.data_provider) | own
-
-
-def _is_of_moment(
-    offsets: Mapping[str, Sequence[float]],
-    path: str,
-    frame: int,
-    count: int,
-    moment: float | None,
-    times: Array | None,
-) -> bool | None:
-    """Whether a frame of a window is of the time of its sample; None where neither offsets nor times say that."""
-    if len(offsets.get(path, ())) == count:
-        return offsets[path][frame] == 0
-    if moment is None or times is None or times.shape != (count,):
-        return None
-    off, intervals = np.abs(times - moment), np.diff(np.unique(times))
-    # The nearest of frames that are all of other times is farther off than frames are apart.
-    return bool(off[frame] <= min(off.min(), (intervals.min() if len(intervals) else 0) / 2) + _SAME_S)
 
 
 def _lens(values: Mapping[str, Array | None], picture: Array) -> FThetaLens | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import attrs
 import numpy as np
 import pytest
@@ -140,6 +142,10 @@ CASES = {
         r"cameras\[1\].timestamp: must be within 10 s of the frame's, got .*Give both in seconds",
     ),
     "time of points": (("lidar", "timestamp", times(1e3)), r"lidar.timestamp: must be within 10 s of the frame's"),
+    "lines": (
+        ("map_lines", "points", lambda array: np.zeros_like(array, shape=(2, 2))),
+        "map_lines.num_points: must add up to 2, got 0",
+    ),
     "first": (("is_first", lambda array: np.array(True)), "is_first: must be whether `frame` is 0"),
 }
 
@@ -211,54 +217,24 @@ def test_a_camera_may_move_between_the_two_times(data):
     check_provider(DrivingProvider(attrs.evolve(index, cameras=moved), root), num_workers=0)
 
 
-@pytest.mark.parametrize("factor", [1e6, 1e9])
-def test_times_must_be_seconds(data, factor):
+@pytest.mark.parametrize(
+    ("name", "size", "is_wrong"),
+    [
+        ("car", [1.9, 4.5, 1.6], True),
+        ("BUS", [1.9, 4.5, 1.6], True),
+        ("vehicle.bus.rigid", [1.9, 4.5, 1.6], True),
+        ("car", [4.5, 1.9, 1.6], False),
+        ("barrier of concrete", [0.5, 2.5, 1.0], False),
+    ],
+)
+def test_vehicles_must_be_longer_than_wide(data, name, size, is_wrong):
     index, root = data
-    changed = attrs.evolve(
-        index,
-        frames=attrs.evolve(index.frames, time=index.frames.time * factor),
-        cameras=attrs.evolve(index.cameras, time=index.cameras.time * factor),
+    none = np.zeros(8, np.int32)
+    boxes = attrs.evolve(index.boxes, size=np.tile(np.array(size), (8, 1)), category=none, attribute=None)
+    changed = attrs.evolve(index, boxes=boxes, boxes_2d=None, categories=(name, "pedestrian", "barrier"))
+    message = (
+        r"vehicles must be longer than wide: sample 0, boxes.sizes: length, width, height of a vehicle are "
+        r"\[1.9, 4.5, 1.6\]; of 8 boxes of vehicles in these samples, 8 are wider than long. Exchange"
     )
-    with pytest.raises(
-        ContractError,
-        match=r"times must be seconds: scene .scene-a., sample 1, timestamp: is (500000|5e\+08) s after the",
-    ):
+    with pytest.raises(ContractError, match=message) if is_wrong else contextlib.nullcontext():
         check_provider(DrivingProvider(changed, root), num_workers=0)
-
-
-class TestVehicles:
-    def checked(self, data, size, name="car"):
-        index, root = data
-        boxes = attrs.evolve(
-            index.boxes, size=np.tile(np.array(size), (8, 1)), category=np.zeros(8, np.int32), attribute=None
-        )
-        changed = attrs.evolve(index, boxes=boxes, boxes_2d=None, categories=(name, "pedestrian", "barrier"))
-        check_provider(DrivingProvider(changed, root), num_workers=0)
-
-    @pytest.mark.parametrize("name", ["car", "BUS", "vehicle.bus.rigid"])
-    def test_must_be_longer_than_wide(self, data, name):
-        message = (
-            r"vehicles must be longer than wide: sample 0, boxes.sizes: length, width, height of a vehicle are "
-            r"\[1.9, 4.5, 1.6\]; of 8 boxes of vehicles in these samples, 8 are wider than long. Exchange"
-        )
-        with pytest.raises(ContractError, match=message):
-            self.checked(data, [1.9, 4.5, 1.6], name)
-
-    def test_that_are_so_pass(self, data):
-        self.checked(data, [4.5, 1.9, 1.6])
-
-    def test_are_not_all_things(self, data):
-        self.checked(data, [0.5, 2.5, 1.0], "barrier of concrete")
-
-
-def test_lines_must_add_up(data):
-    index, root = data
-
-    class Fewer(DrivingProvider):
-        def get_data(self, sample_index):
-            sample = super().get_data(sample_index)
-            sample["map_lines"]["points"] = sample["map_lines"]["points"][1:]
-            return sample
-
-    with pytest.raises(ContractError, match=r"map_lines.num_points: must add up to 2, got 3"):
-        check_provider(Fewer(index, root, map_lines=True), num_workers=0)

@@ -345,10 +345,6 @@ def test_a_picture_has_the_cameras_of_all_times_and_what_is_padded(tmp_path: Pat
         ("front", 5),
         ("rear", 105),
     ]
-    assert {name: values.tolist() for name, values in plain.numbers.items()} == {
-        "observation.state": [[5, 1]],
-        "action": [[1, -1, 1]],
-    }
     past = [-2 / FPS, -1 / FPS, 0]
     windows = Windows(
         provider,
@@ -366,9 +362,6 @@ def test_a_picture_has_the_cameras_of_all_times_and_what_is_padded(tmp_path: Pat
             ["front", "rear"],
         ]
         assert [read_numbers(view.cameras[1].image[None]) for view in views] == [[104], [104], [105]]
-        numbers_of = views[0].numbers
-        np.testing.assert_array_equal(numbers_of["action"], [[np.nan] * 3, [0, 0, 1], [1, -1, 1]])
-        assert np.isnan(numbers_of["observation.state"]).all()  # all of it is before the episode
         assert show(data, sample).pixels().shape[2] == 3
 
 

@@ -1,7 +1,6 @@
 """2D boxes of 3D boxes: exact for simple views, and the same as cutting the hull edge by edge."""
 
 import numpy as np
-import pytest
 
 from accvlab.driving_data.datasets.driving import poses
 from accvlab.driving_data.datasets.driving.scene_parts import project_boxes
@@ -21,23 +20,6 @@ def test_a_box_in_front_of_the_camera_is_around_its_near_side():
     np.testing.assert_allclose(found.center, [[45, 24]])
     np.testing.assert_allclose(found.depth, [10])
     assert found.is_seen.tolist() == [True]
-
-
-@pytest.mark.parametrize(
-    ("center", "size", "box"),
-    [
-        ((0, 0, 5), (20, 20, 2), (0, 0, 80, 48)),  # all around the image
-        ((-10, 0, 10), (10, 2, 2), (0, 24 - 50 / 9, 40 - 250 / 11, 24 + 50 / 9)),  # cut on the left
-        ((0, 8, 10), (2, 8, 2), (40 - 50 / 9, 24 + 200 / 11, 40 + 50 / 9, 48)),  # cut below
-    ],
-)
-def test_boxes_are_cut_with_the_image(center, size, box):
-    np.testing.assert_allclose(projected(center, size).box, [box])
-
-
-@pytest.mark.parametrize("center", [(0, 0, -10), (-20, 0, 10), (0, 20, 10)])
-def test_boxes_behind_or_beside_the_image_are_not_seen(center):
-    assert projected(center, (2, 2, 2)).is_seen.tolist() == [False]
 
 
 def test_only_corners_in_front_of_the_camera_count():

@@ -75,7 +75,3 @@ def test_the_last_before_is_the_greatest_that_is_not_greater(times, wanted):
     times = np.sort(times)
     expected = max((k for k in range(len(times)) if times[k] <= wanted), default=-1) if wanted <= times[-1] else -1
     assert last_before(times, wanted) == expected
-
-
-def test_the_last_before_of_several():
-    assert last_before(np.array([10, 20, 30]), [9, 10, 19, 20, 30, 31]).tolist() == [-1, 0, 0, 1, 2, -1]

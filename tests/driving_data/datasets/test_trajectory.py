@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from accvlab.dali_pipeline_framework.errors import FileError
-from accvlab.dali_pipeline_framework.providers.frames.camera_rigs import nearest
 from accvlab.driving_data.datasets.driving import poses
 from accvlab.driving_data.datasets.driving.poses import Trajectory, half_period, require_ascending
 
@@ -37,12 +36,6 @@ class TestTrajectory:
         found = Trajectory(times, known).at([5, 10, 30, 99])
         np.testing.assert_array_equal(found, known[[0, 0, 3, 3]])
         assert Trajectory(times[:1], known[:1]).at(np.zeros((2, 3))).shape == (2, 3, 3, 4)
-
-
-def test_nearest_is_the_earlier_of_two_and_within_a_distance():
-    times = np.array([0, 10, 20, 35])
-    np.testing.assert_array_equal(nearest(times, [-3, 5, 6, 28, 40], 5), [0, 0, 1, -1, 3])
-    np.testing.assert_array_equal(nearest(times[:0], [1, 2], 5), [-1, -1])
 
 
 def test_half_period_is_that_of_most():

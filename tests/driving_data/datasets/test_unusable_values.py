@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 from driving_support.argoverse import ArgoverseData
 from driving_support.arrow_logs import ArrowLog
+from driving_support.driving_data import with_column, write_driving_data
 from driving_support.info_pickles import driving_scenes, pickle_content, write_files, write_pickle
-from driving_support.kitti import odometry_poses, text_of, write_odometry
 from driving_support.navsim import write_navsim
-from driving_support.nuscenes_data import changed_table, write_nuscenes
 from driving_support.physical_ai import FRONT, write_published
+from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.driving_data.datasets import (
     ArgoverseProvider,
     ArrowLogProvider,
+    DrivingIndex,
     DrivingProvider,
     InfosProvider,
-    KittiOdometryProvider,
     NavsimProvider,
-    NuScenesProvider,
     PhysicalAiProvider,
     SceneFilter,
 )
+from accvlab.driving_data.datasets.driving.index_checks import require_usable
 
 SCENES = driving_scenes()
 
@@ -38,6 +38,71 @@ def _index_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCVLAB_INDEX_CACHE", str(tmp_path / "cache"))
 
 
+def put(table: str, column: str, place: Any, value: Any) -> Callable[[DrivingIndex], DrivingIndex]:
+    def changed(values: Any) -> Any:
+        values[place] = value
+        return values
+
+    return with_column(table, column, changed)
+
+
+def scaled(table: str, column: str, factor: Any) -> Callable[[DrivingIndex], DrivingIndex]:
+    return with_column(table, column, lambda values: values * factor)
+
+
+A, B = "The frame 'frame-1' in the scene 'scene-a': ", "The frame 'frame-4' in the scene 'scene-b': "
+RIGID = "must be a rotation and a finite translation, got "
+INTRINSICS = (
+    "intrinsics of 'LEFT' must be a matrix of finite numbers with focal lengths above 0, whose last row is"
+)
+# What is said, the part that it is of, and what is wrong.
+CASES: dict[str, tuple[str, Callable[[DrivingIndex], DrivingIndex]]] = {
+    f"{A}the pose of the vehicle {RIGID}": ("", put("frames", "world_from_ego", (1, 0, 0), 5.0)),
+    f"{A}the pose of the vehicle {RIGID}[[0.0, 0.0": ("", put("frames", "world_from_ego", 1, 0.0)),
+    f"{A}the pose of the vehicle {RIGID}[[nan": ("", put("frames", "world_from_ego", 1, np.nan)),
+    f"{A}the pose of the lidar {RIGID}": ("", put("frames", "ego_from_base", (1, 2, 3), np.inf)),
+    "'frame-0'...the pose of the lidar...(and 4 more frames like it)": ("", scaled("frames", "ego_from_base", -1)),
+    f"{A}can_bus must be finite numbers, got [": ("can_bus", put("frames", "can_bus", (1, 17), np.nan)),
+    f"{A}ego_status must be finite": ("ego_status", put("frames", "ego_status", (1, 0), np.inf)),
+    f"{A}camera_from_base of 'LEFT' {RIGID}": ("cameras/LEFT", put("cameras", "camera_from_base", (1, 1), 0.0)),
+    f"{A}ego_from_camera of 'LEFT' {RIGID}": ("cameras/LEFT", put("cameras", "ego_from_camera", (1, 1), np.nan)),
+    f"{A}{INTRINSICS} 0, 0, 1, got [[0.0, ": ("cameras/LEFT", put("cameras", "intrinsics", (1, 1, 0, 0), 0.0)),
+    f"{A}{INTRINSICS}": ("cameras/LEFT", put("cameras", "intrinsics", (1, 1, 1, 1), -1.0)),
+    f"{A}{INTRINSICS} 0, 0, 1": ("cameras/LEFT", put("cameras", "intrinsics", (1, 1, 2, 0), 0.5)),
+    f"{A}the pose of its lidar record {RIGID}": ("lidar", put("lidar", "world_from_lidar", 1, 0.0)),
+    f"{A}a box must be finite numbers with sizes of at least 0 (center, size, quaternion), got [nan, ": (
+        "boxes",
+        put("boxes", "center", ([3, 4], 0), [np.nan, np.inf]),  # the first of several
+    ),
+    f"{A}a box must be finite": ("boxes", put("boxes", "size", (4, 2), -2.0)),
+    "The frame 'frame-0' in the scene 'scene-a': its token is that of an earlier": (
+        "",
+        put("frames", "token", 1, b"frame-0"),
+    ),
+    f"{A}times must ascend in its scene, got 1500000000.0 and then 1500000000.0": (
+        "",
+        put("frames", "time", 1, 1.5e9),
+    ),
+    f"{B}times must": ("", put("frames", "time", 3, np.nan)),
+    "frames must be 0.001 to 1000 seconds apart, the usual distance is 5e-07 seconds...another unit": (
+        "",
+        with_column("frames", "time", lambda time: (time - 1.5e9) / 1e6),
+    ),
+}
+
+
+@pytest.mark.parametrize("words", CASES)
+def test_are_named_by_their_frame(tmp_path: Path, words: str) -> None:
+    part, change = CASES[words]
+    index = change(write_driving_data(tmp_path))
+    assert_refused(lambda: require_usable(index, lambda wanted: wanted == part), words, FileError)
+    other = ["scene-a" if "frame-4" in words else "scene-b"]
+    if part:
+        require_usable(index, lambda wanted: wanted != part)
+    elif "4 more" not in words and "apart" not in words:
+        require_usable(index, lambda wanted: True, other)
+
+
 def infos(root: Path, change: Callable[[list[dict[str, Any]]], object], **settings: Any) -> DrivingProvider:
     content = copy.deepcopy(pickle_content(SCENES, "mmdet3d_v1"))
     change(content["infos"])
@@ -45,55 +110,25 @@ def infos(root: Path, change: Callable[[list[dict[str, Any]]], object], **settin
     return InfosProvider(path, root, **settings)
 
 
-def of_cameras(make: Callable[[Any], Any], name: str = "CAM_FRONT") -> Callable[[list[dict[str, Any]]], None]:
-    """Change the intrinsics of a camera from the third frame on."""
-
-    def change(frames: list[dict[str, Any]]) -> None:
-        for frame in frames[2:]:
-            frame["cams"][name]["cam_intrinsic"] = make(np.array(frame["cams"][name]["cam_intrinsic"]))
-
-    return change
+def without_focal_lengths(frames: list[dict[str, Any]]) -> None:
+    for frame in frames[2:]:
+        frame["cams"]["CAM_FRONT"]["cam_intrinsic"] = np.zeros((3, 3))
 
 
-def navsim(root: Path, change: Callable[[list[dict[str, Any]]], object], **settings: Any) -> DrivingProvider:
+def navsim(root: Path) -> DrivingProvider:
     def changed(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        change(frames)
+        frames[3].update(ego_dynamic_state=[np.nan, 0, 0, 0])
         return frames
 
     write_navsim(root, change=changed)
-    return NavsimProvider(root, "mini", SceneFilter(frame_interval=1), sensors={"cam_f0": [3]}, **settings)
+    return NavsimProvider(root, "mini", SceneFilter(frame_interval=1), sensors={"cam_f0": [3]})
 
 
-def of_boxes(column: int, value: float) -> Callable[[list[dict[str, Any]]], None]:
-    def change(frames: list[dict[str, Any]]) -> None:
-        frames[4]["anns"]["gt_boxes"][1, column] = value
-
-    return change
-
-
-def odometry(root: Path, scale: float) -> DrivingProvider:
-    write_odometry(root)
-    (root / "poses/00.txt").write_text("\n".join(text_of(scale * pose) for pose in odometry_poses()))
-    return KittiOdometryProvider(root)
-
-
-def py123d(root: Path, change: Callable[[ArrowLog], object]) -> DrivingProvider:
+def py123d(root: Path) -> DrivingProvider:
     log = ArrowLog()
-    change(log)
+    log.times.fill(log.times[0])
     log.write(root)
     return ArrowLogProvider(root)
-
-
-def nuscenes(root: Path, change: Callable[[list[dict[str, Any]]], object], **settings: Any) -> DrivingProvider:
-    write_nuscenes(root)
-    with changed_table(root, "sample") as samples:
-        change(samples)
-    return NuScenesProvider(root, "v1.0-mini", **settings)
-
-
-def without_links(samples: list[dict[str, Any]]) -> None:
-    for sample in samples:
-        sample |= {"prev": "", "next": "", "timestamp": 1_600_000_000_000_000}
 
 
 def two_splits(root: Path) -> DrivingProvider:
@@ -112,79 +147,21 @@ def listed_twice(root: Path) -> DrivingProvider:
     return PhysicalAiProvider(root, cameras=[FRONT])
 
 
-CASES: dict[str, tuple[Callable[[Path], DrivingProvider], str]] = {
-    "no focal length": (
-        lambda root: infos(root, of_cameras(lambda matrix: 0 * matrix)),
-        r"frame 'token-002' in the scene .* of '.*infos.pkl': intrinsics of 'CAM_FRONT' must be a matrix of "
-        r"finite numbers with focal lengths above 0, .*, got \[\[0.0, .*\(and 4 more frames like it\)",
+OF_DATA_SETS: dict[str, Callable[[Path], DrivingProvider]] = {
+    "frame 'token-002' in the scene...infos.pkl': intrinsics of 'CAM_FRONT' must": lambda root: infos(
+        root, without_focal_lengths
     ),
-    "transposed intrinsics": (
-        lambda root: infos(root, of_cameras(lambda matrix: matrix.T)),
-        "'token-002' .* whose last row is 0, 0, 1, got",
-    ),
-    "negative intrinsics": (
-        lambda root: infos(root, of_cameras(lambda matrix: -matrix)),
-        "'token-002' .*intrinsics",
-    ),
-    "seconds as microseconds": (
-        lambda root: infos(
-            root, lambda frames: [each.update(timestamp=each["timestamp"] / 1e6) for each in frames]
-        ),
-        r"frames must be 0.001 to 1000 seconds apart, the usual distance is [0-9.]+e-07 seconds. .*another unit",
-    ),
-    "a box that is nowhere": (
-        lambda root: navsim(root, of_boxes(0, np.nan)),
-        "frame '0000000000000004' .*: a box must be finite numbers with sizes of at least 0 .*got \\[nan, ",
-    ),
-    "a negative size": (lambda root: navsim(root, of_boxes(4, -2)), "frame '0000000000000004' .*: a box must"),
-    "an unknown motion": (
-        lambda root: navsim(root, lambda frames: frames[3].update(ego_dynamic_state=[np.nan, 0, 0, 0])),
-        r"frame '0000000000000003' .*: motion must be finite numbers, got \[nan, 0.0, 0.0, 0.0\]",
-    ),
-    "scaled poses": (
-        lambda root: odometry(root, 5),
-        r"frame '00/000000' in the scene '00' of .*: the pose of the vehicle must be a rotation",
-    ),
-    "empty poses": (lambda root: odometry(root, 0), "'00/000000' .*: the pose of the vehicle must be a rotation"),
-    "a camera nowhere": (
-        lambda root: py123d(
-            root, lambda log: log.camera_metadata["pcam_f0"].update(camera_to_imu_se3=[np.nan] * 7)
-        ),
-        "in the scene 'made_train/log-a': .*of 'pcam_f0' must be a rotation",
-    ),
-    "a time for all": (
-        lambda root: py123d(root, lambda log: log.times.fill(log.times[0])),
-        "in the scene 'made_train/log-a': times must ascend in its scene, got 1600000000.0 and then 1600000000.0",
-    ),
-    "keyframes of one time": (lambda root: nuscenes(root, without_links), "times must ascend in its scene"),
-    "a log in two splits": (
-        two_splits,
-        "frame 'log-1/315966265000000000' .*its token is that of an earlier frame",
-    ),
-    "a clip that is listed twice": (listed_twice, "frame 'clip-a/0' in the scene 'clip-a' .*token is that of an"),
+    "frame '0000000000000003'...: motion must be finite numbers, got [nan, 0.0, 0.0, 0.0]": navsim,
+    "in the scene 'made_train/log-a': times must ascend in its scene": py123d,
+    "frame 'log-1/315966265000000000'...its token is that of an earlier frame": two_splits,
+    "frame 'clip-a/0' in the scene 'clip-a'...token is that of an": listed_twice,
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_are_named_by_their_frame(tmp_path: Path, name: str) -> None:
-    make, message = CASES[name]
-    with pytest.raises(FileError, match=message):
-        make(tmp_path / "data")
+@pytest.mark.parametrize("words", OF_DATA_SETS)
+def test_providers_look_at_them(tmp_path: Path, words: str) -> None:
+    assert_refused(lambda: OF_DATA_SETS[words](tmp_path / "data"), words, FileError)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda root: infos(root, of_cameras(lambda matrix: 0 * matrix), cameras=["CAM_BACK"]),
-        lambda root: navsim(root, of_boxes(0, np.nan), boxes=False),
-        lambda root: nuscenes(
-            root,
-            lambda samples: without_links(
-                [each for each in samples if each["scene_token"] == samples[0]["scene_token"]]
-            ),
-            scenes=["scene-0002"],
-        ),
-    ],
-)
-def test_of_what_is_not_requested_are_not_looked_at(tmp_path: Path, make: Any) -> None:
-    assert len(make(tmp_path / "data"))
+def test_of_what_is_not_requested_are_not_looked_at(tmp_path: Path) -> None:
+    assert len(infos(tmp_path / "data", without_focal_lengths, cameras=["CAM_BACK"]))

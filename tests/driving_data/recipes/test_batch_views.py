@@ -9,9 +9,10 @@ import attrs
 import numpy as np
 import pytest
 from driving_support.drives import write_drive
+from driving_support.recipe_cases import batches_of
+from support.refusals import assert_refused
 
-from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
-from accvlab.dali_pipeline_framework.testing import run_step
+from accvlab.dali_pipeline_framework.errors import SettingError, SourceError
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import (
     BEVFORMER,
@@ -35,35 +36,17 @@ CLASSES = ("car", "pedestrian", "barrier")
 WIDE = (-1e4, -1e4, -1e4, 1e4, 1e4, 1e4)
 IMAGES = ImageAugmentation(output_hw=(32, 48), scale_range=(0.5, 0.8), allows_black=True)
 # Nothing moves the scene, so that boxes are where the provider has them.
+STILL: dict[str, Any] = {"images": IMAGES, "classes": CLASSES}
+STREAMED = StreamPETRSettings(
+    **STILL, bev_rotation_range=(0, 0), bev_scale_range=(1, 1), point_cloud_range=WIDE, split=1
+)
+OF_LIDAR: dict[str, Any] = {"num_sweeps": 0, "num_loaded_sweeps": 0, "point_cloud_range": WIDE}
+OF_LIDAR |= {"rotation_range": (0, 0), "scale_range": (1, 1), "translation_std": 0, "flip_prob": 0}
 RECIPES: dict[str, tuple[Recipe, Any]] = {
-    "streampetr": (
-        STREAMPETR,
-        StreamPETRSettings(
-            images=IMAGES,
-            classes=CLASSES,
-            bev_rotation_range=(0, 0),
-            bev_scale_range=(1, 1),
-            point_cloud_range=WIDE,
-            split=1,
-        ),
-    ),
-    "sparsedrive": (SPARSEDRIVE, SparseDriveSettings(images=IMAGES, classes=CLASSES, circle_range=1e4)),
+    "streampetr": (STREAMPETR, STREAMED),
+    "sparsedrive": (SPARSEDRIVE, SparseDriveSettings(**STILL, circle_range=1e4)),
     "bevformer": (BEVFORMER, BEVFormerSettings(classes=CLASSES, point_cloud_range=WIDE, queue_length=2)),
-    "bevfusion": (
-        BEVFUSION,
-        BEVFusionSettings(
-            images=IMAGES,
-            classes=CLASSES,
-            num_sweeps=0,
-            num_loaded_sweeps=0,
-            rotation_range=(0, 0),
-            scale_range=(1, 1),
-            translation_std=0,
-            flip_prob=0,
-            point_cloud_range=WIDE,
-            emulates_reference=False,
-        ),
-    ),
+    "bevfusion": (BEVFUSION, BEVFusionSettings(**STILL, **OF_LIDAR)),
 }
 
 
@@ -77,8 +60,7 @@ def first_batch(data: tuple[Path, Any], name: str) -> tuple[Any, Any, Any]:
     recipe, settings = RECIPES[name]
     root, index = data
     provider = DrivingProvider(index, root, **settings.provider_fields())
-    with recipe.loader(provider, 1, settings, num_workers=0, output_type="numpy") as loader:
-        return provider, settings, next(iter(loader))
+    return provider, settings, batches_of(recipe, provider, settings)[0]
 
 
 def delivered(provider: DrivingProvider, batch: Any) -> Any:
@@ -126,8 +108,7 @@ def test_heatmaps_lie_on_the_images(data: Any) -> None:
     root, index = data
     settings = Detection2DSettings(classes=CLASSES)
     provider = DrivingProvider(index, root, **settings.provider_fields())
-    with DETECTION_2D.loader(provider, 2, settings, num_workers=0, output_type="numpy") as loader:
-        batch = next(iter(loader))
+    batch = batches_of(DETECTION_2D, provider, settings, 2)[0]
     view = batch_view(batch, settings, 1, camera_names=provider.camera_names)
     num_cameras = len(provider.camera_names)
     for number, camera in enumerate(view.cameras):
@@ -141,8 +122,7 @@ def test_each_frame_of_a_queue_has_its_own_boxes(data: Any) -> None:
     recipe, settings = RECIPES["streampetr"]
     settings = attrs.evolve(settings, queue_length=2)
     provider = DrivingProvider(index, root, **settings.provider_fields())
-    with recipe.loader(provider, 1, settings, num_workers=0, output_type="numpy") as loader:
-        batch = list(loader)[1]
+    batch = batches_of(recipe, provider, settings)[1]
     by_token = {one["token"]: scene_view(one) for one in map(provider.get_data, range(len(provider)))}
     for frame in (0, 1, -1):
         view = batch_view(batch, settings, frame=frame)
@@ -168,45 +148,16 @@ def test_a_batch_of_another_recipe_is_refused(data: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["streampetr", "sparsedrive", "bevfusion", "detection_2d"])
-def test_images_that_leave_the_output_black_are_refused(data: Any, name: str, tmp_path: Path) -> None:
+def test_images_that_leave_the_output_black_are_refused(data: Any, name: str) -> None:
     root, index = data
     of_objects = Detection2DSettings(classes=CLASSES, images=ImageAugmentation(scale_range=(2.0, 3.0)))
     recipe, settings = RECIPES.get(name, (DETECTION_2D, of_objects))
-    if name != "detection_2d":
-        settings = attrs.evolve(settings, images=attrs.evolve(settings.images, allows_black=False))
-    message = r"images of 44 x 30 pixels .* do not fill the output of .* is black\. `scale_range=\(.*\)` fits"
+    settings = attrs.evolve(settings, images=attrs.evolve(settings.images, allows_black=False))
+    words = "images of 44 x 30 pixels ... do not fill the output of ... is black. `scale_range=(...)` fits"
     provider = DrivingProvider(index, root, **settings.provider_fields())
-    with pytest.raises(SettingError, match=message):
-        recipe.loader(provider, 1, settings, num_workers=0)
-    # The first image cannot be read: the next one is refused when it is loaded.
-    files = index.cameras.file.copy()
-    files[0, 0] = b"missing.jpg"
-    provider = DrivingProvider(
-        attrs.evolve(index, cameras=attrs.evolve(index.cameras, file=files)), root, **settings.provider_fields()
-    )
-    recipe.loader(provider, 1, settings, num_workers=0).close()
-    made = recipe.steps(provider, settings)
-    with pytest.raises(FieldValueError, match=message):
-        run_step(made, provider.get_data(1), run="workers")
+    assert_refused(lambda: batches_of(recipe, provider, settings), words, SourceError)
 
 
-@pytest.mark.parametrize("name", [*RECIPES, "detection_2d"])
-def test_means_and_deviations_are_for_images_in_0_255(data: Any, name: str) -> None:
-    root, index = data
-    recipe, settings = RECIPES.get(name, (DETECTION_2D, Detection2DSettings(classes=CLASSES)))
-    settings = attrs.evolve(settings, mean=(0.485, 0.456, 0.406), std_dev=(0.229, 0.224, 0.225))
-    with pytest.raises(SettingError) as caught:
-        recipe.loader(DrivingProvider(index, root, **settings.provider_fields()), 1, settings)
-    assert str(caught.value) == (
-        f"{type(settings).__name__}: `mean` 0.485 and `std_dev` 0.229 are for images with values 0..1, but the "
-        "values are 0..255. Multiply both by 255: mean=[123.675, 116.28, 103.53], std_dev=[58.395, 57.12, 57.375]."
-    )
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_takes_its_own_settings_only(data: Any, name: str) -> None:
-    root, index = data
-    recipe, settings = RECIPES[name]
-    wrong = Detection2DSettings()
-    with pytest.raises(SettingError, match=f"`settings` must be {type(settings).__name__}, got Detection2DSett"):
-        recipe.loader(DrivingProvider(index, root), 1, wrong)
+def test_a_recipe_takes_its_own_settings_only(data: Any) -> None:
+    with pytest.raises(SettingError, match="`settings` must be StreamPETRSettings, got Detection2DSettings"):
+        STREAMPETR.loader(DrivingProvider(data[1], data[0]), 1, Detection2DSettings())

@@ -15,20 +15,20 @@ import numpy as np
 import pytest
 from driving_support.drives import HW, write_drive
 from driving_support.driving_data import CAMERAS, SCENES
+from driving_support.recipe_cases import batches_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali.types import DALIDataType
 from support.arrays import encoded_image, gradient
 
 from accvlab.dali_pipeline_framework import SampleDataGroup
-from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
+from accvlab.dali_pipeline_framework.errors import FieldValueError
 from accvlab.dali_pipeline_framework.testing import check_provider, check_step, run_step
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import (
     BEVFORMER,
     BEVFormerQueues,
     BEVFormerSettings,
-    UnclippedPhotometricDistorter,
     as_mmdet,
 )
 from accvlab.driving_data.recipes.bevformer import QueueSampler, ScaledImagePreparer, queue_frames, queue_states
@@ -214,20 +214,6 @@ def test_matrices_and_boxes(data: Any) -> None:
     np.testing.assert_allclose(turned[:, 3:5], sample["gt_bboxes_3d"][:, [4, 3]])
 
 
-def test_what_is_lacking_is_told(data: Any) -> None:
-    with pytest.raises(SettingError, match=r"(?s)can_bus: must be True, is False.*boxes: must be True, is False"):
-        BEVFORMER.loader(provider_of(data, can_bus=False, boxes=False), 2)
-    with pytest.raises(SettingError, match="cameras: there must be at least one"):
-        BEVFORMER.loader(provider_of(data, cameras=()), is_training=False)
-    for wrong, told in (
-        ({"queue_length": 0}, "`queue_length` must be a whole number of at least 1"),
-        ({"box_layout": "w,l,h,yaw"}, "`box_layout` must be one of"),
-        ({"point_cloud_range": [1, 2]}, "`point_cloud_range` must be"),
-    ):
-        with pytest.raises(SettingError, match=told):
-            BEVFormerSettings(**wrong)
-
-
 # --- images ---------------------------------------------------------------------------------------------
 
 
@@ -301,8 +287,7 @@ def test_images_of_different_sizes_are_named(tmp_path: Path) -> None:
 
 
 def test_a_loader_of_evaluation_delivers_each_frame_once_in_order(data: Any) -> None:
-    with BEVFORMER.loader(provider_of(data), 2, is_training=False, num_workers=0, output_type="numpy") as loader:
-        batches = list(loader)
+    batches = batches_of(BEVFORMER, provider_of(data), None, 2, is_training=False)
     told = []
     for batch in batches:
         slots = zip(batch["token"], batch["prev_bev_exists"], batch["place"]["is_padding"], strict=True)
@@ -314,8 +299,7 @@ def test_a_loader_of_evaluation_delivers_each_frame_once_in_order(data: Any) -> 
 
 
 def test_arguments_of_forward(data: Any) -> None:
-    with BEVFORMER.loader(provider_of(data), 2, seed=5, num_workers=0) as loader:
-        batch = next(iter(loader))
+    batch = batches_of(BEVFORMER, provider_of(data), None, 2, seed=5, output_type="torch")[0]
     arguments = as_mmdet(batch)
     assert {*arguments} == {"img", "img_metas", "gt_bboxes_3d", "gt_labels_3d"}
     boxes = arguments["gt_bboxes_3d"][0]
@@ -328,8 +312,7 @@ def test_arguments_of_forward(data: Any) -> None:
         assert bool(last["prev_bev_exists"]) == bool(batch["prev_bev_exists"][sample, 2])
         np.testing.assert_array_equal(last["can_bus"], batch["can_bus"][sample, 2].numpy())
         np.testing.assert_array_equal(last["lidar2img"], batch["lidar2img"][sample, 2].numpy())
-    with BEVFORMER.loader(provider_of(data), is_training=False, num_workers=0) as loader:
-        batch = next(iter(loader))
+    batch = batches_of(BEVFORMER, provider_of(data), is_training=False, output_type="torch")[0]
     arguments = as_mmdet(batch)
     [[meta]] = arguments["img_metas"]
     assert meta["can_bus"].shape == (18,)
@@ -337,23 +320,7 @@ def test_arguments_of_forward(data: Any) -> None:
     assert arguments["img"][0] is batch["img"]
 
 
-def test_evaluation_on_two_ranks(data: Any) -> None:
-    arguments: Any = {"num_workers": 0, "output_type": "numpy"}
-    tokens: list[str] = []
-    lengths = set()
-    for rank in range(2):
-        with BEVFORMER.loader(provider_of(data), is_training=False, shard=(rank, 2), **arguments) as loader:
-            batches = list(loader)
-        lengths.add(len(batches))
-        tokens += [b["token"][0] for b in batches if not b["place"]["is_padding"][0]]
-    assert len(lengths) == 1
-    assert sorted(tokens) == [f"frame-{frame}" for frame in range(NUM_FRAMES)]
-
-
 # --- colors ---------------------------------------------------------------------------------------------
-
-VALUES = {"brightness": -60.0, "contrast": 1.4, "saturation": 1.3, "hue": 17.0, "permutation": 3}
-PARTS = ("brightness", "contrast_first", "contrast", "saturation", "hue", "permutation")
 
 
 def image_sample(pixels: np.ndarray) -> SampleDataGroup:
@@ -361,36 +328,6 @@ def image_sample(pixels: np.ndarray) -> SampleDataGroup:
     sample.add_data_field("image", DALIDataType.UINT8 if pixels.dtype == np.uint8 else DALIDataType.FLOAT, ndim=3)
     sample["image"] = pixels
     return sample
-
-
-def distorted(pixels: np.ndarray, *parts: str) -> np.ndarray:
-    step = UnclippedPhotometricDistorter("image", brightness_range=(-60, 60))
-    draws = {"decisions": [0.0 if part in parts else 1.0 for part in PARTS], **VALUES}
-    result = run_step(step, image_sample(pixels), run="workers", draws=draws).output["image"]
-    assert result.dtype == np.float32
-    return np.asarray(result)
-
-
-def test_each_part_of_the_distortion() -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, size=(6, 7, 3), dtype=np.uint8)
-    values = pixels.astype(np.float32)
-    np.testing.assert_allclose(distorted(pixels), values, atol=1e-3)
-    np.testing.assert_allclose(distorted(pixels, "contrast"), values * np.float32(1.4), atol=2e-3)
-    early = distorted(pixels, "contrast", "contrast_first")
-    np.testing.assert_allclose(early, values * np.float32(1.4), atol=2e-3)
-    bgr = distorted(pixels, "permutation")[..., ::-1]
-    np.testing.assert_allclose(bgr, values[..., ::-1][..., [1, 2, 0]], atol=1e-3)
-    bright = np.maximum(pixels, 61)
-    darker = distorted(bright, "brightness")
-    np.testing.assert_allclose(darker, bright.astype(np.float32) - 60, atol=1e-3)
-    # Nothing is clipped: gray times 1.4 is above white; saturated colors get channels below 0.
-    white = np.full((2, 2, 3), 250, np.uint8)
-    assert distorted(white, "contrast").max() == pytest.approx(350)
-    red = np.tile(np.uint8([200, 20, 20]), (2, 2, 1))
-    saturated = distorted(red, "saturation")[0, 0]
-    np.testing.assert_allclose(saturated, [200, 200 - 1.3 * 180, 200 - 1.3 * 180], rtol=1e-4)
-    turned = distorted(red, "hue")[0, 0]
-    np.testing.assert_allclose(turned, [200, 20 + 180 * 17 / 60, 20], rtol=1e-4)
 
 
 # --- sizes ----------------------------------------------------------------------------------------------
@@ -417,24 +354,7 @@ def test_preparer_keeps_the_contract_of_steps() -> None:
     check_step(step, [image_sample(gradient(height, 90)) for height in (50, 80)])
 
 
-def test_loaders_deliver_the_same_in_both_forms(data: Any) -> None:
-    arguments: Any = {"seed": 5, "num_workers": 0, "output_type": "numpy"}
-    with (
-        BEVFORMER.loader(provider_of(data), 2, run="workers", **arguments) as of_arrays,
-        BEVFORMER.loader(provider_of(data), 2, run="graph", **arguments) as of_graph,
-    ):
-        assert "pixels" not in of_arrays.plan
-        assert of_graph.plan.count(", except for pixels") == 3
-        for one, other in zip(of_arrays, of_graph, strict=True):
-            np.testing.assert_array_equal(one["lidar2img"], other["lidar2img"])
-            np.testing.assert_allclose(one["img"], other["img"], atol=1e-4)
-
-
 def test_without_a_gpu_images_are_changed_in_the_workers(data: Any) -> None:
     """In the graph of the CPU, it would take several times as long."""
     with BEVFORMER.loader(provider_of(data), 2, num_workers=0) as loader:
         assert loader.plan.startswith("in the workers: 3 of 3 steps (there is no GPU)\n")
-
-
-def test_distorter_keeps_the_contract_of_steps() -> None:
-    check_step(UnclippedPhotometricDistorter("image"), [image_sample(gradient(height, 9)) for height in (5, 8)])

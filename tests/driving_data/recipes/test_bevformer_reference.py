@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from driving_support.recipe_cases import photometric_draws
 from support.laws import each_value
 from support.shared_data import shared_data
 
@@ -46,28 +46,6 @@ def provider_of(records: Any, cache: Path, infos: str = "bevformer_can") -> Info
         index_cache=cache,
         boxes_convention="w,l,h,-yaw-pi/2",
     )
-
-
-def draws_of(images: list[dict[str, Any]]) -> dict[str, Any]:
-    """Recorded draws of the images, in their order, as those of the step."""
-    draws: dict[str, Any] = {}
-    orders = list(itertools.permutations(range(3)))
-    for number, image in enumerate(images):
-        names = ("brightness_delta", "contrast_alpha", "saturation", "hue_delta", "channel_permutation")
-        brightness, contrast, saturation, hue, order = (image[name] for name in names)
-        happens = [value is not None for value in (brightness, contrast, saturation, hue, order)]
-        happens.insert(1, image["contrast_first"])
-        values = {
-            "decisions": [0.0 if each else 1.0 for each in happens],
-            "brightness": brightness or 0.0,
-            "contrast": contrast or 1.0,
-            "saturation": saturation or 1.0,
-            "hue": hue or 0.0,
-            "permutation": orders.index(tuple(order or (0, 1, 2))),
-        }
-        prefix = f"UnclippedPhotometricDistorter[0]/images[{number}]"
-        draws |= {f"{prefix}/{name}": value for name, value in values.items()}
-    return draws
 
 
 def images_of(sample: SampleDataGroup, name: str) -> np.ndarray:
@@ -109,7 +87,9 @@ def test_training_samples(records: Any, cache: Path, number: int, run: Any) -> N
         np.testing.assert_allclose(images_of(sample, name), expected[f"img_metas.{name}"], rtol=1e-9, atol=1e-9)
     assert sample["token"] == record["token"]
     images = [image for frame in record["photometric_per_frame_and_camera"] for image in frame]
-    output = run_step(BEVFORMER.steps(queues, queues.settings), sample, run=run, draws=draws_of(images)).output
+    output = run_step(
+        BEVFORMER.steps(queues, queues.settings), sample, run=run, draws=photometric_draws(images, "images")
+    ).output
     compare_images(images_of(output, "image"), expected)
 
 

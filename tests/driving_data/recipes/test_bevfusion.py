@@ -11,10 +11,10 @@ import attrs
 import numpy as np
 import pytest
 from driving_support.drives import HW, write_drive
-from driving_support.driving_data import CAMERAS, SCENES
+from driving_support.driving_data import CAMERAS
+from driving_support.recipe_cases import batches_of
 from support.shared_data import shared_data
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.datasets import DrivingProvider, InfosProvider
 from accvlab.driving_data.recipes import (
@@ -24,13 +24,11 @@ from accvlab.driving_data.recipes import (
     ImageAugmentation,
 )
 
-NUM_FRAMES = sum(SCENES.values())
 IMAGES = ImageAugmentation(output_hw=(16, 24), scale_range=(0.5, 0.8), rotation_range_deg=(-5, 5))
 WIDE = (-1e4, -1e4, -1e4, 1e4, 1e4, 1e4)
 SETTINGS = BEVFusionSettings(
     images=IMAGES, num_sweeps=1, num_loaded_sweeps=2, point_cloud_range=WIDE, close_distance=0
 )
-ARGUMENTS: Any = {"num_workers": 0, "output_type": "numpy"}
 
 
 @pytest.fixture(scope="module")
@@ -238,8 +236,7 @@ def test_a_loader_of_training(data: Any) -> None:
     settings = BEVFusionSettings(
         images=IMAGES, num_sweeps=1, num_loaded_sweeps=2, point_cloud_range=WIDE, masks=masks
     )
-    with BEVFUSION.loader(provider_of(data, map_lines=True), 2, settings, seed=1, **ARGUMENTS) as loader:
-        [batch, _] = loader
+    [batch, _] = batches_of(BEVFUSION, provider_of(data, map_lines=True), settings, 2, seed=1)
     shapes = {name: (value.shape, value.dtype.name) for name, value in batch.items() if hasattr(value, "shape")}
     of_cameras = (
         "camera_intrinsics",
@@ -262,44 +259,17 @@ def test_a_loader_of_training(data: Any) -> None:
     assert {*batch} - {*shapes} == {"points", "gt_bboxes_3d", "gt_labels_3d", "token", "scene", "place"}
 
 
-def test_evaluation_delivers_each_frame_once_without_chance(data: Any) -> None:
+def test_evaluation_has_the_mean_change_of_images(data: Any) -> None:
     settings = BEVFusionSettings(images=IMAGES, num_sweeps=1, point_cloud_range=WIDE)
-    tokens = []
-    for rank in range(2):
-        provider = provider_of(data, boxes=False, num_sweeps=1)
-        with BEVFUSION.loader(provider, 1, settings, is_training=False, shard=(rank, 2), **ARGUMENTS) as loader:
-            batches, again = list(loader), list(loader)
-        assert len(batches) == 3
-        for one, other in zip(batches, again, strict=True):
-            np.testing.assert_array_equal(one["img"], other["img"])
-            np.testing.assert_array_equal(one["points"][0], other["points"][0])
-            np.testing.assert_array_equal(one["lidar_aug_matrix"][0], np.eye(4))
-            # the mean factor, the middle of the crop
-            scale = np.float32(0.65)
-            left = int(0.5 * (int(HW[1] * 0.65) - 24))
-            expected = [[scale, 0, 0, -left], [0, scale, 0, 16 - int(HW[0] * 0.65)], [0, 0, 1, 0], [0, 0, 0, 1]]
-            np.testing.assert_allclose(one["img_aug_matrix"][0, 0], expected, rtol=1e-6)
-        assert "gt_bboxes_3d" not in batches[0]
-        tokens += [batch["token"][0] for batch in batches if not batch["place"]["is_padding"][0]]
-    assert sorted(tokens) == [f"frame-{frame}" for frame in range(NUM_FRAMES)]
-
-
-def test_what_is_lacking_is_told(data: Any) -> None:
-    root, index = data
-    bare = DrivingProvider(index, root, boxes=False, reference="ego")
-    told = (
-        r"(?s)lidar: must be True.*reference: must be 'lidar'.*num_sweeps: must be at least 2.*boxes: must be True"
-    )
-    with pytest.raises(SettingError, match=told):
-        BEVFUSION.loader(bare, 2, SETTINGS)
-    with pytest.raises(SettingError, match=r"(?s)has no class 'barrier'"):
-        BEVFUSION.loader(provider_of(data), 2, BEVFusionSettings(classes=("car", "pedestrian"), num_sweeps=0))
-    with pytest.raises(SettingError, match="`age_column` must be a whole number of at least 3, got 2"):
-        BEVFusionSettings(age_column=2)
-    with pytest.raises(SettingError, match="`num_sweeps` must be"):
-        BEVFusionSettings(num_sweeps=-1)
-    with pytest.raises(SettingError, match="`box_layout` must be one of"):
-        BEVFusionSettings(box_layout="w,l,h,yaw")
+    batches = batches_of(BEVFUSION, provider_of(data, boxes=False, num_sweeps=1), settings, is_training=False)
+    assert "gt_bboxes_3d" not in batches[0]
+    for batch in batches:
+        np.testing.assert_array_equal(batch["lidar_aug_matrix"][0], np.eye(4))
+        # the mean factor, the middle of the crop
+        scale = np.float32(0.65)
+        left = int(0.5 * (int(HW[1] * 0.65) - 24))
+        expected = [[scale, 0, 0, -left], [0, scale, 0, 16 - int(HW[0] * 0.65)], [0, 0, 1, 0], [0, 0, 0, 1]]
+        np.testing.assert_allclose(batch["img_aug_matrix"][0, 0], expected, rtol=1e-6)
 
 
 # --- reference data -------------------------------------------------------------------------------------

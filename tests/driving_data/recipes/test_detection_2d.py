@@ -9,9 +9,9 @@ import attrs
 import numpy as np
 import pytest
 from driving_support.drives import HW, write_drive
-from driving_support.driving_data import CAMERAS, SCENES
+from driving_support.driving_data import CAMERAS
+from driving_support.recipe_cases import batches_of
 
-from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.testing import run_step
 from accvlab.driving_data.datasets import DrivingProvider
 from accvlab.driving_data.recipes import (
@@ -20,7 +20,6 @@ from accvlab.driving_data.recipes import (
     ImageAugmentation,
 )
 
-NUM_FRAMES = sum(SCENES.values())
 CLASSES = ("pedestrian", "car", "barrier", "bus")
 SETTINGS = Detection2DSettings(
     images=ImageAugmentation(output_hw=[24, 32], flip_prob=0.0),
@@ -29,7 +28,6 @@ SETTINGS = Detection2DSettings(
     max_objects=3,
     min_box_size_px=1,
 )
-ARGUMENTS: Any = {"num_workers": 0, "output_type": "numpy"}
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +64,7 @@ def objects_of(batch: dict[str, Any], image: int) -> list[tuple[int, np.ndarray,
 
 
 def test_objects_are_where_the_boxes_are(data: Any) -> None:
-    with DETECTION_2D.loader(provider_of(data), 1, SETTINGS, seed=2, **ARGUMENTS) as loader:
-        batches = {batch["token"][0]: batch for batch in loader}
+    batches = {batch["token"][0]: batch for batch in batches_of(DETECTION_2D, provider_of(data), SETTINGS, seed=2)}
     assert {
         name: (value.shape, value.dtype.name) for name, value in batches["frame-1"].items() if name[0] in "ihwr"
     } == {
@@ -97,8 +94,8 @@ def test_objects_are_where_the_boxes_are(data: Any) -> None:
 
 def test_hidden_objects_may_stay(data: Any) -> None:
     with_hidden = attrs.evolve(SETTINGS, leaves_out_hidden=False)
-    with DETECTION_2D.loader(provider_of(data), 1, with_hidden, seed=2, **ARGUMENTS) as loader:
-        [batch] = [batch for batch in loader if batch["token"] == ["frame-1"]]
+    batches = batches_of(DETECTION_2D, provider_of(data), with_hidden, seed=2)
+    [batch] = [batch for batch in batches if batch["token"] == ["frame-1"]]
     assert sorted(label for label, _, _ in objects_of(batch, 0)) == [0, 1]
 
 
@@ -116,42 +113,23 @@ def test_mirrored_images_have_mirrored_objects(data: Any) -> None:
     assert one["objects"]["is_active"].tolist() == other["objects"]["is_active"].tolist()
 
 
-def test_evaluation_shows_all_of_each_file_once(data: Any) -> None:
-    tokens = []
-    for rank in range(2):
-        provider = provider_of(data, boxes_2d=False, boxes=False)
-        with DETECTION_2D.loader(provider, 1, SETTINGS, is_training=False, shard=(rank, 2), **ARGUMENTS) as loader:
-            batches = list(loader)
-        assert len(batches) == 3
-        tokens += [batch["token"][0] for batch in batches if not batch["place"]["is_padding"][0]]
-        for batch in batches:
-            assert {*batch} == {"input", "output_from_image", "token", "scene", "place"}
-            assert batch["input"].shape == (len(CAMERAS), 3, 24, 32)
-            corners = batch["output_from_image"][0] @ np.array([[0, 0, 1], [HW[1], HW[0], 1]]).T
-            assert (corners[:2] >= -1e-4).all()
-            assert (corners[:2] <= np.array([[32], [24]]) + 1e-4).all()
-    assert sorted(tokens) == [f"frame-{frame}" for frame in range(NUM_FRAMES)]
+def test_evaluation_shows_all_of_each_file(data: Any) -> None:
+    provider = provider_of(data, boxes_2d=False, boxes=False)
+    for batch in batches_of(DETECTION_2D, provider, SETTINGS, is_training=False):
+        assert {*batch} == {"input", "output_from_image", "token", "scene", "place"}
+        assert batch["input"].shape == (len(CAMERAS), 3, 24, 32)
+        corners = batch["output_from_image"][0] @ np.array([[0, 0, 1], [HW[1], HW[0], 1]]).T
+        assert (corners[:2] >= -1e-4).all()
+        assert (corners[:2] <= np.array([[32], [24]]) + 1e-4).all()
 
 
 def test_draws_are_reproducible(data: Any) -> None:
     images = attrs.evolve(SETTINGS.images, flip_prob=0.5, scale_range=(0.7, 1.2), bottom_crop_range=(0, 0.2))
     wild = attrs.evolve(SETTINGS, images=images)
-    seen = []
-    for num_threads in (1, 2):
-        with DETECTION_2D.loader(
-            provider_of(data), 2, wild, seed=9, num_threads=num_threads, **ARGUMENTS
-        ) as loader:
-            seen.append([batch["input"] for batch in loader])
+    provider = provider_of(data)
+    seen = [
+        [batch["input"] for batch in batches_of(DETECTION_2D, provider, wild, 2, seed=9, num_threads=count)]
+        for count in (1, 2)
+    ]
     np.testing.assert_array_equal(seen[0], seen[1])
     assert not np.array_equal(seen[0][0][0], seen[0][0][1])
-
-
-def test_what_is_lacking_is_told(data: Any) -> None:
-    with pytest.raises(SettingError, match="boxes_2d: must be True, is False"):
-        DETECTION_2D.loader(provider_of(data, boxes_2d=False), 2, SETTINGS)
-    with pytest.raises(SettingError, match="has no class 'barrier'"):
-        DETECTION_2D.loader(provider_of(data), 2, attrs.evolve(SETTINGS, classes=("car", "pedestrian")))
-    with pytest.raises(SettingError, match=r"`output_hw` must be multiples of `stride` 5, got \[24, 32\]"):
-        attrs.evolve(SETTINGS, stride=5)
-    with pytest.raises(SettingError, match="no rotation and no `crop_x_range`"):
-        Detection2DSettings(images=ImageAugmentation(rotation_range_deg=(-1, 1)))

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 from driving_support.kitti import write_tracking
 from driving_support.navsim import SPEED, cloud_of, log_name, token, write_navsim
+from driving_support.recipe_cases import WithField
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.arrays import decoded_by_pillow
 from support.laws import examples
+from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import ArrayStep, SequentialSampler
-from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError
+from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError
 from accvlab.dali_pipeline_framework.testing import check_provider
 from accvlab.driving_data.datasets import KittiTrackingProvider, NavsimProvider, SceneFilter
 from accvlab.driving_data.recipes import (
@@ -25,7 +27,7 @@ from accvlab.driving_data.recipes import (
     TransFuserFormatter,
     TransFuserSettings,
 )
-from accvlab.driving_data.recipes.transfuser import lidar_histogram
+from accvlab.driving_data.recipes.navsim_models import lidar_histogram
 
 SCENES = SceneFilter(frame_interval=1)
 # Images of 108 x 192: 96 rows are left, which become 24; 128 + 192 + 128 columns become 112.
@@ -97,49 +99,6 @@ class TestTransFuser:
             command = np.eye(4)[frame % 4]
             expected = [*command, SPEED, 0.1, 0.2 + frame, -0.3]
             assert np.array_equal(batch["features"]["status_feature"][row], np.float32(expected))
-
-    def test_another_horizon(self, root):
-        scenes = SceneFilter(num_history_frames=2, num_future_frames=6, frame_interval=1)
-        settings = TransFuserSettings(**SMALL, num_poses=6)
-        assert settings.sensors(scenes)["LIDAR_PC"] == [1]
-        provider = provider_of(root, settings, scenes)
-        batch = first_batch(TRANSFUSER, provider, settings, len(provider))
-        usual = first_batch(
-            TRANSFUSER, provider_of(root, TransFuserSettings(**SMALL)), TransFuserSettings(**SMALL)
-        )
-        place = batch["token"].index(usual["token"][0])
-        for name, value in usual["features"].items():
-            assert np.array_equal(batch["features"][name][place], value[0]), name
-        assert batch["targets"]["trajectory"].shape == (len(provider), 6, 3)
-        assert np.array_equal(batch["targets"]["trajectory"][place], usual["targets"]["trajectory"][0, :6])
-
-    def test_points_on_borders(self, root):
-        settings = TransFuserSettings(uses_ground=True, **SMALL)
-        points = np.float32(
-            [
-                [32, -32, 1],
-                [31.99, 0, 0.3],
-                [-1e-9, 0.25, 99],
-                [0, 0, 100],
-                [0, 0, 0.2],
-                [33, 0, 1],
-                *[[1, 1, 1]] * 7,
-            ]
-        )
-
-        class Points(NavsimProvider):
-            def _points(self, lidar, record):
-                return np.pad(points, ((0, 0), (0, 3)))
-
-        provider = Points(root, "mini", SCENES, sensors=settings.sensors(SCENES))
-        ground, above = first_batch(TRANSFUSER, provider, settings)["features"]["lidar_feature"][0]
-        assert {tuple(cell): above[tuple(cell)] for cell in np.argwhere(above).tolist()} == {
-            (255, 0): np.float32(0.2),
-            (255, 128): np.float32(0.2),
-            (127, 129): np.float32(0.2),
-            (132, 132): 1.0,
-        }
-        assert np.argwhere(ground).tolist() == [[128, 128]]
 
     @settings(max_examples=examples(40, 400), deadline=None)
     @given(points=st.lists(st.tuples(*[st.integers(-136, 136).map(lambda it: it / 4) | _ANY] * 3), max_size=60))
@@ -220,18 +179,8 @@ class TestTransFuser:
         assert feature.shape == (2, 3, 30, 70)
 
 
-class Weather(NavsimProvider):
-    @property
-    def sample_data_structure(self):
-        blueprint = super().sample_data_structure
-        blueprint.add_data_field("weather", blueprint.get_type_of_field("frame"), ndim=0)
-        return blueprint
-
-    def get_data(self, sample_index):
-        sample = super().get_data(sample_index)
-        sample.add_data_field("weather", sample.get_type_of_field("frame"), ndim=0)
-        sample["weather"] = 10 + sample_index
-        return sample
+class Weather(WithField, NavsimProvider):
+    pass
 
 
 class Darker(ArrayStep):
@@ -244,6 +193,7 @@ class TestChanges:
     def test_own_field_augmentation_horizon_and_cameras(self, root):
         crops = {"CAM_F0": (6, 6, 0, 0)}
         settings = TransFuserSettings(crops=crops, output_hw=(24, 48), num_poses=4)
+        assert settings.sensors(SceneFilter(num_history_frames=2))["LIDAR_PC"] == [1]
         provider = Weather(root, "mini", SCENES, sensors=settings.sensors(SCENES))
         plain = first_batch(TRANSFUSER, provider, settings)
         changed = first_batch(
@@ -299,98 +249,72 @@ def test_workers_that_are_fresh_processes_deliver_the_same(root, start_method):
     assert np.array_equal(batch["features"]["ego_status"], expected["features"]["ego_status"])
 
 
+class Flat(OneLane):
+    def objects_near(self, *asked):
+        return [[1.0, 2.0]]
+
+
+SENSORS = "`sensors={'CAM_L0': [3], 'CAM_F0': [3], 'CAM_R0': [3], 'LIDAR_PC': [3]}`."
+OF_LOADING = [
+    (
+        {"crops": {"CAM_F0": (28, 80, 0, 0)}},
+        "image of CAM_F0: nothing is left of 108 x 192 pixels by `crops` (28, 80, 0, 0); the default is for "
+        "images of 1080 x 1920",
+    ),
+    (
+        {"crops": {"CAM_L0": (6, 6, 0, 0), "CAM_F0": (0, 6, 0, 0)}},
+        "images must have one height when they are cut by `crops`, got CAM_L0 (96, 192), CAM_F0 (102, 192)",
+    ),
+    (
+        {"maps": Flat(), **SMALL},
+        "Flat.objects_near('us-nv-las-vegas-strip', 'LANE', 'polygon', ...) must give points (n, 2), finite, for "
+        "each shape, got [1.0, 2.0]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), OF_LOADING)
+def test_what_no_sample_can_be_made_of_is_named(root, given, words):
+    settings = TransFuserSettings(**given)
+    provider = provider_of(root, settings)
+    with pytest.raises(FieldValueError, match=re.escape(words)):
+        first_batch(TRANSFUSER, provider, settings)
+
+
 class TestRefused:
     def test_other_providers(self, root, tmp_path):
-        with pytest.raises(SettingError, match=r"boxes: must be True, is False\n.*boxes=True"):
-            TRANSFUSER.steps(provider_of(root, TransFuserSettings(), boxes=False))
         write_tracking(tmp_path)
         other = KittiTrackingProvider(tmp_path, index_cache=tmp_path / "index")
-        for recipe, name in ((TRANSFUSER, "TransFuser"), (EGO_STATUS_MLP, "EgoStatusMLP")):
-            with pytest.raises(SettingError) as raised:
-                recipe.steps(other)
-            assert str(raised.value) == (
-                f"{name} takes a NavsimProvider, got KittiTrackingProvider: frames of other data have no "
-                "`ego_history` with commands."
-            )
-
-    def test_sensors_that_are_not_loaded(self, root):
-        provider = provider_of(root, sensors={"cam_f0": [3], "cam_l0": [3]})
-        with pytest.raises(SettingError) as raised:
-            TRANSFUSER.steps(provider)
-        assert str(raised.value) == (
-            f"TransFuser needs sensors that {provider!r} does not load: CAM_R0, LIDAR_PC. Give it "
-            "`sensors={'CAM_L0': [3], 'CAM_F0': [3], 'CAM_R0': [3], 'LIDAR_PC': [3]}`."
+        short = provider_of(root, scenes=SceneFilter(num_future_frames=5))
+        few = provider_of(root, sensors={"cam_f0": [3], "cam_l0": [3]})
+        no_boxes = provider_of(root, TransFuserSettings(), boxes=False)
+        is_other = "takes a NavsimProvider, got KittiTrackingProvider: frames of other data have no"
+        lacks = f"TransFuser needs sensors that {few!r} does not load: CAM_R0, LIDAR_PC. Give it {SENSORS}"
+        is_short = (
+            "EgoStatusMLP learns 8 poses, but scenes have 5 future frames: give the provider "
+            "`SceneFilter(num_future_frames=8)`, or the recipe `EgoStatusSettings(num_poses=5)`."
         )
+        for recipe, provider, words in (
+            (TRANSFUSER, no_boxes, "boxes: must be True, is False...boxes=True"),
+            (TRANSFUSER, other, f"TransFuser {is_other} `ego_history` with"),
+            (EGO_STATUS_MLP, other, f"EgoStatusMLP {is_other} `ego_history` with"),
+            (TRANSFUSER, few, lacks),
+            (EGO_STATUS_MLP, short, is_short),
+        ):
+            assert_refused(lambda make=recipe, of=provider: make.steps(of), words)
 
     def test_sensors_whose_current_frame_is_not_loaded(self, root):
         settings = TransFuserSettings(**SMALL)
         sensors = settings.sensors(SCENES)
         provider = provider_of(root, sensors={**sensors, "CAM_F0": [0, 2], "CAM_L0": [1, 3]})
-        with pytest.raises(SettingError) as raised:
-            TRANSFUSER.loader(provider, 2, settings, **LOADER)
-        assert str(raised.value) == (
-            f"TransFuser needs sensors that {provider!r} does not load: CAM_F0 at the current frame. Give it "
-            "`sensors={'CAM_L0': [3], 'CAM_F0': [3], 'CAM_R0': [3], 'LIDAR_PC': [3]}`."
-        )
+        words = f"that {provider!r} does not load: CAM_F0 at the current frame. Give it {SENSORS}"
+        assert_refused(lambda: TRANSFUSER.loader(provider, 2, settings, **LOADER), words)
         given = [{**sensors, "CAM_F0": [0, 3], "CAM_R0": True}, sensors]
         images = [
             first_batch(TRANSFUSER, provider_of(root, sensors=each), settings)["features"]["camera_feature"]
             for each in given
         ]
         np.testing.assert_array_equal(*images)
-
-    def test_cells_that_do_not_fill_the_range(self):
-        with pytest.raises(SettingError) as raised:
-            TransFuserSettings(range_m=10.1)
-        assert str(raised.value) == (
-            "`range_m` times `cells_per_meter` must be a whole number of cells, got 10.1 times 4."
-        )
-
-    def test_crops_that_are_no_mapping(self):
-        with pytest.raises(SettingError, match=r"`crops` must be of the class Mapping, got \['CAM_F0'\]"):
-            TransFuserSettings(crops=["CAM_F0"])
-
-    def test_too_short_scenes(self, root):
-        provider = provider_of(root, scenes=SceneFilter(num_future_frames=5))
-        with pytest.raises(SettingError) as raised:
-            EGO_STATUS_MLP.loader(provider)
-        assert str(raised.value) == (
-            "EgoStatusMLP learns 8 poses, but scenes have 5 future frames: give the provider "
-            "`SceneFilter(num_future_frames=8)`, or the recipe `EgoStatusSettings(num_poses=5)`."
-        )
-
-    @pytest.mark.parametrize(
-        ("crops", "problem"),
-        [
-            (
-                {"CAM_F0": (28, 80, 0, 0)},
-                "image of CAM_F0: nothing is left of 108 x 192 pixels by `crops` (28, 80, 0, 0); the default is "
-                "for images of 1080 x 1920",
-            ),
-            (
-                {"CAM_L0": (6, 6, 0, 0), "CAM_F0": (0, 6, 0, 0)},
-                "images must have one height when they are cut by `crops`, got CAM_L0 (96, 192), CAM_F0 "
-                "(102, 192)",
-            ),
-        ],
-    )
-    def test_crops(self, root, crops, problem):
-        settings = TransFuserSettings(crops=crops)
-        with pytest.raises(FieldValueError, match=re.escape(problem)):
-            first_batch(TRANSFUSER, provider_of(root, settings), settings)
-
-    def test_maps_of_another_form(self, root):
-        class Flat(OneLane):
-            def objects_near(self, *asked):
-                return [[1.0, 2.0]]
-
-        settings = TransFuserSettings(maps=Flat(), **SMALL)
-        problem = (
-            "Flat.objects_near('us-nv-las-vegas-strip', 'LANE', 'polygon', ...) must give points (n, 2), finite, "
-            "for each shape, got [1.0, 2.0]"
-        )
-        with pytest.raises(FieldValueError, match=re.escape(problem)):
-            first_batch(TRANSFUSER, provider_of(root, settings), settings)
 
     def test_broken_and_missing_images_are_named(self, tmp_path):
         root = write_navsim(tmp_path)

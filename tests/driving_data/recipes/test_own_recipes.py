@@ -9,8 +9,10 @@ import attrs
 import numpy as np
 import pytest
 from driving_support.driving_data import write_driving_data
+from driving_support.recipe_cases import WithField, batches_of
 from nvidia.dali.types import DALIDataType
 from support.arrays import encoded_image, gradient
+from support.refusals import assert_refused
 
 from accvlab.dali_pipeline_framework import ArrayStep, SampleDataGroup, Windows
 from accvlab.dali_pipeline_framework.draws import Draws
@@ -44,20 +46,9 @@ CASES: dict[str, tuple[Recipe, Any]] = {
 WEATHER = [3, 1, 4, 1, 5]
 
 
-class WeatherProvider(DrivingProvider):
-    """A provider with one more field."""
-
-    @property
-    def sample_data_structure(self) -> SampleDataGroup:
-        blueprint = super().sample_data_structure
-        blueprint.add_data_field("weather", DALIDataType.INT32, ndim=0)
-        return blueprint
-
-    def get_data(self, sample_index: int) -> SampleDataGroup:
-        sample = super().get_data(sample_index)
-        sample.add_data_field("weather", DALIDataType.INT32, ndim=0)
-        sample["weather"] = WEATHER[sample_index]
-        return sample
+class WeatherProvider(WithField, DrivingProvider):
+    def number_of(self, sample_index: int) -> int:
+        return WEATHER[sample_index]
 
 
 class Blackener(ArrayStep):
@@ -101,20 +92,48 @@ def provider_of(data: Any, settings: Any, is_training: bool = True, **arguments:
     return WeatherProvider(*data, **settings.provider_fields(is_training), **arguments)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_ranks_evaluate_each_frame_once_without_chance(data: Any, name: str) -> None:
+    recipe, settings = CASES[name]
+    provider = provider_of(data, settings, is_training=False)
+    first, other, again = (
+        batches_of(recipe, provider, settings, is_training=False, shard=(rank, 2)) for rank in (0, 1, 0)
+    )
+    assert len(first) == len(other)
+    places = [(batch["token"][0], batch["place"]["is_padding"][0]) for batch in (*first, *other)]
+    assert sorted(token for token, is_padding in places if not is_padding) == [f"frame-{n}" for n in range(5)]
+    for one, same in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one[settings.images_key], same[settings.images_key])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_goes_on_where_it_was(data: Any, name: str) -> None:
+    recipe, settings = CASES[name]
+    provider = provider_of(data, settings)
+
+    def images(batches: Any) -> list[Any]:
+        return [batch[settings.images_key] for batch in batches]
+
+    options: dict[str, Any] = {"seed": 3, "num_workers": 0, "output_type": "numpy"}
+    with recipe.loader(provider, 1, settings, **options) as loader:
+        expected = images([*loader, *loader])
+    with recipe.loader(provider, 1, settings, **options) as loader:
+        iterator = iter(loader)
+        begun = images([next(iterator), next(iterator)])
+        state = loader.state_dict()
+    with recipe.loader(provider, 1, settings, **options) as loader:
+        loader.load_state_dict(state)
+        for one, other in zip(begun + images([*loader, *loader]), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
 def evaluated(data: Any, name: str, windows: Any = None, **options: Any) -> list[dict[str, Any]]:
     recipe, settings = CASES[name]
     provider: Any = provider_of(data, settings, is_training=False)
     if windows is not None:
         provider = Windows(provider, windows, tolerance_s=0.1, unit="s", edges="repeat")
-    options = {"is_training": False, "num_workers": 0, "output_type": "numpy", **options}
-    with recipe.loader(provider, 1, settings, **options) as loader:
-        return [batch for batch in loader if not batch["place"]["is_padding"][0]]
-
-
-def test_a_provider_may_have_one_more_field(data: Any) -> None:
-    provider = provider_of(data, CASES["streampetr"][1])
-    assert [int(provider.get_data(frame)["weather"]) for frame in range(5)] == WEATHER
-    assert provider.get_data(2).format.matches(provider.sample_data_structure.format)
+    batches = batches_of(recipe, provider, settings, is_training=False, **options)
+    return [batch for batch in batches if not batch["place"]["is_padding"][0]]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -127,9 +146,9 @@ def test_extra_fields_are_in_the_batch(data: Any, name: str) -> None:
 
 def test_extra_fields_of_windows_have_an_axis_of_frames(data: Any) -> None:
     settings = attrs.evolve(CASES["streampetr"][1], queue_length=2)
-    options: dict[str, Any] = {"extra_fields": ["weather"], "num_workers": 0, "last_batch": "drop"}
-    with STREAMPETR.loader(provider_of(data, settings), 1, settings, **options) as loader:
-        found = {int(batch["place"]["sample_index"][0]): batch["weather"].tolist() for batch in loader}
+    options: dict[str, Any] = {"extra_fields": ["weather"], "last_batch": "drop"}
+    batches = batches_of(STREAMPETR, provider_of(data, settings), settings, **options)
+    found = {int(batch["place"]["sample_index"][0]): batch["weather"].tolist() for batch in batches}
     assert found == {0: [[3, 3]], 1: [[3, 1]], 2: [[1, 4]], 3: [[4, 1]], 4: [[1, 5]]}
 
 
@@ -197,8 +216,8 @@ def test_other_cameras_and_sizes(data: Any) -> None:
     settings = StreamPETRSettings(images=IMAGES, classes=CLASSES, output_hw=(4, 8), split=1)
     assert settings.augmentation == attrs.evolve(IMAGES, output_hw=(4, 8), scale_range=(0.2, 0.3))
     provider = provider_of(data, settings, cameras=["LEFT"])
-    with STREAMPETR.loader(provider, 1, settings, num_workers=0) as loader:
-        assert [tuple(batch["img"].shape) for batch in loader] == [(1, 1, 1, 3, 4, 8)] * 5
+    batches = batches_of(STREAMPETR, provider, settings)
+    assert [batch["img"].shape for batch in batches] == [(1, 1, 1, 3, 4, 8)] * 5
     assert StreamPETRSettings(output_hw=(128, 352)).augmentation.scale_range == (0.19, 0.275)
 
 
@@ -206,9 +225,7 @@ def test_other_cameras_and_sizes(data: Any) -> None:
 def test_each_recipe_takes_another_set_of_cameras(data: Any, name: str) -> None:
     recipe, settings = CASES[name]
     provider = provider_of(data, settings, is_training=False, cameras=["LEFT"])
-    options: dict[str, Any] = {"is_training": False, "num_workers": 0, "output_type": "numpy"}
-    with recipe.loader(provider, 1, settings, **options) as loader:
-        of_one = next(iter(loader))["img"]
+    of_one = batches_of(recipe, provider, settings, is_training=False)[0]["img"]
     of_two = evaluated(data, name)[0]["img"]
     assert (of_one.shape[-4], of_two.shape[-4]) == (1, 2)
     place = provider_of(data, settings, is_training=False).camera_names.index("LEFT")
@@ -234,9 +251,8 @@ def test_reduced_decoding_is_refused_where_there_is_none(data: Any) -> None:
 
 def trained(data: Any, recipe: Recipe, settings: Any) -> dict[int, Any]:
     """Batches of one sample, by its number."""
-    options: dict[str, Any] = {"num_workers": 0, "output_type": "numpy", "last_batch": "drop"}
-    with recipe.loader(provider_of(data, settings), 1, settings, **options) as loader:
-        return {int(batch["place"]["sample_index"][0]): batch for batch in loader}
+    batches = batches_of(recipe, provider_of(data, settings), settings, last_batch="drop")
+    return {int(batch["place"]["sample_index"][0]): batch for batch in batches}
 
 
 def test_another_horizon_of_sparsedrive(data: Any) -> None:
@@ -276,17 +292,26 @@ def test_another_number_of_sweeps(data: Any) -> None:
     assert all(own > one for one, own in zip(*counts, strict=True)), counts
 
 
-@pytest.mark.parametrize(
-    ("settings", "name"),
-    [
-        (StreamPETRSettings, "bev_rotation_range"),
-        (SparseDriveSettings, "rotation_3d_range"),
-        (BEVFusionSettings, "rotation_range"),
-    ],
-)
-def test_angles_in_degrees_are_refused(settings: Any, name: str) -> None:
-    settings(**{name: (-6.28, 6.28)})
-    with pytest.raises(
-        SettingError, match=rf"`{name}` must be two numbers, -6\.28319 <= .*, got \(-22\.5, 22\.5\)"
-    ):
-        settings(**{name: (-22.5, 22.5)})
+BOTH = "can_bus: must be True, is False...boxes: must be True, is False"
+SWEEPS = "num_sweeps: must be at least 2, is 0...Create the provider with: lidar=True, "
+PLANNED = "ego_status...min_points...lidar...map_lines...no class 'barrier'. Did you mean 'barier'?"
+LACKING: list[tuple[str, dict[str, Any], str]] = [
+    ("bevformer", {"boxes": False}, BOTH),
+    ("bevformer", {"can_bus": True, "cameras": ()}, "cameras: there must be at least one"),
+    ("bevfusion", {"reference": "ego"}, "lidar: must be True...reference: must be 'lidar', is 'ego'"),
+    ("bevfusion", {"lidar": True}, SWEEPS),
+    ("detection_2d", {}, "boxes_2d: must be True, is False"),
+    ("planning", {"classes": ["car", "barrier"]}, PLANNED),
+]
+
+
+@pytest.mark.parametrize(("name", "fields", "words"), LACKING)
+def test_all_that_a_provider_lacks_is_named(data: Any, name: str, fields: dict[str, Any], words: str) -> None:
+    of_sweeps = attrs.evolve(CASES["bevfusion"][1], num_sweeps=1, num_loaded_sweeps=2)
+    planning = (SPARSEDRIVE, SparseDriveSettings(classes=("car", "barier")))
+    recipe, settings = {**CASES, "bevfusion": (BEVFUSION, of_sweeps), "planning": planning}[name]
+    assert_refused(lambda: recipe.loader(DrivingProvider(*data, **fields), 1, settings), words)
+
+
+def test_what_is_no_provider_of_frames_is_named() -> None:
+    assert_refused(lambda: STREAMPETR.steps(object()), "takes a DrivingProvider")  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import pytest
 from nvidia.dali import types
 from support.arrays import decoded_by_pillow, encoded_image, gradient, photograph
 from support.laws import spread
+from support.refusals import assert_refused
 from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework.errors import FieldValueError, FormatError
@@ -27,7 +28,7 @@ from accvlab.driving_data.recipes import (
     StreamPETRSettings,
     UnclippedPhotometricDistorter,
 )
-from accvlab.driving_data.recipes.image_augmentation import ImagePlan, rotated
+from accvlab.driving_data.recipes.image_augmentation import ImagePlan
 
 DT = types.DALIDataType
 OUTPUT_HW = (24, 40)
@@ -82,14 +83,6 @@ def test_against_pillow(number: int, run: Any) -> None:
     expected = in_pillow(image, plan)
     assert np.abs(result.astype(int) - expected).mean() < 1.0
     np.testing.assert_array_equal((result == 0).all(axis=-1), (expected == 0).all(axis=-1))  # beyond the image
-
-
-@pytest.mark.parametrize("angle_deg", [-4.145, 0.3, 5.39, -0.001, 90.0, 359.2])
-def test_rotated_pixels_are_those_of_pillow(angle_deg: float) -> None:
-    image_module = pytest.importorskip("PIL.Image")
-    image = np.random.default_rng(0).integers(1, 256, (*OUTPUT_HW, 3)).astype(np.uint8)
-    expected = np.asarray(image_module.fromarray(image).rotate(angle_deg))
-    np.testing.assert_array_equal(rotated(image, angle_deg), expected)
 
 
 def test_rotation_in_both_forms() -> None:
@@ -197,25 +190,19 @@ class TestBlack:
         ("name", "given", "hw", "share", "fits"),
         [
             ("StreamPETR", "0.38 to 0.55", (450, 800), "56%", (0.76, 1.1)),
-            ("SparseDrive", "0.4 to 0.47", (450, 800), "62%", (0.8, 0.94)),
             ("Sparse4D", "0.4 to 0.47", (720, 1280), "21%", (0.5, 0.5875)),
-            ("BEVFusion", "0.38 to 0.55", (720, 1280), "16%", (0.475, 0.6875)),
             ("StreamPETR", "0.38 to 0.55", (375, 1242), "44%", (0.6827, 0.9881)),  # images of KITTI
         ],
     )
     def test_others_name_what_fits(
         self, name: str, given: str, hw: tuple[int, int], share: str, fits: Any
     ) -> None:
-        images = PUBLISHED[name]
-        message = images.misfit(hw)
-        assert message is not None
+        images, message = PUBLISHED[name], str(PUBLISHED[name].misfit(hw))
         assert message.startswith(f"images of {hw[1]} x {hw[0]} pixels (width x height), scaled by {given}, have ")
         assert f"do not fill the output of 704 x 256: on average {share} of it is black" in message
         assert f"`scale_range=({fits[0]:g}, {fits[1]:g})` fits" in message
         assert attrs.evolve(images, scale_range=fits).misfit(hw) is None
-        assert attrs.evolve(images, allows_black=True).misfit(hw) is None
-        with pytest.raises(FieldValueError, match=re.escape(message)):
-            images.plan(hw, lambda name: np.float32(0.5))
+        assert_refused(lambda: images.plan(hw, lambda name: np.float32(0.5)), message, FieldValueError)
 
     @pytest.mark.parametrize("scale_range", [(0.5, 0.5), (0.45, 0.9), (0.1, 0.3), None])
     @pytest.mark.parametrize("bottom_crop_range", [(0.0, 0.0), (0.0, 0.5), (0.4, 0.4)])
@@ -235,22 +222,17 @@ class TestBlack:
             end = plan.scaled_hw[0] - plan.corner[0], plan.scaled_hw[1] - plan.corner[1]
             shown[max(-plan.corner[0], 0) : max(end[0], 0), max(-plan.corner[1], 0) : max(end[1], 0)] = True
             shares.append(1 - shown.mean())
-        message = images.misfit(hw)
-        assert (message is not None) == (np.mean(shares) > 0.15)
-        if message is not None:
-            found = re.search(r"on average (\d+)%", message)
-            assert found is not None
-            assert abs(int(found[1]) / 100 - np.mean(shares)) < 0.011
-            advice = re.search(r"`(\w+=\(.*?\))` fits", message)
-            assert advice is not None
-            assert attrs.evolve(images, **eval(f"dict({advice[1]})")).misfit(hw) is None
+        message = images.misfit(hw) or ""
+        assert bool(message) == (np.mean(shares) > 0.15)
+        for percent, advice in re.findall(r"on average (\d+)%.*`(\w+=\(.*?\))` fits", message):
+            assert abs(int(percent) / 100 - np.mean(shares)) < 0.011
+            assert attrs.evolve(images, **eval(f"dict({advice})")).misfit(hw) is None
 
     def test_evaluation_is_asked_for_as_training_is(self) -> None:
         images = ImageAugmentation(bottom_crop_range=(0.6, 0.6), allows_black=True)
         assert images.for_evaluation().misfit((450, 800)) is None
         message = attrs.evolve(images, allows_black=False).for_evaluation().misfit((450, 800))
-        assert message is not None
-        assert "`bottom_crop_range=(0.0, 0.0)` fits" in message
+        assert "`bottom_crop_range=(0.0, 0.0)` fits" in str(message)
 
 
 ORDERS = list(itertools.permutations(range(3)))
@@ -318,11 +300,9 @@ def test_any_colors_are_changed_alike_in_both_forms(hue_range_deg: tuple[float, 
         np.testing.assert_allclose(one.output["image"], expected, atol=5e-3)
 
 
-@pytest.mark.parametrize(
-    "ranges", [{"hue_range_deg": (0, 61)}, {"contrast_range": (-0.1, 1)}, {"saturation_range": (-1, 0)}]
-)
-def test_colors_that_only_arrays_can_have(ranges: dict[str, Any]) -> None:
-    assert not UnclippedPhotometricDistorter("image", **ranges).has_graph_form
+def test_colors_that_only_arrays_can_have() -> None:
+    for ranges in ({"hue_range_deg": (0, 61)}, {"contrast_range": (-0.1, 1)}, {"saturation_range": (-1, 0)}):
+        assert not UnclippedPhotometricDistorter("image", **ranges).has_graph_form  # type: ignore[arg-type]
 
 
 @pytest.mark.gpu

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from driving_support.recipe_cases import photometric_draws
 from support.shared_data import shared_data
 
 from accvlab.dali_pipeline_framework.testing import run_step
@@ -25,7 +25,6 @@ from accvlab.driving_data.recipes import (
 from accvlab.driving_data.recipes.recipe_parts import CAMERAS
 
 OUTPUT_WIDTH = 704
-PERMUTATIONS = list(itertools.permutations(range(3)))
 INFOS = {
     "streampetr": "streampetr/nuscenes2d_temporal_infos_train.pkl",
     "sparsedrive": "sparsedrive_extra/nuscenes_infos_train.pkl",
@@ -124,30 +123,6 @@ def test_streampetr_evaluation(cache: Path) -> None:
             assert_same_image(number, camera["image"], expected, 50.0)
 
 
-def photometric_draws(cameras: list[dict[str, Any]]) -> dict[str, Any]:
-    draws: dict[str, Any] = {}
-    for number, camera in enumerate(cameras):
-        happens = [
-            camera["brightness_delta"] is not None,
-            camera["contrast_first"],
-            camera["contrast_alpha"] is not None,
-            camera["saturation"] is not None,
-            camera["hue_delta"] is not None,
-            camera["channel_permutation"] is not None,
-        ]
-        numbers = {
-            "decisions": [0.0 if each else 1.0 for each in happens],
-            "brightness": camera["brightness_delta"] or 0.0,
-            "contrast": camera["contrast_alpha"] or 1.0,
-            "saturation": camera["saturation"] or 1.0,
-            "hue": camera["hue_delta"] or 0.0,
-            "permutation": PERMUTATIONS.index(tuple(camera["channel_permutation"] or (0, 1, 2))),
-        }
-        prefix = f"UnclippedPhotometricDistorter[0]/cameras[{number}]"
-        draws |= {f"{prefix}/{name}": value for name, value in numbers.items()}
-    return draws
-
-
 @pytest.mark.parametrize("run", ["workers", pytest.param("graph", marks=pytest.mark.wide)])
 @pytest.mark.parametrize("part", ["train", "test"])
 @pytest.mark.parametrize("model", ["sparsedrive", "sparse4d"])
@@ -173,7 +148,7 @@ def test_sparsedrive(model: str, part: str, run: Any, cache: Path) -> None:
                 "share": (change["crop"][0] + 0.5) / room if room else 0.0,
                 "is_flipped": 0.0 if change["flip"] else 1.0,
                 "rotation_deg": change["rotate"],
-                **photometric_draws(entry["photometric_per_camera"]),
+                **photometric_draws(entry["photometric_per_camera"], "cameras"),
             }
             if any(conf["rot3d_range"]):
                 numbers["rotation_3d"] = change["rotate_3d"]

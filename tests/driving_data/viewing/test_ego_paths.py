@@ -121,7 +121,7 @@ def test_boxes_are_bent_by_a_lens() -> None:
     boxes = {"centers": [[5.0, 0, 1]], "sizes": [[2.0, 2, 2]], "yaws": [0.0]}
     camera = show(sample(boxes=boxes)).figure.axes[0]
     lines = camera.collections[0].get_segments()
-    assert [len(line) for line in lines] == [9] * 14
+    assert [len(line) for line in lines] == [33] * 14
     corner = [line for line in lines if np.allclose(line[0], FThetaLens(**LENS).pixels([-1, -1, 6]))]
     assert corner
 

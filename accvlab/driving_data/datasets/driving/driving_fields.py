@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Hashable, Mapping, Sequence, Sized
 from itertools import pairwise
 from typing import Any, Literal, TypedDict
@@ -14,17 +15,17 @@ from attrs.validators import optional
 from nvidia.dali import types
 
 from accvlab.dali_pipeline_framework import SampleDataGroup, checks
-from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, shown, valid
+from accvlab.dali_pipeline_framework.checks import bullets, did_you_mean, listed, one_of, shown, valid
 from accvlab.dali_pipeline_framework.errors import SettingError
 from accvlab.dali_pipeline_framework.extension import DECODED_IMAGE, Colors, numbers_name
 from accvlab.dali_pipeline_framework.sample_data import ENCODED_IMAGE
 from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from .array_types import Int32, Int64
-from .driving_index import LENS, Box2dColumns, BoxColumns, DrivingIndex
+from .driving_index import LENS, DrivingIndex
 
-_logger = logging.getLogger(__name__)
 _DT = types.DALIDataType
+_logger = logging.getLogger(__name__)
 
 
 class DrivingFieldSettings(TypedDict, total=False):
@@ -94,12 +95,8 @@ def checked_classes(classes: Sequence[str] | Mapping[str, str] | None, name: str
     Raises:
         SettingError: They are no names in an order, or a class is named twice: others would have other numbers.
     """
-    given: Any = classes
-    names = _as_tuple(given)
-    if isinstance(names, str):
-        raise SettingError(f"`{name}` must be a list of names, got one: write [{names!r}].")
-    if names is not None and not isinstance(names, tuple | Mapping):
-        raise SettingError(f"`{name}` must be a list of names, or a mapping of them, got {shown(names)}.")
+    rule = "a list of names, or a mapping of them"
+    names = classes if isinstance(classes, Mapping) else checked_names(classes, name, rule)
     for each in [*(names or ()), *(names.values() if isinstance(names, Mapping) else ())]:
         checks.text(each, name)
     if isinstance(names, tuple) and len(set(names)) < len(names):
@@ -156,11 +153,9 @@ class DrivingFields:
 
     cameras: Sequence[str] | None = attrs.field(default=None, converter=_camera_names)
     images: Literal["decoded", "encoded"] = attrs.field(
-        default="decoded", validator=valid(checks.choice, allowed=("decoded", "encoded"))
+        default="decoded", validator=one_of(Literal["decoded", "encoded"])
     )
-    colors: Colors = attrs.field(
-        default="bt601", validator=valid(checks.choice, allowed=("stream", "bt601", "dali"))
-    )
+    colors: Colors = attrs.field(default="bt601", validator=one_of(Colors))
     lidar: bool = attrs.field(default=False, validator=valid(checks.flag))
     num_sweeps: int = attrs.field(default=0, validator=valid(checks.whole_number, at_least=0))
     boxes: bool | None = attrs.field(default=None, validator=optional(valid(checks.flag)))
@@ -188,17 +183,16 @@ class DrivingFields:
             raise SettingError(f"`num_sweeps` is {self.num_sweeps}: sweeps need `lidar=True`.")
         if self.num_future_frames and self.boxes is False:
             raise SettingError("`num_future_frames` gives the places of boxes: it needs `boxes`.")
-        for name, times, rule in (
-            ("image_times", self.image_times, "seconds, ascending"),
-            ("ego_history", self.ego_history, "seconds up to 0, ascending"),
-            ("ego_future", self.ego_future, "seconds above 0, ascending"),
+        for name, range_s, above, most in (
+            ("image_times", "", -math.inf, math.inf),
+            ("ego_history", " up to 0", -math.inf, 0),
+            ("ego_future", " above 0", 0, math.inf),
         ):
+            times, rule = getattr(self, name), f"a list of seconds{range_s}, ascending"
             if not isinstance(times, tuple) or times:
-                checks.number_list(times, name, f"a list of {rule}")
-            is_wrong = any(late <= early for early, late in pairwise(times))
-            is_wrong |= bool(times) and name == "ego_history" and times[-1] > 0
-            if is_wrong or (times and name == "ego_future" and times[0] <= 0):
-                raise SettingError(f"`{name}` must be a list of {rule}, got {shown(times)}.")
+                checks.number_list(times, name, rule)
+                if times[-1] > most or any(late <= early for early, late in pairwise((above, *times))):
+                    raise checks.setting_error(name, rule, times)
 
     # --- of an index ------------------------------------------------------------------------------------
 
@@ -238,17 +232,10 @@ class DrivingFields:
         ):
             if is_wanted and not has:
                 problems.append(f"{name}: the data set has none.{_REMEDIES.get(name, '')}")
-        of_boxes = self.boxes is not False and has_boxes
-        if self.classes is not None and (of_boxes or self.boxes_2d):
-            known = index.categories if of_boxes else index.box2d_categories or index.categories
-            of_names = _problems_of_names("classes", "category", [*self.classes], known)
-            boxes = index.boxes if of_boxes else index.boxes_2d or index.boxes
-            problems += of_names or self._problems_of_selection(known, boxes, index, scenes)
-            if of_boxes and self.boxes_2d and index.boxes_2d is not None and not problems:
-                self._warn_of_2d_boxes(index.boxes_2d, index)
-        elif self.classes is not None and self.boxes is None:
+        if self.boxes is None and not has_boxes and not self.boxes_2d and self.classes is not None:
             problems.append("classes: the data set has no boxes. Leave `classes` out, or write `boxes=False`.")
-        if of_boxes and not problems:
+        problems += self._problems_of_classes(index, scenes)
+        if self.boxes is not False and not problems:
             problems += self._problems_of_points(index)
         if problems:
             raise SettingError(f"The data set lacks what is requested:\n{bullets(problems)}")
@@ -259,71 +246,59 @@ class DrivingFields:
             reference=reference,
         )
 
-    def _problems_of_selection(
-        self,
-        known: Sequence[str],
-        boxes: BoxColumns | Box2dColumns | None,
-        index: DrivingIndex,
-        scenes: Sequence[int] | None,
-    ) -> list[str]:
-        """What is wrong with ``classes`` that no box has; of some of them, there is a warning in the log.
+    def _problems_of_classes(self, index: DrivingIndex, scenes: Sequence[int] | None) -> list[str]:
+        """What is wrong with ``classes`` that are no categories, or that no box has.
 
-        If only the requested scenes have no such box, there is a warning.
+        If only the requested scenes, or only the 2D boxes, have no such box, there is a warning.
         """
-        if boxes is None:
+        of_boxes = self.boxes is not False and index.boxes is not None
+        if self.classes is None or not (of_boxes or self.boxes_2d):
             return []
-        there, num_of_class = self._counts(boxes.category, known, index)
-        empty = [name for name, count in zip(self.class_names(index), num_of_class, strict=False) if not count]
-        if len(boxes.category) and not num_of_class[:-1].any():
-            found = listed(there, 30) if there else "of no category"
-            return [f"classes: no box of the data set is one of them. Its boxes are: {found}."]
-        if there and empty:
-            _logger.warning(
-                "classes: no box of the data set is %s. Its boxes are: %s.", listed(empty), listed(there, 30)
-            )
+        names_2d = index.box2d_categories or index.categories
+        known, boxes = (index.categories, index.boxes) if of_boxes else (names_2d, index.boxes_2d or index.boxes)
+        problems = _problems_of_names("classes", "category", [*self.classes], known)
+        if problems or boxes is None:
+            return problems
+        empty, there = self._empty_classes(boxes.category, known, index)
+        if empty == [*self.class_names(index)]:
+            return [f"classes: no box of the data set is one of them. Its boxes are: {there}."]
+        if empty:
+            _logger.warning("classes: no box of the data set is %s. Its boxes are: %s.", listed(empty), there)
+        others = []
         if scenes is not None and len(scenes) < len(index.frames.scene):
             rows = _rows_of_scenes(boxes.first, index, scenes)
-            there, num_of_class = self._counts(boxes.category[rows], known, index)
-            if there and not num_of_class[:-1].any():
-                warn_user(
-                    f"`classes`: no box of the chosen scenes is one of them, their samples have none. The "
-                    f"boxes of these scenes are: {listed(there, 30)}."
-                )
+            what = "box of the chosen scenes is one of them, their samples have none. The boxes of these scenes"
+            others.append((what, boxes.category[rows], known))
+        if of_boxes and self.boxes_2d and index.boxes_2d is not None:
+            what = "2D box of the data set is one of them, samples have none. The 2D boxes"
+            others.append((what, index.boxes_2d.category, names_2d))
+        for what, category, names in others:
+            empty, there = self._empty_classes(category, names, index)
+            if empty == [*self.class_names(index)]:
+                warn_user(f"`classes`: no {what} are: {there}.")
         return []
 
-    def _counts(self, category: Int32, known: Sequence[str], index: DrivingIndex) -> tuple[list[str], Int64]:
-        """Categories of boxes with their counts, as text; counts by class, of those left out at the end."""
-        counts = np.bincount(category[category >= 0], minlength=len(known))
-        num_of_class = np.zeros(len(self.class_names(index)) + 1, np.int64)
-        np.add.at(num_of_class, self.class_of_category(known, index)[:-1], counts)
+    def _empty_classes(self, category: Int32, known: Sequence[str], index: DrivingIndex) -> tuple[list[str], str]:
+        """Classes that no box has, none where there are no boxes; the categories of boxes with their counts."""
+        counts = np.bincount(category + 1, minlength=len(known) + 1)[1:]
         there = [f"{name} ({count})" for name, count in zip(known, counts, strict=True) if count]
-        return there, num_of_class
-
-    def _warn_of_2d_boxes(self, boxes: Box2dColumns, index: DrivingIndex) -> None:
-        """Warn of classes that 3D boxes have, and no 2D box."""
-        there, num_of_class = self._counts(boxes.category, index.box2d_categories or index.categories, index)
-        if there and not num_of_class[:-1].any():
-            warn_user(
-                f"`classes`: no 2D box of the data set is one of them, samples have none. The 2D boxes are: "
-                f"{listed(there, 30)}."
-            )
+        found = {*np.array(self.class_of_category(known, index))[[*np.flatnonzero(counts), -1]].tolist()}
+        empty = [name for number, name in enumerate(self.class_names(index)) if number not in found]
+        return empty if len(category) else [], listed(there, 30) if there else "of no category"
 
     def _problems_of_points(self, index: DrivingIndex) -> list[str]:
         """What is wrong with least numbers of points that no box of the data set has."""
-        boxes, problems = index.boxes, []
-        if boxes is None or boxes.num_lidar_points is None or not len(boxes.num_lidar_points):
+        boxes = index.boxes
+        if boxes is None or boxes.num_lidar_points is None or boxes.num_lidar_points.min(initial=0) < 0:
             return []
-        lidar = np.asarray(boxes.num_lidar_points)
-        radar = 0 if boxes.num_radar_points is None else np.maximum(boxes.num_radar_points, 0)
-        for name, least, points in (
-            ("min_lidar_points", self.min_lidar_points, lidar),
-            ("min_points", self.min_points, lidar + radar),
-        ):
-            if least and (lidar >= 0).all() and points.max() < least:
-                problems.append(
-                    f"{name}: no box of the data set has {least} points, the most are {points.max()} of a box."
-                )
-        return problems
+        most = {"min_lidar_points": boxes.num_lidar_points, "min_points": boxes.num_lidar_points}
+        if boxes.num_radar_points is not None:
+            most["min_points"] = boxes.num_lidar_points + np.maximum(boxes.num_radar_points, 0)
+        return [
+            f"{name}: no box of the data set has {least} points, the most are {points.max()} of a box."
+            for name, points in most.items()
+            if len(points) and points.max() < (least := getattr(self, name))
+        ]
 
     @property
     def motion_offsets_s(self) -> dict[str, Sequence[float]]:

@@ -26,7 +26,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path
+from accvlab.dali_pipeline_framework.checks import bullets, choice, file_path, instance
 from accvlab.dali_pipeline_framework.errors import SettingError, file_error
 from accvlab.dali_pipeline_framework.extension import StoredFile
 from accvlab.dali_pipeline_framework.providers import Columns, load_or_make
@@ -272,14 +272,10 @@ class DrivingIndex:
     def __attrs_post_init__(self) -> None:
         """Check that the columns go together."""
         choice(self.base, "base", ("lidar", "ego"))
-        tables = {name: getattr(self, name) for name in _TABLES}
-        problems = [
-            f"`{name}` must be {_TABLES[name].__name__}{'' if name == 'frames' else ' or None'}, got "
-            f"{'None' if table is None else type(table).__name__}"
-            for name, table in tables.items()
-            if not isinstance(table, _TABLES[name]) and (name == "frames" or table is not None)
-        ]
-        problems = problems or self._column_problems() or self._category_problems()
+        for name, table_class in _TABLES.items():
+            if name == "frames" or getattr(self, name) is not None:
+                instance(getattr(self, name), name, table_class)
+        problems = self._column_problems() or self._category_problems()
         if problems:
             raise SettingError(f"The columns of the index do not go together:\n{bullets(problems)}")
 
@@ -340,14 +336,14 @@ class DrivingIndex:
 
     def columns(self) -> Columns:
         """Get the columns that `save` writes."""
-        tables = {name: getattr(self, name) for name in _TABLES}
         arrays = {
             f"{name}.{column}": values
-            for name, table in tables.items()
-            for column, values in (attrs.asdict(table, recurse=False) if table else {}).items()
+            for name in _TABLES
+            if (table := getattr(self, name)) is not None
+            for column, values in attrs.asdict(table, recurse=False).items()
             if values is not None
         }
-        names = {field.name for field in attrs.fields(DrivingIndex)}.difference(tables)
+        names = {field.name for field in attrs.fields(DrivingIndex)}.difference(_TABLES)
         return Columns(_KIND, arrays, {name: getattr(self, name) for name in sorted(names)})
 
     @classmethod
@@ -480,20 +476,15 @@ def cached_index(
         FileError: A source cannot be read.
         SettingError: The folder of indices cannot be written.
     """
-    states = states_of(sources)
-
-    def load(found: str) -> tuple[Path, DrivingIndex]:
-        return Path(found), DrivingIndex.open(found)
-
-    found, _ = load_or_make(
+    found = load_or_make(
         cache_folder(folder),
-        [states, settings],
-        load,
+        [states_of(sources), settings],
+        lambda path: (Path(path), DrivingIndex.open(path)),
         lambda: make().columns(),
         is_current=lambda known: is_current(known[1]),
         setting=SETTING,
     )
-    return found
+    return found[0]
 
 
 def states_of(sources: Iterable[str | os.PathLike[str]]) -> list[list[Any]]:

@@ -3,30 +3,22 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial, wraps
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from accvlab.dali_pipeline_framework import DataProvider, SampleDataGroup
-from accvlab.dali_pipeline_framework.checks import bullets, index_in, listed, shown
-from accvlab.dali_pipeline_framework.errors import FieldValueError, FileError, SettingError, error_that_is_also
-from accvlab.dali_pipeline_framework.extension import (
-    StoragePath,
-    image_orientation,
-    image_size,
-    is_gray_of_16_bits,
-    is_url,
-    numbers_name,
-)
+from accvlab.dali_pipeline_framework.checks import index_in, listed
+from accvlab.dali_pipeline_framework.errors import FileError, SettingError
+from accvlab.dali_pipeline_framework.extension import StoragePath, image_size, numbers_name
 from accvlab.dali_pipeline_framework.providers import EncodedClipValue, FieldColumns, Storage, WantedFields
 from accvlab.dali_pipeline_framework.sample_data import FieldPath
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments, has_settings
@@ -34,13 +26,17 @@ from accvlab.dali_pipeline_framework.user_warnings import warn_user
 
 from . import driving_index as tables
 from . import poses
-from .array_types import Array, Float32, Float64, Int32, Int64, UInt8
+from .array_types import Array, Float32, Float64, Int64, Names, UInt8
 from .driving_fields import DrivingFields, DrivingFieldSettings, checked_names
 from .driving_index import DrivingIndex
-from .ego_motion import places_around
+from .frame_boxes import FrameBoxes
+from .frame_images import FrameImages
+from .frame_places import FramePlaces
+from .requested_files import LIDAR as LIDAR
+from .requested_files import WantedFiles, check_files, refuse_missing_names
 from .requested_parts import numbers_of_scenes, require_scenes
-from .scene_parts import WITHOUT_BOXES, project_boxes
-from .video_frames import FrameKey, VideoFrames
+from .scene_parts import WITHOUT_BOXES
+from .video_frames import VideoFrames
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack as Unpack
@@ -50,20 +46,9 @@ else:
     Unpack = dict  # typing_extensions is for type checkers only; annotations stay readable
 
 
-_logger = logging.getLogger(__name__)
-
 _Init = TypeVar("_Init", bound=Callable[..., Any])
-_OTHER_TIMES = (
-    "Ask for other times or moments, leave the camera (`cameras`) or the scene (`scenes`) out, or skip samples "
-    "that fail (`FaultPolicy`)."
-)
-_LEAVE_OUT = "Leave the camera (`cameras`) or the scene (`scenes`) out."
-_MOST_LISTED = 16  # folders at once, since each may be on another machine
 # Of poses that are the same but for rounding, far from the origin of the world; meters, or parts of an axis.
 _ROUNDING = 1e-8
-LIDAR = "the lidar"
-"""What the lidar is called among the sensors that have files."""
-
 # Parts of a sample, see `DrivingProvider._parts`: its first fields, and those of derived classes.
 _HEAD: FieldPath = ("token", "scene", "frame", "is_first", "timestamp")
 _OTHERS: FieldPath = ()
@@ -219,7 +204,7 @@ class DrivingProvider(DataProvider):
     @property
     def right_axis(self) -> str:
         """Axis of the reference frame nearest to the vehicle's right: ``"x"``, ``"-x"``, ``"y"`` or ``"-y"``."""
-        right = -self._ego_from_reference(self._frame(0))[1, :2]
+        right = -self._places.ego_from_reference(self._frame(0))[1, :2]
         axis = int(np.argmax(np.abs(right)))
         return "-" * bool(right[axis] < 0) + "xy"[axis]
 
@@ -301,17 +286,9 @@ class DrivingProvider(DataProvider):
     @cached_property
     def _video_kinds(self) -> tuple[str, ...]:
         """Codecs of the videos, where they are delivered encoded: of the first of each camera that can be read."""
-        cameras = self._index.cameras
-        if cameras is None or not self._is_video or self._fields.images == "decoded":
+        if not self._is_video or self._fields.images == "decoded":
             return ()
-        return self._video_frames.kinds(
-            (
-                path
-                for path, number in (self._frame_key(cameras, frame, camera) for frame in self._frames.tolist())
-                if number >= 0
-            )
-            for camera in self._camera_numbers
-        )
+        return self._frame_images.video_kinds(self._frames, self._camera_numbers)
 
     @cached_property
     def _dtypes(self) -> list[Any]:
@@ -327,11 +304,10 @@ class DrivingProvider(DataProvider):
         index, frame = self._index, self._frame(sample_index)
         scene = index.scene_of(frame)
         number, name = frame - index.frames.first_of_scene[scene], _text(index.frames.scene[scene])
-        views = () if index.cameras is None else self._views
-        names, cameras = index.camera_names, index.cameras
+        cameras, names = index.cameras, index.camera_names
         files = [
             self._file_name(cameras.file[frame - back, camera], names[camera])
-            for camera, back in views
+            for camera, back in self._views
             if cameras is not None
         ]
         if self._fields.lidar and index.lidar is not None and index.lidar.of_frame[frame] >= 0:
@@ -348,14 +324,9 @@ class DrivingProvider(DataProvider):
 
     def describe(self) -> str:
         """Describe the data set and its source (`DrivingProvider.origin`), in lines."""
-        return "\n".join([repr(self), *self._window_lines(), *self._origin_lines()])
-
-    def _window_lines(self) -> list[str]:
-        fields = self._fields
-        windows = {"image_times": fields.image_times, **fields.motion_offsets_s}
-        return [
-            f"{name}: {len(times)}, {times[0]:g} to {times[-1]:g} s" for name, times in windows.items() if times
-        ]
+        windows = {"image_times": self._fields.image_times, **self._fields.motion_offsets_s}
+        lines = [f"{name}: {len(of)}, {of[0]:g} to {of[-1]:g} s" for name, of in windows.items() if of]
+        return "\n".join([repr(self), *lines, *self._origin_lines()])
 
     def _origin_lines(self) -> list[str]:
         lines = []
@@ -377,48 +348,29 @@ class DrivingProvider(DataProvider):
         Raises:
             SettingError: Some have none.
         """
-        frames, index, missing = self._frames, self._index, list[tuple[int, str]]()
-        if index.cameras is not None:
-            for camera, back in self._views:
-                taken = frames - back
-                without = taken[np.asarray(index.cameras.file[taken, camera]) == b""].tolist()
-                missing += [(frame, index.camera_names[camera]) for frame in without if also_images]
-                if without and not also_images:
-                    what = f"no image of {index.camera_names[camera]}"
-                    self._log_missing(without, what, place, "their samples cannot be loaded")
-        if self._fields.lidar and index.lidar is not None:
-            without = frames[index.lidar.of_frame[frames] < 0].tolist()
-            missing += [(frame, "the points") for frame in without if also_points]
-            if without and not also_points:
-                self._log_missing(without, "no points", place, "they are empty")
-        if missing:
-            problems = [f"{_text(index.frames.token[frame])!r} has none of {what}" for frame, what in missing]
-            rule = f"Each frame must have what is requested of it in {place}, but:\n{bullets(problems, 5)}"
-            raise SettingError(f"{rule}\n{_LEAVE_OUT} Or get what is missing.")
+        wanted = self._needed_files(also_sweeps=False)
+        refuse_missing_names(self._index, wanted, place, also_images=also_images, also_points=also_points)
 
-    def _log_missing(self, without: Sequence[int], what: str, place: str, follows: str) -> None:
-        token, num_frames = _text(self._index.frames.token[without[0]]), len(self._frames)
-        frames = f"{len(without)} of {num_frames} frames, e.g. {token!r}"
-        _logger.warning("%s have %s in %s: %s.", frames, what, place, follows)
+    def _wanted_files(self) -> WantedFiles:
+        """Files that samples need and the data set has a name for, with the frame that needs them first."""
+        wanted = self._needed_files(also_sweeps=True)
+        return {sensor: (frames[names != b""], names[names != b""]) for sensor, (frames, names) in wanted.items()}
 
-    def _wanted_files(self) -> dict[str, tuple[Int64, list[bytes]]]:
-        """By sensor: frames that need files, and the names of these in the index, ``(n,)`` each."""
-        frames, index, wanted = self._frames, self._index, dict[str, tuple[Int64, list[bytes]]]()
+    def _needed_files(self, *, also_sweeps: bool) -> WantedFiles:
+        frames, index, wanted = self._frames, self._index, dict[str, tuple[Int64, Names]]()
         if index.cameras is not None:
             for camera in dict.fromkeys(camera for camera, _ in self._views):
                 taken = np.unique([frames - back for other, back in self._views if other == camera])
-                names = np.asarray(index.cameras.file[:, camera])[taken]
-                wanted[index.camera_names[camera]] = taken[names != b""], names[names != b""].tolist()
+                wanted[index.camera_names[camera]] = taken, np.asarray(index.cameras.file[:, camera])[taken]
         if self._fields.lidar and index.lidar is not None:
-            of_frame = np.asarray(index.lidar.of_frame)[frames].tolist()
-            needed = {
-                record: frame for frame, record in zip(frames.tolist(), of_frame, strict=True) if record >= 0
-            }
-            for frame in frames.tolist() if self._fields.num_sweeps else ():
-                for record in self._earlier_records(index.lidar, frame):
-                    needed.setdefault(record, frame)
-            records = [*needed]
-            wanted[LIDAR] = np.array([*needed.values()], np.int64), np.asarray(index.lidar.file)[records].tolist()
+            records = np.asarray(index.lidar.of_frame)[frames]
+            if also_sweeps and self._fields.num_sweeps:
+                earlier = [self._earlier_records(index.lidar, frame) for frame in frames.tolist()]
+                records = np.array([*records.tolist(), *chain.from_iterable(earlier)], np.int64)
+                frames = np.concatenate([frames, np.repeat(frames, [*map(len, earlier)])])
+                records, first = np.unique(records, return_index=True)
+                frames = frames[first]
+            wanted[LIDAR] = frames, np.append(index.lidar.file, b"")[records]
         return wanted
 
     def _check_files(self, place: str, advice: str = "") -> None:
@@ -431,50 +383,12 @@ class DrivingProvider(DataProvider):
         Raises:
             FileError: None of the files of a sensor is there.
         """
-        if self._storage.is_remote:
-            return
-        files = {
-            sensor: [
-                (frame, *name.rpartition(b"/")[::2]) for frame, name in zip(frames.tolist(), names, strict=True)
-            ]
-            for sensor, (frames, names) in self._wanted_files().items()
-        }
-        path_of = {
-            (sensor, folder): os.path.dirname(
-                self._storage.path(self._file_name(folder + b"/" * bool(folder) + b"name", sensor))
-            )
-            for sensor, of_sensor in files.items()
-            for folder in {folder for _, folder, _ in of_sensor}
-        }
-        with ThreadPoolExecutor(_MOST_LISTED) as threads:
-            there = dict(zip(path_of, threads.map(_names_in, path_of.values()), strict=True))
-        missing, total = list[tuple[int, str]](), 0
-        for sensor, of_sensor in files.items():
-            lacking = [
-                (frame, os.path.join(path_of[sensor, folder], os.fsdecode(name)))
-                for frame, folder, name in of_sensor
-                if (known := there[sensor, folder]) is not None and name not in known
-            ]
-            if lacking and len(lacking) == len(of_sensor):
-                raise error_that_is_also(
-                    FileError,
-                    [FileNotFoundError],
-                    f"None of the {len(of_sensor)} files of {sensor} that {place} names is there, e.g. "
-                    f"{lacking[0][1]!r}. Get them, or leave the sensor out (`cameras`, `lidar`).{advice}",
-                )
-            missing, total = [*missing, *lacking], total + len(of_sensor)
-        if missing:
-            warn_user(self._about_missing(missing, total, place))
+        if not self._storage.is_remote:
 
-    def _about_missing(self, missing: Sequence[tuple[int, str]], total: int, place: str) -> str:
-        lacking = {self._index.scene_of(frame) for frame in {frame for frame, _ in missing}}
-        whole = [name for name, scene in zip(self.scene_names, self._scenes, strict=True) if scene not in lacking]
-        advice = f" {len(whole)} of {len(self._scenes)} scenes have all of theirs: `scenes={shown(whole[:3])}`."
-        return (
-            f"{len(missing)} of {total} files that {place} names are not there, e.g. {missing[0][1]!r}. Samples "
-            f"that need them cannot be loaded: get them, leave their scenes or sensors out, or skip samples that "
-            f"fail (`FaultPolicy`).{advice if whole else ''}"
-        )
+            def path_of(name: bytes, sensor: str) -> str:
+                return self._storage.path(self._file_name(name, sensor))
+
+            check_files(self._index, self._scenes, self._wanted_files(), path_of, place, advice)
 
     # --- samples ----------------------------------------------------------------------------------------
 
@@ -502,9 +416,9 @@ class DrivingProvider(DataProvider):
         names = bytes(frames.token[frame]), bytes(frames.scene[scene])
         parts: dict[FieldPath, Callable[[], Sequence[object]]] = {
             _HEAD: lambda: (*names, number, number == 0, frames.time[frame]),
-            ("ego",): partial(self._ego, frame, following),
+            ("ego",): partial(self._places.ego, frame, following),
         }
-        parts |= {(name,): partial(self._motion, name, frame) for name in fields.motion_offsets_s}
+        parts |= {(name,): partial(self._places.motion, name, frame) for name in fields.motion_offsets_s}
         if index.cameras is not None:
             for place, (camera, back) in enumerate(self._views):
                 parts["cameras", place, "image"] = partial(self._images, index.cameras, frame - back, camera)
@@ -515,10 +429,10 @@ class DrivingProvider(DataProvider):
             parts["lidar",] = partial(self._record, index.lidar, frame, index.lidar.of_frame[frame])
             for place, record in enumerate(sweeps):
                 parts["sweeps", place] = partial(self._record, index.lidar, frame, record)
-        if fields.boxes and index.boxes is not None:
-            parts["boxes",] = partial(self._boxes, index.boxes, frame, following)
-        if fields.map_lines and index.lines is not None:
-            parts["map_lines",] = partial(self._lines, index.lines, frame)
+        if fields.boxes:
+            parts["boxes",] = partial(self._frame_boxes.boxes, frame, following)
+        if fields.map_lines:
+            parts["map_lines",] = partial(self._frame_boxes.lines, frame)
         parts[_OTHERS] = partial(self._others, sample_index)
         return parts
 
@@ -565,29 +479,12 @@ class DrivingProvider(DataProvider):
         clips = []
         for row in samples:
             frames = [self._frame(sample) - back for sample in row.tolist()]
-            keys = [self._frame_key(cameras, frame, camera) for frame in frames]
+            keys = [self._frame_images.key(frame, camera) for frame in frames]
             for frame, (_, number) in zip(frames, keys, strict=True):
                 if number < 0:
                     self._image(cameras, frame, camera)  # there is none: raises
-            clips.append(self._encoded(cameras, keys, frames[0], camera))
+            clips.append(self._frame_images.encoded(keys, frames[0], camera, self._video_kinds))
         return clips
-
-    def _encoded(
-        self, cameras: tables.CameraColumns, keys: Sequence[FrameKey], frame: int, camera: int
-    ) -> EncodedClipValue:
-        """Cut frames of a camera out of their video; ``frame`` is the first frame of the data set."""
-        path, other = keys[0][0], next((each for each, _ in keys if each != keys[0][0]), None)
-        if other is not None:
-            token, name = _text(self._index.frames.token[frame]), self._index.camera_names[camera]
-            raise FieldValueError(
-                f"The images of {name!r} from the frame {token!r} on are in several videos: {path!r}, {other!r}. "
-                f"With images='encoded', one sample needs one video: pass images='decoded', or choose other "
-                f"windows."
-            )
-        clip = self._video_frames.encoded_frames(path, [number for _, number in keys], self._video_kinds)
-        video = self._video_frames.index(path)
-        self._compare(cameras, frame, camera, None, (video.height, video.width))
-        return clip
 
     def first_image_file(self) -> UInt8 | None:
         """Read the image of the first camera in the first sample; None where there is no camera, or a video.
@@ -649,84 +546,38 @@ class DrivingProvider(DataProvider):
 
     def _decoded_together(self, images: Iterable[tuple[int, tuple[int, int]]]) -> AbstractContextManager[None]:
         """Decode images of samples and views (`_views`) before they are loaded, each video in one pass."""
-        cameras = self._index.cameras
-        if cameras is None or cameras.video_frame is None:
+        if self._index.cameras is None:
             return nullcontext()
-        keys: list[FrameKey] = []
-        for index, (camera, back) in images:
-            with suppress(FieldValueError):  # raised again for the sample
-                keys += self._frame_keys(cameras, self._frame(index) - back, camera)
-        return self._video_frames.shared(key for key in keys if key[1] >= 0)
+        of_frames = ((self._frame(sample) - back, camera) for sample, (camera, back) in images)
+        return self._frame_images.together(of_frames)
 
-    @property
-    def _is_in_base(self) -> bool:
-        """Whether the base is the reference frame."""
-        return self._fields.reference == self._index.base
+    @cached_property
+    def _places(self) -> FramePlaces:
+        return FramePlaces(self._index, self._fields)
 
-    def _reference_from_base(self, frame: int) -> Float64:
-        return np.eye(3, 4) if self._is_in_base else self._index.frames.ego_from_base[frame]
+    @cached_property
+    def _frame_boxes(self) -> FrameBoxes:
+        return FrameBoxes(self._places)
 
-    def _ego_from_reference(self, frame: int) -> Float64:
-        base_from_reference = poses.inverse(self._reference_from_base(frame))
-        return poses.joined(self._index.frames.ego_from_base[frame], base_from_reference)
-
-    def _world_from_base(self, frame: int) -> Float64:
-        return poses.joined(self._index.frames.world_from_ego[frame], self._index.frames.ego_from_base[frame])
-
-    def _ego(self, frame: int, following: range) -> list[object]:
-        frames, fields = self._index.frames, self._fields
-        ego_from_reference = self._ego_from_reference(frame)
-        world_from_reference = poses.joined(frames.world_from_ego[frame], ego_from_reference)
-        own_poses = (frames.world_from_ego[frame], ego_from_reference, world_from_reference)
-        flat: list[object] = [*poses.as_matrix(np.array(own_poses))]
-        if fields.can_bus and frames.can_bus is not None:
-            flat.append(np.array(frames.can_bus[frame]))
-        if fields.ego_status and frames.ego_status is not None:
-            flat.append(np.array(frames.ego_status[frame]))
-        if fields.vehicle_size and frames.vehicle_size is not None:
-            flat.append(frames.vehicle_size[self._index.scene_of(frame)])
-        if fields.num_ego_future_frames:
-            positions = np.zeros((fields.num_ego_future_frames, 3))
-            later = following[: fields.num_ego_future_frames]
-            world_from_later = frames.world_from_ego[later.start : later.stop]
-            if self._is_in_base:
-                world_from_later = poses.joined(world_from_later, frames.ego_from_base[later.start : later.stop])
-            positions[: len(later)] = poses.moved(poses.inverse(world_from_reference), world_from_later[..., 3])
-            flat += [positions, np.arange(len(positions)) < len(later)]
-        return flat
-
-    def _motion(self, name: str, frame: int) -> list[object]:
-        """Places of the vehicle at the times of ``ego_history`` or ``ego_future``."""
-        if self._index.motion is None:
-            return []
-        time_s, scene = float(self._index.frames.time[frame]), self._index.scene_of(frame)
-        known, now = self._index.motion.of_scene(scene), round(time_s * 1e6)
-        offsets_s = np.array(self._fields.motion_offsets_s[name])
-        times = now + np.rint(offsets_s * 1e6).astype(np.int64)
-        if min(now, times[0]) < known.times[0] or max(now, times[-1]) > known.times[-1]:
-            first, last = (f"{time / 1e6:.6g} s" for time in known.times[[0, -1]])
-            raise FieldValueError(
-                f"`{name}` must lie within the recorded motion of the vehicle: the frame of {time_s:.6g} s in the "
-                f"scene {_text(self._index.frames.scene[scene])!r} needs {times[0] / 1e6:.6g} s to "
-                f"{times[-1] / 1e6:.6g} s, but the motion is known from {first} to {last}. {_OTHER_TIMES}"
-            )
-        places = places_around(known, now, times)
-        return [places[..., 3], places[..., :3], offsets_s]
+    @cached_property
+    def _frame_images(self) -> FrameImages:
+        return FrameImages(self._index, self._fields, self._storage, self._video_frames, self._file_name)
 
     def _camera(self, cameras: tables.CameraColumns, frame: int, camera: int, back: int) -> list[object]:
         """Fields of an image, which a camera took so many frames before the frame of the sample."""
-        taken, base_from_reference = frame - back, poses.inverse(self._reference_from_base(frame))
+        taken, base_from_reference = frame - back, poses.inverse(self._places.reference_from_base(frame))
         if back:
             base_from_base = poses.joined(
-                poses.inverse(self._world_from_base(taken)), self._world_from_base(frame)
+                poses.inverse(self._places.world_from_base(taken)), self._places.world_from_base(frame)
             )
             base_from_reference = poses.joined(base_from_base, base_from_reference)
         time, camera_from_base = cameras.time[taken, camera], cameras.camera_from_base[taken, camera]
         if self._fields.image_times and self._index.motion is not None:
-            times = self._window(cameras, frame, camera)[1]
+            times = self._frame_images.window(frame, camera)[1]
             world_from_ego = self._index.motion.of_scene(self._index.scene_of(frame)).at(times)
-            camera_from_world = poses.inverse(poses.joined(world_from_ego, cameras.ego_from_camera[frame, camera]))
-            time, camera_from_base = times / 1e6, poses.joined(camera_from_world, self._world_from_base(frame))
+            world_from_camera = poses.joined(world_from_ego, cameras.ego_from_camera[frame, camera])
+            world_from_base = self._places.world_from_base(frame)
+            time, camera_from_base = times / 1e6, poses.joined(poses.inverse(world_from_camera), world_from_base)
         flat = [
             self._index.camera_names[camera],
             time,
@@ -739,107 +590,42 @@ class DrivingProvider(DataProvider):
             if cameras.lens is not None:
                 lens = np.array(cameras.lens[self._index.scene_of(frame), camera])
             flat += np.split(lens, np.cumsum([*tables.LENS.values()])[:-1])
-        if self._fields.boxes_2d and self._index.boxes_2d is not None:
-            flat += self._boxes_2d(self._index.boxes_2d, taken, camera)
-        elif self._fields.boxes_2d and self._index.boxes is not None:
-            flat += self._projected_boxes(self._index.boxes, cameras, taken, camera)
+        if self._fields.boxes_2d:
+            flat += self._frame_boxes.boxes_2d(taken, camera, lambda: self._image_wh(cameras, taken, camera))
         return flat
-
-    def _compare(
-        self,
-        cameras: tables.CameraColumns,
-        frame: int,
-        camera: int,
-        file: UInt8 | None,
-        image_hw: tuple[int, ...] = (0, 0),
-    ) -> None:
-        """Warn, once for each camera, of an image that its intrinsics are not for: a file, or one of this size."""
-        scene = self._index.scene_of(frame)
-        if (scene, camera) in self._compared_cameras:
-            return
-        self._compared_cameras.add((scene, camera))
-        stated = (0, 0) if cameras.image_wh is None else tuple(cameras.image_wh[scene, camera].tolist())
-        orientation = 1 if file is None else image_orientation(file)
-        problem = f"is turned when it is decoded, by its EXIF orientation {orientation}" * (orientation != 1)
-        if not problem and any(stated):
-            with suppress(FieldValueError):  # what is no image fails when it is decoded
-                height, width = image_hw if file is None else image_size(file)
-                problem = f"is {width} x {height} pixels (width, height)" * ((width, height) != stated)
-        if file is not None and is_gray_of_16_bits(file) and camera not in self._warned_cameras:
-            self._warned_cameras.add(camera)
-            warn_user(
-                f"The images of {self._index.camera_names[camera]!r} are gray of 16 bits, as those of depth: "
-                f"`ImageDecoder` makes 8 bits of them. Decode them in a step of your own, or leave the camera out."
-            )
-        if problem and camera not in self._warned_cameras:
-            self._warned_cameras.add(camera)
-            name, token = self._index.camera_names[camera], _text(self._index.frames.token[frame])
-            size = f"an image of {stated[0]} x {stated[1]}" if any(stated) else "the image as it is stored"
-            warn_user(
-                f"The image of {name!r} in the frame {token!r} {problem}, but its intrinsics are those of {size}. "
-                f"Change the intrinsics in a step of your own, or the images."
-            )
-
-    @cached_property
-    def _compared_cameras(self) -> set[tuple[int, int]]:
-        return set()
-
-    @cached_property
-    def _warned_cameras(self) -> set[int]:
-        return set()
 
     def _images(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[object]:
         """Get the image of a frame; of a video that is delivered encoded, its file and the number in it."""
         if self._is_video and self._fields.images == "encoded":
-            keys = self._frame_keys(cameras, frame, camera)
+            keys = self._frame_images.keys(frame, camera)
             if keys[0][1] >= 0:
-                file, places = self._encoded(cameras, keys, frame, camera)
+                file, places = self._frame_images.encoded(keys, frame, camera, self._video_kinds)
                 return [file, places if self._fields.image_times else places[0]]
         image = self._image(cameras, frame, camera)
-        if image.ndim == 1:
-            self._compare(cameras, frame, camera, image)
-        else:
-            self._compare(cameras, frame, camera, None, image.shape[-3:-1])
+        self._frame_images.look_at(frame, camera, image if image.ndim == 1 else image.shape[-3:-1])
         return [image]
 
-    def _window(self, cameras: tables.CameraColumns, frame: int, camera: int) -> tuple[Int64, Int64]:
-        """Frames of a video at `image_times`: numbers, and when they were taken, microseconds; ``(T,)`` each."""
-        times = self._video_times(cameras, frame, camera)
-        time_s, scene = float(self._index.frames.time[frame]), self._index.scene_of(frame)
-        wanted = round(time_s * 1e6) + np.rint(np.multiply(self._fields.image_times, 1e6)).astype(np.int64)
-        numbers = poses.last_before(times, wanted) if len(times) else np.full(len(wanted), -1)
-        if (numbers < 0).any():
-            missing_s = wanted[int(np.argmax(numbers < 0))] / 1e6
-            raise FieldValueError(
-                f"There must be an image of each camera at or before each time of `image_times`: the frame of "
-                f"{time_s:.6g} s in the scene {_text(self._index.frames.scene[scene])!r} needs "
-                f"one of {missing_s:.6g} s, but {self._span(cameras, frame, camera)}. {_OTHER_TIMES}"
-            )
-        return numbers, times[numbers]
+    def _image_wh(self, cameras: tables.CameraColumns, frame: int, camera: int) -> tuple[int, int]:
+        """Width and height of the images of a camera in a scene, of the first that this process needs."""
+        key = self._index.scene_of(frame), camera
+        if key not in self._sizes:
+            image = self._image(cameras, frame, camera)
+            self._sizes[key] = (image_size(image) if image.ndim == 1 else image.shape[-3:-1])[::-1]
+        return self._sizes[key]
 
-    def _video_times(self, cameras: tables.CameraColumns, frame: int, camera: int) -> Int64:
-        """Times of all frames of a video; none where they are not known."""
-        if cameras.frame_time is None or cameras.first_time is None:
-            return np.zeros(0, np.int64)
-        video = self._index.scene_of(frame) * len(self._index.camera_names) + camera
-        return cameras.frame_time[slice(*cameras.first_time[video : video + 2].tolist())]
-
-    def _span(self, cameras: tables.CameraColumns, frame: int, camera: int) -> str:
-        """From when to when there are images of a camera, for messages."""
-        times, name = self._video_times(cameras, frame, camera), repr(self._index.camera_names[camera])
-        if not len(times):
-            return f"{name} has no video there"
-        return f"the images of {name} are from {times[0] / 1e6:.6g} s to {times[-1] / 1e6:.6g} s"
+    @cached_property
+    def _sizes(self) -> dict[tuple[int, int], tuple[int, int]]:
+        return {}
 
     def _record(self, lidar: tables.LidarColumns, frame: int, record: int) -> list[object]:
         if record < 0:
             no_points = np.zeros((0, len(self.point_columns)), np.float32)
             return [no_points, np.eye(4), self._index.frames.time[frame]]
-        base_from_world = poses.inverse(self._world_from_base(frame))
+        base_from_world = poses.inverse(self._places.world_from_base(frame))
         base_from_lidar = poses.joined(base_from_world, lidar.world_from_lidar[record])
         if np.abs(base_from_lidar - np.eye(3, 4)).max() < _ROUNDING:
             base_from_lidar = np.eye(3, 4)
-        reference_from_lidar = poses.joined(self._reference_from_base(frame), base_from_lidar)
+        reference_from_lidar = poses.joined(self._places.reference_from_base(frame), base_from_lidar)
         return [self._points(lidar, record), poses.as_matrix(reference_from_lidar), lidar.time[record]]
 
     # --- what providers of other files override ---------------------------------------------------------
@@ -859,7 +645,8 @@ class DrivingProvider(DataProvider):
 
     def _earlier_records(self, lidar: tables.LidarColumns, frame: int) -> list[int]:
         """Numbers of the earlier lidar records that the sample of a frame has, the newest first."""
-        found: list[int] = lidar.sweep[_elements(lidar.first_sweep, frame)][: self._fields.num_sweeps].tolist()
+        first, end = lidar.first_sweep[frame : frame + 2].tolist()
+        found: list[int] = lidar.sweep[first:end][: self._fields.num_sweeps].tolist()
         return found
 
     @cached_property
@@ -868,48 +655,11 @@ class DrivingProvider(DataProvider):
         cameras = self._index.cameras
         if cameras is None or cameras.video_frame is None or not self._camera_numbers:
             return False
-        chosen = np.ix_(self._frames, np.array(self._camera_numbers))
-        has_file, is_video = np.asarray(cameras.file)[chosen] != b"", np.asarray(cameras.video_frame)[chosen] >= 0
-        of_video, of_files = (has_file & is_video).any(axis=0), (has_file & ~is_video).any(axis=0)
-        if of_video.any() and of_files.any():
-            kinds = [
-                f"{name}: {'videos and files' if video and file else 'videos' if video else 'files'}"
-                for name, video, file in zip(self.camera_names, of_video, of_files, strict=True)
-            ]
-            rule = "The images of a sample must be all encoded or all of videos"
-            advice = "choose `cameras` or `scenes` that go together"
-            raise SettingError(f"{rule}: {advice}. There are: {listed(kinds)}.")
-        return not of_files.any()
+        return self._frame_images.are_of_videos(self._frames, self._camera_numbers)
 
     def _image(self, cameras: tables.CameraColumns, frame: int, camera: int) -> UInt8:
         """Read the image of a frame: the bytes of its file, ``(num_bytes,)`` uint8; of a video, its pixels."""
-        if self._fields.image_times:
-            keys = self._frame_keys(cameras, frame, camera)
-            return np.stack([self._video_frames.frame(*key) for key in keys])
-        name, number = self._frame_key(cameras, frame, camera)
-        if not name:
-            token, name = _text(self._index.frames.token[frame]), self._index.camera_names[camera]
-            span = f": {self._span(cameras, frame, camera)}" if cameras.frame_time is not None else ""
-            raise FileError(f"The frame {token!r} has no image of camera {name!r}{span}. {_LEAVE_OUT}")
-        return self._storage.read_bytes(name) if number < 0 else self._video_frames.frame(name, number)
-
-    def _frame_key(self, cameras: tables.CameraColumns, frame: int, camera: int) -> FrameKey:
-        """Path and number of a frame of a video; name and -1 of a file that is none."""
-        name = self._file_name(cameras.file[frame, camera], self._index.camera_names[camera])
-        number = -1 if cameras.video_frame is None else int(cameras.video_frame[frame, camera])
-        if number < 0:
-            return name, number
-        path, times = self._storage.path(name), self._video_times(cameras, frame, camera)
-        if len(times):
-            self._video_frames.expect(path, len(times))
-        return path, number
-
-    def _frame_keys(self, cameras: tables.CameraColumns, frame: int, camera: int) -> list[FrameKey]:
-        """As `_frame_key`, of all images of a camera in a sample."""
-        if not self._fields.image_times:
-            return [self._frame_key(cameras, frame, camera)]
-        numbers, (path, _) = self._window(cameras, frame, camera)[0], self._frame_key(cameras, frame, camera)
-        return [(path, number) for number in numbers.tolist()]
+        return self._frame_images.read(frame, camera)
 
     def _points(self, lidar: tables.LidarColumns, record: int) -> Float32:
         """Read the points of a lidar record, ``(P, K)``: float32, one point after the other."""
@@ -921,121 +671,6 @@ class DrivingProvider(DataProvider):
             got = f"but has {len(content)} bytes: it is cut short or no such file"
             raise FileError(f"The file {self._storage.path(name)!r} {rule}, {got}.")
         return content.view(np.float32).reshape(-1, num_columns)
-
-    # --- boxes ------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _class_of_category(self) -> Int32:
-        return np.array(self._fields.class_of_category(self._index.categories, self._index), np.int32)
-
-    @cached_property
-    def _class_of_category_2d(self) -> Int32:
-        names = self._index.box2d_categories or self._index.categories
-        return np.array(self._fields.class_of_category(names, self._index), np.int32)
-
-    def _kept_rows(self, boxes: tables.BoxColumns, frame: int) -> Int64:
-        """Rows of the boxes of a frame that are not left out."""
-        fields = self._fields
-        rows = np.arange(*boxes.first[frame : frame + 2])
-        is_kept = np.ones(len(rows), bool)
-        if fields.classes is not None:
-            is_kept &= self._class_of_category[boxes.category[rows]] >= 0
-        lidar = _rows_of(boxes.num_lidar_points, rows, -1)
-        if fields.min_lidar_points:
-            is_kept &= (lidar >= fields.min_lidar_points) | (lidar < 0)
-        if fields.min_points:
-            radar = _rows_of(boxes.num_radar_points, rows, 0)
-            is_kept &= (lidar + np.maximum(radar, 0) >= fields.min_points) | (lidar < 0)
-        return rows[is_kept]
-
-    def _boxes(self, boxes: tables.BoxColumns, frame: int, following: range) -> list[object]:
-        rows, reference_from_base = self._kept_rows(boxes, frame), self._reference_from_base(frame)
-        rotation = boxes.rotation[rows]
-        if not self._is_in_base:
-            turn = poses.quaternion_of_rotation(reference_from_base[:, :3])
-            rotation = poses.product_of_quaternions(turn, rotation)
-        instances = _rows_of(boxes.instance, rows, -1)
-        flat = [
-            poses.moved(reference_from_base, boxes.center[rows]),
-            boxes.size[rows],
-            poses.yaw_of_quaternion(rotation),
-            poses.turned(reference_from_base, boxes.velocity[rows]),
-            self._class_of_category[boxes.category[rows]],
-            _rows_of(boxes.attribute, rows, -1),
-            _rows_of(boxes.visibility, rows, 0),
-            _rows_of(boxes.num_lidar_points, rows, -1),
-            _rows_of(boxes.num_radar_points, rows, -1),
-            instances,
-        ]
-        if self._fields.num_future_frames:
-            flat += self._future_of(boxes, frame, following, instances)
-        return flat
-
-    def _future_of(self, boxes: tables.BoxColumns, frame: int, following: range, instances: Int64) -> list[object]:
-        most = self._fields.num_future_frames
-        centers, is_known = np.zeros((len(instances), most, 3)), np.zeros((len(instances), most), bool)
-        base_from_world = poses.inverse(self._world_from_base(frame))
-        reference_from_world = poses.joined(self._reference_from_base(frame), base_from_world)
-        tracked = np.flatnonzero(instances >= 0)
-        for step, later in enumerate(following[:most]):
-            rows = _elements(boxes.first, later)
-            of_later = _rows_of(boxes.instance, rows, -1)
-            _, here, there = np.intersect1d(instances[tracked], of_later, return_indices=True)
-            reference_from_later = poses.joined(reference_from_world, self._world_from_base(later))
-            centers[tracked[here], step] = poses.moved(reference_from_later, boxes.center[rows][there])
-            is_known[tracked[here], step] = True
-        return [centers, is_known]
-
-    def _boxes_2d(self, boxes_2d: tables.Box2dColumns, frame: int, camera: int) -> list[object]:
-        image = frame * len(self._index.camera_names) + camera
-        rows = _elements(boxes_2d.first, image)
-        classes = self._class_of_category_2d[boxes_2d.category[rows]]
-        is_kept = classes >= (0 if self._fields.classes is not None else -1)
-        box_rows = np.full(len(classes), -1, np.int64)
-        if self._fields.boxes and self._index.boxes is not None:
-            place_of = {int(row): place for place, row in enumerate(self._kept_rows(self._index.boxes, frame))}
-            box_rows[:] = [place_of.get(int(row), -1) for row in boxes_2d.box_row[rows]]
-        columns = (boxes_2d.box[rows], boxes_2d.center[rows], boxes_2d.depth[rows], classes, box_rows)
-        return [column[is_kept] for column in columns]
-
-    def _projected_boxes(
-        self, boxes: tables.BoxColumns, cameras: tables.CameraColumns, frame: int, camera: int
-    ) -> list[object]:
-        """2D boxes of a data set that has none: those around what the image shows of its 3D boxes."""
-        rows = self._kept_rows(boxes, frame)
-        count = len(rows)
-        found = project_boxes(
-            boxes.center[rows],
-            boxes.size[rows],
-            boxes.rotation[rows],
-            np.broadcast_to(cameras.camera_from_base[frame, camera], (count, 3, 4)),
-            np.broadcast_to(cameras.intrinsics[frame, camera], (count, 3, 3)),
-            np.broadcast_to(self._image_wh(cameras, frame, camera), (count, 2)),
-        )
-        seen = np.flatnonzero(found.is_seen)
-        classes = self._class_of_category[boxes.category[rows[seen]]]
-        places = seen if self._fields.boxes else np.full(len(seen), -1)
-        return [found.box[seen], found.center[seen], found.depth[seen], classes, places]
-
-    def _image_wh(self, cameras: tables.CameraColumns, frame: int, camera: int) -> tuple[int, int]:
-        """Width and height of the images of a camera in a scene, of the first that this process needs."""
-        key = self._index.scene_of(frame), camera
-        if key not in self._sizes:
-            image = self._image(cameras, frame, camera)
-            self._sizes[key] = (image_size(image) if image.ndim == 1 else image.shape[-3:-1])[::-1]
-        return self._sizes[key]
-
-    @cached_property
-    def _sizes(self) -> dict[tuple[int, int], tuple[int, int]]:
-        return {}
-
-    def _lines(self, lines: tables.LineColumns, frame: int) -> list[object]:
-        rows = _elements(lines.first, frame)
-        starts = lines.first_point[rows.start : rows.stop + 1]
-        points = lines.point[starts[0] : starts[-1]]
-        points = np.column_stack([points, np.zeros(len(points))])
-        moved = poses.moved(self._reference_from_base(frame), points)
-        return [moved[:, :2], np.diff(starts), np.array(lines.category[rows])]
 
 
 class ProviderSettings(DrivingFieldSettings, total=False):
@@ -1062,23 +697,6 @@ def with_provider_settings(init: _Init) -> _Init:
     return cast(_Init, explains_unknown_arguments(has_settings(ProviderSettings, DrivingProvider)(with_names)))
 
 
-def _elements(first: Int64, place: int) -> slice:
-    """Where the elements of a frame, or of an image, are in their columns."""
-    return slice(int(first[place]), int(first[place + 1]))
-
-
-def _names_in(folder: str) -> frozenset[bytes] | None:
-    """Names of what is in a folder, none where there is no folder; None where it cannot be read."""
-    if is_url(folder):  # in an archive
-        return None
-    try:
-        return frozenset(map(os.fsencode, os.listdir(folder)))
-    except (FileNotFoundError, NotADirectoryError):
-        return frozenset()
-    except OSError:
-        return None
-
-
 def _text(name: bytes) -> str:
     return os.fsdecode(bytes(name))
 
@@ -1087,10 +705,3 @@ def _as_array(value: object, dtype: npt.DTypeLike) -> Array:
     return (
         np.frombuffer(os.fsencode(value), np.uint8) if isinstance(value, str | bytes) else np.asarray(value, dtype)
     )
-
-
-def _rows_of(column: Array | None, rows: Int64 | slice, unknown: int) -> Int64:
-    """Rows of a column as int64, or the number for what is not known; ``rows`` are numbers, or a slice."""
-    if column is None:
-        return np.full(rows.stop - rows.start if isinstance(rows, slice) else len(rows), unknown, np.int64)
-    return np.asarray(column[rows], np.int64)

@@ -56,21 +56,14 @@ class SmoothTrajectory:
 def spline_slopes(x: Float64, y: Float64) -> Float64:
     """Derivatives ``(n, k)`` of the "not a knot" spline through ``y`` ``(n, k)`` at ascending ``x`` ``(n,)``.
 
-    Of two points, the straight line; of three, the parabola.
+    Of fewer than four points, the polynomial through them.
     """
-    if len(x) < 3:
-        return (
-            np.repeat(np.diff(y, axis=0) / np.diff(x)[:, np.newaxis], 2, axis=0)
-            if len(x) == 2
-            else np.zeros_like(y)
-        )
+    if len(x) < 4:
+        unit, powers = x[-1] or 1.0, np.arange(1, len(x))
+        coefficients = np.linalg.solve(np.vander(x / unit, increasing=True), y)[1:]
+        return np.asarray(powers * (x / unit)[:, np.newaxis] ** (powers - 1) @ coefficients / unit)
     step = np.diff(x)
     secant = np.diff(y, axis=0) / step[:, np.newaxis]
-    if len(x) == 3:
-        curvature = (secant[1] - secant[0]) / (x[2] - x[0])
-        return np.stack(
-            [secant[0] - curvature * step[0], secant[0] + curvature * step[0], secant[1] + curvature * step[1]]
-        )
     # Rows: lower[i] * slope[i - 1] + middle[i] * slope[i] + upper[i] * slope[i + 1] = right[i].
     lower, upper = np.r_[0, step[1:], x[-1] - x[-3]], np.r_[x[2] - x[0], step[:-1], 0]
     middle = np.r_[step[1], 2 * (step[:-1] + step[1:]), step[-2]]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,10 +17,11 @@ from accvlab.dali_pipeline_framework.errors import SettingError
 from . import poses
 from .array_types import Array, Float64
 from .driving_index import DrivingIndex
+from .index_checks import require_usable
 from .scene_parts import Scene, SceneImages, index_of_scenes
 
 _LARGEST_YAW = 4 * np.pi  # of headings that are counted on from turn to turn
-_FARTHEST_S = 10.0  # of an image from its frame
+_SKEW = 1e-3  # of an axis, by rounding
 
 
 @attrs.frozen(kw_only=True)
@@ -104,8 +104,8 @@ def index_of_frames(
             virtual one. None: samples are in the coordinates of the vehicle.
 
     Raises:
-        SettingError: A value has a wrong form, or seems to be in another unit (the message names frame and field);
-            two frames have one token; or there are no frames.
+        SettingError: A value has a wrong form (the message names frame and field); two frames have one token, or
+            times do not ascend; or there are no frames.
     """
     scenes: dict[str, list[DrivingFrame]] = {}
     for frame in frames:
@@ -114,14 +114,6 @@ def index_of_frames(
     every = [frame for of_scene in scenes.values() for frame in of_scene]
     if not every:
         raise SettingError("There must be at least one frame.")
-    tokens = Counter(frame.token for frame in every if frame.token is not None)
-    repeated = [token for token, count in tokens.items() if count > 1]
-    if repeated:
-        first, second, *_ = (frame for frame in every if frame.token == repeated[0])
-        raise SettingError(
-            f"Each frame must have a `token` of its own, but {_place(first)} and {_place(second)} have "
-            f"{repeated[0]!r}. Leave `token` out for names by scene and number."
-        )
     labelled = [frame for frame in every if frame.boxes is not None]
     if labelled and len(labelled) < len(every):
         raise SettingError(
@@ -134,84 +126,69 @@ def index_of_frames(
         raise SettingError(
             f"`categories` lacks {listed(map(repr, unknown))}, of boxes; it has {listed(categories or ())}."
         )
-    lidar = np.eye(3, 4) if ego_from_lidar is None else _pose(ego_from_lidar, "`ego_from_lidar`")
-    names = list(dict.fromkeys(name for frame in every for name in frame.cameras))
-    return index_of_scenes(
+    lidar = _pose(ego_from_lidar, "`ego_from_lidar`")
+    index = index_of_scenes(
         [_scene(name, of_scene, lidar, has_boxes=bool(labelled)) for name, of_scene in scenes.items()],
         base="ego" if ego_from_lidar is None else "lidar",
-        camera_names=names,
+        camera_names=list(dict.fromkeys(name for frame in every for name in frame.cameras)),
         categories=found if categories is None else categories,
         origin={"format": "records of frames"},
     )
+    require_usable(index, lambda part: part == "boxes", has_own_times=False, error=SettingError)
+    return index
 
 
 def _check(frame: DrivingFrame) -> None:
-    if not isinstance(frame, DrivingFrame):
-        raise SettingError(f"Records must be of the class DrivingFrame, got {shown(frame)}.")
-    for name, value in (("scene", frame.scene), ("token", frame.token)):
-        if not isinstance(value, str) and not (value is None and name == "token"):
-            raise SettingError(f"{_place(frame)}: `{name}` must be text, got {shown(value)}.")
-    _array(frame.time, (), f"{_place(frame)}: `time`")
-    if not isinstance(frame.cameras, Mapping):
-        rule = "must be a dict of images by name of the camera"
-        raise SettingError(f"{_place(frame)}: `cameras` {rule}, got {shown(frame.cameras)}.")
+    """Refuse values whose type is wrong."""
+    _require(isinstance(frame, DrivingFrame), "Records", "of the class DrivingFrame", frame)
+    place = _place(frame)
+    for name, value in (("scene", frame.scene), ("token", "" if frame.token is None else frame.token)):
+        _require(isinstance(value, str), f"{place}: `{name}`", "text", value)
+    _array(frame.time, (), f"{place}: `time`")
+    is_dict = isinstance(frame.cameras, Mapping)
+    _require(is_dict, f"{place}: `cameras`", "a dict of images by name of the camera", frame.cameras)
     for name, image in frame.cameras.items():
-        place = f"{_place(frame)}: cameras[{name!r}]"
-        if not isinstance(name, str):
-            raise SettingError(f"{place} must have a name that is text, got {shown(name)}.")
-        if not isinstance(image, CameraImage):
-            raise SettingError(f"{place} must be a CameraImage, got {shown(image)}.")
-        if not isinstance(image.file, str | os.PathLike) or not str(image.file):
-            raise SettingError(f"{place}.file must be the path of a file, got {shown(image.file)}.")
+        where = f"{place}: cameras[{name!r}]"
+        _require(isinstance(name, str), f"{place}: the name of a camera", "text", name)
+        _require(isinstance(image, CameraImage), where, "a CameraImage", image)
+        is_path = isinstance(image.file, str | os.PathLike) and bool(str(image.file))
+        _require(is_path, f"{where}.file", "the path of a file", image.file)
         if image.time is not None:
-            _array(image.time, (), f"{place}.time")
-            _refuse_unit(image.time, [frame.time - _FARTHEST_S, frame.time + _FARTHEST_S], f"{place}.time")
+            _array(image.time, (), f"{where}.time")
         if image.video_frame is not None:
-            whole_number(image.video_frame, f"{place}.video_frame", at_least=0)
+            whole_number(image.video_frame, f"{where}.video_frame", at_least=0)
     boxes = () if frame.boxes is None else frame.boxes
-    if not isinstance(boxes, Sequence) or isinstance(boxes, str):
-        raise SettingError(f"{_place(frame)}: `boxes` must be a list of ObjectBox, got {shown(boxes)}.")
+    is_list = isinstance(boxes, Sequence) and not isinstance(boxes, str)
+    _require(is_list, f"{place}: `boxes`", "a list of ObjectBox", boxes)
     for number, box in enumerate(boxes):
-        place = f"{_place(frame)}: boxes[{number}]"
-        if not isinstance(box, ObjectBox):
-            raise SettingError(f"{place} must be an ObjectBox, got {shown(box)}.")
-        if not isinstance(box.category, str) or not box.category:
-            raise SettingError(f"{place}: `category` must be a name, got {shown(box.category)}.")
-        if isinstance(box.track, float) or not isinstance(box.track, Hashable):
-            raise SettingError(f"{place}: `track` must be a whole number, text or None, got {shown(box.track)}.")
+        where = f"{place}: boxes[{number}]"
+        _require(isinstance(box, ObjectBox), where, "an ObjectBox", box)
+        is_name = isinstance(box.category, str) and bool(box.category)
+        _require(is_name, f"{where}: `category`", "a name", box.category)
+        is_track = isinstance(box.track, Hashable) and not isinstance(box.track, float)
+        _require(is_track, f"{where}: `track`", "a whole number, text or None", box.track)
 
 
-def _refuse_unit(time: float, span: Sequence[float], what: str) -> None:
-    """Refuse a time that is in a span only if it is in another unit than seconds."""
-    units = {1e3: "milliseconds", 1e6: "microseconds", 1e9: "nanoseconds"}
-    for factor, unit in units.items():
-        if span[0] <= time / factor <= span[1] and not span[0] <= time <= span[1]:
-            rule = f"{what} must be in seconds as the others, here from {span[0]:.6g} to {span[1]:.6g} s"
-            raise SettingError(f"{rule}, got {time!r}, which seems to be {unit}. Divide it by {factor:g}.")
+def _require(is_right: bool, what: str, rule: str, value: object) -> None:
+    if not is_right:
+        raise SettingError(f"{what} must be {rule}, got {shown(value)}.")
 
 
 def _scene(name: str, frames: Sequence[DrivingFrame], ego_from_base: Float64, *, has_boxes: bool) -> Scene:
     time = np.array([frame.time for frame in frames], np.float64)
-    is_other = np.abs(time) > 100 * np.abs(np.median(time))
-    for number in np.flatnonzero(is_other).tolist() if (~is_other).sum() > 1 else ():
-        slack_s = 2 * float(np.median(np.diff(time[~is_other])))
-        before, after = time[:number][~is_other[:number]], time[number:][~is_other[number:]]
-        low = before[-1] if len(before) else after[0] - slack_s
-        span = [float(low), float(after[0] if len(after) else low + slack_s)]
-        _refuse_unit(float(time[number]), span, f"{_place(frames[number])}: `time`")
     late = np.flatnonzero(np.diff(time) <= 0)
     if len(late):
         before, after = frames[late[0]], frames[late[0] + 1]
         raise SettingError(
-            f"Times of the frames of a scene must ascend, but {_place(after)} follows on {before.time!r} s. Sort "
-            f"the frames by time."
+            f"Times of the frames of a scene must ascend, but {_place(after)} follows on {before.time!r} s. Give "
+            f"seconds, and sort the frames by time."
         )
     world_from_ego = np.stack(
         [_pose(frame.world_from_ego, f"{_place(frame)}: `world_from_ego`") for frame in frames]
     )
+    cameras = dict.fromkeys(camera for frame in frames for camera in frame.cameras)
     world_from_base = poses.joined(world_from_ego, ego_from_base)
     ego = poses.Trajectory(time, world_from_ego)
-    cameras = dict.fromkeys(camera for frame in frames for camera in frame.cameras)
     return Scene(
         name=name,
         token=[frame.token or f"{name}/{number}" for number, frame in enumerate(frames)],
@@ -227,44 +204,32 @@ def _images(
     camera: str, frames: Sequence[DrivingFrame], ego: poses.Trajectory, world_from_base: Float64
 ) -> SceneImages:
     has = np.array([number for number, frame in enumerate(frames) if camera in frame.cameras])
-    images = [frames[number].cameras[camera] for number in has]
-    places = [f"{_place(frames[number])}: cameras[{camera!r}]" for number in has]
-    time = np.array(
+    images = {f"{_place(frames[row])}: cameras[{camera!r}]": frames[row].cameras[camera] for row in has}
+    time = np.array([image.time for image in images.values()], np.float64)  # None is NaN
+    time = np.where(np.isnan(time), ego.times[has], time)
+    mounted = np.stack([_pose(image.ego_from_camera, f"{at}.ego_from_camera") for at, image in images.items()])
+    intrinsics = np.stack(
         [
-            frames[number].time if image.time is None else image.time
-            for number, image in zip(has, images, strict=True)
-        ],
-        np.float64,
+            np.eye(3) if image.intrinsics is None else _array(image.intrinsics, (3, 3), f"{at}.intrinsics")
+            for at, image in images.items()
+        ]
     )
-    mounted = [
-        _pose(image.ego_from_camera, f"{place}.ego_from_camera")
-        for image, place in zip(images, places, strict=True)
-    ]
-    matrices = [
-        _array(np.eye(3) if image.intrinsics is None else image.intrinsics, (3, 3), f"{place}.intrinsics")
-        for image, place in zip(images, places, strict=True)
-    ]
-    videos = [image.video_frame is not None for image in images]
-    if any(videos) and not all(videos):
-        raise SettingError(
-            f"{places[videos.index(False)]}: `video_frame` must be given for all images of a camera or none."
-        )
+    numbers = [image.video_frame for image in images.values()]
+    if None in numbers and {*numbers} != {None}:
+        rule = "`video_frame` must be given for all images of a camera or none"
+        raise SettingError(f"{[*images][numbers.index(None)]}: {rule}.")
     # Frames without an image have the calibration of the next that has one.
     near = np.minimum(np.searchsorted(has, np.arange(len(frames))), len(has) - 1)
-    ego_from_camera = np.stack(mounted)[near]
-    camera_from_base = poses.joined(
-        poses.inverse(poses.joined(ego.at(ego.times), ego_from_camera)), world_from_base
-    )
-    world_from_camera = poses.joined(ego.at(time), np.stack(mounted))
-    camera_from_base[has] = poses.joined(poses.inverse(world_from_camera), world_from_base[has])
+    world_from_camera = poses.joined(ego.known_poses, mounted[near])
+    world_from_camera[has] = poses.joined(ego.at(time), mounted)
     return SceneImages(
         frames=has,
-        file=[str(image.file) for image in images],
+        file=[str(image.file) for image in images.values()],
         time=time,
-        intrinsics=np.stack(matrices)[near],
-        camera_from_base=camera_from_base,
-        ego_from_camera=ego_from_camera,
-        video_frame=np.array([image.video_frame for image in images], np.int64) if all(videos) else None,
+        intrinsics=intrinsics[near],
+        camera_from_base=poses.joined(poses.inverse(world_from_camera), world_from_base),
+        ego_from_camera=mounted[near],
+        video_frame=None if None in numbers else np.array(numbers, np.int64),
     )
 
 
@@ -286,10 +251,6 @@ def _boxes(frames: Sequence[DrivingFrame], ego_from_base: Float64) -> dict[str, 
             f"{places[wrong[0]]}: `yaw` must be in radians, got {yaw[wrong[0]]:g}, more than two turns: it seems "
             f"to be in degrees. Convert it by `math.radians`."
         )
-    size = column("size", 3)
-    wrong = np.flatnonzero((size < 0).any(axis=1))
-    if len(wrong):
-        raise SettingError(f"{places[wrong[0]]}: `size` must be at least 0 m, got {size[wrong[0]].tolist()}.")
     turn = poses.quaternion_of_rotation(base_from_ego[:, :3])
     velocity = np.full((len(boxes), 3), np.nan)
     for row, (_, box) in enumerate(boxes):
@@ -297,16 +258,15 @@ def _boxes(frames: Sequence[DrivingFrame], ego_from_base: Float64) -> dict[str, 
             given = elements(box.velocity)
             along = box.velocity if given is None or len(given) != 2 else [*given, 0]
             velocity[row] = _array(along, (3,), f"{places[row]}: `velocity`")
-    number_of: dict[Any, int] = {}
-    tracks = [-1 if box.track is None else number_of.setdefault(box.track, len(number_of)) for _, box in boxes]
+    number_of: dict[Any, int] = {None: -1}
     return {
         "frame": np.array([number for number, _ in boxes], np.int64),
         "center": poses.moved(base_from_ego, column("center", 3)),
-        "size": size,
+        "size": column("size", 3),
         "rotation": poses.product_of_quaternions(turn, poses.quaternion_of_yaw(yaw)),
         "velocity": poses.turned(base_from_ego, velocity),
         "category": np.array([box.category for _, box in boxes], np.str_),
-        "instance": np.array(tracks, np.int64),
+        "instance": np.array([number_of.setdefault(box.track, len(number_of) - 1) for _, box in boxes], np.int64),
     }
 
 
@@ -320,9 +280,8 @@ def _array(value: Any, shape: tuple[int, ...], what: str) -> Float64:
         array = given.astype(np.float64) if given.dtype.kind in "fiu" else np.full(1, np.nan)
     except (TypeError, ValueError):
         array = np.full(1, np.nan)
-    if array.shape != shape or not np.isfinite(array).all():
-        kind = f"finite numbers of the shape {shape}" if shape else "a finite number"
-        raise SettingError(f"{what} must be {kind}, got {shown(value)}.")
+    kind = f"finite numbers of the shape {shape}" if shape else "a finite number"
+    _require(array.shape == shape and bool(np.isfinite(array).all()), what, kind, value)
     return array
 
 
@@ -331,7 +290,5 @@ def _pose(value: Any, what: str) -> Float64:
         return np.eye(3, 4)
     rows = elements(value)
     pose = _array(value, (3, 4) if rows is None or len(rows) != 4 else (4, 4), what)[:3]
-    off = np.abs(pose[:, :3] @ pose[:, :3].T - np.eye(3)).max()
-    if off > 1e-3 or np.linalg.det(pose[:, :3]) < 0:
-        raise SettingError(f"{what} must be a rotation and a translation, (3, 4), got {shown(pose.tolist())}.")
+    _require(bool(poses.is_rigid(pose, _SKEW)), what, "a rotation and a translation, (3, 4)", pose.tolist())
     return pose

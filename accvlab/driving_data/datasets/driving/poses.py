@@ -13,7 +13,7 @@ import numpy.typing as npt
 from accvlab.dali_pipeline_framework.errors import FileError
 from accvlab.dali_pipeline_framework.extension import nearest
 
-from .array_types import Array, Float64, Int64
+from .array_types import Array, Bool, Float64, Int64
 
 
 def pose(rotation: npt.ArrayLike, translation: npt.ArrayLike) -> Float64:
@@ -124,6 +124,15 @@ def as_matrix(pose: Float64) -> Float64:
 def identity(*shape: int) -> Float64:
     """Poses that move nothing, ``(*shape, 3, 4)``."""
     return np.broadcast_to(np.eye(3, 4), (*shape, 3, 4)).copy()
+
+
+def is_rigid(pose: Float64, tolerance: float) -> Bool:
+    """Whether poses are finite, and their axes orthonormal within a tolerance and no mirror image, ``(...)``."""
+    rotation, place = np.asarray(pose[..., :3]), np.asarray(pose[..., 3])
+    with np.errstate(invalid="ignore", over="ignore"):
+        gram = np.einsum("...ij,...kj->...ik", rotation, rotation)
+        is_rotation = np.abs(gram - np.eye(3)).max(axis=(-1, -2), initial=0) < tolerance
+        return np.asarray(is_rotation & (np.linalg.det(rotation) > 0) & np.isfinite(place).all(axis=-1))
 
 
 @attrs.frozen(eq=False)

@@ -9,6 +9,7 @@ the index.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,20 +44,20 @@ def numbers_of_scenes(known: Sequence[str], names: Sequence[str] | None) -> tupl
     if names is None:
         return tuple(range(len(known)))
     names = require_scenes(names)
-    number_of = {name: number for number, name in enumerate(known)}
-    missing = [name for name in names if name not in number_of]
+    number_of, given, there = {name: number for number, name in enumerate(known)}, Counter(names), Counter(known)
+    missing = [name for name in given if name not in there]
     if missing:
         raise SettingError(
             "`scenes` must be scenes of the data set, these are not:\n"
             + bullets(f"{shown(name)}.{did_you_mean(name, known)}" for name in missing)
             + f"\nThere are {len(known)}: {listed(known)}."
         )
-    repeated = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()
+    repeated = sorted(name for name, count in given.items() if count > 1)
     if repeated:
-        raise SettingError(f"`scenes` may name a scene once only, got several times: {listed(sorted(repeated))}.")
-    ambiguous = {name for name in names if known.count(name) > 1} if len(number_of) < len(known) else ()
+        raise SettingError(f"`scenes` may name a scene once only, got several times: {listed(repeated)}.")
+    ambiguous = sorted(name for name in given if there[name] > 1)
     if ambiguous:
-        raise SettingError(f"`scenes` names {listed(sorted(ambiguous))}, of which the data set has several.")
+        raise SettingError(f"`scenes` names {listed(ambiguous)}, of which the data set has several.")
     return tuple(number_of[name] for name in names)
 
 
@@ -88,15 +89,7 @@ class _NoScenesError(SettingError):
 
 
 class _NotMadeError(Exception):
-    """There is no index of the named scenes."""
-
-
-class _OtherIndexError(Exception):
-    """The index of the named scenes, in a folder, is the one to use."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.folder = folder
+    """There is no index yet."""
 
 
 @attrs.define(eq=False)
@@ -184,18 +177,18 @@ def index_of_parts(
     """
     scenes: Any = settings.get("scenes") if of_split is None else of_split
     names = frozenset(map(str, scenes)) if scenes else None
-    there = [path for path in map(Path, sources) if path.exists()]
+    there, wants = [path for path in map(Path, sources) if path.exists()], RequestedParts(settings).wants
 
-    def made(only: frozenset[str] | None) -> DrivingIndex:
-        requested = RequestedParts(settings, scenes=only)
-        index = make(requested)
-        notes: dict[str, Any] = {_LEFT_OUT: requested.left_out} if requested.left_out else {}
-        notes |= {} if only is None else {_ONLY_SCENES: sorted(only)}
-        return attrs.evolve(index, origin={**index.origin, **notes})
-
-    def folder_of(only: frozenset[str] | None, make_it: Callable[[], DrivingIndex]) -> Path:
+    def folder_of(only: frozenset[str] | None, *, is_made: bool) -> Path:
         note = None if only is None else sorted(only)
-        wants = RequestedParts(settings).wants
+
+        def make_it() -> DrivingIndex:
+            if not is_made:
+                raise _NotMadeError
+            requested = RequestedParts(settings, scenes=only)
+            index = make(requested)
+            notes = {_LEFT_OUT: requested.left_out, _ONLY_SCENES: note}
+            return attrs.evolve(index, origin={**index.origin, **{name: of for name, of in notes.items() if of}})
 
         def has_requested(index: DrivingIndex) -> bool:
             origin = index.origin
@@ -204,27 +197,21 @@ def index_of_parts(
         whole_key = key if only is None else {**key, _ONLY_SCENES: note}
         return cached_index(make_it, there, whole_key, settings.get("index_cache"), is_current=has_requested)
 
-    def made_of_all() -> DrivingIndex:
-        # An index of these alone says that not all can be read, which takes long to find out.
-        if names is not None:
+    def found() -> Path:
+        # An index of the named scenes says that not all can be read, which takes long to find out.
+        for only in (None,) if names is None else (None, names):
             with contextlib.suppress(_NotMadeError):
-                raise _OtherIndexError(folder_of(names, _not_made))
-        return made(None)
-
-    try:
-        folder = folder_of(None, made_of_all)
-    except _OtherIndexError as found:
-        folder = found.folder
-    except FileError as error:
-        if names is None:
-            raise
+                return folder_of(only, is_made=False)
         try:
-            folder = folder_of(names, lambda: made(names))
-        except _NoScenesError:
-            raise error from None
-    require_usable(DrivingIndex.open(folder), RequestedParts(settings).wants, scenes)
+            return folder_of(None, is_made=True)
+        except FileError as error:
+            if names is None:
+                raise
+            try:
+                return folder_of(names, is_made=True)
+            except _NoScenesError:
+                raise error from None
+
+    folder = found()
+    require_usable(DrivingIndex.open(folder), wants, scenes)
     return folder
-
-
-def _not_made() -> DrivingIndex:
-    raise _NotMadeError

@@ -123,34 +123,6 @@ def moving_camera(
     return camera_from_base
 
 
-def images_near(
-    image_times: Int64,
-    within: float,
-    frame_times: Int64,
-    world_from_ego: Float64,
-    ego: poses.Trajectory | SmoothTrajectory,
-    mounted: Float64,
-    *,
-    per_second: float,
-) -> tuple[Int64, dict[str, Any]]:
-    """Choose the image of a camera that is nearest in time to each frame.
-
-    Args:
-        image_times: Times of all images of the camera, ``(k,)``.
-        within: How far in time an image may be from its frame.
-        frame_times: ``(n,)``.
-        world_from_ego: Where the vehicle was at the times of the frames, ``(n, 3, 4)``.
-        ego: Where the vehicle was at any time.
-        mounted: Where the camera is on the vehicle, ``(3, 4)``.
-        per_second: Unit of all times.
-
-    Returns:
-        The number of the image of each frame that has one, ``(m,)``, and columns of `SceneImages`.
-    """
-    chosen = nearest(image_times, frame_times, within)
-    return image_columns(image_times, chosen, world_from_ego, ego, mounted, per_second=per_second)
-
-
 def image_columns(
     image_times: Int64,
     chosen: Int64,
@@ -160,7 +132,19 @@ def image_columns(
     *,
     per_second: float,
 ) -> tuple[Int64, dict[str, Any]]:
-    """As `images_near`, for the number of the image of each frame, ``(n,)``; -1 for none."""
+    """Make the columns of the images of a camera that are chosen for the frames.
+
+    Args:
+        image_times: Times of all images of the camera, ``(k,)``.
+        chosen: Number of the image of each frame, ``(n,)``; -1 for none.
+        world_from_ego: Where the vehicle was at the times of the frames, ``(n, 3, 4)``.
+        ego: Where the vehicle was at any time.
+        mounted: Where the camera is on the vehicle, ``(3, 4)``.
+        per_second: Unit of all times.
+
+    Returns:
+        The number of the image of each frame that has one, ``(m,)``, and columns of `SceneImages`.
+    """
     has = np.flatnonzero(chosen >= 0)
     taken = image_times[chosen[has]]
     return chosen[has], {
@@ -169,6 +153,14 @@ def image_columns(
         "camera_from_base": moving_camera(mounted, has, poses.joined(ego.at(taken), mounted), world_from_ego),
         "ego_from_camera": mounted,
     }
+
+
+def images_near(
+    image_times: Int64, within: float, frame_times: Int64, *where: Any, per_second: float
+) -> tuple[Int64, dict[str, Any]]:
+    """As `image_columns`, of the image that is nearest in time to each frame, and not farther than ``within``."""
+    chosen = nearest(image_times, frame_times, within)
+    return image_columns(image_times, chosen, *where, per_second=per_second)
 
 
 def sweep_columns(behind: Int64, num_sweeps: Int64) -> tuple[Int64, Int64]:
@@ -191,6 +183,7 @@ def index_of_scenes(
     """
     can_bus = [scene.can_bus for scene in scenes if scene.can_bus is not None]
     vehicle_size = [scene.vehicle_size for scene in scenes if scene.vehicle_size is not None]
+    ego_from_base = np.array([scene.ego_from_base for scene in scenes]).reshape(-1, 3, 4)
     counts = np.array([len(scene.time) for scene in scenes], np.int64)
     without_boxes = [scene.name for scene in scenes if not scene.boxes]
     if 0 < len(without_boxes) < len(scenes):
@@ -205,10 +198,8 @@ def index_of_scenes(
             token=names_column([token for scene in scenes for token in scene.token]),
             time=time,
             world_from_ego=np.concatenate([np.zeros((0, 3, 4)), *(scene.world_from_ego for scene in scenes)]),
-            ego_from_base=np.repeat(
-                np.array([scene.ego_from_base for scene in scenes]).reshape(-1, 3, 4), counts, axis=0
-            ),
-            can_bus=np.concatenate(can_bus) if can_bus and len(can_bus) == len(scenes) else None,
+            ego_from_base=np.repeat(ego_from_base, counts, axis=0),
+            can_bus=np.concatenate(can_bus) if len(can_bus) == len(scenes) > 0 else None,
             vehicle_size=np.stack(vehicle_size) if len(vehicle_size) == len(scenes) > 0 else None,
         ),
         cameras=camera_columns(scenes, time, camera_names) if camera_names else None,
@@ -221,74 +212,65 @@ def index_of_scenes(
 def camera_columns(scenes: Sequence[Scene], time: Float64, names: Sequence[str]) -> tables.CameraColumns:
     """Put the images of scenes together; ``time`` is that of all frames."""
     shape = (len(time), len(names))
-    of_images: dict[str, Any] = {
-        "file": np.full(shape, "", object),
-        "time": np.repeat(time[:, np.newaxis], len(names), axis=1),
-        "video_frame": np.full(shape, -1, np.int64),
-        "row": np.full(shape, -1, np.int64),
-    }
+    of_images: dict[str, Any] = {name: np.full(shape, -1, np.int64) for name in ("video_frame", "row")}
+    of_images |= {"file": np.full(shape, "", object), "time": np.repeat(time[:, np.newaxis], len(names), axis=1)}
     of_frames: dict[str, Any] = {name: poses.identity(*shape) for name in ("camera_from_base", "ego_from_camera")}
     of_frames["intrinsics"] = np.broadcast_to(np.eye(3), (*shape, 3, 3)).copy()
     first = 0
     for scene in scenes:
         own = slice(first, first + len(scene.time))
         for camera, images in scene.images.items():
-            place, has = names.index(camera), first + images.frames
-            for name, column in of_frames.items():
-                column[own, place] = getattr(images, name)
-            for name, column in of_images.items():
+            place = names.index(camera)
+            rows = {**dict.fromkeys(of_frames, own), **dict.fromkeys(of_images, first + images.frames)}
+            for name, column in {**of_frames, **of_images}.items():
                 if getattr(images, name) is not None:
-                    column[has, place] = getattr(images, name)
+                    column[rows[name], place] = getattr(images, name)
         first = own.stop
-    for name in ("video_frame", "row"):
-        if not (of_images[name] >= 0).any():
-            del of_images[name]
-    of_images["file"] = names_column(of_images["file"].reshape(-1).tolist()).reshape(shape)
-    videos = [[scene.images.get(name) for name in names] for scene in scenes]
-    lenses = [[getattr(images, "lens", None) for images in of_scene] for of_scene in videos]
-    if any(lens is not None for of_scene in lenses for lens in of_scene):
-        unknown = np.full(sum(tables.LENS.values()), np.nan)
-        known_lenses = [[unknown if lens is None else lens for lens in of_scene] for of_scene in lenses]
-        of_frames["lens"] = np.array(known_lenses)
-    sizes = [[getattr(images, "image_wh", None) or (0, 0) for images in of_scene] for of_scene in videos]
-    if np.any(sizes):
-        of_frames["image_wh"] = np.array(sizes, np.int64)
-    times = [getattr(images, "frame_times", None) for of_scene in videos for images in of_scene]
-    if any(of_video is not None for of_video in times):
-        known = [np.zeros(0, np.int64) if of_video is None else of_video for of_video in times]
-        of_frames["first_time"] = first_column([len(of_video) for of_video in known])
-        of_frames["frame_time"] = np.concatenate(known)
-    return tables.CameraColumns(**of_images, **of_frames)
+    columns = {name: of_images[name] for name in ("video_frame", "row") if (of_images[name] >= 0).any()}
+    columns["time"] = of_images["time"]
+    columns["file"] = names_column(of_images["file"].reshape(-1).tolist()).reshape(shape)
+
+    def of_videos(name: str, unknown: object) -> list[Any]:
+        """What each camera has in each scene; none where no camera has it."""
+        found = [getattr(scene.images.get(camera), name, None) for scene in scenes for camera in names]
+        is_known = any(value is not None for value in found)
+        return [unknown if value is None else value for value in found] if is_known else []
+
+    for name, unknown in (
+        ("lens", np.full(sum(tables.LENS.values()), np.nan)),
+        ("image_wh", np.zeros(2, np.int64)),
+    ):
+        if values := of_videos(name, unknown):
+            columns[name] = np.array(values, unknown.dtype).reshape(len(scenes), len(names), -1)
+    if times := of_videos("frame_times", np.zeros(0, np.int64)):
+        columns |= {"first_time": first_column([*map(len, times)]), "frame_time": np.concatenate(times)}
+    return tables.CameraColumns(**columns, **of_frames)
 
 
 def _motion(motions: Sequence[SmoothTrajectory]) -> tables.MotionColumns | None:
     if not motions:
         return None
-    return tables.MotionColumns(
-        first=first_column([len(motion.times) for motion in motions]),
-        time=np.concatenate([motion.times for motion in motions]),
-        quaternion=np.concatenate([motion.quaternion for motion in motions]),
-        position=np.concatenate([motion.position for motion in motions]),
-        slope=np.concatenate([motion.slope for motion in motions]),
-    )
+    columns = zip(*(attrs.astuple(motion, recurse=False) for motion in motions), strict=True)
+    joined = dict(zip(("time", "quaternion", "position", "slope"), map(np.concatenate, columns), strict=True))
+    return tables.MotionColumns(first=first_column([len(motion.times) for motion in motions]), **joined)
 
 
 def _lidar(scenes: Sequence[Scene], most_sweeps: int) -> tables.LidarColumns:
     lidars = [scene.lidar or _no_records(len(scene.time)) for scene in scenes]
     first_of_scene = first_column([len(lidar.time) for lidar in lidars])[:-1]
     first = np.repeat(first_of_scene, [len(scene.time) for scene in scenes])
-    of_frame = np.concatenate([lidar.of_frame for lidar in lidars])
-    num_before = np.concatenate([lidar.num_before for lidar in lidars])
+    names = ("time", "world_from_lidar", "of_frame", "num_before")
+    joined = {name: np.concatenate([getattr(lidar, name) for lidar in lidars]) for name in names}
+    num_before, of_frame = joined.pop("num_before"), joined.pop("of_frame")
     first_sweep, sweep = sweep_columns(num_before + first, np.minimum(num_before, most_sweeps))
     rows = [lidar.row for lidar in lidars if lidar.row is not None]
     return tables.LidarColumns(
         file=names_column([file for lidar in lidars for file in lidar.file]),
-        time=np.concatenate([lidar.time for lidar in lidars]),
-        world_from_lidar=np.concatenate([lidar.world_from_lidar for lidar in lidars]),
         of_frame=np.where(of_frame >= 0, of_frame + first, -1),
         first_sweep=first_sweep,
         sweep=sweep,
         row=np.concatenate(rows) if rows else None,
+        **joined,
     )
 
 
@@ -388,21 +370,18 @@ def _cut_hulls(points: Float64, is_used: Bool, wh: Float64) -> tuple[Float64, Fl
     high = np.where(is_inside, points, -np.inf).max(axis=1)
     is_chord = is_used[:, _FIRST] & is_used[:, _SECOND]
     first, second = points[:, _FIRST], points[:, _SECOND]  # (n, 28, 2)
-    for axis in (0, 1):
-        along = 1 - axis
-        start, end = first[..., axis], second[..., axis]
-        for line in (np.zeros(len(wh)), wh[:, axis]):
-            to_line = line[:, np.newaxis] - start
-            crosses = is_chord & (to_line * (line[:, np.newaxis] - end) <= 0) & (start != end)
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                at = first[..., along] + to_line / (end - start) * (second[..., along] - first[..., along])
-            least = np.maximum(np.where(crosses, at, np.inf).min(axis=1), 0)
-            most = np.minimum(np.where(crosses, at, -np.inf).max(axis=1), wh[:, along])
-            is_cut = least <= most
-            low[:, along] = np.where(is_cut, np.minimum(low[:, along], least), low[:, along])
-            high[:, along] = np.where(is_cut, np.maximum(high[:, along], most), high[:, along])
-            low[:, axis] = np.where(is_cut, np.minimum(low[:, axis], line), low[:, axis])
-            high[:, axis] = np.where(is_cut, np.maximum(high[:, axis], line), high[:, axis])
+    for axis, line in ((0, 0 * wh[:, 0]), (0, wh[:, 0]), (1, 0 * wh[:, 1]), (1, wh[:, 1])):
+        along, start, end = 1 - axis, first[..., axis], second[..., axis]
+        to_line = line[:, np.newaxis] - start
+        crosses = is_chord & (to_line * (line[:, np.newaxis] - end) <= 0) & (start != end)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            at = first[..., along] + to_line / (end - start) * (second[..., along] - first[..., along])
+        least = np.maximum(np.where(crosses, at, np.inf).min(axis=1), 0)
+        most = np.minimum(np.where(crosses, at, -np.inf).max(axis=1), wh[:, along])
+        is_cut = (least <= most)[:, np.newaxis]
+        ends = np.stack([[least, most], [line, line]], axis=-1)[..., [along, axis]]  # (2, n, x and y)
+        low = np.where(is_cut, np.minimum(low, ends[0]), low)
+        high = np.where(is_cut, np.maximum(high, ends[1]), high)
     return low, high
 
 

@@ -4,25 +4,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from cachetools import LRUCache
 
 from accvlab.dali_pipeline_framework.errors import FileError, VideoError
-from accvlab.dali_pipeline_framework.extension import (
-    Colors,
-    FileOfClip,
-    FrameReaderPool,
-    is_remote_video,
-    located,
-)
+from accvlab.dali_pipeline_framework.extension import Colors, FileOfClip, FrameReaderPool, is_remote_video, located
 from accvlab.dali_pipeline_framework.providers import Storage
 from accvlab.dali_pipeline_framework.video import DecodingStatistics, FrameReader, VideoIndex, cached_video_index
 
@@ -37,19 +31,6 @@ _ADVICE = {  # where readers have no settings for it: calibration is that of the
 _MOST_OPEN = 32
 _MOST_INDICES = 4096
 _MOST_TRIED = 3  # videos of a camera
-
-
-@attrs.frozen(eq=False)
-class _Together:
-    """Frames of videos that are decoded at once.
-
-    Attributes:
-        wanted: Their numbers, sorted, by video.
-        decoded: Those that were decoded.
-    """
-
-    wanted: dict[int, Int64]
-    decoded: dict[int, Array] = attrs.field(factory=dict)
 
 
 class VideoFrames:
@@ -86,7 +67,8 @@ class VideoFrames:
         self._times: LRUCache[str, Float64] = LRUCache(_MOST_INDICES)
         self._pool = FrameReaderPool(self._opened, _MOST_OPEN)
         self._cutters = FrameReaderPool(self._opened, _MOST_OPEN)  # they seek each time, so they are no decoders
-        self._together: list[_Together] = []
+        # Videos of which some frames are decoded at once: the numbers of these, and what decodes them.
+        self._together: dict[int, tuple[dict[int, Int64], Callable[[int], Array | None]]] = {}
 
     def _opened(self, video: int) -> FrameReader:
         path, as_codes = [*self._numbers][video]
@@ -103,13 +85,12 @@ class VideoFrames:
             FileError: The video cannot be opened.
             VideoError: It is not a video, or incomplete.
         """
-        index = self._indices.get(path)
-        if index is None:
+        if path not in self._indices:
             index = cached_video_index(self._index_folder, self._located(path))
             self._require_unchanged(path)
             self._indices[path] = index
             index.warn_of_choices(repr(path), _ADVICE)
-        return index
+        return self._indices[path]
 
     def _require_unchanged(self, path: str) -> None:
         if self._unchanged_since_ns is None or self._located(path) is not path:
@@ -124,12 +105,10 @@ class VideoFrames:
 
     def times_s(self, path: str) -> Float64:
         """Get the times at which frames are shown; for errors see `index`."""
-        known = self._times.get(path)
-        if known is None:
+        if path not in self._times:
             index = self.index(path)
-            times_s = np.asarray(index.pts * float(index.time_base), np.float64)
-            known = self._times[path] = times_s
-        return known
+            self._times[path] = np.asarray(index.pts * float(index.time_base), np.float64)
+        return self._times[path]
 
     def expect(self, path: str, num_times: int) -> None:
         """Refuse frames of a video from now on if the data set has another number of times for it."""
@@ -142,8 +121,7 @@ class VideoFrames:
             VideoError: The video has no such frame, or it cannot be decoded.
             FileError: The video cannot be opened.
         """
-        decoded: UInt8 = self.frames(path, [number])[0]
-        return decoded
+        return np.asarray(self.frames(path, [number])[0])
 
     def frames(self, path: str, numbers: npt.ArrayLike, *, as_codes: bool = False) -> Array:
         """Get frames of one video, ``(n, H, W, 3)``, in any order, in one pass; see `frame`.
@@ -175,16 +153,16 @@ class VideoFrames:
         return self.index(path).kind_by(self._colors)
 
     def kinds(self, of_cameras: Iterable[Iterable[str]]) -> tuple[str, ...]:
-        """Get the kinds of videos, of the first of each camera that can be read: of few, since each is read."""
+        """Get the kinds of videos, of the first of each camera that can be read: of few, since each is read.
+
+        Paths of a camera are different ones.
+        """
         kinds: set[str] = set()
         for paths in of_cameras:
-            tried: set[str] = set()
-            for path in paths:
-                if path not in tried and len(tried) < _MOST_TRIED:
-                    tried.add(path)
-                    with suppress(FileError, VideoError):  # raised again for the samples that need it
-                        kinds.add(self.kind(path))
-                        break
+            for path in islice(paths, _MOST_TRIED):
+                with suppress(FileError, VideoError):  # raised again for the samples that need it
+                    kinds.add(self.kind(path))
+                    break
         return tuple(sorted(kinds))
 
     def _place(self, path: str, numbers: npt.ArrayLike, *, as_codes: bool = False) -> tuple[int, Int64]:
@@ -214,28 +192,24 @@ class VideoFrames:
             with suppress(OSError, ValueError):  # raised again for the sample that needs the frame
                 video, numbers = self._place(path, [number])
                 wanted.setdefault(video, []).extend(numbers.tolist())
-        together = _Together(
-            {video: np.unique(numbers) for video, numbers in wanted.items() if (np.diff(numbers) <= 0).any()}
-        )
-        self._together.append(together)  # other parts of a batch may have theirs
+        several = {video: np.unique(of) for video, of in wanted.items() if (np.diff(of) <= 0).any()}
+
+        @cache
+        def decoded(video: int) -> Array | None:
+            with suppress(OSError, ValueError):  # raised again for the sample that needs the frame
+                return self._pool.read(video, several[video])
+            return None
+
+        self._together[id(several)] = several, decoded  # other parts of a batch may have theirs
         try:
             yield
         finally:
-            self._together.remove(together)
+            del self._together[id(several)]
 
     def _read(self, video: int, numbers: Int64) -> Array:
-        for together in self._together:
-            wanted = together.wanted.get(video)
-            if wanted is None or not np.isin(numbers, wanted).all():
-                continue
-            if video not in together.decoded:
-                try:
-                    together.decoded[video] = self._pool.read(video, wanted)
-                except (OSError, ValueError):  # raised again for the sample that needs the frame
-                    del together.wanted[video]
-                    continue
-            frames: Array = together.decoded[video][wanted.searchsorted(numbers)]
-            return frames
+        for wanted, decoded in self._together.values():
+            if video in wanted and np.isin(numbers, wanted[video]).all() and (found := decoded(video)) is not None:
+                return np.asarray(found[wanted[video].searchsorted(numbers)])
         return self._pool.read(video, numbers)
 
     @property

@@ -1,26 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data of TransFuser in NAVSIM: a panorama, a histogram of the lidar, states, and what is learned."""
+"""The data of models in NAVSIM: TransFuser, and the baseline that sees nothing but the state of the vehicle.
+
+TransFuser takes a panorama, a histogram of the lidar, states, and a map as one raster of classes, seen from above.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, cast, runtime_checkable
 
 import attrs
 import numpy as np
+import numpy.typing as npt
+from attrs.validators import optional
 
-from accvlab.dali_pipeline_framework import ArrayStep, ImageMeanStdDevNormalizer, SampleDataGroup, checks
-from accvlab.dali_pipeline_framework.checks import listed, shown
+from accvlab.dali_pipeline_framework import ImageMeanStdDevNormalizer, SampleDataGroup, checks
+from accvlab.dali_pipeline_framework.checks import listed, shown, valid
 from accvlab.dali_pipeline_framework.draws import Draws
 from accvlab.dali_pipeline_framework.errors import FieldValueError, SettingError
 from accvlab.dali_pipeline_framework.extension import (
     DECODED_IMAGE,
+    decoded,
     image_arrays,
     naming_field,
     needed_package,
 )
+from accvlab.dali_pipeline_framework.sample_data import GroupFormat, LeafFormat
 from accvlab.dali_pipeline_framework.unknown_arguments import explains_unknown_arguments
 
 from ..datasets import DrivingProvider
@@ -30,9 +37,87 @@ from ..datasets.navsim.navsim_provider import NavsimProvider, planar_poses, seen
 from ..datasets.navsim.scene_filter import SceneFilter
 from ..viewing.pictures import box_corners
 from . import recipe_parts as parts
-from .map_rasters import MapSource, RasterClass, RasterGrid
-from .recipe import Recipe
+from .image_augmentation import output_size
+from .recipe import FrameQueues, Recipe
 from .recipe_parts import DT
+
+_LINE_WIDTH_PX = 2
+
+
+@runtime_checkable
+class MapSource(Protocol):
+    """Where a recipe gets a map from: an object of yours with this method. It is copied to the workers."""
+
+    def objects_near(
+        self, map_name: str, layer: str, kind: str, center: tuple[float, float], radius: float
+    ) -> Iterable[npt.ArrayLike]:
+        """Get the shapes of the objects of a layer that touch a circle.
+
+        Args:
+            map_name: Name of the map: ``"us-nv-las-vegas-strip"``.
+            layer: Name of the layer: ``"LANE"``, ``"INTERSECTION"``, ``"WALKWAYS"``, ``"LANE_CONNECTOR"``.
+            kind: ``"polygon"``: the outlines of areas; ``"line"``: the center lines.
+            center: x and y, meters, in the world.
+            radius: Meters.
+
+        Returns:
+            Points of each shape, ``(n, 2)``, meters, in the world.
+        """
+
+
+def _layers(value: object, name: str) -> None:
+    if not checks.field_names(value, name) or isinstance(value, str | int):
+        raise checks.setting_error(name, "a list of names", value)
+
+
+@attrs.frozen
+class RasterClass:
+    """Map objects that are painted as one class.
+
+    Attributes:
+        kind: ``"polygon"`` or ``"line"``, of the map; or ``"box"``.
+        names: Layers of the map, or categories of boxes.
+    """
+
+    kind: str = attrs.field(validator=valid(checks.choice, allowed=("polygon", "line", "box")))
+    names: Sequence[str] = attrs.field(validator=valid(_layers))
+
+
+def raster_class_list(value: object, name: str) -> None:
+    """Refuse what are not classes of a raster."""
+    classes = checks.elements(value)
+    if not classes or not all(isinstance(one, RasterClass) for one in classes):
+        raise checks.setting_error(name, "a list of `RasterClass`, at least one", value)
+
+
+def paint(
+    raster: npt.NDArray[np.uint8],
+    shapes: Iterable[npt.ArrayLike],
+    number: int,
+    cell_size: float,
+    *,
+    is_line: bool = False,
+) -> None:
+    """Paint shapes ``(n, 2)``, x ahead and y to the left, meters, over a raster ``(cells ahead, cells across)``.
+
+    Corners are rounded to whole cells of a size in meters, towards 0, and then filled, or joined by lines of two
+    cells.
+    """
+    cv2 = needed_package("cv2")
+    mask = np.zeros(raster.shape[::-1], np.uint8)
+    for shape in shapes:
+        cells = np.asarray(shape, np.float64) / cell_size + [0, raster.shape[1] / 2]
+        corners = np.clip(cells, -_FAR_PX, _FAR_PX).astype(np.int32)[:, np.newaxis]
+        if is_line:
+            cv2.polylines(mask, [corners], isClosed=False, color=1, thickness=_LINE_WIDTH_PX)
+        else:
+            cv2.fillPoly(mask, [corners], color=1)
+    raster[mask.T > 0] = number
+
+
+# OpenCV takes no coordinates beyond 16 bits, and some.
+_FAR_PX = 1 << 24
+
 
 CROPS: Mapping[str, tuple[int, int, int, int]] = MappingProxyType(
     {"CAM_L0": (28, 28, 416, 416), "CAM_F0": (28, 28, 0, 0), "CAM_R0": (28, 28, 416, 416)}
@@ -92,7 +177,7 @@ class TransFuserSettings(parts.RecipeSettings):
 
     model = "TransFuser"
     crops: Mapping[str, tuple[int, int, int, int]] = parts.mapping_setting(CROPS)
-    output_hw: tuple[int, int] = (256, 1024)
+    output_hw: tuple[int, int] = parts.setting((256, 1024), output_size)
     num_poses: int = parts.setting(8, checks.whole_number, at_least=1)
     range_m: float = parts.setting(32.0, checks.number, above=0)
     cells_per_meter: float = parts.setting(4.0, checks.number, above=0)
@@ -102,8 +187,8 @@ class TransFuserSettings(parts.RecipeSettings):
     uses_ground: bool = parts.setting(False, checks.flag)
     num_agents: int = parts.setting(30, checks.whole_number, at_least=1)
     agent_category: str = parts.setting("vehicle", checks.text)
-    maps: MapSource | None = None
-    raster_classes: Sequence[RasterClass] = RASTER_CLASSES
+    maps: MapSource | None = attrs.field(default=None, validator=optional(valid(checks.instance, cls=MapSource)))
+    raster_classes: Sequence[RasterClass] = parts.setting(RASTER_CLASSES, raster_class_list)
 
     def __attrs_post_init__(self) -> None:
         """Refuse ranges that do not end where cells do."""
@@ -170,10 +255,10 @@ def lidar_histogram(points: Float32, settings: TransFuserSettings) -> Float32:
     return np.stack(channels)
 
 
-class TransFuserFormatter(ArrayStep):
+class TransFuserFormatter(parts.FrameFormatter):
     """Makes features and targets of a sample of a `NavsimProvider`; the panorama is still uint8, channels last."""
 
-    changes_images = False
+    _settings: TransFuserSettings
 
     @explains_unknown_arguments
     def __init__(self, request: parts.Request) -> None:
@@ -182,10 +267,9 @@ class TransFuserFormatter(ArrayStep):
         Raises:
             SettingError: The provider lacks a sensor, or its current frame.
         """
+        super().__init__(request)
         settings = request.settings
         provider = navsim_provider(request.frames, settings, request.is_training)
-        self._settings: TransFuserSettings = settings
-        wanted = settings.sensors(provider.scene_filter)
         missing = [
             name if name not in provider.camera_names else f"{name} at the current frame"
             for name in settings.crops
@@ -195,53 +279,38 @@ class TransFuserFormatter(ArrayStep):
         if missing:
             raise SettingError(
                 f"TransFuser needs sensors that {provider!r} does not load: {listed(missing)}. Give it "
-                f"`sensors={wanted}`."
+                f"`sensors={settings.sensors(provider.scene_filter)}`."
             )
         self._reduction = 4 if request.reduced_decoding else 1
-        self._extra_fields = tuple(request.extra_fields)
         self._class_names = provider.class_names
         self._map_of_log = dict(zip(provider.scene_names, provider.map_names, strict=True))
         self._has_poses = provider.scene_filter.num_future_frames >= settings.num_poses
         self._has_boxes = bool(provider.fields.boxes)
-        cells = settings.num_cells
-        self._grid = RasterGrid((cells // 2, cells), 1 / settings.cells_per_meter)
+        self._has_map = self._has_boxes and settings.maps is not None
 
-    def format_after(self, data_empty: SampleDataGroup) -> SampleDataGroup:
-        """See `ArrayStep.format_after`."""
-        sample, given = SampleDataGroup(), data_empty.format
-        sample.add_data_field("camera_feature", DT.UINT8, ndim=3, content=DECODED_IMAGE)
-        fields: dict[str, Any] = {"lidar_feature": (DT.FLOAT, 3), "status_feature": (DT.FLOAT, 1)}
+    def _fields(self, given: GroupFormat) -> tuple[parts.Fields, None]:
+        fields: dict[str, Any] = dict(_FEATURE_FIELDS)
         if self._has_poses:
             fields["trajectory"] = (DT.FLOAT64, 2)
         if self._has_boxes:
             fields |= {"agent_states": (DT.FLOAT, 2), "agent_labels": (DT.BOOL, 1)}
-            if self._settings.maps is not None:
-                fields["bev_semantic_map"] = (DT.FLOAT, 2)
-        parts.add_fields(
-            sample,
-            {**fields, **{name: given.at((name,)) for name in parts.kept_names(data_empty, self._extra_fields)}},
-        )
-        return sample
+        return {**fields, **({"bev_semantic_map": (DT.FLOAT, 2)} if self._has_map else {})}, None
 
-    def arrays(self, data: SampleDataGroup, draws: Draws) -> SampleDataGroup:
-        """See `ArrayStep.arrays`."""
-        sample, settings = self.new_output(data), self._settings
-        for name in parts.kept_names(data, self._extra_fields):
-            sample[name] = data[name]
+    def _values(self, data: SampleDataGroup, cameras: Sequence[SampleDataGroup], draws: Draws) -> parts.Values:
+        history, values = data["ego_history"], dict[str, Any]()
         with naming_field(("cameras",)):
-            sample["camera_feature"] = self._panorama([*data["cameras"].values()])
+            values["camera_feature"] = self._panorama(cameras)
         with naming_field(("lidar", "points")):
-            sample["lidar_feature"] = lidar_histogram(data["lidar"]["points"], settings)
-        history = data["ego_history"]
+            values["lidar_feature"] = lidar_histogram(data["lidar"]["points"], self._settings)
         status = [history[name][-1] for name in ("commands", "velocities", "accelerations")]
-        sample["status_feature"] = np.concatenate(status).astype(np.float32)
+        values["status_feature"] = np.concatenate(status)
         if self._has_poses:
-            sample["trajectory"] = data["ego_future"]["poses"][: settings.num_poses]
+            values["trajectory"] = data["ego_future"]["poses"][: self._settings.num_poses]
         if self._has_boxes:
-            sample["agent_states"], sample["agent_labels"] = self._agents(data["boxes"])
-            if settings.maps is not None:
-                sample["bev_semantic_map"] = self._raster(data, settings.maps)
-        return sample
+            values["agent_states"], values["agent_labels"] = self._agents(data["boxes"])
+        if self._has_map:
+            values["bev_semantic_map"] = self._raster(data)
+        return values, ()
 
     # --- features ---------------------------------------------------------------------------------------
 
@@ -251,7 +320,7 @@ class TransFuserFormatter(ArrayStep):
         Each image is resized before the next one is decoded: pixels are still in the cache, and memory is reused.
         """
         crops, (height, width) = self._settings.crops, self._settings.output_hw
-        file_of = {parts.text_of(camera["name"]): camera["image"] for camera in cameras}  # the last is the current
+        file_of = {decoded(camera["name"]): camera["image"] for camera in cameras}  # the last is the current
         sizes = {name: self._size_of_cut(name, file_of[name], crop) for name, crop in crops.items()}
         if len({size[0] for size in sizes.values()}) > 1:
             got = listed(f"{name} {size}" for name, size in sizes.items())
@@ -315,14 +384,16 @@ class TransFuserFormatter(ArrayStep):
         states[: len(nearest)] = found[nearest]
         return states, np.arange(settings.num_agents) < len(nearest)
 
-    def _raster(self, data: SampleDataGroup, maps: MapSource) -> Float32:
-        settings, raster, boxes = self._settings, self._grid.empty(), data["boxes"]
+    def _raster(self, data: SampleDataGroup) -> UInt8:
+        settings, boxes = self._settings, data["boxes"]
+        cells, cell_size, maps = settings.num_cells, 1 / settings.cells_per_meter, cast(MapSource, settings.maps)
+        raster = np.zeros((cells // 2, cells), np.uint8)
         origin = planar_poses(data["ego"]["world_from_ego"])
-        map_name, center = self._map_of_log[parts.text_of(data["scene"])], (float(origin[0]), float(origin[1]))
+        map_name, center = self._map_of_log[str(decoded(data["scene"]))], (float(origin[0]), float(origin[1]))
         corners = box_corners(boxes["centers"], boxes["sizes"], boxes["yaws"])[:, _SEEN_FROM_ABOVE, :2]
         for number, one in enumerate(settings.raster_classes, start=1):
             if one.kind == "box":
-                self._grid.paint(raster, corners[self._of_category(boxes, one.names)], number)
+                paint(raster, corners[self._of_category(boxes, one.names)], number, cell_size)
                 continue
             shapes = []
             for layer in one.names:
@@ -335,8 +406,8 @@ class TransFuserFormatter(ArrayStep):
                         )
                     planar = np.column_stack([points, np.zeros(len(points))])
                     shapes.append(seen_from(origin, planar)[:, :2])
-            self._grid.paint(raster, shapes, number, is_line=one.kind == "line")
-        return raster.astype(np.float32)
+            paint(raster, shapes, number, cell_size, is_line=one.kind == "line")
+        return raster
 
 
 def _chain(request: parts.Request) -> parts.Chain:
@@ -344,6 +415,11 @@ def _chain(request: parts.Request) -> parts.Chain:
     return parts.Chain([TransFuserFormatter(request)], [], [normalizer])
 
 
+_FEATURE_FIELDS: parts.Fields = {
+    "camera_feature": LeafFormat(DT.UINT8, ndim=3, content=DECODED_IMAGE),
+    "lidar_feature": (DT.FLOAT, 3),
+    "status_feature": (DT.FLOAT, 1),
+}
 _FEATURES = ("camera_feature", "lidar_feature", "status_feature", "ego_status")
 _TARGETS = ("trajectory", "agent_states", "agent_labels", "bev_semantic_map")
 
@@ -357,3 +433,101 @@ def agent_batch(batch: parts.Batch) -> parts.Batch:
 
 TRANSFUSER = Recipe(settings=TransFuserSettings, chain=_chain, as_batch=agent_batch)
 """The recipe of TransFuser."""
+
+
+@attrs.frozen(kw_only=True)
+class EgoStatusSettings(parts.RecipeSettings):
+    """The settings for NAVSIM's ``EgoStatusMLPAgent``; the defaults are its own.
+
+    Batches, of B scenes::
+
+        features
+            ego_status      (B, 8) float32           velocity (2), acceleration (2), command (4)
+        targets
+            trajectory      (B, poses, 3) float64    x, y, heading, each 0.5 s
+        token, scene        B texts
+        place               position of the sample
+
+    In evaluation, there is a trajectory if scenes have at least ``num_poses`` future frames.
+
+    Attributes:
+        num_poses: Poses of the trajectory, 0.5 s apart.
+    """
+
+    model = "EgoStatusMLP"
+    num_poses: int = parts.setting(8, checks.whole_number, at_least=1)
+
+    def provider_fields(self, is_training: bool = True) -> DrivingFieldSettings:
+        """Settings of a `NavsimProvider`: it needs none; ``sensors={}`` and ``boxes=False`` load nothing else."""
+        return {}
+
+
+class EgoStatusSamples(FrameQueues):
+    """States and trajectories of the scenes of a `NavsimProvider`, computed for a batch at once."""
+
+    _provider: NavsimProvider
+
+    def __init__(
+        self, provider: NavsimProvider, settings: EgoStatusSettings, extra_fields: Sequence[str] = ()
+    ) -> None:
+        """Wrap the provider of the scenes; for extra fields, each sample of it is loaded."""
+        super().__init__(provider, extra_fields)
+        self._num_poses = settings.num_poses
+        self._has_poses = settings.num_poses <= provider.scene_filter.num_future_frames
+
+    def frames_of(self, sample_index: int) -> list[int]:
+        """Numbers of the frames of a sample: the current one."""
+        return [sample_index]
+
+    @property
+    def sample_data_structure(self) -> SampleDataGroup:
+        """Blueprint of a sample."""
+        sample, given = SampleDataGroup(), self._provider.sample_data_structure.format
+        fields: dict[str, Any] = {"ego_status": (DT.FLOAT, 1)}
+        if self._has_poses:
+            fields["trajectory"] = (DT.FLOAT64, 2)
+        parts.add_fields(sample, {**fields, **{name: given.at((name,)) for name in self._kept}})
+        return sample
+
+    def get_data(self, sample_index: int) -> SampleDataGroup:
+        """Load one sample."""
+        return next(self.load_batch([sample_index], [0]))
+
+    @property
+    def loads_batches(self) -> bool:
+        """Always: those of a batch cost little more than one of them."""
+        return True
+
+    def load_batch(self, sample_indices: Sequence[int], slots: Sequence[int]) -> Iterator[SampleDataGroup]:
+        """Load samples."""
+        history, future = self._provider.ego_columns(sample_indices).values()
+        states = [history[name][:, -1] for name in ("velocities", "accelerations", "commands")]
+        columns = [np.concatenate(states, axis=1).astype(np.float32)]
+        if self._has_poses:
+            columns.append(future["poses"][:, : self._num_poses])
+        names, extra_fields = self._provider.names_of(sample_indices), self._kept[len(parts.NAMES) :]
+        for row, sample_index in enumerate(sample_indices):
+            sample = self.new_sample()
+            values: list[Any] = [column[row] for column in columns]
+            values += [np.frombuffer(name, np.uint8) for name in names[row]]
+            given = self._provider.get_data(sample_index) if extra_fields else sample
+            for value in (given[name] for name in extra_fields):
+                values += value.get_data() if isinstance(value, SampleDataGroup) else [value]
+            sample.set_data(values)
+            yield sample
+
+
+def _states_source(provider: NavsimProvider, settings: EgoStatusSettings, **of_samples: Any) -> EgoStatusSamples:
+    navsim_provider(provider, settings, of_samples["is_training"])
+    return EgoStatusSamples(provider, settings, of_samples["extra_fields"])
+
+
+EGO_STATUS_MLP = Recipe(
+    settings=EgoStatusSettings,
+    chain=lambda request: parts.Chain([], [], []),
+    as_batch=agent_batch,
+    source=_states_source,
+    can_reduce=False,
+    needs_cameras=False,
+)
+"""The recipe of the baseline that sees nothing but the state of the vehicle."""
